@@ -1,0 +1,55 @@
+//! DataFusion plans ▸ Programs that run beside the pages.
+//!
+//! The way of a query through this crate:
+//!
+//! 1. [`FlashTable`] is what the catalog gives DataFusion for a table. Its `scan` translates the
+//!    filters ([`translate`]) and leaves what Programs can't express in a filter above the scan.
+//! 2. [`FlashScanExec`] is the leaf of the plan. It holds a verified Program and takes in what
+//!    DataFusion's own rules offer to leaves: projections, limits, further filters, and filters
+//!    that change while the query runs.
+//! 3. The rules in [`rules`] move partial aggregates and top-k into the scan.
+//! 4. [`cost`] says what is worth it under `flashmesh.pushdown = 'auto'`, and each thing that
+//!    stays above carries a [`Reason`] that `EXPLAIN` prints.
+//!
+//! 5. [`join_order`] orders joins by the store's exact statistics while the plan is logical.
+//!
+//! [`configure`] adds all of it to a session.
+
+pub mod config;
+pub mod cost;
+pub mod error;
+pub mod join_order;
+mod reason;
+pub mod rules;
+pub mod scan;
+mod sink;
+mod table;
+pub mod translate;
+mod tree;
+
+use datafusion::execution::session_state::SessionStateBuilder;
+
+pub use config::{Fallback, FlashmeshOptions, Pushdown, parse_size};
+pub use reason::Reason;
+pub use scan::FlashScanExec;
+pub use table::FlashTable;
+
+/// Gives a session the options `flashmesh.*` and the rules of this crate.
+pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
+    let mut builder = builder
+        .with_optimizer_rules(rules::optimizer_rules())
+        .with_physical_optimizer_rules(rules::physical_optimizer_rules());
+    let config = builder.config().get_or_insert_default();
+    if config
+        .options()
+        .extensions
+        .get::<FlashmeshOptions>()
+        .is_none()
+    {
+        config
+            .options_mut()
+            .extensions
+            .insert(FlashmeshOptions::default());
+    }
+    builder
+}

@@ -1,0 +1,123 @@
+//! The rules that move work from the plan into its scans.
+//!
+//! Filters need no rule here: the table takes them while the plan is made, and DataFusion's
+//! filter push-down offers the rest to the scan. Projections reach the scan the same way. What
+//! DataFusion has no hook for is rewritten here, late, when the plan's shape is settled: partial
+//! aggregates and top-k.
+
+mod aggregate;
+pub mod projection;
+mod top_k;
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+
+pub use aggregate::AggregateIntoScan;
+pub use top_k::TopKIntoScan;
+
+use crate::Reason;
+use crate::join_order::JoinOrder;
+use crate::scan::FlashScanExec;
+use crate::translate::Scope;
+
+/// DataFusion's physical rules with flashmesh's among them.
+pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    // After everything that shapes the plan, before dynamic filters are tied to its scans.
+    let place = rules
+        .iter()
+        .position(|r| r.name() == "EnsureCooperative")
+        .unwrap_or(rules.len());
+    rules.splice(
+        place..place,
+        [
+            Arc::new(AggregateIntoScan) as _,
+            Arc::new(TopKIntoScan) as _,
+        ],
+    );
+    rules
+}
+
+/// DataFusion's logical rules with flashmesh's among them.
+pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    // Filters have reached the scans by then, whose sizes decide the order.
+    let place = rules
+        .iter()
+        .position(|r| r.name() == "optimize_projections")
+        .unwrap_or(rules.len());
+    rules.insert(place, Arc::new(JoinOrder));
+    rules
+}
+
+/// A scan below operators that change neither rows nor values but for projections.
+struct ScanBelow<'a> {
+    scan: &'a FlashScanExec,
+    /// What the columns above those operators are.
+    scope: Scope,
+}
+
+/// Looks for a scan below `plan`; what stands in the way is given back as the reason, if a scan
+/// is below that.
+fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Result<ScanBelow<'_>, Option<Reason>> {
+    if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
+        return Ok(ScanBelow {
+            scan,
+            scope: scan.scope(),
+        });
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let below = scan_below(projection.input())?;
+        let exprs = projection.expr().iter().map(|p| p.expr.as_ref());
+        let scope = below.scope.project(exprs, projection.schema());
+        return Ok(ScanBelow { scope, ..below });
+    }
+    if is_transparent(plan.as_ref()) {
+        return scan_below(plan.children()[0]);
+    }
+    match plan.children().as_slice() {
+        [only] => match scan_below(only) {
+            Ok(_) => Err(Some(Reason::Blocked(format!(
+                "{} is in between",
+                plan.name()
+            )))),
+            Err(reason) => Err(reason),
+        },
+        _ => Err(None),
+    }
+}
+
+/// Whether an operator passes every row on as it is, in any order.
+fn is_transparent(plan: &dyn ExecutionPlan) -> bool {
+    if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
+        return matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_));
+    }
+    if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
+        return coalesce.fetch().is_none();
+    }
+    plan.downcast_ref::<CooperativeExec>().is_some()
+}
+
+/// `plan` with the one scan in it changed by `change`.
+fn change_scan(
+    plan: Arc<dyn ExecutionPlan>,
+    change: impl Fn(&FlashScanExec) -> FlashScanExec,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        Ok(match node.downcast_ref::<FlashScanExec>() {
+            Some(scan) => Transformed::yes(Arc::new(change(scan)) as _),
+            None => Transformed::no(node),
+        })
+    })
+    .map(|t| t.data)
+}

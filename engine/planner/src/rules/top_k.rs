@@ -1,0 +1,136 @@
+//! `ORDER BY … LIMIT k` into the scan.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use flashmesh_pushdown::{Output, SortKey};
+
+use super::{change_scan, scan_below};
+use crate::config::Pushdown;
+use crate::scan::FlashScanExec;
+use crate::scan::spec::ScanSpec;
+use crate::{Reason, cost};
+
+/// Lets each stream of a scan give only the first *k* rows of an order to the sort that wants
+/// *k* of all. The sort stays and merges the streams' rows.
+#[derive(Debug)]
+pub struct TopKIntoScan;
+
+impl PhysicalOptimizerRule for TopKIntoScan {
+    fn name(&self) -> &str {
+        "TopKIntoScan"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            let Some(sort) = node.downcast_ref::<SortExec>() else {
+                return Ok(Transformed::no(node));
+            };
+            let Some(limit) = sort.fetch() else {
+                return Ok(Transformed::no(node));
+            };
+            let text = || {
+                let keys: Vec<_> = sort.expr().iter().map(ToString::to_string).collect();
+                format!("order by {} limit {limit}", keys.join(", "))
+            };
+            let below = match scan_below(sort.input()) {
+                Ok(below) => below,
+                Err(Some(reason)) => {
+                    let text = text();
+                    let input = change_scan(Arc::clone(sort.input()), |scan| {
+                        scan.with_note(text.clone(), reason.clone())
+                    })?;
+                    return with_input(node, input).map(Transformed::yes);
+                }
+                Err(None) => return Ok(Transformed::no(node)),
+            };
+            if matches!(
+                &below.scan.spec().output,
+                Output::Rows { limit: Some(_), .. }
+            ) {
+                // The rule ran before, or an inner limit must be applied first.
+                return Ok(Transformed::no(node));
+            }
+            let spec = top_k(sort, limit, below.scan);
+            let input = change_scan(Arc::clone(sort.input()), |scan| {
+                match spec
+                    .clone()
+                    .and_then(|spec| scan.with_spec(spec, scan.schema()))
+                {
+                    Ok(scan) => scan,
+                    Err(reason) => scan.with_note(text(), reason),
+                }
+            })?;
+            with_input(node, input).map(Transformed::yes)
+        })
+        .data()
+    }
+}
+
+fn with_input(
+    node: Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    node.replace_children(
+        vec![input],
+        ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+    )
+}
+
+fn top_k(sort: &SortExec, limit: usize, scan: &FlashScanExec) -> Result<ScanSpec, Reason> {
+    let mut spec = scan.spec().clone();
+    if spec.mode == Pushdown::Never {
+        return Err(Reason::Off);
+    }
+    if spec.mode == Pushdown::Auto && limit > cost::TOP_K_LIMIT {
+        return Err(Reason::Cost(format!(
+            "{limit} rows would be held beside the pages"
+        )));
+    }
+    let Output::Rows {
+        exprs,
+        order,
+        limit: scan_limit,
+    } = &mut spec.output
+    else {
+        return Err(Reason::Blocked("the scan gives aggregates".into()));
+    };
+    if sort.input().downcast_ref::<FlashScanExec>().is_none()
+        && sort.input().schema() != scan.schema()
+    {
+        return Err(Reason::Blocked("a projection is in between".into()));
+    }
+    for key in sort.expr().iter() {
+        let place = match key.expr.downcast_ref::<Column>() {
+            Some(column) if column.index() < exprs.len() => column.index(),
+            _ => {
+                return Err(Reason::Operator(format!(
+                    "{} is no output column",
+                    key.expr
+                )));
+            }
+        };
+        order.push(SortKey {
+            output: place as u32,
+            descending: key.options.descending,
+            nulls_first: key.options.nulls_first,
+        });
+        spec.text.order.push(key.to_string());
+    }
+    *scan_limit = Some(limit as u64);
+    Ok(spec)
+}

@@ -1,0 +1,115 @@
+//! A scan in a plan's text.
+
+use std::fmt;
+
+use datafusion::physical_plan::DisplayFormatType;
+use flashmesh_pushdown::Output;
+
+use super::FlashScanExec;
+use super::spec::NotPushed;
+
+/// Parts of a scan's line in the order in which plans print them, each with its text.
+fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
+    let spec = scan.spec();
+    let mut parts = vec![("table", spec.table.name.clone())];
+    match &spec.output {
+        Output::Rows { order, limit, .. } => {
+            parts.push(("output", list(&spec.text.columns)));
+            match limit {
+                Some(limit) if !order.is_empty() => {
+                    parts.push((
+                        "top_k",
+                        format!("[{}; limit {limit}]", spec.text.order.join(", ")),
+                    ));
+                }
+                Some(limit) => parts.push(("limit", limit.to_string())),
+                None => {}
+            }
+        }
+        Output::Aggregate { keys, .. } => {
+            if !keys.is_empty() {
+                parts.push(("group_by", list(&spec.text.columns)));
+            }
+            parts.push(("aggregate", list(&spec.text.aggregates)));
+        }
+    }
+    let pushed: Vec<_> = spec
+        .filters
+        .iter()
+        .map(|f| {
+            if f.exact {
+                f.text.clone()
+            } else {
+                format!("{} (prunes)", f.text)
+            }
+        })
+        .collect();
+    if !pushed.is_empty() {
+        parts.push(("pushed", list(&pushed)));
+    }
+    if !spec.not_pushed.is_empty() {
+        let reasons: Vec<_> = spec
+            .not_pushed
+            .iter()
+            .map(|n| not_pushed(n, verbose))
+            .collect();
+        parts.push(("not_pushed", list(&reasons)));
+    }
+    let dynamic: Vec<_> = scan
+        .dynamic_filters()
+        .iter()
+        .map(|f| f.to_string())
+        .collect();
+    if !dynamic.is_empty() {
+        parts.push(("runtime", list(&dynamic)));
+    }
+    if verbose {
+        let read: Vec<_> = scan
+            .program()
+            .columns
+            .iter()
+            .map(|c| c.name.clone())
+            .collect();
+        parts.push(("read", list(&read)));
+        parts.push(("accelerator", "cpu".into()));
+        parts.push(("expected_rows", format!("{:.0}", spec.rows_after_filter())));
+        parts.push(("partitions", scan.partitions().to_string()));
+    }
+    parts
+}
+
+fn not_pushed(note: &NotPushed, verbose: bool) -> String {
+    if verbose {
+        format!("{} ({})", note.text, note.reason)
+    } else {
+        format!("{} ({})", note.text, note.reason.code())
+    }
+}
+
+fn list(items: &[String]) -> String {
+    format!("[{}]", items.join(", "))
+}
+
+pub(super) fn write(
+    scan: &FlashScanExec,
+    format: DisplayFormatType,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match format {
+        DisplayFormatType::Default | DisplayFormatType::Verbose => {
+            write!(f, "FlashScanExec: ")?;
+            let parts = parts(scan, matches!(format, DisplayFormatType::Verbose));
+            for (i, (name, text)) in parts.iter().enumerate() {
+                let comma = if i == 0 { "" } else { ", " };
+                write!(f, "{comma}{name}={text}")?;
+            }
+            Ok(())
+        }
+        DisplayFormatType::TreeRender => {
+            for (name, text) in parts(scan, false) {
+                writeln!(f, "{name}={text}")?;
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Running a scan: one request to the storage node for each partition.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{RecordBatchStream, TaskContext};
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use flashmesh_pushdown::Expr;
+use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::node::{Command, ResultStream, RuntimeFilters, SegmentQueue, StorageNode};
+use futures::Stream;
+use parking_lot::Mutex;
+
+use super::FlashScanExec;
+use super::runtime::{DynamicFilters, FilterColumn};
+use crate::error::from_storage;
+
+/// The executions of a plan's scan that are known: usually one.
+#[derive(Debug, Default)]
+pub(super) struct Executions(Mutex<Vec<Arc<Execution>>>);
+
+/// One execution: what its partitions share.
+#[derive(Debug)]
+struct Execution {
+    context: Weak<TaskContext>,
+    started: Mutex<Vec<bool>>,
+    work: Arc<SegmentQueue>,
+    runtime_filters: Arc<RuntimeFilters>,
+    dynamic: DynamicFilters,
+    metrics: Arc<ScanMetrics>,
+}
+
+impl Executions {
+    /// The stream of one partition.
+    ///
+    /// Partitions take their segments from one queue, so each must find the queue of its own
+    /// execution: the one that runs in the same task context and has not started this partition
+    /// yet, or else the newest one that has not.
+    pub(super) fn open(
+        &self,
+        scan: &FlashScanExec,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        if partition >= scan.partitions() {
+            return internal_err!("partition {partition} of {}", scan.partitions());
+        }
+        let mut known = self.0.lock();
+        let claim = |execution: &Execution| {
+            let mut started = execution.started.lock();
+            !std::mem::replace(&mut started[partition], true)
+        };
+        let same_context =
+            |e: &&Arc<Execution>| std::ptr::eq(e.context.as_ptr(), Arc::as_ptr(context));
+        let execution = match known.iter().rev().filter(same_context).find(|e| claim(e)) {
+            Some(execution) => Arc::clone(execution),
+            None => match known.last().filter(|e| !same_context(e) && claim(e)) {
+                Some(execution) => Arc::clone(execution),
+                None => {
+                    known.retain(|e| e.context.strong_count() > 0);
+                    let execution = Arc::new(Execution::new(scan, context));
+                    claim(&execution);
+                    known.push(Arc::clone(&execution));
+                    execution
+                }
+            },
+        };
+        let command = Command {
+            program: Arc::clone(scan.program()),
+            table: Arc::clone(&scan.spec().table),
+            work: Arc::clone(&execution.work),
+            runtime_filters: Arc::clone(&execution.runtime_filters),
+            batch_rows: context.session_config().batch_size(),
+            metrics: Arc::clone(&execution.metrics),
+        };
+        let stream = FlashStream {
+            node: Arc::clone(scan.node()),
+            schema: scan.schema(),
+            execution,
+            state: State::Waiting(Box::new(command)),
+        };
+        Ok(Box::pin(cooperative(stream)))
+    }
+
+    /// Counters of the execution that was started last.
+    pub(super) fn last_metrics(&self) -> Option<Arc<ScanMetrics>> {
+        self.0.lock().last().map(|e| Arc::clone(&e.metrics))
+    }
+}
+
+impl Execution {
+    fn new(scan: &FlashScanExec, context: &Arc<TaskContext>) -> Self {
+        let table = &scan.spec().table;
+        let runtime_filters = Arc::new(RuntimeFilters::default());
+        let dynamic = DynamicFilters::new(
+            scan.dynamic_filters().to_vec(),
+            scan.schema(),
+            filter_columns(scan),
+            table.rows(),
+            Arc::clone(&runtime_filters),
+        );
+        Self {
+            context: Arc::downgrade(context),
+            started: Mutex::new(vec![false; scan.partitions()]),
+            work: SegmentQueue::new(table.segments.clone()),
+            runtime_filters,
+            dynamic,
+            metrics: Arc::new(ScanMetrics::default()),
+        }
+    }
+}
+
+/// The output columns that are columns of the table.
+fn filter_columns(scan: &FlashScanExec) -> Vec<FilterColumn> {
+    let spec = scan.spec();
+    let ordinals: Vec<u32> = spec.ordinals().into_iter().collect();
+    let schema = scan.schema();
+    let mut columns = Vec::new();
+    for (output, expr) in spec.output_columns().into_iter().enumerate() {
+        let Some(Expr::Column(ordinal)) = expr else {
+            continue;
+        };
+        let Ok(program) = ordinals.binary_search(ordinal) else {
+            continue;
+        };
+        let bound = |scalar: &Option<flashmesh_pushdown::Scalar>| match scalar {
+            Some(flashmesh_pushdown::Scalar::Int(value)) => i64::try_from(*value).ok(),
+            _ => None,
+        };
+        let span = spec
+            .table
+            .statistics
+            .get(*ordinal as usize)
+            .and_then(|s| Some((bound(&s.min)?, bound(&s.max)?)));
+        columns.push(FilterColumn {
+            output,
+            program: program as u32,
+            data_type: schema.field(output).data_type().clone(),
+            span,
+        });
+    }
+    columns
+}
+
+enum State {
+    /// Nothing was asked for yet.
+    Waiting(Box<Command>),
+    Running(Box<ResultStream>),
+    Ended,
+}
+
+/// One partition's stream. The store computes on the thread that polls; its page reads run
+/// ahead.
+struct FlashStream {
+    node: Arc<StorageNode>,
+    schema: SchemaRef,
+    execution: Arc<Execution>,
+    state: State,
+}
+
+impl FlashStream {
+    fn pull(&mut self) -> Result<Option<RecordBatch>> {
+        self.execution.dynamic.refresh()?;
+        if let State::Waiting(_) = &self.state {
+            let State::Waiting(command) = std::mem::replace(&mut self.state, State::Ended) else {
+                return Ok(None);
+            };
+            let results = self.node.submit(*command).map_err(from_storage)?;
+            self.state = State::Running(Box::new(results));
+        }
+        let State::Running(results) = &mut self.state else {
+            return Ok(None);
+        };
+        match results.next() {
+            Some(batch) => {
+                let batch = batch.map_err(from_storage)?;
+                // The Program's columns have no names of the plan.
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                let columns = batch.columns().to_vec();
+                Ok(Some(RecordBatch::try_new_with_options(
+                    Arc::clone(&self.schema),
+                    columns,
+                    &options,
+                )?))
+            }
+            None => {
+                self.state = State::Ended;
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Stream for FlashStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let item = this.pull().transpose();
+        if !matches!(item, Some(Ok(_))) {
+            this.state = State::Ended;
+        }
+        Poll::Ready(item)
+    }
+}
+
+impl RecordBatchStream for FlashStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

@@ -1,0 +1,582 @@
+//! Filters that other operators learn while the query runs ▸ runtime filters of the store.
+//!
+//! A hash join knows its build side's keys before it asks the probe side for a row, a top-k knows
+//! the worst row that it still holds. DataFusion hands such knowledge down as expressions that
+//! change while the query runs. Whenever one has changed, its present form is read here as what
+//! it says of single columns:
+//!
+//! * the *hull*, a range that holds every value for which the expression can be TRUE, from
+//!   comparisons with constants below AND, OR and CASE;
+//! * exact sets, from IN lists;
+//! * an exact bitmap for conjuncts that only the expression itself can evaluate (look-ups in the
+//!   join's hash table), by evaluating it once for each value of the hull, if those are few
+//!   against the rows that it saves.
+//!
+//! All of it only removes rows that the operator above would remove too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, Column, InListExpr, IsNullExpr, Literal,
+};
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_common::physical_expr::{
+    snapshot_generation, snapshot_physical_expr,
+};
+use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar};
+use flashmesh_storage::node::RuntimeFilters;
+use parking_lot::Mutex;
+
+use crate::translate::scalar_of;
+
+/// Values that a bitmap may span.
+const BITMAP_SPAN: i64 = 1 << 23;
+/// Values that are evaluated at a time when a bitmap is made.
+const EVALUATED_AT_ONCE: i64 = 1 << 16;
+/// A bitmap of so few values is made however few rows the table has.
+const ALWAYS_EVALUATED: i64 = 1 << 14;
+
+/// A column of the scan's output on which runtime filters can act.
+#[derive(Debug, Clone)]
+pub struct FilterColumn {
+    /// Index in the output.
+    pub output: usize,
+    /// Index into `Program::columns`.
+    pub program: u32,
+    /// Its type.
+    pub data_type: DataType,
+    /// Least and greatest value in the table, for types whose values are integers.
+    pub span: Option<(i64, i64)>,
+}
+
+/// The changing filters of one execution of a scan, shared by its partitions.
+#[derive(Debug)]
+pub struct DynamicFilters {
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    schema: SchemaRef,
+    columns: Vec<FilterColumn>,
+    /// Rows of the table: the more there are, the more a bitmap may cost.
+    rows: u64,
+    /// Sum of the filters' generations when they were read last; 0 before the first time.
+    generation: Mutex<u64>,
+    /// Where the store looks.
+    published: Arc<RuntimeFilters>,
+}
+
+impl DynamicFilters {
+    /// `filters` are expressions over `schema`, the scan's output.
+    pub fn new(
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        schema: SchemaRef,
+        columns: Vec<FilterColumn>,
+        rows: u64,
+        published: Arc<RuntimeFilters>,
+    ) -> Self {
+        Self {
+            filters,
+            schema,
+            columns,
+            rows,
+            generation: Mutex::new(0),
+            published,
+        }
+    }
+
+    /// Publishes what the filters say now, if that has changed.
+    pub fn refresh(&self) -> Result<()> {
+        if self.filters.is_empty() {
+            return Ok(());
+        }
+        let mut known = self.generation.lock();
+        // A filter without generations is one whose value is there from the start of execution.
+        let generation = self.filters.iter().map(snapshot_generation).sum::<u64>() + 1;
+        if generation == *known {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        for filter in &self.filters {
+            let current = snapshot_physical_expr(Arc::clone(filter))?;
+            self.read(&current, &mut found)?;
+        }
+        self.published.publish(found);
+        *known = generation;
+        Ok(())
+    }
+
+    /// What `expr` says of each column.
+    fn read(&self, expr: &Arc<dyn PhysicalExpr>, found: &mut Vec<RuntimeFilter>) -> Result<()> {
+        for conjunct in split_conjunction(expr) {
+            let mentioned = mentioned(conjunct);
+            for column in self
+                .columns
+                .iter()
+                .filter(|c| mentioned.contains(&c.output))
+            {
+                let hull = hull(conjunct.as_ref(), column.output, &column.data_type);
+                if let Some(predicate) = set_of(conjunct, column) {
+                    found.push(RuntimeFilter {
+                        column: column.program,
+                        predicate,
+                        keep_nulls: false,
+                    });
+                    continue;
+                }
+                if hull.is_empty() || hull.min.is_some() || hull.max.is_some() {
+                    found.push(RuntimeFilter {
+                        column: column.program,
+                        predicate: hull.predicate(),
+                        keep_nulls: hull.nulls,
+                    });
+                }
+            }
+            if mentioned.is_empty() && is_false(conjunct.as_ref()) {
+                // Nothing passes at all. Any column says so.
+                if let Some(column) = self.columns.first() {
+                    found.push(RuntimeFilter {
+                        column: column.program,
+                        predicate: RuntimePredicate::Set(vec![]),
+                        keep_nulls: false,
+                    });
+                }
+            }
+        }
+        // Membership is worth a bitmap only when bounds (in any conjunct) make the span small.
+        for column in &self.columns {
+            if let Some(filter) = self.bitmap(expr, column)? {
+                found.push(filter);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bitmap of `expr` over one integer column, if it mentions no other, has a part that is
+    /// no hull or set, and spans few enough values.
+    fn bitmap(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        column: &FilterColumn,
+    ) -> Result<Option<RuntimeFilter>> {
+        let mine: Vec<Arc<dyn PhysicalExpr>> = split_conjunction(expr)
+            .into_iter()
+            .filter(|c| mentioned(c).into_iter().eq([column.output]))
+            .cloned()
+            .collect();
+        let opaque =
+            |c: &Arc<dyn PhysicalExpr>| !is_hull(c.as_ref()) && set_of(c, column).is_none();
+        if !mine.iter().any(opaque) {
+            return Ok(None);
+        }
+        let Some((table_min, table_max)) = column.span else {
+            return Ok(None);
+        };
+        let (mut min, mut max) = (table_min, table_max);
+        let mut nulls = true;
+        for conjunct in &mine {
+            let hull = hull(conjunct.as_ref(), column.output, &column.data_type);
+            nulls &= hull.nulls;
+            min = min.max(hull.min.as_ref().and_then(int_of).unwrap_or(min));
+            max = max.min(hull.max.as_ref().and_then(int_of).unwrap_or(max));
+        }
+        if min > max {
+            return Ok(None);
+        }
+        let affordable = (self.rows / 2).min(BITMAP_SPAN as u64) as i64;
+        let Some(span) = max.checked_sub(min).and_then(|s| s.checked_add(1)) else {
+            return Ok(None);
+        };
+        if span > affordable.max(ALWAYS_EVALUATED) {
+            return Ok(None);
+        }
+        let alone: Vec<Arc<dyn PhysicalExpr>> = mine
+            .into_iter()
+            .map(|c| over_one_column(c, column.output))
+            .collect::<Result<_>>()?;
+        let field = Field::new(
+            self.schema.field(column.output).name(),
+            column.data_type.clone(),
+            true,
+        );
+        let schema = Arc::new(Schema::new(vec![field]));
+        let evaluate = |values: ArrayRef| -> Result<Vec<BooleanArray>> {
+            let rows = values.len();
+            let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
+            alone
+                .iter()
+                .map(|c| Ok(c.evaluate(&batch)?.into_array(rows)?.as_boolean().clone()))
+                .collect()
+        };
+        let mut bits = vec![0u64; (span as usize).div_ceil(64)];
+        let mut from = min;
+        while from <= max {
+            let to = max.min(from + EVALUATED_AT_ONCE - 1);
+            let Some(values) = integers(from, to, &column.data_type) else {
+                return Ok(None);
+            };
+            let passed = evaluate(values)?;
+            let first_bit = (from - min) as usize;
+            for row in 0..(to - from + 1) as usize {
+                let all = passed.iter().all(|p| p.is_valid(row) && p.value(row));
+                let bit = first_bit + row;
+                bits[bit / 64] |= u64::from(all) << (bit % 64);
+            }
+            from = to + 1;
+        }
+        let keep_nulls = nulls && {
+            let null = arrow::array::new_null_array(&column.data_type, 1);
+            evaluate(null)?.iter().all(|p| p.is_valid(0) && p.value(0))
+        };
+        Ok(Some(RuntimeFilter {
+            column: column.program,
+            predicate: RuntimePredicate::Bitmap {
+                base: min,
+                bits: bits.into(),
+            },
+            keep_nulls,
+        }))
+    }
+}
+
+/// Output columns that `expr` reads.
+fn mentioned(expr: &Arc<dyn PhysicalExpr>) -> BTreeSet<usize> {
+    let mut columns = BTreeSet::new();
+    expr.apply(|node| {
+        if let Some(column) = node.downcast_ref::<Column>() {
+            columns.insert(column.index());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .expect("the closure never fails");
+    columns
+}
+
+/// `expr` with its only column as column 0.
+fn over_one_column(expr: Arc<dyn PhysicalExpr>, output: usize) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(expr
+        .transform_up(|node| {
+            Ok(match node.downcast_ref::<Column>() {
+                Some(column) if column.index() == output => {
+                    Transformed::yes(Arc::new(Column::new(column.name(), 0)) as _)
+                }
+                _ => Transformed::no(node),
+            })
+        })?
+        .data)
+}
+
+/// The integers `from..=to` as an array of `data_type`; `None` for a type that is no integer.
+fn integers(from: i64, to: i64, data_type: &DataType) -> Option<ArrayRef> {
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(from..=to));
+    match data_type {
+        DataType::Int64 => Some(values),
+        // Arrow reaches dates from 32 bits only.
+        DataType::Date32 => cast(&cast(&values, &DataType::Int32).ok()?, &DataType::Date32).ok(),
+        t if t.is_integer() => cast(&values, t).ok(),
+        _ => None,
+    }
+}
+
+fn is_false(expr: &dyn PhysicalExpr) -> bool {
+    matches!(
+        expr.downcast_ref::<Literal>().map(Literal::value),
+        Some(ScalarValue::Boolean(Some(false) | None))
+    )
+}
+
+/// Values of a column for which an expression may be TRUE.
+#[derive(Debug, Clone, PartialEq)]
+struct Hull {
+    min: Option<Scalar>,
+    max: Option<Scalar>,
+    /// Whether it may be TRUE for NULL.
+    nulls: bool,
+    /// It is TRUE for no value but perhaps NULL.
+    no_values: bool,
+}
+
+impl Hull {
+    /// All values.
+    fn all() -> Self {
+        Self {
+            min: None,
+            max: None,
+            nulls: true,
+            no_values: false,
+        }
+    }
+
+    fn none() -> Self {
+        Self {
+            min: None,
+            max: None,
+            nulls: false,
+            no_values: true,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.no_values
+    }
+
+    fn predicate(&self) -> RuntimePredicate {
+        if self.no_values {
+            RuntimePredicate::Set(vec![])
+        } else {
+            RuntimePredicate::Range {
+                min: self.min.clone(),
+                max: self.max.clone(),
+            }
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        let bound = |a: Option<Scalar>, b: Option<Scalar>, greater: bool| match (a, b) {
+            (Some(a), Some(b)) => Some(if is_less(&a, &b) == greater { b } else { a }),
+            (a, b) => a.or(b),
+        };
+        Self {
+            min: bound(self.min, other.min, true),
+            max: bound(self.max, other.max, false),
+            nulls: self.nulls && other.nulls,
+            no_values: self.no_values || other.no_values,
+        }
+    }
+
+    fn or(self, other: Self) -> Self {
+        let nulls = self.nulls || other.nulls;
+        if self.no_values {
+            return Self { nulls, ..other };
+        }
+        if other.no_values {
+            return Self { nulls, ..self };
+        }
+        let bound = |a: Option<Scalar>, b: Option<Scalar>, greater: bool| match (a, b) {
+            (Some(a), Some(b)) => Some(if is_less(&a, &b) == greater { b } else { a }),
+            _ => None,
+        };
+        Self {
+            min: bound(self.min, other.min, false),
+            max: bound(self.max, other.max, true),
+            nulls,
+            no_values: false,
+        }
+    }
+}
+
+/// Order of two values of one type.
+fn is_less(a: &Scalar, b: &Scalar) -> bool {
+    match (a, b) {
+        (Scalar::Int(a), Scalar::Int(b)) => a < b,
+        (Scalar::Float(a), Scalar::Float(b)) => a.total_cmp(b).is_lt(),
+        (Scalar::Bytes(a), Scalar::Bytes(b)) => a < b,
+        (Scalar::Boolean(a), Scalar::Boolean(b)) => a < b,
+        _ => false,
+    }
+}
+
+fn int_of(scalar: &Scalar) -> Option<i64> {
+    match scalar {
+        Scalar::Int(value) => i64::try_from(*value).ok(),
+        _ => None,
+    }
+}
+
+/// The value of an expression that is constant now.
+fn constant(expr: &dyn PhysicalExpr) -> Option<ScalarValue> {
+    if let Some(literal) = expr.downcast_ref::<Literal>() {
+        return Some(literal.value().clone());
+    }
+    expr.downcast_ref::<ScalarSubqueryExpr>()?;
+    // The subquery has run before the scan is asked for its first row, or the value is not
+    // there yet and the filter says nothing.
+    let empty = RecordBatch::new_empty(Arc::new(Schema::empty()));
+    match expr.evaluate(&empty).ok()? {
+        datafusion::logical_expr::ColumnarValue::Scalar(value) => Some(value),
+        datafusion::logical_expr::ColumnarValue::Array(_) => None,
+    }
+}
+
+fn is_column(expr: &dyn PhysicalExpr, output: usize) -> bool {
+    expr.downcast_ref::<Column>()
+        .is_some_and(|c| c.index() == output)
+}
+
+/// `column op constant`, whichever side the column is on.
+fn comparison(
+    binary: &BinaryExpr,
+    output: usize,
+    data_type: &DataType,
+) -> Option<(Operator, Scalar)> {
+    let (op, value) = if is_column(binary.left().as_ref(), output) {
+        (*binary.op(), constant(binary.right().as_ref())?)
+    } else if is_column(binary.right().as_ref(), output) {
+        (binary.op().swap()?, constant(binary.left().as_ref())?)
+    } else {
+        return None;
+    };
+    if crate::translate::program_type(&value.data_type()) != *data_type {
+        return None;
+    }
+    Some((op, scalar_of(&value).ok()?))
+}
+
+/// Where `expr` can be TRUE, as far as it compares the column with constants.
+fn hull(expr: &dyn PhysicalExpr, output: usize, data_type: &DataType) -> Hull {
+    let recurse = |e: &Arc<dyn PhysicalExpr>| hull(e.as_ref(), output, data_type);
+    if is_false(expr) {
+        return Hull::none();
+    }
+    if let Some(is_null) = expr.downcast_ref::<IsNullExpr>()
+        && is_column(is_null.arg().as_ref(), output)
+    {
+        return Hull {
+            nulls: true,
+            ..Hull::none()
+        };
+    }
+    if let Some(in_list) = expr.downcast_ref::<InListExpr>()
+        && is_column(in_list.expr().as_ref(), output)
+        && !in_list.negated()
+        && let Some(values) = literals(in_list.list(), None)
+    {
+        return values.into_iter().fold(Hull::none(), |hull, value| {
+            hull.or(Hull {
+                min: Some(value.clone()),
+                max: Some(value),
+                nulls: false,
+                no_values: false,
+            })
+        });
+    }
+    if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+        let branches = case.when_then_expr().iter().map(|(_, then)| recurse(then));
+        let hull = branches.fold(Hull::none(), Hull::or);
+        return match case.else_expr() {
+            Some(otherwise) => hull.or(recurse(otherwise)),
+            None => hull,
+        };
+    }
+    let Some(binary) = expr.downcast_ref::<BinaryExpr>() else {
+        return Hull::all();
+    };
+    match binary.op() {
+        Operator::And => recurse(binary.left()).and(recurse(binary.right())),
+        Operator::Or => recurse(binary.left()).or(recurse(binary.right())),
+        _ => match comparison(binary, output, data_type) {
+            Some((_, Scalar::Null)) => Hull::none(),
+            Some((op, value)) => {
+                let (min, max) = match op {
+                    Operator::Eq => (Some(value.clone()), Some(value)),
+                    Operator::Lt => (None, Some(next(value, -1))),
+                    Operator::LtEq => (None, Some(value)),
+                    Operator::Gt => (Some(next(value, 1)), None),
+                    Operator::GtEq => (Some(value), None),
+                    // The comparison rules out NULL, whatever it is.
+                    Operator::NotEq => (None, None),
+                    _ => return Hull::all(),
+                };
+                Hull {
+                    min,
+                    max,
+                    nulls: false,
+                    no_values: false,
+                }
+            }
+            None => Hull::all(),
+        },
+    }
+}
+
+/// The neighbour of an integer; a bound of another type stays, which only lets more pass.
+fn next(value: Scalar, step: i128) -> Scalar {
+    match value {
+        Scalar::Int(value) => Scalar::Int(value + step),
+        other => other,
+    }
+}
+
+/// Whether [`hull`] says all that `expr` says of its only column.
+fn is_hull(expr: &dyn PhysicalExpr) -> bool {
+    match expr.downcast_ref::<BinaryExpr>() {
+        Some(binary) => match binary.op() {
+            Operator::And => is_hull(binary.left().as_ref()) && is_hull(binary.right().as_ref()),
+            Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => true,
+            // Of an OR the hull keeps less, but what it loses is not worth a bitmap.
+            Operator::Or => is_hull(binary.left().as_ref()) && is_hull(binary.right().as_ref()),
+            _ => false,
+        },
+        None => {
+            expr.downcast_ref::<Literal>().is_some()
+                || expr.downcast_ref::<IsNullExpr>().is_some()
+                || expr.downcast_ref::<Column>().is_some()
+        }
+    }
+}
+
+/// The values of a list of constants; of constant structs, the values of field `field`.
+fn literals(list: &[Arc<dyn PhysicalExpr>], field: Option<usize>) -> Option<Vec<Scalar>> {
+    list.iter()
+        .map(|item| {
+            let value = item.downcast_ref::<Literal>()?.value();
+            match (value, field) {
+                (value, None) => scalar_of(value).ok(),
+                (ScalarValue::Struct(row), Some(field)) => {
+                    let value = ScalarValue::try_from_array(row.column(field), 0).ok()?;
+                    scalar_of(&value).ok()
+                }
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+/// The set of values that a conjunct `column IN (…)` or `struct(…, column, …) IN (…)` allows.
+fn set_of(conjunct: &Arc<dyn PhysicalExpr>, column: &FilterColumn) -> Option<RuntimePredicate> {
+    let in_list = conjunct.downcast_ref::<InListExpr>()?;
+    if in_list.negated() {
+        return None;
+    }
+    let values = if is_column(in_list.expr().as_ref(), column.output) {
+        literals(in_list.list(), None)?
+    } else {
+        let row = in_list.expr().downcast_ref::<ScalarFunctionExpr>()?;
+        if row.name() != "struct" {
+            return None;
+        }
+        let field = row
+            .args()
+            .iter()
+            .position(|a| is_column(a.as_ref(), column.output))?;
+        literals(in_list.list(), Some(field))?
+    };
+    let mut values: Vec<Scalar> = values.into_iter().filter(|v| *v != Scalar::Null).collect();
+    let integers: Option<Vec<i64>> = values.iter().map(int_of).collect();
+    let dense = column.data_type.is_integer() || column.data_type == DataType::Date32;
+    if let Some(mut integers) = integers.filter(|i| dense && i.len() > 8) {
+        integers.sort_unstable();
+        let (base, last) = (integers[0], integers[integers.len() - 1]);
+        if let Some(span) = last.checked_sub(base).filter(|s| *s < BITMAP_SPAN) {
+            let mut bits = vec![0u64; span as usize / 64 + 1];
+            for value in integers {
+                let bit = (value - base) as usize;
+                bits[bit / 64] |= 1 << (bit % 64);
+            }
+            return Some(RuntimePredicate::Bitmap {
+                base,
+                bits: bits.into(),
+            });
+        }
+    }
+    values.sort_by(|a, b| is_less(b, a).cmp(&is_less(a, b)));
+    values.dedup();
+    Some(RuntimePredicate::Set(values))
+}

@@ -1,0 +1,199 @@
+//! What a scan does, before it is a Program.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::table::TableSnapshot;
+
+use crate::config::Pushdown;
+use crate::{Reason, cost, tree};
+
+/// A conjunct of the filter that the store evaluates.
+#[derive(Debug, Clone)]
+pub struct PushedFilter {
+    /// The predicate, over ordinals of the table.
+    pub expr: Expr,
+    /// As plans show it.
+    pub text: String,
+    /// FALSE when the predicate above the scan removes more rows: this one only prunes.
+    pub exact: bool,
+}
+
+/// What stayed above the scan, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotPushed {
+    /// As plans show it.
+    pub text: String,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// How plans show an output that is more than columns.
+#[derive(Debug, Clone, Default)]
+pub struct OutputText {
+    /// Each output column, or group key.
+    pub columns: Vec<String>,
+    /// Each aggregate as SQL has it; one may take several output columns.
+    pub aggregates: Vec<String>,
+    /// The order of a top-k.
+    pub order: Vec<String>,
+}
+
+/// What a scan does. Columns are ordinals of the table here; [`ScanSpec::program`] numbers those
+/// that are read.
+#[derive(Debug, Clone)]
+pub struct ScanSpec {
+    /// What is scanned.
+    pub table: Arc<TableSnapshot>,
+    /// The session's choice when the scan was planned.
+    pub mode: Pushdown,
+    /// Conjuncts.
+    pub filters: Vec<PushedFilter>,
+    /// What stayed above, for `EXPLAIN`.
+    pub not_pushed: Vec<NotPushed>,
+    /// What leaves.
+    pub output: Output,
+    /// Its text.
+    pub text: OutputText,
+}
+
+impl ScanSpec {
+    /// A scan that gives back these columns of the table.
+    pub fn of_columns(table: Arc<TableSnapshot>, mode: Pushdown, ordinals: &[usize]) -> Self {
+        let text = OutputText {
+            columns: ordinals
+                .iter()
+                .map(|o| table.schema.field(*o).name().clone())
+                .collect(),
+            ..OutputText::default()
+        };
+        let exprs = ordinals.iter().map(|o| Expr::Column(*o as u32)).collect();
+        Self {
+            table,
+            mode,
+            filters: vec![],
+            not_pushed: vec![],
+            output: Output::Rows {
+                exprs,
+                order: vec![],
+                limit: None,
+            },
+            text,
+        }
+    }
+
+    /// Notes that something stayed above, once.
+    pub fn note(&mut self, text: String, reason: Reason) {
+        let note = NotPushed { text, reason };
+        if !self.not_pushed.contains(&note) {
+            self.not_pushed.push(note);
+        }
+    }
+
+    /// Ordinals of the columns that are read, ascending.
+    pub fn ordinals(&self) -> BTreeSet<u32> {
+        let mut ordinals = BTreeSet::new();
+        let exprs = self
+            .filters
+            .iter()
+            .map(|f| &f.expr)
+            .chain(tree::output_exprs(&self.output));
+        for expr in exprs {
+            ordinals.extend(expr.columns());
+        }
+        ordinals
+    }
+
+    /// The Program.
+    pub fn program(&self) -> Program {
+        let ordinals: Vec<u32> = self.ordinals().into_iter().collect();
+        let number = |ordinal: u32| {
+            ordinals
+                .binary_search(&ordinal)
+                .expect("every ordinal was collected") as u32
+        };
+        Program {
+            columns: ordinals
+                .iter()
+                .map(|ordinal| self.input_column(*ordinal))
+                .collect(),
+            filter: self
+                .filters
+                .iter()
+                .map(|f| tree::map_columns(&f.expr, &number))
+                .collect(),
+            output: tree::map_output_columns(&self.output, &number),
+        }
+    }
+
+    fn input_column(&self, ordinal: u32) -> InputColumn {
+        let field = self.table.schema.field(ordinal as usize);
+        InputColumn {
+            ordinal,
+            name: field.name().clone(),
+            data_type: field.data_type().clone(),
+            nullable: field.is_nullable(),
+        }
+    }
+
+    /// The Program, checked against the verifier's limits and against what the node can run.
+    pub fn verified(&self, node: &StorageNode) -> Result<Arc<VerifiedProgram>, Reason> {
+        let program = self.program();
+        node.supports(&program).map_err(Reason::Accelerator)?;
+        verify(program, &self.table.schema, &Limits::default())
+            .map(Arc::new)
+            .map_err(|e| Reason::Refused(e.to_string()))
+    }
+
+    /// Whether further filters may go below this output: not below a limit, which must see the
+    /// rows it always saw, and not below aggregates but for their keys.
+    pub fn output_accepts_filters(&self) -> bool {
+        match &self.output {
+            Output::Rows { limit, .. } => limit.is_none(),
+            Output::Aggregate { keys, .. } => !keys.is_empty(),
+        }
+    }
+
+    /// What each output column is in terms of the table; `None` for aggregates.
+    pub fn output_columns(&self) -> Vec<Option<&Expr>> {
+        match &self.output {
+            Output::Rows { exprs, .. } => exprs.iter().map(Some).collect(),
+            Output::Aggregate { keys, aggregates } => keys
+                .iter()
+                .map(Some)
+                .chain(aggregates.iter().map(|_| None))
+                .collect(),
+        }
+    }
+
+    /// Share of the table's rows that pass the filter.
+    pub fn selectivity(&self) -> f64 {
+        let filters: Vec<Expr> = self.filters.iter().map(|f| f.expr.clone()).collect();
+        cost::selectivity(&filters, &self.table)
+    }
+
+    /// Rows that are expected to pass the filter.
+    pub fn rows_after_filter(&self) -> f64 {
+        self.table.rows() as f64 * self.selectivity()
+    }
+
+    /// Bytes in memory of one row of these expressions.
+    pub fn width_bytes<'a>(
+        &self,
+        exprs: impl IntoIterator<Item = (&'a Expr, &'a DataType)>,
+    ) -> f64 {
+        exprs
+            .into_iter()
+            .map(|(expr, data_type)| {
+                let column = match expr {
+                    Expr::Column(column) => Some(*column),
+                    _ => None,
+                };
+                cost::width_bytes(data_type, column, &self.table)
+            })
+            .sum()
+    }
+}

@@ -1,0 +1,144 @@
+//! What the optimizer is told of a table and of a scan.
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Statistics};
+use flashmesh_pushdown::{Expr, Output};
+use flashmesh_storage::table::TableSnapshot;
+
+use super::spec::ScanSpec;
+use crate::cost;
+use crate::translate::scalar_value_of;
+
+/// Exact statistics of a table: a snapshot never changes.
+pub fn of_table(table: &TableSnapshot) -> Statistics {
+    let column_statistics: Vec<_> = (0..table.schema.fields().len())
+        .map(|ordinal| of_column(ordinal as u32, table))
+        .collect();
+    with_total_size(Statistics {
+        num_rows: Precision::Exact(table.rows() as usize),
+        total_byte_size: Precision::Absent,
+        column_statistics,
+    })
+}
+
+fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
+    let data_type = table.schema.field(ordinal as usize).data_type();
+    let Some(known) = table.statistics.get(ordinal as usize) else {
+        return ColumnStatistics::new_unknown();
+    };
+    let value = |scalar: &Option<flashmesh_pushdown::Scalar>| {
+        // Arrow's order of floats puts NaN last and -0.0 before 0.0; SQL functions over exact
+        // statistics had better read the data.
+        let exact = !data_type.is_floating();
+        match scalar.as_ref().and_then(|s| scalar_value_of(s, data_type)) {
+            Some(value) if exact => Precision::Exact(value),
+            Some(value) => Precision::Inexact(value),
+            None => Precision::Absent,
+        }
+    };
+    let bytes = cost::width_bytes(data_type, Some(ordinal), table) * table.rows() as f64;
+    ColumnStatistics {
+        null_count: Precision::Exact(known.null_count as usize),
+        min_value: value(&known.min),
+        max_value: value(&known.max),
+        sum_value: Precision::Absent,
+        distinct_count: known
+            .distinct
+            .map_or(Precision::Absent, |d| Precision::Inexact(d as usize)),
+        byte_size: Precision::Inexact(bytes as usize),
+    }
+}
+
+/// Statistics of what leaves the scan with `schema`.
+pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize, dynamic: bool) -> Statistics {
+    let table = &spec.table;
+    let all_rows = table.rows() as f64;
+    let rows_passing = spec.rows_after_filter();
+    let (rows, exact) = match &spec.output {
+        Output::Rows { limit: None, .. } => (rows_passing, spec.filters.is_empty() && !dynamic),
+        Output::Rows {
+            limit: Some(limit), ..
+        } => {
+            let one_stream = rows_passing / partitions as f64;
+            (one_stream.min(*limit as f64) * partitions as f64, false)
+        }
+        Output::Aggregate { keys, .. } => {
+            let groups = if keys.is_empty() {
+                1.0
+            } else {
+                cost::groups(keys, rows_passing, table)
+            };
+            (groups * partitions as f64, keys.is_empty())
+        }
+    };
+    let num_rows = if exact {
+        Precision::Exact(rows as usize)
+    } else {
+        Precision::Inexact(rows.ceil() as usize)
+    };
+    let passing = if all_rows > 0.0 {
+        rows_passing / all_rows
+    } else {
+        1.0
+    };
+    let columns = spec.output_columns();
+    let column_statistics = columns
+        .into_iter()
+        .zip(schema.fields())
+        .map(|(expr, field)| match expr {
+            Some(Expr::Column(ordinal)) if exact => of_column(*ordinal, table),
+            Some(expr) => {
+                let bytes = width(expr, field.data_type(), table) * rows;
+                let known = match expr {
+                    Expr::Column(ordinal) => of_column(*ordinal, table).to_inexact(),
+                    _ => ColumnStatistics::new_unknown(),
+                };
+                let distinct = cost::distinct_values(expr, rows_passing, table).min(rows.max(1.0));
+                ColumnStatistics {
+                    null_count: scale(&known.null_count, passing),
+                    distinct_count: Precision::Inexact(distinct as usize),
+                    byte_size: Precision::Inexact(bytes as usize),
+                    ..known
+                }
+            }
+            None => {
+                let bytes = cost::width_bytes(field.data_type(), None, table) * rows;
+                ColumnStatistics {
+                    byte_size: Precision::Inexact(bytes as usize),
+                    ..ColumnStatistics::new_unknown()
+                }
+            }
+        })
+        .collect();
+    with_total_size(Statistics {
+        num_rows,
+        total_byte_size: Precision::Absent,
+        column_statistics,
+    })
+}
+
+fn width(expr: &Expr, data_type: &DataType, table: &TableSnapshot) -> f64 {
+    let column = match expr {
+        Expr::Column(ordinal) => Some(*ordinal),
+        _ => None,
+    };
+    cost::width_bytes(data_type, column, table)
+}
+
+fn scale(count: &Precision<usize>, share: f64) -> Precision<usize> {
+    match count.get_value() {
+        Some(count) => Precision::Inexact((*count as f64 * share) as usize),
+        None => Precision::Absent,
+    }
+}
+
+fn with_total_size(mut statistics: Statistics) -> Statistics {
+    let bytes: usize = statistics
+        .column_statistics
+        .iter()
+        .filter_map(|c| c.byte_size.get_value())
+        .sum();
+    statistics.total_byte_size = Precision::Inexact(bytes);
+    statistics
+}

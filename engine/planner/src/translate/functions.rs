@@ -1,0 +1,124 @@
+//! The functions that Programs know.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::Volatility;
+use datafusion::physical_expr::expressions::Literal as DfLiteral;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use flashmesh_pushdown::{DatePart, Expr};
+
+use super::{Scope, string_literal, text_of, translate, translate_string};
+use crate::Reason;
+
+/// Names of DataFusion's own functions, to tell a missing one from a user's.
+static BUILT_IN: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    datafusion::functions::all_default_functions()
+        .iter()
+        .map(|function| function.name().to_owned())
+        .collect()
+});
+
+pub(super) fn translate_function(
+    function: &ScalarFunctionExpr,
+    scope: &Scope,
+) -> Result<Expr, Reason> {
+    let args: Vec<&dyn PhysicalExpr> = function.args().iter().map(AsRef::as_ref).collect();
+    if function.fun().signature().volatility == Volatility::Volatile {
+        return Err(Reason::Volatile(function.name().into()));
+    }
+    let refused = || Err(Reason::Function(text_of(function)));
+    match (function.fun().name(), args.as_slice()) {
+        ("date_part", [part, date]) => {
+            let part = match string_literal(*part)
+                .map(|p| p.to_ascii_lowercase())
+                .as_deref()
+            {
+                Some("year") => DatePart::Year,
+                Some("month") => DatePart::Month,
+                Some("day") => DatePart::Day,
+                _ => return refused(),
+            };
+            if scope.type_of(*date)? != DataType::Date32 {
+                return refused();
+            }
+            Ok(Expr::DatePart {
+                part,
+                expr: Box::new(translate(*date, scope)?),
+            })
+        }
+        ("substr", [text, start]) => {
+            substring(*text, integer_literal(*start), Some(i64::MAX), scope).unwrap_or_else(refused)
+        }
+        ("substr", [text, start, length]) => substring(
+            *text,
+            integer_literal(*start),
+            integer_literal(*length),
+            scope,
+        )
+        .unwrap_or_else(refused),
+        ("starts_with", [text, needle]) => {
+            like(*text, *needle, "", "%", scope).unwrap_or_else(refused)
+        }
+        ("ends_with", [text, needle]) => {
+            like(*text, *needle, "%", "", scope).unwrap_or_else(refused)
+        }
+        ("contains", [text, needle]) => {
+            like(*text, *needle, "%", "%", scope).unwrap_or_else(refused)
+        }
+        (name, _) if BUILT_IN.contains(name) => refused(),
+        (name, _) => Err(Reason::UserFunction(name.into())),
+    }
+}
+
+fn integer_literal(expr: &dyn PhysicalExpr) -> Option<i64> {
+    let value = expr.downcast_ref::<DfLiteral>()?.value();
+    match value.cast_to(&DataType::Int64).ok()? {
+        datafusion::common::ScalarValue::Int64(value) => value,
+        _ => None,
+    }
+}
+
+/// `None` for the arguments that a Program can't have.
+fn substring(
+    text: &dyn PhysicalExpr,
+    start: Option<i64>,
+    length: Option<i64>,
+    scope: &Scope,
+) -> Option<Result<Expr, Reason>> {
+    let start = u32::try_from(start?).ok().filter(|start| *start >= 1)?;
+    let length = length.filter(|length| *length >= 0)?;
+    Some(translate_string(text, scope).map(|expr| Expr::Substring {
+        expr: Box::new(expr),
+        start,
+        // No text has more characters than that.
+        length: u32::try_from(length).unwrap_or(u32::MAX),
+    }))
+}
+
+/// `text LIKE before || needle || after`.
+fn like(
+    text: &dyn PhysicalExpr,
+    needle: &dyn PhysicalExpr,
+    before: &str,
+    after: &str,
+    scope: &Scope,
+) -> Option<Result<Expr, Reason>> {
+    let needle = string_literal(needle)?;
+    let mut pattern = String::with_capacity(needle.len() + 2);
+    pattern.push_str(before);
+    for c in needle.chars() {
+        if matches!(c, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push_str(after);
+    Some(translate_string(text, scope).map(|expr| Expr::Like {
+        expr: Box::new(expr),
+        pattern,
+        negated: false,
+        case_insensitive: false,
+    }))
+}

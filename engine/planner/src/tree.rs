@@ -1,0 +1,42 @@
+//! Renumbering of columns in the Program's expressions.
+
+use flashmesh_pushdown::{Aggregate, Expr, Output};
+
+/// All expressions of an output.
+pub fn output_exprs(output: &Output) -> Vec<&Expr> {
+    match output {
+        Output::Rows { exprs, .. } => exprs.iter().collect(),
+        Output::Aggregate { keys, aggregates } => keys
+            .iter()
+            .chain(aggregates.iter().flat_map(Aggregate::exprs))
+            .collect(),
+    }
+}
+
+/// `expr` with each column `c` replaced by `f(c)`.
+pub fn map_columns(expr: &Expr, f: &impl Fn(u32) -> u32) -> Expr {
+    let mut expr = expr.clone();
+    expr.for_each_column_mut(&mut |column| *column = f(*column));
+    expr
+}
+
+/// `output` with each column `c` replaced by `f(c)`.
+pub fn map_output_columns(output: &Output, f: &impl Fn(u32) -> u32) -> Output {
+    let mut output = output.clone();
+    let mut renumber =
+        |expr: &mut Expr| expr.for_each_column_mut(&mut |column| *column = f(*column));
+    match &mut output {
+        Output::Rows { exprs, .. } => exprs.iter_mut().for_each(&mut renumber),
+        Output::Aggregate { keys, aggregates } => {
+            keys.iter_mut().for_each(&mut renumber);
+            for aggregate in aggregates {
+                aggregate
+                    .argument
+                    .iter_mut()
+                    .chain(&mut aggregate.filter)
+                    .for_each(&mut renumber);
+            }
+        }
+    }
+    output
+}

@@ -1,0 +1,151 @@
+//! The database's catalog as DataFusion sees it.
+//!
+//! Names are looked up in the database each time, so that a session sees what other sessions
+//! commit. Views and external tables belong to the session that made them; they live beside the
+//! tables on flash and can't take or hide their names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::common::{exec_err, plan_err};
+use datafusion::error::Result;
+use flashmesh_planner::FlashTable;
+use flashmesh_storage::StorageError;
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::table::Database;
+use parking_lot::RwLock;
+
+/// Name of the catalog, and of the schema that every database has.
+pub(crate) const CATALOG: &str = "flashmesh";
+/// Name of the schema that every database has.
+pub(crate) const DEFAULT_SCHEMA: &str = "public";
+
+/// The catalog `flashmesh` of one session.
+#[derive(Debug)]
+pub(crate) struct FlashCatalog {
+    database: Arc<Database>,
+    node: Arc<StorageNode>,
+    schemas: RwLock<HashMap<String, Arc<FlashSchema>>>,
+}
+
+impl FlashCatalog {
+    pub(crate) fn new(database: Arc<Database>, node: Arc<StorageNode>) -> Self {
+        Self {
+            database,
+            node,
+            schemas: RwLock::default(),
+        }
+    }
+
+    /// The schema, if the database has it.
+    pub(crate) fn flash_schema(&self, name: &str) -> Option<Arc<FlashSchema>> {
+        if !self.database.schemas().iter().any(|s| s == name) {
+            self.schemas.write().remove(name);
+            return None;
+        }
+        if let Some(schema) = self.schemas.read().get(name) {
+            return Some(Arc::clone(schema));
+        }
+        let schema = self
+            .schemas
+            .write()
+            .entry(name.to_string())
+            .or_insert_with(|| {
+                Arc::new(FlashSchema {
+                    name: name.to_string(),
+                    database: Arc::clone(&self.database),
+                    node: Arc::clone(&self.node),
+                    session_tables: RwLock::default(),
+                })
+            })
+            .clone();
+        Some(schema)
+    }
+}
+
+impl CatalogProvider for FlashCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        self.database.schemas()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        Some(self.flash_schema(name)? as _)
+    }
+}
+
+/// A schema: tables on flash, and the session's views and external tables.
+#[derive(Debug)]
+pub(crate) struct FlashSchema {
+    name: String,
+    database: Arc<Database>,
+    node: Arc<StorageNode>,
+    session_tables: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
+}
+
+impl FlashSchema {
+    /// Whether a table of that name is on flash.
+    pub(crate) fn is_on_flash(&self, table: &str) -> bool {
+        self.database.snapshot(&self.name, table).is_ok()
+    }
+
+    /// The session's view or external table of that name.
+    pub(crate) fn session_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        self.session_tables.read().get(name).cloned()
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for FlashSchema {
+    fn table_names(&self) -> Vec<String> {
+        let mut names = self.database.tables(&self.name);
+        names.extend(self.session_tables.read().keys().cloned());
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        match self.database.snapshot(&self.name, name) {
+            Ok(snapshot) => {
+                let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
+                let table = FlashTable::new(database, node, &self.name, name, snapshot);
+                Ok(Some(Arc::new(table)))
+            }
+            Err(StorageError::NotFound { .. }) => Ok(self.session_table(name)),
+            Err(error) => Err(crate::Error::from(error).into()),
+        }
+    }
+
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
+        if self.is_on_flash(&name) {
+            return plan_err!(
+                "table '{name}' already exists on flash; choose another name, or DROP TABLE {name} first"
+            );
+        }
+        let mut tables = self.session_tables.write();
+        if tables.contains_key(&name) {
+            return plan_err!("'{name}' already exists in this session; drop it first");
+        }
+        tables.insert(name, table);
+        Ok(None)
+    }
+
+    /// Forgets a view or external table. A table on flash goes by DROP TABLE only, never as the
+    /// side effect of a replaced view.
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if self.is_on_flash(name) {
+            return exec_err!("table '{name}' is on flash; it is removed by DROP TABLE {name}");
+        }
+        Ok(self.session_tables.write().remove(name))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.is_on_flash(name) || self.session_tables.read().contains_key(name)
+    }
+}

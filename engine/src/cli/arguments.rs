@@ -1,0 +1,257 @@
+//! The command line.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use datafusion::execution::object_store::ObjectStoreRegistry;
+use flashmesh::{EngineOptions, Error, Result};
+
+const EXAMPLES: &str = "\
+Examples:
+  flashmesh                                        a shell on a temporary database
+  flashmesh -c \"SELECT count(*) FROM 'x.parquet'\"  SQL straight on a file
+  flashmesh --db sales                             a shell on the database in folder sales
+  flashmesh load --db sales orders data/*.parquet  load files into table orders
+  flashmesh --db sales -f report.sql --format csv  run a script
+  flashmesh fsck --db sales                        check every page
+  flashmesh demo                                   TPC-H, loaded and queried, with what pushdown saved";
+
+/// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
+///
+/// Without -c, -f or a command: a shell, or the SQL that is piped in. Without --db: a temporary
+/// database that is gone at exit.
+#[derive(Debug, Parser)]
+#[command(name = "flashmesh", version, after_help = EXAMPLES, after_long_help = EXAMPLES)]
+#[command(subcommand_negates_reqs = true, disable_help_subcommand = true)]
+pub(super) struct Arguments {
+    /// Run this SQL (may be given several times; -c and -f run in the order given)
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    sql: Vec<String>,
+    /// Run the SQL in this file; - is standard input. The first statement that fails ends the run
+    #[arg(short, long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// What -c and -f said, in their order.
+    #[arg(skip)]
+    pub sources: Vec<Source>,
+    #[command(flatten)]
+    pub engine: EngineArguments,
+    #[command(flatten)]
+    pub output: OutputArguments,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// SQL to run.
+#[derive(Debug)]
+pub(super) enum Source {
+    Sql(String),
+    File(PathBuf),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Load Parquet, CSV, JSON or Arrow files into a table
+    Load(LoadArguments),
+    /// Check every page of a database: checksum, identity, contents. Exit code 1 when one is torn
+    Fsck,
+    /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
+    Demo(DemoArguments),
+}
+
+/// Options of the database, before or after a command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Database")]
+pub(super) struct EngineArguments {
+    /// Folder of the database; made when missing
+    #[arg(long, value_name = "DIR", global = true)]
+    pub db: Option<PathBuf>,
+    /// Refuse every write; several processes may then read the database at once
+    #[arg(long, global = true)]
+    read_only: bool,
+    /// What queries may hold in memory before they spill, e.g. 4GB [default: 3/4 of the memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
+    memory_limit: Option<u64>,
+    /// Page cache, e.g. 512MB [default: 1/4 of the memory, at most 1 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
+    cache_size: Option<u64>,
+    /// Threads of a query [default: one a core]
+    #[arg(long, value_name = "N", global = true)]
+    threads: Option<NonZeroUsize>,
+    /// Where queries spill [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR", global = true)]
+    spill_dir: Option<PathBuf>,
+}
+
+/// How results are printed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputArguments {
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = Format::Automatic)]
+    pub format: Format,
+    /// Rows shown of a table, or inf [default: 40 on a terminal, else inf]
+    #[arg(long, value_name = "N", value_parser = parse_rows)]
+    pub maxrows: Option<usize>,
+    /// Print results only: no times, no greeting
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// table
+    Automatic,
+    Table,
+    Csv,
+    Tsv,
+    Json,
+    NdJson,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LoadArguments {
+    /// Table to load, made from the files' columns unless --append is given
+    pub table: String,
+    /// Files, folders, globs or URLs, all of one format
+    #[arg(required = true)]
+    pub files: Vec<String>,
+    /// Add to the table; columns are matched by name
+    #[arg(long, conflicts_with = "replace")]
+    pub append: bool,
+    /// Take the place of a table of that name
+    #[arg(long)]
+    pub replace: bool,
+    /// Format of the files [default: by their ending]
+    #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv", "tsv", "json", "arrow", "avro"])]
+    pub format: Option<String>,
+    /// CSV: what separates fields [default: a comma]
+    #[arg(long, value_name = "CHAR")]
+    pub delimiter: Option<char>,
+    /// CSV: the first line is data; columns are called column_1, column_2, …
+    #[arg(long)]
+    pub no_header: bool,
+    /// CSV: fields that equal TEXT are NULL, as empty fields are
+    #[arg(long, value_name = "TEXT")]
+    pub null: Option<String>,
+    /// No progress bar
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DemoArguments {
+    /// TPC-H scale factor: 1 is 6 million order lines, about 1 GB as text
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_scale_factor)]
+    pub scale_factor: f64,
+    /// Print the full EXPLAIN ANALYZE of every query
+    #[arg(long)]
+    pub explain: bool,
+}
+
+impl Arguments {
+    /// Parses the command line; exits with a message and code 2 where it is wrong.
+    pub fn from_command_line() -> Self {
+        let matches = Self::command().get_matches();
+        let mut arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        arguments.sources = in_order(
+            &matches,
+            std::mem::take(&mut arguments.sql),
+            std::mem::take(&mut arguments.file),
+        );
+        if arguments.command.is_some() && !arguments.sources.is_empty() {
+            Self::command()
+                .error(
+                    clap::error::ErrorKind::ArgumentConflict,
+                    "-c and -f can't be combined with a command",
+                )
+                .exit();
+        }
+        arguments
+    }
+}
+
+/// The sources of SQL in the order in which the command line names them.
+fn in_order(matches: &ArgMatches, sql: Vec<String>, files: Vec<PathBuf>) -> Vec<Source> {
+    let positions = |id| matches.indices_of(id).into_iter().flatten();
+    let mut sources: Vec<(usize, Source)> = positions("sql")
+        .zip(sql.into_iter().map(Source::Sql))
+        .chain(positions("file").zip(files.into_iter().map(Source::File)))
+        .collect();
+    sources.sort_by_key(|(position, _)| *position);
+    sources.into_iter().map(|(_, source)| source).collect()
+}
+
+impl EngineArguments {
+    /// The engine's options.
+    pub fn options(
+        &self,
+        object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
+    ) -> Result<EngineOptions> {
+        if self.read_only && self.db.is_none() {
+            return Err(Error::usage(
+                "--read-only needs a database to read: name its folder with --db",
+            ));
+        }
+        Ok(EngineOptions {
+            path: self.db.clone(),
+            read_only: self.read_only,
+            cache_bytes: self.cache_size,
+            memory_limit_bytes: self.memory_limit,
+            spill_folder: self.spill_dir.clone(),
+            threads: self.threads,
+            object_stores,
+        })
+    }
+}
+
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    match flashmesh_planner::config::parse_size(text) {
+        Ok(0) => Err("must be more than 0".into()),
+        Ok(bytes) => Ok(bytes),
+        Err(_) => Err("write a number with a unit, e.g. 512MB, 4GB or 1GiB".into()),
+    }
+}
+
+fn parse_rows(text: &str) -> std::result::Result<usize, String> {
+    match text {
+        "inf" => Ok(usize::MAX),
+        number => number
+            .parse()
+            .map_err(|_| "write a number, or inf for all".into()),
+    }
+}
+
+fn parse_scale_factor(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (0.001..=1000.0).contains(&factor) => Ok(factor),
+        _ => Err("write a number from 0.001 to 1000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sql_and_files_keep_their_order() {
+        let matches =
+            Arguments::command().get_matches_from(["flashmesh", "-c", "a", "-f", "b", "-c", "c"]);
+        let arguments = Arguments::from_arg_matches(&matches).unwrap();
+        let order = in_order(&matches, arguments.sql, arguments.file);
+        let names: Vec<_> = order
+            .iter()
+            .map(|source| match source {
+                Source::Sql(sql) => sql.as_str(),
+                Source::File(path) => path.to_str().unwrap(),
+            })
+            .collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+}

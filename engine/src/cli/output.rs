@@ -1,0 +1,198 @@
+//! Printing results.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use arrow::csv::WriterBuilder;
+use arrow::datatypes::SchemaRef;
+use arrow::json::writer::{JsonArray, LineDelimited, Writer as JsonWriter};
+use arrow::record_batch::RecordBatch;
+use datafusion::config::FormatOptions;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion_cli::print_format::PrintFormat;
+use datafusion_cli::print_options::MaxRows;
+use flashmesh::Result;
+use futures::StreamExt;
+
+use super::arguments::{Format, OutputArguments};
+
+/// Rows of a table that a terminal shows.
+pub(super) const TERMINAL_ROWS: usize = 40;
+
+/// Where results go, and how.
+pub(super) struct Output {
+    format: Format,
+    max_rows: usize,
+    times: bool,
+    stdout: Stdout,
+}
+
+/// Standard output that remembers that its reader has gone (`flashmesh … | head`).
+struct Stdout {
+    inner: io::BufWriter<io::Stdout>,
+    closed: bool,
+}
+
+impl Stdout {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.closed |= matches!(&result, Err(e) if e.kind() == io::ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.inner.write(bytes);
+        self.note(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.inner.flush();
+        self.note(result)
+    }
+}
+
+impl Output {
+    pub fn new(arguments: &OutputArguments) -> Self {
+        let terminal = io::stdout().is_terminal();
+        Self {
+            format: arguments.format,
+            max_rows: arguments.maxrows.unwrap_or(if terminal {
+                TERMINAL_ROWS
+            } else {
+                usize::MAX
+            }),
+            times: terminal && !arguments.quiet,
+            stdout: Stdout {
+                inner: io::BufWriter::new(io::stdout()),
+                closed: false,
+            },
+        }
+    }
+
+    /// Whether the reader of the output has gone.
+    pub fn is_closed(&self) -> bool {
+        self.stdout.closed
+    }
+
+    /// Prints a result as it arrives; a table is printed at its end. All rows are read even where
+    /// few are shown, because the count is part of the answer. Gives the number of rows.
+    pub async fn print(
+        &mut self,
+        mut stream: SendableRecordBatchStream,
+        all_rows: bool,
+        options: &FormatOptions,
+    ) -> Result<usize> {
+        let schema = stream.schema();
+        if schema.fields().is_empty() {
+            // A statement without a result: CREATE, SET, …
+            while let Some(batch) = stream.next().await {
+                batch?;
+            }
+            return Ok(0);
+        }
+        let max_rows = if all_rows { usize::MAX } else { self.max_rows };
+        let out = &mut self.stdout;
+        // A NULL that is left out looks like a column that is missing.
+        let json = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
+        let mut sink = match self.format {
+            Format::Automatic | Format::Table => Sink::Table {
+                rows: Vec::new(),
+                max_rows,
+                out,
+            },
+            Format::Csv => Sink::Delimited(Box::new(
+                WriterBuilder::new().with_delimiter(b',').build(out),
+            )),
+            Format::Tsv => Sink::Delimited(Box::new(
+                WriterBuilder::new().with_delimiter(b'\t').build(out),
+            )),
+            Format::Json => Sink::Json(json.build(out)),
+            Format::NdJson => Sink::JsonLines(json.build(out)),
+        };
+        sink.write(&RecordBatch::new_empty(schema.clone()), 0)?;
+        let mut rows = 0;
+        while let Some(batch) = stream.next().await {
+            let batch = batch?;
+            sink.write(&batch, rows)?;
+            rows += batch.num_rows();
+        }
+        sink.finish(schema, options)?;
+        self.stdout
+            .flush()
+            .map_err(|e| flashmesh::Error::io("printing the result", e))?;
+        Ok(rows)
+    }
+
+    /// Tells how many rows a statement gave, and its time, on a terminal.
+    pub fn summary(&self, rows: usize, time: Duration) {
+        if self.times {
+            let shown = if rows > self.max_rows
+                && matches!(self.format, Format::Automatic | Format::Table)
+            {
+                format!(", {} shown (--maxrows)", self.max_rows)
+            } else {
+                String::new()
+            };
+            let plural = if rows == 1 { "" } else { "s" };
+            eprintln!("{rows} row{plural}{shown}, {:.3} s\n", time.as_secs_f64());
+        }
+    }
+}
+
+/// One result on its way out.
+enum Sink<'a> {
+    Table {
+        rows: Vec<RecordBatch>,
+        max_rows: usize,
+        out: &'a mut Stdout,
+    },
+    Delimited(Box<arrow::csv::Writer<&'a mut Stdout>>),
+    Json(JsonWriter<&'a mut Stdout, JsonArray>),
+    JsonLines(JsonWriter<&'a mut Stdout, LineDelimited>),
+}
+
+impl Sink<'_> {
+    /// Takes a batch that has `before` rows before it.
+    fn write(&mut self, batch: &RecordBatch, before: usize) -> Result<()> {
+        match self {
+            // One row more than is shown tells the printer that there are more.
+            Self::Table { rows, max_rows, .. } if batch.num_rows() > 0 && before <= *max_rows => {
+                rows.push(batch.clone());
+            }
+            Self::Table { .. } => {}
+            // An empty batch still makes the header.
+            Self::Delimited(writer) => writer.write(batch)?,
+            Self::Json(writer) => writer.write(batch)?,
+            Self::JsonLines(writer) => writer.write(batch)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self, schema: SchemaRef, options: &FormatOptions) -> Result<()> {
+        match self {
+            Self::Table {
+                rows,
+                max_rows,
+                out,
+            } => {
+                PrintFormat::Table.print_batches(
+                    out,
+                    schema,
+                    &rows,
+                    MaxRows::Limited(max_rows),
+                    true,
+                    options,
+                )?;
+            }
+            Self::Delimited(_) => {}
+            Self::Json(mut writer) => {
+                writer.finish()?;
+                writeln!(writer.into_inner())
+                    .map_err(|e| flashmesh::Error::io("printing the result", e))?;
+            }
+            Self::JsonLines(mut writer) => writer.finish()?,
+        }
+        Ok(())
+    }
+}

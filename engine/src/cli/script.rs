@@ -1,0 +1,33 @@
+//! Running SQL from -c, -f or a pipe.
+
+use std::time::Instant;
+
+use datafusion::logical_expr::LogicalPlan;
+use flashmesh::{Result, Session};
+
+use super::output::Output;
+
+/// Runs the statements one after the other and prints their results; the first that fails ends
+/// it. The whole text is parsed first, so that a syntax error anywhere runs nothing.
+pub(super) async fn run(session: &Session, sql: &str, output: &mut Output) -> Result<()> {
+    for statement in session.parse(sql)? {
+        let start = Instant::now();
+        let plan = session
+            .context()
+            .state()
+            .statement_to_plan(statement)
+            .await?;
+        // Nobody wants a plan cut short.
+        let all_rows = matches!(
+            plan,
+            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_)
+        );
+        let frame = session.execute(plan).await?;
+        let options = session.context().copied_config().options().format.clone();
+        let rows = output
+            .print(frame.execute_stream().await?, all_rows, &options)
+            .await?;
+        output.summary(rows, start.elapsed());
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Ends the process cleanly on a signal.
+
+use std::path::{Path, PathBuf};
+
+use flashmesh::{Error, Result};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Ends the process on SIGTERM and SIGHUP, and on SIGINT where `on_interrupt` (the shell uses
+/// that one to stop a statement); removes `temporary` folders first. A database that stays
+/// needs nothing: what is not committed was never there.
+///
+/// The waiting is a task of its own because the shell blocks its thread at the prompt.
+pub(super) fn end_on_signal<'a>(
+    temporary: impl IntoIterator<Item = &'a Path>,
+    on_interrupt: bool,
+) -> Result<()> {
+    let temporary: Vec<PathBuf> = temporary.into_iter().map(Path::to_path_buf).collect();
+    let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let mut interrupt = if on_interrupt {
+        Some(listen(SignalKind::interrupt())?)
+    } else {
+        None
+    };
+    tokio::spawn(async move {
+        let interrupted = async {
+            match &mut interrupt {
+                Some(interrupt) => interrupt.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let number = tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = hang_up.recv() => SignalKind::hangup(),
+            _ = interrupted => SignalKind::interrupt(),
+        }
+        .as_raw_value();
+        for folder in temporary {
+            // Nothing is left to tell the user if this fails: the process ends either way.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        std::process::exit(128 + number);
+    });
+    Ok(())
+}

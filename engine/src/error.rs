@@ -1,0 +1,169 @@
+//! The crate's error and its messages.
+
+use std::fmt::Write as _;
+
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use flashmesh_storage::StorageError;
+
+/// `Result` with this crate's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong with a statement or a call. The message names the thing and the way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database said no: it is in use, full, corrupt, read-only, …
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The statement could not be parsed, planned or run.
+    #[error("{}", describe(.0))]
+    Query(DataFusionError),
+    /// The request can't be met as it stands; the message says what to change.
+    #[error("{0}")]
+    Usage(String),
+    /// An operation of the operating system failed.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        action: String,
+        /// The system's word.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] with what was being done.
+    pub fn io(action: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io {
+            action: action.into(),
+            source,
+        }
+    }
+
+    /// An [`Error::Usage`].
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// The store's error at the bottom of this one, if the store raised it.
+    pub fn storage(&self) -> Option<&StorageError> {
+        match self {
+            Self::Storage(error) => Some(error),
+            Self::Query(error) => storage_error(error),
+            Self::Usage(_) | Self::Io { .. } => None,
+        }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            // An error of ours that went through DataFusion comes back as it was.
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(error) => *error,
+                Err(inner) => match inner.downcast::<StorageError>() {
+                    Ok(error) => Self::Storage(*error),
+                    Err(inner) => Self::Query(DataFusionError::External(inner)),
+                },
+            },
+            other => Self::Query(other),
+        }
+    }
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Self::Query(error.into())
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Query(error) => error,
+            other => DataFusionError::External(Box::new(other)),
+        }
+    }
+}
+
+/// The store's error inside one of DataFusion's.
+fn storage_error(error: &DataFusionError) -> Option<&StorageError> {
+    match error {
+        DataFusionError::External(inner) => inner
+            .downcast_ref::<StorageError>()
+            .or_else(|| inner.downcast_ref::<Error>().and_then(Error::storage)),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            storage_error(inner)
+        }
+        DataFusionError::Shared(inner) => storage_error(inner),
+        DataFusionError::Collection(errors) => errors.iter().find_map(storage_error),
+        _ => None,
+    }
+}
+
+/// DataFusion's error in one plain sentence: its wrappers ("External error", "Error during
+/// planning", the place in its source) tell the user nothing.
+fn describe(error: &DataFusionError) -> String {
+    match error {
+        DataFusionError::SQL(parser, _) => {
+            let message = parser.to_string();
+            let message = message
+                .strip_prefix("sql parser error: ")
+                .unwrap_or(&message);
+            format!("syntax error: {message}")
+        }
+        DataFusionError::Plan(message)
+        | DataFusionError::Execution(message)
+        | DataFusionError::Configuration(message) => without_backtrace(message).to_string(),
+        DataFusionError::NotImplemented(message) => {
+            format!("not supported: {}", without_backtrace(message))
+        }
+        DataFusionError::ResourcesExhausted(message) => format!(
+            "out of memory: {}; raise the memory limit (--memory-limit, or SET datafusion.runtime.memory_limit = '8G')",
+            without_backtrace(message).trim_end_matches(['.', '\n'])
+        ),
+        DataFusionError::SchemaError(schema, _) => describe_schema_error(schema),
+        DataFusionError::Context(context, inner) => format!("{context}: {}", describe(inner)),
+        DataFusionError::Diagnostic(_, inner) => describe(inner),
+        DataFusionError::Shared(inner) => describe(inner),
+        DataFusionError::Collection(errors) => {
+            errors.iter().fold(String::new(), |mut all, error| {
+                let separator = if all.is_empty() { "" } else { "; " };
+                // Writing to a String can't fail.
+                let _ = write!(all, "{separator}{}", describe(error));
+                all
+            })
+        }
+        DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::ArrowError(inner, _) => inner.to_string(),
+        DataFusionError::ObjectStore(inner) => inner.to_string(),
+        DataFusionError::ParquetError(inner) => inner.to_string(),
+        DataFusionError::IoError(inner) => inner.to_string(),
+        other => other.strip_backtrace(),
+    }
+}
+
+fn describe_schema_error(error: &SchemaError) -> String {
+    match error {
+        SchemaError::FieldNotFound {
+            field,
+            valid_fields,
+        } if !valid_fields.is_empty() => {
+            let names: Vec<_> = valid_fields.iter().map(|c| c.flat_name()).collect();
+            format!(
+                "no column named '{}'; there are: {}",
+                field.flat_name(),
+                names.join(", ")
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+fn without_backtrace(message: &str) -> &str {
+    message
+        .split(DataFusionError::BACK_TRACE_SEP)
+        .next()
+        .unwrap_or(message)
+}

@@ -1,0 +1,216 @@
+//! Loading tables from files and Arrow data without SQL.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::record_batch::RecordBatchReader;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::{Column, DFSchema, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, cast};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::scalar::ScalarValue;
+use flashmesh_storage::table::{LoadTarget, TableSnapshot};
+use parking_lot::Mutex;
+
+use crate::Session;
+use crate::error::{Error, Result};
+use crate::files::{self, FileOptions};
+use crate::load::LoadProgress;
+
+/// What a load does with a table of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadMode {
+    /// Make the table; it is an error when it exists.
+    #[default]
+    Create,
+    /// Add the rows to the table, columns matched by name; it is an error when it does not exist.
+    Append,
+    /// Make the table anew, in place of one that exists.
+    Replace,
+}
+
+impl Session {
+    /// Loads files (or folders, globs, URLs) of one format into a table, in parallel and in
+    /// bounded memory, and commits. Gives the number of rows.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a file that is missing or unreadable, or whose columns don't fit the
+    /// table; nothing is loaded then. Else as [`Session::sql`].
+    pub async fn load_files(
+        &self,
+        table: &str,
+        paths: &[String],
+        options: &FileOptions,
+        mode: LoadMode,
+        progress: Arc<LoadProgress>,
+    ) -> Result<u64> {
+        let target = match mode {
+            LoadMode::Append => Some(Arc::clone(&self.table_snapshot(table)?.schema)),
+            LoadMode::Create | LoadMode::Replace => None,
+        };
+        let source =
+            files::open(paths, options, target.as_deref(), &self.context().state()).await?;
+        let frame = self.context().read_table(Arc::new(source))?;
+        self.load_frame(table, frame, mode, progress).await
+    }
+
+    /// Loads Arrow data into a table and commits. The reader is pulled by one thread; encoding is
+    /// parallel. Gives the number of rows.
+    ///
+    /// # Errors
+    /// As [`Session::load_files`], and what the reader says.
+    pub async fn load_reader(
+        &self,
+        table: &str,
+        reader: Box<dyn RecordBatchReader + Send>,
+        mode: LoadMode,
+    ) -> Result<u64> {
+        let schema = reader.schema();
+        let partition = ReaderPartition {
+            schema: Arc::clone(&schema),
+            reader: Mutex::new(Some(reader)),
+        };
+        let source = StreamingTable::try_new(schema, vec![Arc::new(partition)])?;
+        let frame = self.context().read_table(Arc::new(source))?;
+        self.load_frame(table, frame, mode, Arc::default()).await
+    }
+
+    async fn load_frame(
+        &self,
+        table: &str,
+        frame: DataFrame,
+        mode: LoadMode,
+        progress: Arc<LoadProgress>,
+    ) -> Result<u64> {
+        let name = self.resolve(TableReference::parse_str(table));
+        let schema = self.flash_schema(&name)?;
+        if schema.session_table(&name.table).is_some() {
+            return Err(Error::usage(format!(
+                "'{table}' is a view or external table of this session; drop it first or choose another name"
+            )));
+        }
+        let (schema, table) = (name.schema.to_string(), name.table.to_string());
+        let (target, frame) = match mode {
+            LoadMode::Create | LoadMode::Replace => {
+                let arrow_schema = Arc::clone(frame.schema().inner());
+                let or_replace = mode == LoadMode::Replace;
+                (
+                    LoadTarget::Create {
+                        schema,
+                        table,
+                        arrow_schema,
+                        or_replace,
+                    },
+                    frame,
+                )
+            }
+            LoadMode::Append => {
+                let stored = self.engine().database().snapshot(&schema, &table)?;
+                let columns = match_columns(&table, &stored.schema, frame.schema())?;
+                (LoadTarget::Append { schema, table }, frame.select(columns)?)
+            }
+        };
+        let plan = frame.into_unoptimized_plan();
+        self.load_plan(target, plan, progress).await
+    }
+
+    /// The newest committed version of a table on flash: its rows, statistics, size.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] when there is no such table.
+    pub fn table_snapshot(&self, table: &str) -> Result<Arc<TableSnapshot>> {
+        let name = self.resolve(TableReference::parse_str(table));
+        Ok(self
+            .engine()
+            .database()
+            .snapshot(&name.schema, &name.table)?)
+    }
+}
+
+/// The input's columns in the table's order and types, matched by name. A column that the input
+/// lacks becomes NULL where the table allows it.
+fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<Expr>> {
+    let unknown: Vec<_> = input
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .filter(|name| stored.field_with_name(name).is_err())
+        .collect();
+    if !unknown.is_empty() {
+        let known: Vec<_> = stored.fields().iter().map(|f| f.name().as_str()).collect();
+        return Err(Error::usage(format!(
+            "table '{table}' has no column {}; it has {}",
+            quoted(&unknown),
+            quoted(&known)
+        )));
+    }
+    let mut columns = Vec::with_capacity(stored.fields().len());
+    for field in stored.fields() {
+        let value = match input.qualified_field_with_unqualified_name(field.name()) {
+            Ok((qualifier, _)) => cast(
+                Expr::Column(Column::new(qualifier.cloned(), field.name())),
+                field.data_type().clone(),
+            ),
+            Err(_) if field.is_nullable() => {
+                Expr::Literal(ScalarValue::try_from(field.data_type())?, None)
+            }
+            Err(_) => {
+                return Err(Error::usage(format!(
+                    "the input has no column '{}', which is NOT NULL in table '{table}'",
+                    field.name()
+                )));
+            }
+        };
+        columns.push(value.alias(field.name()));
+    }
+    Ok(columns)
+}
+
+fn quoted(names: &[&str]) -> String {
+    names
+        .iter()
+        .map(|n| format!("'{n}'"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A blocking reader as the one partition of a table that is read once.
+struct ReaderPartition {
+    schema: SchemaRef,
+    reader: Mutex<Option<Box<dyn RecordBatchReader + Send>>>,
+}
+
+impl std::fmt::Debug for ReaderPartition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReaderPartition")
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartitionStream for ReaderPartition {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut stream = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), 2);
+        let batches = stream.tx();
+        let reader = self.reader.lock().take();
+        stream.spawn_blocking(move || {
+            let reader = reader
+                .ok_or_else(|| Error::usage("Arrow data from a reader can be read only once"))?;
+            for batch in reader {
+                // Refused when nobody reads any more: the load has ended.
+                if batches.blocking_send(batch.map_err(Into::into)).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        stream.build()
+    }
+}

@@ -1,0 +1,34 @@
+//! SQL over tables that live on flash: sessions, catalog and statements on top of DataFusion.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> flashmesh::Result<()> {
+//! use flashmesh::{Engine, EngineOptions};
+//!
+//! let engine = Engine::open(EngineOptions::default())?; // a temporary database
+//! let session = engine.session()?;
+//! session.sql("CREATE TABLE planet (name TEXT, moons INT)").await?;
+//! session.sql("INSERT INTO planet VALUES ('Earth', 1), ('Mars', 2), ('Venus', 0)").await?;
+//! let moons = session.sql("SELECT sum(moons) FROM planet WHERE name LIKE '%ar%'").await?;
+//! assert!(moons.to_string().await?.contains("| 3 "));
+//! # Ok(()) }
+//! ```
+//!
+//! An [`Engine`] is an open database; a [`Session`] is one user's view of it. Results are
+//! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
+
+mod catalog;
+mod error;
+mod files;
+mod import;
+mod load;
+mod session;
+mod statements;
+
+#[cfg(feature = "python")]
+mod python;
+
+pub use error::{Error, Result};
+pub use files::FileOptions;
+pub use import::LoadMode;
+pub use load::LoadProgress;
+pub use session::{Engine, EngineOptions, Session, make_temporary_folder, temporary_folder};

@@ -1,0 +1,220 @@
+//! The pump between a plan's partitions and a load: batches are cut into segments and encoded by
+//! several threads, with a bounded number of segments in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::record_batch::RecordBatch;
+use datafusion::common::stats::Precision;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
+};
+use flashmesh_storage::page::SEGMENT_ROWS;
+use flashmesh_storage::table::{Load, LoadWriter};
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::error::{Error, Result};
+
+/// What a load has done so far; read it from another thread to show progress.
+#[derive(Debug, Default)]
+pub struct LoadProgress {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    /// 0: not known.
+    total_rows: AtomicU64,
+}
+
+impl LoadProgress {
+    /// Rows encoded.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Rows that there will be, once that is known; Parquet and Arrow files tell it.
+    pub fn total_rows(&self) -> Option<u64> {
+        Some(self.total_rows.load(Ordering::Relaxed)).filter(|rows| *rows > 0)
+    }
+
+    /// Size of the encoded rows as Arrow data.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The rows of one segment on their way to an encoder.
+struct Group {
+    /// Its place among all groups: those of an earlier partition come first.
+    position: u64,
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    /// Held until the rows are encoded, so that operators upstream see the memory as taken.
+    memory: MemoryReservation,
+}
+
+/// Runs `plan`, stores its rows in the order of its partitions and commits. Returns the number of
+/// rows.
+///
+/// Each partition of the plan is read by its own task. Whole segments are encoded by up to
+/// `encoders` threads, whichever partition they come from, so that a plan with one partition
+/// loads as fast as one with many. One segment a partition and one an encoder are in memory.
+/// Dropping the future, or an error, undoes the load.
+pub(crate) async fn run(
+    load: Load,
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    encoders: usize,
+    progress: Arc<LoadProgress>,
+) -> Result<u64> {
+    progress
+        .total_rows
+        .store(exact_rows(plan.as_ref()).unwrap_or(0), Ordering::Relaxed);
+    let (sender, mut groups) = mpsc::channel(1);
+    let mut reading = JoinSet::new();
+    for partition in 0..plan.output_partitioning().partition_count() {
+        let stream = plan.execute(partition, context.clone())?;
+        let memory =
+            MemoryConsumer::new(format!("load[{partition}]")).register(context.memory_pool());
+        reading.spawn(cut(stream, partition, sender.clone(), memory));
+    }
+    drop(sender);
+
+    // Writers are made as they are needed: a small INSERT needs one.
+    let mut writers = 0;
+    let mut idle = Vec::new();
+    let mut encoding = JoinSet::new();
+    while let Some(group) = groups.recv().await {
+        let group = group?;
+        while let Some(ended) = encoding.try_join_next() {
+            idle.push(ended.map_err(join_error)??);
+        }
+        let writer = match idle.pop() {
+            Some(writer) => writer,
+            None if writers < encoders => {
+                writers += 1;
+                load.writer()?
+            }
+            None => match encoding.join_next().await {
+                Some(ended) => ended.map_err(join_error)??,
+                None => load.writer()?,
+            },
+        };
+        let progress = Arc::clone(&progress);
+        encoding.spawn_blocking(move || encode(writer, group, &progress));
+    }
+    while let Some(ended) = reading.join_next().await {
+        ended.map_err(join_error)?;
+    }
+    while let Some(ended) = encoding.join_next().await {
+        idle.push(ended.map_err(join_error)??);
+    }
+    let mut finishing = JoinSet::new();
+    for writer in idle {
+        finishing.spawn_blocking(move || writer.finish());
+    }
+    while let Some(ended) = finishing.join_next().await {
+        ended.map_err(join_error)??;
+    }
+    blocking(move || load.commit()).await
+}
+
+/// The number of rows that a plan will give, where its sources know.
+fn exact_rows(plan: &dyn ExecutionPlan) -> Option<u64> {
+    match StatisticsContext::new()
+        .compute(plan, &StatisticsArgs::new())
+        .ok()?
+        .num_rows
+    {
+        Precision::Exact(rows) => Some(rows as u64),
+        Precision::Inexact(_) | Precision::Absent => None,
+    }
+}
+
+/// Cuts a stream into groups of exactly one segment (the last may be shorter) and sends them, or
+/// the error that ends the stream. Stops where nobody receives any more: the load has ended.
+async fn cut(
+    mut stream: SendableRecordBatchStream,
+    partition: usize,
+    sender: mpsc::Sender<Result<Group>>,
+    memory: MemoryReservation,
+) {
+    let mut position = (partition as u64) << 32;
+    let mut next_group = || {
+        let group = Group {
+            position,
+            batches: Vec::new(),
+            bytes: 0,
+            memory: memory.new_empty(),
+        };
+        position += 1;
+        group
+    };
+    let mut group = next_group();
+    let mut rows = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                let _ = sender.send(Err(error.into())).await;
+                return;
+            }
+        };
+        let batch_bytes = get_record_batch_memory_size(&batch);
+        let mut offset = 0;
+        while offset < batch.num_rows() {
+            let taken = (batch.num_rows() - offset).min(SEGMENT_ROWS - rows);
+            let bytes = batch_bytes * taken / batch.num_rows();
+            // `grow` rather than `try_grow`: a load needs these few segments to go on at all;
+            // what can spill is the plan above, and it sees the pool filled.
+            group.memory.grow(bytes);
+            group.bytes += bytes;
+            group.batches.push(batch.slice(offset, taken));
+            offset += taken;
+            rows += taken;
+            if rows == SEGMENT_ROWS {
+                let full = std::mem::replace(&mut group, next_group());
+                if sender.send(Ok(full)).await.is_err() {
+                    return;
+                }
+                rows = 0;
+            }
+        }
+    }
+    if rows > 0 {
+        let _ = sender.send(Ok(group)).await;
+    }
+}
+
+/// Encodes a group and starts its writes; gives the writer back.
+fn encode(mut writer: LoadWriter, group: Group, progress: &LoadProgress) -> Result<LoadWriter> {
+    writer.seek(group.position)?;
+    for batch in &group.batches {
+        writer.append(batch)?;
+        progress
+            .rows
+            .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+    }
+    progress
+        .bytes
+        .fetch_add(group.bytes as u64, Ordering::Relaxed);
+    Ok(writer)
+}
+
+/// Runs what blocks (writes, syncs) on a thread that may block.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> flashmesh_storage::Result<T> + Send + 'static,
+) -> Result<T> {
+    Ok(tokio::task::spawn_blocking(work)
+        .await
+        .map_err(join_error)??)
+}
+
+/// A task that panicked or was cancelled.
+fn join_error(error: tokio::task::JoinError) -> Error {
+    DataFusionError::ExecutionJoin(Box::new(error)).into()
+}

@@ -1,0 +1,272 @@
+//! An open database and the sessions on it.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::catalog::{CatalogProviderList, DynamicFileCatalog, MemoryCatalogProviderList};
+use datafusion::config::ConfigOptions;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::object_store::ObjectStoreRegistry;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_cli::catalog::DynamicObjectStoreCatalog;
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::table::{Database, DatabaseOptions};
+use tempfile::TempDir;
+
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
+use crate::error::{Error, Result};
+use crate::files::FileTables;
+
+/// How to open an [`Engine`].
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// The database's folder, made when missing. `None`: a temporary database that is removed
+    /// when the engine is dropped.
+    pub path: Option<PathBuf>,
+    /// Refuse every write; several processes may then read the database at once.
+    pub read_only: bool,
+    /// Bound of the page cache; the default is a quarter of the machine's memory, 1 GiB at most.
+    pub cache_bytes: Option<u64>,
+    /// What queries may hold in memory at once before they spill, page cache not included; the
+    /// default is three quarters of the machine's memory.
+    pub memory_limit_bytes: Option<u64>,
+    /// Where queries spill; the default is a temporary folder (see [`temporary_folder`]).
+    pub spill_folder: Option<PathBuf>,
+    /// Threads that a query uses; the default is one a core.
+    pub threads: Option<NonZeroUsize>,
+    /// What resolves `file://`, `https://`, `s3://` … for tables outside the database; the
+    /// default is DataFusion's.
+    pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
+}
+
+/// An open database with what its sessions share: page cache, memory pool, spill files.
+#[derive(Debug)]
+pub struct Engine {
+    database: Arc<Database>,
+    node: Arc<StorageNode>,
+    runtime: Arc<RuntimeEnv>,
+    threads: usize,
+    /// Removed after the database is closed (fields are dropped in this order).
+    temporary: Option<TempDir>,
+}
+
+impl Engine {
+    /// Opens the database.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] as [`Database::open`] says; [`Error::Io`] when no temporary folder can
+    /// be made.
+    pub fn open(options: EngineOptions) -> Result<Arc<Self>> {
+        let temporary = match options.path {
+            Some(_) => None,
+            None => Some(make_temporary_folder()?),
+        };
+        let path = options
+            .path
+            .as_deref()
+            .or(temporary.as_ref().map(TempDir::path))
+            .unwrap_or(Path::new(""));
+        let memory = memory_bytes();
+        let database = Database::open(
+            path,
+            DatabaseOptions {
+                read_only: options.read_only,
+                cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
+                ..DatabaseOptions::default()
+            },
+        )?;
+        let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
+        let spill_folder = options.spill_folder.unwrap_or_else(temporary_folder);
+        let mut runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TrackConsumersPool::new(
+                FairSpillPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX)),
+                NonZeroUsize::new(3).expect("3 is not 0"),
+            )))
+            .with_disk_manager_builder(
+                DiskManagerBuilder::default()
+                    .with_mode(DiskManagerMode::Directories(vec![spill_folder])),
+            )
+            // A folder that is queried twice is listed twice: files come and go between.
+            .with_object_list_cache_limit(0);
+        if let Some(object_stores) = options.object_stores {
+            runtime = runtime.with_object_store_registry(object_stores);
+        }
+        let threads = options
+            .threads
+            .or_else(|| std::thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get);
+        Ok(Arc::new(Self {
+            node: StorageNode::new(Arc::clone(database.store())),
+            database,
+            runtime: runtime.build_arc()?,
+            threads,
+            temporary,
+        }))
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// The folder of a temporary database.
+    pub fn temporary_folder(&self) -> Option<&Path> {
+        self.temporary.as_ref().map(TempDir::path)
+    }
+
+    /// Threads that a query uses.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// A session with options and views of its own.
+    ///
+    /// # Errors
+    /// [`Error::Query`] when an environment variable `DATAFUSION_…` has a wrong value.
+    pub fn session(self: &Arc<Self>) -> Result<Session> {
+        Session::new(Arc::clone(self))
+    }
+}
+
+/// One user's view of an [`Engine`]: options, views and external tables, prepared statements.
+#[derive(Clone)]
+pub struct Session {
+    engine: Arc<Engine>,
+    catalog: Arc<FlashCatalog>,
+    context: SessionContext,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("database", &self.engine.database.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    fn new(engine: Arc<Engine>) -> Result<Self> {
+        let catalog = Arc::new(FlashCatalog::new(
+            Arc::clone(&engine.database),
+            Arc::clone(&engine.node),
+        ));
+        let files = Arc::new(FileTables::default());
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog(CATALOG.into(), Arc::clone(&catalog) as _);
+        let catalogs = DynamicFileCatalog::new(Arc::new(catalogs), Arc::clone(&files) as _);
+        let state = SessionStateBuilder::new()
+            .with_config(session_config(engine.threads)?)
+            .with_runtime_env(Arc::clone(&engine.runtime))
+            .with_default_features()
+            .with_catalog_list(Arc::new(catalogs));
+        let state = flashmesh_planner::configure(state).build();
+        let context = SessionContext::new_with_state(state);
+        files.use_session(context.state_weak_ref());
+        // Makes the store of a URL (`s3://…`, `https://…`) known when it is first named.
+        let catalogs = Arc::clone(context.state().catalog_list());
+        context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
+            catalogs,
+            context.state_weak_ref(),
+        )));
+        Ok(Self {
+            engine,
+            catalog,
+            context,
+        })
+    }
+
+    /// The engine that the session belongs to.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// DataFusion's context with the database's tables in it: its DataFrame API, functions and
+    /// registrations. Statements that change tables go through [`Session::sql`].
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    pub(crate) fn catalog(&self) -> &FlashCatalog {
+        &self.catalog
+    }
+
+    /// Runs SQL: one statement, or several separated by semicolons, of which all but the last
+    /// are run to their end.
+    ///
+    /// A query runs when its [`DataFrame`] is collected or streamed; everything else (CREATE,
+    /// INSERT, COPY, SET, …) has happened when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Query`] for what can't be parsed, planned or run, [`Error::Storage`] for what
+    /// the database refused, [`Error::Usage`] for no statement at all and for what flashmesh
+    /// does not do. Statements before the one that failed have happened.
+    pub async fn sql(&self, query: &str) -> Result<DataFrame> {
+        let mut last: Option<DataFrame> = None;
+        for statement in self.parse(query)? {
+            if let Some(before) = last.take() {
+                crate::statements::drain(before).await?;
+            }
+            let plan = self.context.state().statement_to_plan(statement).await?;
+            last = Some(self.execute(plan).await?);
+        }
+        last.ok_or_else(|| Error::usage("there is no statement to run"))
+    }
+}
+
+fn session_config(threads: usize) -> Result<SessionConfig> {
+    let mut options = ConfigOptions::from_env()?;
+    // What tells NULL from the empty string in printed results.
+    options.format.null = "NULL".into();
+    Ok(SessionConfig::from(options)
+        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .with_target_partitions(threads))
+}
+
+/// The folder for temporary databases and spill files: `$TMPDIR` when it is set, else `/var/tmp`
+/// (on many systems `/tmp` is memory, which spilling is to save), else the system's choice.
+pub fn temporary_folder() -> PathBuf {
+    let var_tmp = Path::new("/var/tmp");
+    if std::env::var_os("TMPDIR").is_none() && var_tmp.is_dir() {
+        return var_tmp.to_path_buf();
+    }
+    std::env::temp_dir()
+}
+
+/// A fresh folder for a temporary database or its data.
+pub fn make_temporary_folder() -> Result<TempDir> {
+    let parent = temporary_folder();
+    tempfile::Builder::new().prefix("flashmesh-").tempdir_in(&parent).map_err(|e| {
+        Error::io(
+            format!(
+                "making a temporary database in {} (set TMPDIR to a folder with room, or name one with --db)",
+                parent.display()
+            ),
+            e,
+        )
+    })
+}
+
+/// The machine's memory, or the control group's limit where that is lower; 4 GiB where neither is known.
+fn memory_bytes() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let total = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    let group = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ]
+    .iter()
+    .filter_map(|path| read(path)?.trim().parse::<u64>().ok())
+    .min();
+    let total = total.map_or(4 << 30, |kib| kib * 1024);
+    group.map_or(total, |limit| limit.min(total))
+}

@@ -1,0 +1,489 @@
+//! Statements that change the database. DataFusion would keep their tables in memory; here they
+//! go to flash, and what flashmesh does not do yet is refused rather than half done.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::catalog::SchemaProvider;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{
+    Constraint, Constraints, DFSchema, ResolvedTableReference, SchemaReference, TableReference,
+};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::TableType;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    CreateCatalogSchema, CreateMemoryTable, DdlStatement, DropCatalogSchema, DropTable,
+    EmptyRelation, LogicalPlan, LogicalPlanBuilder, Statement, WriteOp,
+};
+use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use flashmesh_planner::FlashmeshOptions;
+use flashmesh_storage::StorageError;
+use flashmesh_storage::table::LoadTarget;
+use futures::StreamExt;
+
+use crate::Session;
+use crate::catalog::{CATALOG, FlashSchema};
+use crate::error::{Error, Result};
+use crate::load::{self, LoadProgress, blocking};
+
+impl Session {
+    /// Splits SQL into statements, in the session's dialect.
+    pub fn parse(&self, query: &str) -> Result<Vec<ParsedStatement>> {
+        let state = self.context().state();
+        let name = state.config_options().sql_parser.dialect;
+        let dialect = dialect_from_str(name)
+            .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{name}'")))?;
+        Ok(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?.into())
+    }
+
+    /// Runs a plan as [`Session::sql`] runs a statement.
+    ///
+    /// # Errors
+    /// As [`Session::sql`].
+    pub async fn execute(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        match plan {
+            LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
+            LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
+            LogicalPlan::Copy(_) => self.run_now(plan).await,
+            LogicalPlan::Statement(Statement::SetVariable(set)) => {
+                let name = set.variable.clone();
+                let plan = LogicalPlan::Statement(Statement::SetVariable(set));
+                let done = self.context().execute_logical_plan(plan).await?;
+                self.apply_option(&name);
+                Ok(done)
+            }
+            LogicalPlan::Statement(
+                Statement::TransactionStart(_) | Statement::TransactionEnd(_),
+            ) => Err(Error::usage(
+                "transactions over several statements are not supported; each statement commits by itself",
+            )),
+            LogicalPlan::Statement(Statement::Prepare(ref prepare))
+                if matches!(*prepare.input, LogicalPlan::Ddl(_)) =>
+            {
+                Err(Error::usage("only queries and INSERT can be prepared"))
+            }
+            LogicalPlan::Statement(Statement::Execute(_)) => {
+                let prepared = self.context().execute_logical_plan(plan).await?;
+                match prepared.logical_plan() {
+                    LogicalPlan::Dml(dml) => self.execute_dml(dml.clone()).await,
+                    _ => Ok(prepared),
+                }
+            }
+            other => Ok(self.context().execute_logical_plan(other).await?),
+        }
+    }
+
+    /// Makes an option that was set take effect outside the session.
+    fn apply_option(&self, name: &str) {
+        if name.eq_ignore_ascii_case("flashmesh.cache_size") {
+            let state = self.context().state();
+            if let Some(bytes) = FlashmeshOptions::of(state.config_options()).cache_size_bytes {
+                self.engine()
+                    .database()
+                    .store()
+                    .cache()
+                    .set_capacity_bytes(bytes);
+            }
+        }
+    }
+
+    async fn execute_ddl(&self, ddl: DdlStatement) -> Result<DataFrame> {
+        match ddl {
+            DdlStatement::CreateMemoryTable(create) => self.create_table(create).await,
+            DdlStatement::DropTable(drop) => self.drop_table(drop).await,
+            DdlStatement::CreateCatalogSchema(create) => self.create_schema(create).await,
+            DdlStatement::DropCatalogSchema(drop) => self.drop_schema(drop).await,
+            DdlStatement::CreateCatalog(create) => Err(Error::usage(format!(
+                "CREATE DATABASE {} is not supported: a database is a folder; open another one with --db (or flashmesh.connect)",
+                create.catalog_name
+            ))),
+            DdlStatement::CreateIndex(_) => Err(Error::usage(
+                "CREATE INDEX is not supported yet; zone maps of every page are kept without being asked for",
+            )),
+            DdlStatement::CreateExternalTable(ref create) => {
+                self.check_free_on_flash(&create.name, "external table")?;
+                Ok(self
+                    .context()
+                    .execute_logical_plan(LogicalPlan::Ddl(ddl))
+                    .await?)
+            }
+            DdlStatement::CreateView(ref create) => {
+                self.check_free_on_flash(&create.name, "view")?;
+                Ok(self
+                    .context()
+                    .execute_logical_plan(LogicalPlan::Ddl(ddl))
+                    .await?)
+            }
+            other => Ok(self
+                .context()
+                .execute_logical_plan(LogicalPlan::Ddl(other))
+                .await?),
+        }
+    }
+
+    async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
+        let name = self.resolve(create.name);
+        let schema = self.flash_schema(&name)?;
+        check_definition(
+            &name.table,
+            &create.constraints,
+            create.column_defaults.len(),
+            create.temporary,
+        )?;
+        if create.or_replace && create.if_not_exists {
+            return Err(Error::usage(
+                "OR REPLACE and IF NOT EXISTS exclude each other; leave one out",
+            ));
+        }
+        if schema.session_table(&name.table).is_some() {
+            return Err(Error::usage(format!(
+                "'{}' is a view or external table of this session; drop it first or choose another name",
+                name.table
+            )));
+        }
+        if schema.is_on_flash(&name.table) && !create.or_replace {
+            if create.if_not_exists {
+                return self.nothing();
+            }
+            return Err(Error::Storage(StorageError::AlreadyExists {
+                kind: "table",
+                name: name.table.to_string(),
+            }));
+        }
+        let (columns, query) = match create.input.as_ref() {
+            // A list of columns without a query: the only way to an empty relation right here.
+            LogicalPlan::EmptyRelation(EmptyRelation {
+                produce_one_row: false,
+                schema,
+            }) => (Arc::clone(schema.inner()), None),
+            input => (
+                nullable(input.schema().inner()),
+                Some(create.input.as_ref().clone()),
+            ),
+        };
+        check_columns(&name.table, &columns)?;
+        let target = LoadTarget::Create {
+            schema: name.schema.to_string(),
+            table: name.table.to_string(),
+            arrow_schema: columns,
+            or_replace: create.or_replace,
+        };
+        match query {
+            Some(query) => {
+                let rows = self.load_plan(target, query, Arc::default()).await?;
+                self.count(rows)
+            }
+            None => {
+                let database = Arc::clone(self.engine().database());
+                blocking(move || database.begin_load(target)?.commit()).await?;
+                self.nothing()
+            }
+        }
+    }
+
+    /// Stores the rows of a query and gives their number.
+    pub(crate) async fn load_plan(
+        &self,
+        target: LoadTarget,
+        query: LogicalPlan,
+        progress: Arc<LoadProgress>,
+    ) -> Result<u64> {
+        // Plan first: a query that can't run shall not start a load.
+        let plan = self.context().state().create_physical_plan(&query).await?;
+        let database = Arc::clone(self.engine().database());
+        let load = blocking(move || database.begin_load(target)).await?;
+        load::run(
+            load,
+            plan,
+            self.context().task_ctx(),
+            self.engine().threads(),
+            progress,
+        )
+        .await
+    }
+
+    async fn execute_dml(&self, dml: datafusion::logical_expr::DmlStatement) -> Result<DataFrame> {
+        let name = self.resolve(dml.table_name.clone());
+        let on_flash = self
+            .flash_schema(&name)
+            .is_ok_and(|schema| schema.is_on_flash(&name.table));
+        if !on_flash {
+            return self.run_now(LogicalPlan::Dml(dml)).await;
+        }
+        let (schema, table) = (name.schema.to_string(), name.table.to_string());
+        let target = match dml.op {
+            WriteOp::Insert(InsertOp::Append) => LoadTarget::Append { schema, table },
+            WriteOp::Insert(InsertOp::Overwrite) => LoadTarget::Overwrite { schema, table },
+            WriteOp::Insert(InsertOp::Replace) => {
+                return Err(Error::usage(format!(
+                    "REPLACE INTO {table} needs a primary key, and keys are not supported yet"
+                )));
+            }
+            op => {
+                let op = op.name().to_uppercase();
+                return Err(Error::usage(format!(
+                    "{op} on table '{table}' is not supported yet; CREATE OR REPLACE TABLE {table} AS SELECT … rewrites it"
+                )));
+            }
+        };
+        let input = nullable_values(dml.input.as_ref().clone())?;
+        let rows = self.load_plan(target, input, Arc::default()).await?;
+        self.count(rows)
+    }
+
+    async fn drop_table(&self, drop: DropTable) -> Result<DataFrame> {
+        let name = self.resolve(drop.name);
+        let schema = match self.flash_schema(&name) {
+            Ok(schema) => schema,
+            Err(_) if drop.if_exists => return self.nothing(),
+            Err(error) => return Err(error),
+        };
+        if schema.is_on_flash(&name.table) {
+            let database = Arc::clone(self.engine().database());
+            let (schema, table) = (name.schema.to_string(), name.table.to_string());
+            blocking(move || database.drop_table(&schema, &table)).await?;
+            return self.nothing();
+        }
+        match schema
+            .session_table(&name.table)
+            .map(|table| table.table_type())
+        {
+            Some(TableType::View) => Err(Error::usage(format!(
+                "'{0}' is a view; use DROP VIEW {0}",
+                name.table
+            ))),
+            Some(_) => {
+                schema.deregister_table(&name.table)?;
+                self.nothing()
+            }
+            None if drop.if_exists => self.nothing(),
+            None => Err(Error::Storage(StorageError::NotFound {
+                kind: "table",
+                name: name.table.to_string(),
+            })),
+        }
+    }
+
+    async fn create_schema(&self, create: CreateCatalogSchema) -> Result<DataFrame> {
+        let name = match create.schema_name.split_once('.') {
+            None => create.schema_name.as_str(),
+            Some((CATALOG, name)) if !name.contains('.') => name,
+            Some(_) => {
+                return Err(Error::usage(format!(
+                    "schema '{}' is not in this database; write CREATE SCHEMA name",
+                    create.schema_name
+                )));
+            }
+        };
+        if name.is_empty() || name == "information_schema" {
+            return Err(Error::usage(format!(
+                "a schema can't be called '{name}'; choose another name"
+            )));
+        }
+        if create.if_not_exists && self.catalog().flash_schema(name).is_some() {
+            return self.nothing();
+        }
+        let (database, name) = (Arc::clone(self.engine().database()), name.to_string());
+        blocking(move || database.create_schema(&name)).await?;
+        self.nothing()
+    }
+
+    async fn drop_schema(&self, drop: DropCatalogSchema) -> Result<DataFrame> {
+        let name = match &drop.name {
+            SchemaReference::Bare { schema } => schema.to_string(),
+            SchemaReference::Full { schema, catalog } if catalog.as_ref() == CATALOG => {
+                schema.to_string()
+            }
+            other => {
+                return Err(Error::usage(format!(
+                    "schema '{other}' is not in this database"
+                )));
+            }
+        };
+        let Some(schema) = self.catalog().flash_schema(&name) else {
+            if drop.if_exists {
+                return self.nothing();
+            }
+            return Err(Error::Storage(StorageError::NotFound {
+                kind: "schema",
+                name,
+            }));
+        };
+        if name == crate::catalog::DEFAULT_SCHEMA {
+            return Err(Error::usage(format!(
+                "schema '{name}' is part of every database and can't be dropped"
+            )));
+        }
+        let names = schema.table_names();
+        if !drop.cascade && !names.is_empty() {
+            return Err(Error::usage(format!(
+                "schema '{name}' is not empty ({}); drop its tables first, or write DROP SCHEMA {name} CASCADE",
+                names.join(", ")
+            )));
+        }
+        let database = Arc::clone(self.engine().database());
+        blocking(move || {
+            for table in database.tables(&name) {
+                database.drop_table(&name, &table)?;
+            }
+            database.drop_schema(&name)
+        })
+        .await?;
+        self.nothing()
+    }
+
+    /// The name with catalog and schema.
+    pub(crate) fn resolve(&self, name: TableReference) -> ResolvedTableReference {
+        let state = self.context().state();
+        let defaults = &state.config_options().catalog;
+        name.resolve(&defaults.default_catalog, &defaults.default_schema)
+    }
+
+    /// The schema of the database that a name is in.
+    pub(crate) fn flash_schema(&self, name: &ResolvedTableReference) -> Result<Arc<FlashSchema>> {
+        if name.catalog.as_ref() != CATALOG {
+            return Err(Error::usage(format!(
+                "'{}' is not in this database: write {}.{}, or just {}",
+                name, name.schema, name.table, name.table
+            )));
+        }
+        self.catalog().flash_schema(&name.schema).ok_or_else(|| {
+            Error::usage(format!(
+                "schema '{0}' does not exist; CREATE SCHEMA {0} makes it",
+                name.schema
+            ))
+        })
+    }
+
+    fn check_free_on_flash(&self, name: &TableReference, kind: &str) -> Result<()> {
+        let name = self.resolve(name.clone());
+        if self.flash_schema(&name)?.is_on_flash(&name.table) {
+            return Err(Error::usage(format!(
+                "'{0}' is a table on flash; choose another name for the {kind}, or DROP TABLE {0} first",
+                name.table
+            )));
+        }
+        Ok(())
+    }
+
+    /// Runs a plan that writes, to its end, and gives what it returned.
+    async fn run_now(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        let written = self.context().execute_logical_plan(plan).await?;
+        let schema = Arc::clone(written.schema().inner());
+        let mut batches = written.collect().await?;
+        if batches.is_empty() {
+            batches.push(RecordBatch::new_empty(schema));
+        }
+        Ok(self.context().read_batches(batches)?)
+    }
+
+    fn nothing(&self) -> Result<DataFrame> {
+        let empty = LogicalPlanBuilder::empty(false).build()?;
+        Ok(DataFrame::new(self.context().state(), empty))
+    }
+
+    /// The one-row result of a statement that stored rows, as INSERT has it.
+    fn count(&self, rows: u64) -> Result<DataFrame> {
+        let schema = Arc::new(Schema::new(vec![Field::new(
+            "count",
+            arrow::datatypes::DataType::UInt64,
+            false,
+        )]));
+        let column: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
+        Ok(self
+            .context()
+            .read_batch(RecordBatch::try_new(schema, vec![column])?)?)
+    }
+}
+
+/// `plan` with every column of its VALUES nullable. DataFusion gives them the nullability of the
+/// table's columns and then fails on a NULL without naming the column; the load names it.
+fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_up(|node| match node {
+        LogicalPlan::Values(mut values) => {
+            let fields = values
+                .schema
+                .iter()
+                .map(|(qualifier, field)| {
+                    (
+                        qualifier.cloned(),
+                        Arc::new(field.as_ref().clone().with_nullable(true)),
+                    )
+                })
+                .collect();
+            values.schema = Arc::new(DFSchema::new_with_metadata(
+                fields,
+                values.schema.metadata().clone(),
+            )?);
+            Ok(Transformed::yes(LogicalPlan::Values(values)))
+        }
+        other => Ok(Transformed::yes(other.recompute_schema()?)),
+    })?;
+    Ok(plan.data)
+}
+
+/// Runs a query to its end for its errors and effects alone.
+pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
+    let mut stream = frame.execute_stream().await?;
+    while let Some(batch) = stream.next().await {
+        batch?;
+    }
+    Ok(())
+}
+
+/// Refuses what a table definition asks for and the store would silently not keep.
+fn check_definition(
+    table: &str,
+    constraints: &Constraints,
+    defaults: usize,
+    temporary: bool,
+) -> Result<()> {
+    if temporary {
+        return Err(Error::usage(format!(
+            "CREATE TEMPORARY TABLE {table} is not supported; open a temporary database, or drop the table when done"
+        )));
+    }
+    let kept_later = match constraints.iter().next() {
+        Some(Constraint::PrimaryKey(_)) => "PRIMARY KEY",
+        Some(Constraint::Unique(_)) => "UNIQUE",
+        None if defaults > 0 => "DEFAULT",
+        None => return Ok(()),
+    };
+    Err(Error::usage(format!(
+        "{kept_later} on table '{table}' is not supported yet and would not be enforced; create the table without it"
+    )))
+}
+
+fn check_columns(table: &str, columns: &Schema) -> Result<()> {
+    if columns.fields().is_empty() {
+        return Err(Error::usage(format!(
+            "table '{table}' needs at least one column"
+        )));
+    }
+    for (position, field) in columns.fields().iter().enumerate() {
+        if columns.fields()[..position]
+            .iter()
+            .any(|f| f.name() == field.name())
+        {
+            return Err(Error::usage(format!(
+                "table '{table}' would have two columns named '{0}'; rename one with AS",
+                field.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The columns of a query's result as a table has them: an expression that happens to be never
+/// NULL (`count(*)`, a literal) does not forbid NULL in rows inserted later.
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema
+        .fields()
+        .iter()
+        .map(|f| f.as_ref().clone().with_nullable(true))
+        .collect::<Vec<_>>();
+    Arc::new(Schema::new(fields))
+}

@@ -1,0 +1,62 @@
+//! What the tests share.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::util::pretty::pretty_format_batches;
+use flashmesh::{Engine, EngineOptions, Session};
+
+/// A session on a temporary database.
+pub fn session() -> Session {
+    Engine::open(EngineOptions::default())
+        .unwrap()
+        .session()
+        .unwrap()
+}
+
+/// The whole result of a statement as one batch.
+pub async fn batch(session: &Session, sql: &str) -> RecordBatch {
+    let frame = session
+        .sql(sql)
+        .await
+        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let schema = Arc::clone(frame.schema().inner());
+    let batches = frame
+        .collect()
+        .await
+        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let schema = batches.first().map_or(schema, RecordBatch::schema);
+    concat_batches(&schema, &batches).unwrap()
+}
+
+/// The result's rows as text, one string a row, fields separated by spaces.
+pub async fn rows(session: &Session, sql: &str) -> Vec<String> {
+    let text = pretty_format_batches(&[batch(session, sql).await])
+        .unwrap()
+        .to_string();
+    let cells = |line: &str| {
+        line.trim_matches('|')
+            .split('|')
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    text.lines()
+        .skip(3)
+        .filter(|line| line.starts_with('|'))
+        .map(cells)
+        .collect()
+}
+
+/// The message of a statement that fails, be it at once or while its result is read.
+pub async fn error(session: &Session, sql: &str) -> String {
+    let failed = match session.sql(sql).await {
+        Err(error) => error,
+        Ok(frame) => match frame.collect().await {
+            Err(error) => error.into(),
+            Ok(rows) => panic!("{sql} did not fail, it gave {rows:?}"),
+        },
+    };
+    failed.to_string()
+}

@@ -1,0 +1,692 @@
+//! The columns of the segment at work: its pages, read when first needed, and their rows as
+//! vectors and arrays.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use flashmesh_pushdown::Program;
+
+use super::bitmap::Bitmap;
+use super::eval::Leaves;
+use super::eval::bounds::ColumnBound;
+use super::eval::vector::{Kind, Values, Vector};
+use super::prune::Facts;
+use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, ints};
+use crate::store::PageReader;
+use crate::table::{Chunk, Segment};
+use crate::{Result, StorageError};
+
+/// Some rows of a segment, ascending.
+#[derive(Debug, Clone)]
+pub(super) enum Rows<'a> {
+    /// All of a range.
+    Range(Range<u32>),
+    /// These.
+    List(&'a [u32]),
+}
+
+impl Rows<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range(range) => range.len(),
+            Self::List(rows) => rows.len(),
+        }
+    }
+}
+
+/// The Program's columns of one segment.
+#[derive(Debug)]
+pub(super) struct Columns {
+    columns: Vec<Column>,
+    rows: u32,
+    /// Number of the block at work, so that codes are unpacked once for it.
+    block: u64,
+}
+
+/// One column.
+#[derive(Debug)]
+struct Column {
+    ordinal: usize,
+    data_type: DataType,
+    kind: Kind,
+    segment: Option<Arc<Segment>>,
+    /// The data pages that have rows: first row, and place among the chunk's zones.
+    starts: Vec<(u32, u32)>,
+    /// The data pages read so far, by place among the chunk's zones.
+    pages: Vec<Option<Arc<Page>>>,
+    aux: Option<Aux>,
+    /// Where the last look-up ended; the next is mostly there or right behind.
+    hint: usize,
+    /// Dictionary codes of the rows of `codes_block`.
+    codes: Vec<u32>,
+    codes_block: u64,
+}
+
+/// Rows of one page, numbered within it.
+enum Part<'a> {
+    Range(Range<u32>),
+    List(&'a [u32]),
+}
+
+impl Columns {
+    pub fn new(program: &Program) -> Self {
+        let columns = program.columns.iter().map(|c| Column {
+            ordinal: c.ordinal as usize,
+            data_type: c.data_type.clone(),
+            kind: Kind::of(&c.data_type),
+            segment: None,
+            starts: Vec::new(),
+            pages: Vec::new(),
+            aux: None,
+            hint: 0,
+            codes: Vec::new(),
+            codes_block: 0,
+        });
+        Self {
+            columns: columns.collect(),
+            rows: 0,
+            block: 1,
+        }
+    }
+
+    /// Takes up a segment. Nothing is read yet.
+    pub fn open(&mut self, segment: &Arc<Segment>) -> Result<()> {
+        self.rows = segment.rows;
+        for column in &mut self.columns {
+            let Some(chunk) = segment.chunks.get(column.ordinal) else {
+                return Err(StorageError::Invalid(format!(
+                    "the program reads column {} of a table of {}",
+                    column.ordinal,
+                    segment.chunks.len()
+                )));
+            };
+            column.starts.clear();
+            let with_rows = chunk
+                .zones
+                .iter()
+                .enumerate()
+                .filter(|(_, z)| z.row_count > 0);
+            column
+                .starts
+                .extend(with_rows.map(|(i, z)| (z.first_row, i as u32)));
+            column.pages.clear();
+            column.pages.resize(chunk.zones.len(), None);
+            column.aux = (chunk.aux_pages == 0).then_some(Aux::None);
+            column.hint = 0;
+            column.codes_block = 0;
+            column.segment = Some(Arc::clone(segment));
+        }
+        Ok(())
+    }
+
+    /// Lets go of the segment's pages.
+    pub fn close(&mut self) {
+        for column in &mut self.columns {
+            column.pages.clear();
+            column.starts.clear();
+            column.aux = None;
+            column.segment = None;
+        }
+    }
+
+    /// Number of columns.
+    pub fn count(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Data pages of all columns.
+    pub fn data_pages(&self) -> u64 {
+        self.columns
+            .iter()
+            .map(|c| c.chunk().zones.len() as u64)
+            .sum()
+    }
+
+    pub fn data_type(&self, column: usize) -> &DataType {
+        &self.columns[column].data_type
+    }
+
+    pub fn kind(&self, column: usize) -> Kind {
+        self.columns[column].kind
+    }
+
+    /// What the chunk's zone map says.
+    pub fn facts(&self, column: usize) -> Facts {
+        let column = &self.columns[column];
+        Facts::of_chunk(column.chunk(), self.rows, column.kind)
+    }
+
+    /// What the chunk's zone map bounds.
+    pub fn bound(&self, column: usize) -> ColumnBound {
+        let facts = self.facts(column);
+        ColumnBound {
+            range: facts.numbers(self.kind(column)),
+            may_be_null: facts.may_be_null,
+        }
+    }
+
+    /// The zone map of each data page that has rows.
+    pub fn zones(&self, column: usize) -> impl Iterator<Item = &PageZone> {
+        let column = &self.columns[column];
+        column
+            .starts
+            .iter()
+            .map(|(_, zone)| &column.chunk().zones[*zone as usize])
+    }
+
+    /// The zone map of the page that `row` is on.
+    pub fn zone_of(&self, column: usize, row: u32) -> &PageZone {
+        let column = &self.columns[column];
+        let place = column
+            .starts
+            .partition_point(|(first, _)| *first <= row)
+            .saturating_sub(1);
+        &column.chunk().zones[column.starts[place].1 as usize]
+    }
+
+    /// A page with rows, counted as [`Self::zones`] does, and what its codes or symbols need.
+    pub fn page(
+        &mut self,
+        column: usize,
+        place: usize,
+        reader: &mut PageReader,
+    ) -> Result<(&Arc<Page>, &Aux)> {
+        let column = &mut self.columns[column];
+        column.load_aux(reader)?;
+        column.load_page(place, reader)?;
+        Ok(column.loaded(place))
+    }
+
+    /// Data pages that were read, and not: called with the row range of each.
+    pub fn for_pages(&self, column: usize, mut f: impl FnMut(Range<u32>, bool)) {
+        let column = &self.columns[column];
+        let mut rows = 0..0;
+        for (zone, page) in column.chunk().zones.iter().zip(&column.pages) {
+            if zone.row_count > 0 {
+                rows = zone.first_row..zone.first_row + zone.row_count;
+            }
+            f(rows.clone(), page.is_some());
+        }
+    }
+
+    /// Asks the reader for the column's pages that hold one of `rows`.
+    pub fn prefetch(&self, column: usize, rows: &Bitmap, reader: &mut PageReader) -> Result<()> {
+        let column = &self.columns[column];
+        let chunk = column.chunk();
+        let mut wanted: Option<Range<u32>> = None;
+        let mut last_wanted = false;
+        for (index, zone) in chunk.zones.iter().enumerate() {
+            // A continuation goes with the page that it continues.
+            if zone.row_count > 0 {
+                last_wanted = column.pages[index].is_none()
+                    && rows.any_in(zone.first_row..zone.first_row + zone.row_count);
+            }
+            if !last_wanted {
+                continue;
+            }
+            let page = chunk.aux_pages + index as u32;
+            match &mut wanted {
+                Some(range) if range.end == page => range.end = page + 1,
+                Some(range) => {
+                    reader.prefetch(&chunk.run, range.clone())?;
+                    wanted = Some(page..page + 1);
+                }
+                // The auxiliary page comes first, in the same read where it is a neighbour.
+                None if column.aux.is_none() && page == 1 => wanted = Some(0..2),
+                None => {
+                    if column.aux.is_none() {
+                        reader.prefetch(&chunk.run, 0..1)?;
+                    }
+                    wanted = Some(page..page + 1);
+                }
+            }
+        }
+        if let Some(range) = wanted {
+            reader.prefetch(&chunk.run, range)?;
+        }
+        Ok(())
+    }
+
+    /// Takes up other rows: nothing that was unpacked for a block is used any more.
+    pub fn begin_block(&mut self) {
+        self.block += 1;
+    }
+
+    /// The rows of a block as leaves of expressions. They are the same until
+    /// [`Self::begin_block`].
+    pub fn block<'a>(&'a mut self, rows: Rows<'a>, reader: &'a mut PageReader) -> Block<'a> {
+        Block {
+            columns: self,
+            reader,
+            rows,
+        }
+    }
+
+    /// Rows of a column as an array of its type.
+    pub fn array(
+        &mut self,
+        column: usize,
+        rows: &Rows<'_>,
+        reader: &mut PageReader,
+    ) -> Result<ArrayRef> {
+        let column = &mut self.columns[column];
+        let mut builder = ColumnBuilder::new(&column.data_type, rows.len())?;
+        column.load_aux(reader)?;
+        column.for_parts(rows, reader, |column, place, part, reader| {
+            let (page, aux) = column.loaded(place);
+            match part {
+                Part::Range(range) => builder.append_rows(page, aux, range)?,
+                Part::List(list) => builder.append_gather(page, aux, list)?,
+            }
+            // A long value goes on in the pages behind.
+            let zone = column.starts[place].1 as usize;
+            let next = column
+                .starts
+                .get(place + 1)
+                .map_or(column.pages.len(), |(_, zone)| *zone as usize);
+            for continuation in zone + 1..next {
+                column.load_zone(continuation, reader)?;
+                if let (Some(page), Some(aux)) = (&column.pages[continuation], &column.aux) {
+                    builder.append_rows(page, aux, 0..0)?;
+                }
+            }
+            Ok(())
+        })?;
+        builder.finish()
+    }
+}
+
+impl Column {
+    fn chunk(&self) -> &Chunk {
+        let segment = self.segment.as_ref().expect("a segment is open");
+        &segment.chunks[self.ordinal]
+    }
+
+    fn load_aux(&mut self, reader: &mut PageReader) -> Result<()> {
+        if self.aux.is_none() {
+            let page = reader.get(&self.chunk().run, 0)?;
+            self.aux = Some(Aux::parse(&page, &self.data_type)?);
+        }
+        Ok(())
+    }
+
+    fn load_page(&mut self, place: usize, reader: &mut PageReader) -> Result<()> {
+        self.load_zone(self.starts[place].1 as usize, reader)
+    }
+
+    fn load_zone(&mut self, index: usize, reader: &mut PageReader) -> Result<()> {
+        if self.pages[index].is_some() {
+            return Ok(());
+        }
+        let chunk = self.chunk();
+        let page = reader.get(&chunk.run, chunk.aux_pages + index as u32)?;
+        let zone = &chunk.zones[index];
+        let rows_agree = page.header().row_count == zone.row_count
+            && (zone.row_count == 0 || u32::from(page.header().first_row) == zone.first_row);
+        if !rows_agree {
+            return Err(StorageError::corrupt(format!(
+                "{}, segment {}, page {}: it holds rows {:?}, its zone map says {} from {}",
+                chunk.run.label,
+                page.header().segment,
+                page.header().page,
+                page.rows(),
+                zone.row_count,
+                zone.first_row
+            )));
+        }
+        self.pages[index] = Some(page);
+        Ok(())
+    }
+
+    /// A page that [`Self::load_page`] has loaded.
+    fn loaded(&self, place: usize) -> (&Arc<Page>, &Aux) {
+        let page = self.pages[self.starts[place].1 as usize].as_ref();
+        (
+            page.expect("the page was loaded"),
+            self.aux.as_ref().expect("the auxiliary page was loaded"),
+        )
+    }
+
+    /// Place among `starts` of the page that `row` is on.
+    fn find(&mut self, row: u32) -> usize {
+        let is_here = |place: usize| {
+            self.starts
+                .get(place)
+                .is_some_and(|(first, _)| *first <= row)
+                && self
+                    .starts
+                    .get(place + 1)
+                    .is_none_or(|(next, _)| row < *next)
+        };
+        if is_here(self.hint) {
+            return self.hint;
+        }
+        if is_here(self.hint + 1) {
+            self.hint += 1;
+            return self.hint;
+        }
+        self.hint = self
+            .starts
+            .partition_point(|(first, _)| *first <= row)
+            .saturating_sub(1);
+        self.hint
+    }
+
+    /// First row behind the page at `place`.
+    fn end_of(&self, place: usize) -> u32 {
+        let zone = &self.chunk().zones[self.starts[place].1 as usize];
+        zone.first_row + zone.row_count
+    }
+
+    /// Loads the pages of `rows` one after the other and calls `f` with each and its part of them.
+    fn for_parts(
+        &mut self,
+        rows: &Rows<'_>,
+        reader: &mut PageReader,
+        mut f: impl FnMut(&mut Self, usize, Part<'_>, &mut PageReader) -> Result<()>,
+    ) -> Result<()> {
+        let outside = |column: &Self, row: u32| {
+            StorageError::corrupt(format!(
+                "{}: no page holds row {row}",
+                column.chunk().run.label
+            ))
+        };
+        match rows {
+            Rows::Range(range) => {
+                let mut row = range.start;
+                while row < range.end {
+                    let place = self.find(row);
+                    let (first, end) = (self.starts[place].0, self.end_of(place));
+                    if !(first..end).contains(&row) {
+                        return Err(outside(self, row));
+                    }
+                    self.load_page(place, reader)?;
+                    let until = end.min(range.end);
+                    f(self, place, Part::Range(row - first..until - first), reader)?;
+                    row = until;
+                }
+            }
+            Rows::List(list) => {
+                let mut local = Vec::new();
+                let mut left = *list;
+                while let Some(row) = left.first() {
+                    let place = self.find(*row);
+                    let (first, end) = (self.starts[place].0, self.end_of(place));
+                    if !(first..end).contains(row) {
+                        return Err(outside(self, *row));
+                    }
+                    self.load_page(place, reader)?;
+                    let here = left.partition_point(|r| *r < end);
+                    local.clear();
+                    local.extend(left[..here].iter().map(|r| r - first));
+                    f(self, place, Part::List(&local), reader)?;
+                    left = &left[here..];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows' numbers in 64 bits, if all their pages are of integers.
+    fn load_i64(
+        &mut self,
+        rows: &Rows<'_>,
+        reader: &mut PageReader,
+        out: &mut Vector,
+    ) -> Result<bool> {
+        let mut values = out.reuse_i64();
+        let mut validity = None;
+        let mut complete = true;
+        let len = rows.len();
+        self.load_aux(reader)?;
+        self.for_parts(rows, reader, |column, place, part, _| {
+            let (page, aux) = column.loaded(place);
+            if !complete || !ints::is_integer_page(page) {
+                complete = false;
+                return Ok(());
+            }
+            let start = values.len();
+            match &part {
+                Part::Range(range) => {
+                    values.resize(start + range.len(), 0);
+                    ints::unpack_i64(page, range.clone(), &mut values[start..]);
+                }
+                Part::List(list) => ints::gather(page, list, |value| values.push(value)),
+            }
+            if page.header().encoding == Encoding::Dict {
+                let Aux::Dictionary(dictionary) = aux else {
+                    return Err(no_dictionary(page));
+                };
+                let entries = dictionary.integers();
+                for value in &mut values[start..] {
+                    // NULL rows hold any code.
+                    *value = entries.get(*value as usize).copied().unwrap_or(0);
+                }
+            }
+            mark_nulls(page, &part, start, len, &mut validity);
+            Ok(())
+        })?;
+        *out = Vector::i64(values, validity);
+        Ok(complete)
+    }
+
+    fn load(
+        &mut self,
+        rows: &Rows<'_>,
+        wide: bool,
+        reader: &mut PageReader,
+        out: &mut Vector,
+    ) -> Result<bool> {
+        let number = matches!(self.kind, Kind::Integer { .. } | Kind::Decimal);
+        Ok(number && !wide && self.load_i64(rows, reader, out)?)
+    }
+
+    /// Which of the rows are not NULL; `None`: all.
+    fn load_validity(
+        &mut self,
+        rows: &Rows<'_>,
+        reader: &mut PageReader,
+    ) -> Result<Option<Bitmap>> {
+        let (mut validity, mut start) = (None, 0);
+        let len = rows.len();
+        self.load_aux(reader)?;
+        self.for_parts(rows, reader, |column, place, part, _| {
+            mark_nulls(column.loaded(place).0, &part, start, len, &mut validity);
+            start += match part {
+                Part::Range(range) => range.len(),
+                Part::List(list) => list.len(),
+            };
+            Ok(())
+        })?;
+        Ok(validity)
+    }
+
+    fn load_codes(&mut self, rows: &Rows<'_>, reader: &mut PageReader) -> Result<()> {
+        let mut codes = std::mem::take(&mut self.codes);
+        codes.clear();
+        self.load_aux(reader)?;
+        let result = self.for_parts(rows, reader, |column, place, part, _| {
+            let (page, aux) = column.loaded(place);
+            let Aux::Dictionary(dictionary) = aux else {
+                return Err(no_dictionary(page));
+            };
+            append_codes(page, dictionary.len() as u32, &part, &mut codes)
+        });
+        self.codes = codes;
+        result
+    }
+}
+
+/// Appends the rows' codes; NULL is the code after the last.
+fn append_codes(page: &Page, entries: u32, part: &Part<'_>, codes: &mut Vec<u32>) -> Result<()> {
+    let start = codes.len();
+    let header = page.header();
+    let len = match part {
+        Part::Range(range) => range.len(),
+        Part::List(list) => list.len(),
+    };
+    if header.null_count == header.row_count {
+        codes.resize(start + len, entries);
+        return Ok(());
+    }
+    if header.encoding != Encoding::Dict || header.width > 32 {
+        return Err(no_dictionary(page));
+    }
+    let reference = header.reference as u32;
+    match part {
+        Part::Range(range) => {
+            codes.resize(start + len, 0);
+            ints::unpack_u32(page, range.clone(), &mut codes[start..]);
+            codes[start..]
+                .iter_mut()
+                .for_each(|code| *code = code.wrapping_add(reference));
+        }
+        Part::List(list) => ints::gather(page, list, |code| codes.push(code as u32)),
+    }
+    if let Some(validity) = page.validity() {
+        let is_null = |row: u32| validity[row as usize / 8] >> (row % 8) & 1 == 0;
+        let codes = codes[start..].iter_mut();
+        match part {
+            Part::Range(range) => codes
+                .zip(range.clone())
+                .filter(|(_, r)| is_null(*r))
+                .for_each(|(c, _)| *c = entries),
+            Part::List(list) => codes
+                .zip(*list)
+                .filter(|(_, r)| is_null(**r))
+                .for_each(|(c, _)| *c = entries),
+        }
+    }
+    // One pass that vectorises in place of a check at each use.
+    if codes[start..].iter().fold(0, |most, code| most.max(*code)) > entries {
+        return Err(StorageError::corrupt(format!(
+            "segment {}, page {}: a code beyond the {entries} entries of the dictionary",
+            header.segment, header.page
+        )));
+    }
+    Ok(())
+}
+
+fn no_dictionary(page: &Page) -> StorageError {
+    let header = page.header();
+    StorageError::corrupt(format!(
+        "segment {}, page {}: {:?} values in a chunk that has a dictionary, or codes in one that has none",
+        header.segment, header.page, header.encoding
+    ))
+}
+
+/// Clears the bits of the part's NULLs, which start at `start` of `len` rows.
+fn mark_nulls(
+    page: &Page,
+    part: &Part<'_>,
+    start: usize,
+    len: usize,
+    validity: &mut Option<Bitmap>,
+) {
+    let Some(bytes) = page.validity() else { return };
+    let validity = validity.get_or_insert_with(|| Bitmap::filled(len, true));
+    match part {
+        Part::Range(range) => {
+            let words = validity_words(bytes, range.clone());
+            validity.and_range(start as u32..(start + range.len()) as u32, &words);
+        }
+        Part::List(list) => {
+            for (index, row) in list.iter().enumerate() {
+                if bytes[*row as usize / 8] >> (row % 8) & 1 == 0 {
+                    validity.set(start + index, false);
+                }
+            }
+        }
+    }
+}
+
+/// The validity of `rows` of a page, bit 0 for the first of them.
+pub(super) fn validity_words(bytes: &[u8], rows: Range<u32>) -> Vec<u64> {
+    let word = |index: usize| {
+        let chunk = bytes.get(index * 8..index * 8 + 8);
+        chunk.map_or(0, |c| {
+            u64::from_le_bytes(c.try_into().expect("eight bytes"))
+        })
+    };
+    let (first, shift) = (rows.start as usize / 64, rows.start % 64);
+    (0..rows.len().div_ceil(64))
+        .map(|i| {
+            let low = word(first + i) >> shift;
+            if shift == 0 {
+                low
+            } else {
+                low | word(first + i + 1) << (64 - shift)
+            }
+        })
+        .collect()
+}
+
+/// A block of rows, whose columns are loaded when expressions ask for them.
+#[derive(Debug)]
+pub(super) struct Block<'a> {
+    columns: &'a mut Columns,
+    reader: &'a mut PageReader,
+    pub rows: Rows<'a>,
+}
+
+impl Block<'_> {
+    /// Entries of the column's dictionary, if its chunk has one.
+    pub fn dictionary_len(&mut self, column: usize) -> Result<Option<usize>> {
+        let column = &mut self.columns.columns[column];
+        column.load_aux(self.reader)?;
+        Ok(match &column.aux {
+            Some(Aux::Dictionary(dictionary)) => Some(dictionary.len()),
+            _ => None,
+        })
+    }
+}
+
+impl Leaves for Block<'_> {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn load(&mut self, column: usize, wide: bool, out: &mut Vector) -> Result<()> {
+        if !self.columns.columns[column].load(&self.rows, wide, self.reader, out)? {
+            let array = self.columns.array(column, &self.rows, self.reader)?;
+            *out = Vector::from_arrow(&array, wide)?;
+        }
+        Ok(())
+    }
+
+    fn validity(&mut self, column: usize) -> Result<Option<Bitmap>> {
+        self.columns.columns[column].load_validity(&self.rows, self.reader)
+    }
+
+    fn codes(&mut self, column: usize) -> Result<Option<&[u32]>> {
+        let block = self.columns.block;
+        let column = &mut self.columns.columns[column];
+        column.load_aux(self.reader)?;
+        if !matches!(column.aux, Some(Aux::Dictionary(_))) {
+            return Ok(None);
+        }
+        if column.codes_block != block {
+            column.load_codes(&self.rows, self.reader)?;
+            column.codes_block = block;
+        }
+        Ok(Some(&column.codes))
+    }
+
+    fn dictionary(&mut self, column: usize, wide: bool) -> Result<Option<Vector>> {
+        let column = &mut self.columns.columns[column];
+        column.load_aux(self.reader)?;
+        let Some(Aux::Dictionary(dictionary)) = &column.aux else {
+            return Ok(None);
+        };
+        let entries = dictionary.array();
+        let null = arrow::array::new_null_array(&column.data_type, 1);
+        let all = arrow::compute::concat(&[entries.as_ref(), null.as_ref()])?;
+        let mut vector = Vector::from_arrow(&all, wide)?;
+        if let Values::Array(_) = vector.values {
+            vector.constant = false;
+        }
+        Ok(Some(vector))
+    }
+}

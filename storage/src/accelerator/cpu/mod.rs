@@ -1,0 +1,422 @@
+//! The `cpu` accelerator: runs Programs on encoded pages, as fast as a CPU can.
+//!
+//! For each segment: zone maps rule out pages ([`prune`]), the filter reduces a selection bitmap
+//! ([`filter`]), and what the output needs is read for the survivors only ([`output`], [`topk`],
+//! [`aggregate`]). Expressions are computed on vectors of a block of rows ([`eval`]).
+
+mod aggregate;
+mod bitmap;
+mod columns;
+mod eval;
+mod filter;
+mod output;
+mod prune;
+mod topk;
+mod values;
+mod work;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use flashmesh_pushdown::{Output, Program, RuntimeFilter};
+
+use crate::Result;
+use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun};
+use crate::store::PageReader;
+use crate::table::Segment;
+use aggregate::Aggregation;
+use bitmap::Bitmap;
+use columns::Columns;
+use eval::Evaluator;
+use eval::graph::Graph;
+use filter::{Filter, RuntimeTests, ZonePlan};
+use output::RowOutput;
+use topk::TopK;
+use work::Work;
+
+/// Rows that expressions are computed on at a time: their vectors stay in the nearest caches. A
+/// multiple of the 256 values of a packed block.
+const BLOCK_ROWS: u32 = 2048;
+/// Share of the output columns' pages that survived the filter lately from which on they are read
+/// ahead together with the filter's.
+const SURVIVAL_TO_PREFETCH: f64 = 0.6;
+/// Plans that are kept for segments read ahead.
+const MAX_PLANNED: usize = 4;
+
+/// Runs Programs on the CPU.
+#[derive(Debug, Default)]
+pub struct CpuAccelerator;
+
+impl CpuAccelerator {
+    /// An accelerator on the CPU.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl Accelerator for CpuAccelerator {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn supports(&self, _program: &Program) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {
+        Ok(Box::new(CpuRun::new(task)))
+    }
+}
+
+/// A task of the `cpu` accelerator.
+struct CpuRun {
+    metrics: Arc<ScanMetrics>,
+    graph: Arc<Graph>,
+    evaluator: Evaluator,
+    columns: Columns,
+    /// Segments that are read ahead, with what zone maps leave of them.
+    planned: VecDeque<(Arc<Segment>, Option<ZonePlan>)>,
+    /// The zone maps of the segment that is planned.
+    ahead: Columns,
+    filter: Filter,
+    runtime: RuntimeTests,
+    runtime_ahead: RuntimeTests,
+    /// The columns that the output reads.
+    output_columns: Vec<usize>,
+    sink: Sink,
+    /// The segment at work.
+    present: Option<Present>,
+    /// How much of the output columns' pages survives, lately.
+    survival: f64,
+}
+
+/// What becomes of the surviving rows.
+enum Sink {
+    Rows(RowOutput),
+    TopK(TopK),
+    Aggregate(Aggregation),
+}
+
+/// A segment at work.
+struct Present {
+    rows: u32,
+    /// What zone maps left, what runtime filters' bounds left of that, and what survived.
+    zone_rows: Bitmap,
+    runtime_rows: Bitmap,
+    selection: Bitmap,
+    selected: usize,
+}
+
+impl CpuRun {
+    fn new(task: Task) -> Self {
+        let program: &Program = &task.program;
+        let graph = Arc::new(Graph::new(program));
+        let schema = Arc::clone(task.program.output_schema());
+        let batch_rows = task.batch_rows.max(1);
+        let sink = match &program.output {
+            Output::Rows {
+                order,
+                limit: Some(limit),
+                ..
+            } if !order.is_empty() => {
+                Sink::TopK(TopK::new(schema, &graph, order.clone(), *limit, batch_rows))
+            }
+            Output::Rows { limit, .. } => Sink::Rows(RowOutput::new(
+                schema,
+                graph.outputs.clone(),
+                batch_rows,
+                *limit,
+            )),
+            Output::Aggregate { .. } => Sink::Aggregate(Aggregation::new(
+                program,
+                &graph,
+                &task.table,
+                schema,
+                batch_rows,
+            )),
+        };
+        let outputs = graph.outputs.iter().copied();
+        let aggregates = graph
+            .aggregates
+            .iter()
+            .flat_map(|(a, f)| a.iter().chain(f).copied());
+        let output_columns: BTreeSet<usize> = outputs
+            .chain(aggregates)
+            .flat_map(|n| graph.node(n).columns.iter().copied())
+            .collect();
+        Self {
+            evaluator: Evaluator::new(Arc::clone(&graph)),
+            columns: Columns::new(program),
+            ahead: Columns::new(program),
+            planned: VecDeque::new(),
+            filter: Filter::new(&graph),
+            runtime: RuntimeTests::default(),
+            runtime_ahead: RuntimeTests::default(),
+            output_columns: output_columns.into_iter().collect(),
+            survival: if program.filter.is_empty() { 1.0 } else { 0.0 },
+            metrics: task.metrics,
+            graph,
+            sink,
+            present: None,
+        }
+    }
+
+    /// The runtime filters, the top-k's threshold among them.
+    fn filters(&self, runtime: &[RuntimeFilter]) -> Vec<RuntimeFilter> {
+        let threshold = match &self.sink {
+            Sink::TopK(topk) => topk.threshold(),
+            _ => None,
+        };
+        runtime.iter().chain(threshold).cloned().collect()
+    }
+
+    fn start(
+        &mut self,
+        segment: &Arc<Segment>,
+        runtime: &[RuntimeFilter],
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        self.columns.open(segment)?;
+        if self.is_satisfied() || segment.rows == 0 {
+            return Ok(());
+        }
+        let planned = self
+            .planned
+            .iter()
+            .position(|(s, _)| Arc::ptr_eq(s, segment));
+        let plan = match planned.and_then(|index| self.planned.remove(index)) {
+            Some((_, plan)) => plan,
+            None => self.filter.plan(&self.graph, &self.columns, segment.rows),
+        };
+        let Some(plan) = plan else {
+            add(&self.metrics.segments_skipped_zone_map, 1);
+            add(
+                &self.metrics.pages_skipped_zone_map,
+                self.columns.data_pages(),
+            );
+            return Ok(());
+        };
+        let filters = self.filters(runtime);
+        self.runtime.update(&filters, &self.columns);
+        let mut rows = plan.rows.clone();
+        if !self.runtime.plan(&self.columns, &mut rows) {
+            add(&self.metrics.segments_skipped_runtime, 1);
+            let empty = Bitmap::filled(rows.len(), false);
+            self.count_pages(&plan.rows, &empty);
+            return Ok(());
+        }
+        add(&self.metrics.segments_read, 1);
+        add(&self.metrics.rows_in, segment.rows.into());
+        self.evaluator.bind(|column| self.columns.bound(column));
+        if planned.is_none() {
+            prefetch_filter(
+                &self.filter,
+                &plan,
+                &self.runtime,
+                &rows,
+                &self.columns,
+                reader,
+            )?;
+        }
+        let mut selection = rows.clone();
+        self.filter.run(
+            &plan,
+            &mut self.runtime,
+            &mut self.columns,
+            &mut self.evaluator,
+            &mut selection,
+            reader,
+        )?;
+        let selected = selection.count();
+        if selected > 0 {
+            for column in self.prefetch_columns() {
+                self.columns.prefetch(column, &selection, reader)?;
+            }
+        }
+        self.learn_survival(&rows, &selection);
+        if let Sink::Rows(output) = &mut self.sink {
+            output.begin();
+        }
+        self.present = Some(Present {
+            rows: segment.rows,
+            zone_rows: plan.rows,
+            runtime_rows: rows,
+            selection,
+            selected,
+        });
+        Ok(())
+    }
+
+    /// The output's columns that are surely read for every survivor.
+    fn prefetch_columns(&self) -> Vec<usize> {
+        match &self.sink {
+            // A limit needs few of them, a top-k its keys first.
+            Sink::Rows(output) if output.rows_left() < u64::from(BLOCK_ROWS) => Vec::new(),
+            Sink::TopK(topk) => topk.key_columns(&self.graph),
+            _ => self.output_columns.clone(),
+        }
+    }
+
+    /// Notes which share of the output columns' pages had a survivor.
+    fn learn_survival(&mut self, before: &Bitmap, selection: &Bitmap) {
+        let (mut pages, mut alive) = (0, 0);
+        for column in &self.output_columns {
+            self.columns.for_pages(*column, |rows, _| {
+                pages += usize::from(before.any_in(rows.clone()));
+                alive += usize::from(selection.any_in(rows));
+            });
+        }
+        if pages > 0 {
+            self.survival = 0.5 * self.survival + 0.5 * alive as f64 / pages as f64;
+        }
+    }
+
+    fn advance(&mut self, reader: &mut PageReader) -> Result<Option<RecordBatch>> {
+        if let Some(present) = &self.present {
+            let mut work = Work {
+                columns: &mut self.columns,
+                evaluator: &mut self.evaluator,
+                reader,
+                selection: &present.selection,
+                selected: present.selected,
+                rows: present.rows,
+            };
+            match &mut self.sink {
+                Sink::Rows(output) => {
+                    if let Some(batch) = output.next(&mut work)? {
+                        return Ok(Some(batch));
+                    }
+                }
+                Sink::TopK(topk) if present.selected > 0 => topk.consume(&mut work)?,
+                Sink::Aggregate(aggregation) if present.selected > 0 => {
+                    aggregation.consume(&mut work)?
+                }
+                _ => {}
+            }
+            self.end_segment();
+        }
+        match &mut self.sink {
+            Sink::Aggregate(aggregation) => Ok(aggregation.next()),
+            _ => Ok(None),
+        }
+    }
+
+    fn end_segment(&mut self) {
+        if let Some(present) = self.present.take() {
+            self.count_pages(&present.zone_rows, &present.runtime_rows);
+            self.columns.close();
+        }
+    }
+
+    /// Counts the pages that were not read by what made it so.
+    fn count_pages(&self, zone_rows: &Bitmap, runtime_rows: &Bitmap) {
+        let (mut zone_map, mut runtime, mut selection) = (0, 0, 0);
+        for column in 0..self.columns.count() {
+            self.columns
+                .for_pages(column, |rows, was_read| match was_read {
+                    true => {}
+                    false if !zone_rows.any_in(rows.clone()) => zone_map += 1,
+                    false if !runtime_rows.any_in(rows) => runtime += 1,
+                    false => selection += 1,
+                });
+        }
+        add(&self.metrics.pages_skipped_zone_map, zone_map);
+        add(&self.metrics.pages_skipped_runtime, runtime);
+        add(&self.metrics.pages_skipped_selection, selection);
+    }
+}
+
+impl TaskRun for CpuRun {
+    fn prefetch(
+        &mut self,
+        segment: &Arc<Segment>,
+        runtime: &[RuntimeFilter],
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        if self.is_satisfied() || segment.rows == 0 {
+            return Ok(());
+        }
+        self.ahead.open(segment)?;
+        let plan = self.filter.plan(&self.graph, &self.ahead, segment.rows);
+        if let Some(plan) = &plan {
+            let filters = self.filters(runtime);
+            self.runtime_ahead.update(&filters, &self.ahead);
+            let mut rows = plan.rows.clone();
+            if self.runtime_ahead.plan(&self.ahead, &mut rows) {
+                prefetch_filter(
+                    &self.filter,
+                    plan,
+                    &self.runtime_ahead,
+                    &rows,
+                    &self.ahead,
+                    reader,
+                )?;
+                if self.survival >= SURVIVAL_TO_PREFETCH {
+                    for column in self.prefetch_columns() {
+                        self.ahead.prefetch(column, &rows, reader)?;
+                    }
+                }
+            }
+        }
+        self.planned.push_back((Arc::clone(segment), plan));
+        if self.planned.len() > MAX_PLANNED {
+            self.planned.pop_front();
+        }
+        Ok(())
+    }
+
+    fn start_segment(
+        &mut self,
+        segment: Arc<Segment>,
+        runtime: &[RuntimeFilter],
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        self.start(&segment, runtime, reader)
+    }
+
+    fn next(&mut self, reader: &mut PageReader) -> Result<Option<RecordBatch>> {
+        self.advance(reader)
+    }
+
+    fn finish(&mut self) -> Result<Option<RecordBatch>> {
+        match &mut self.sink {
+            Sink::Rows(output) => output.finish(),
+            Sink::TopK(topk) => topk.finish(),
+            Sink::Aggregate(aggregation) => aggregation.finish(),
+        }
+    }
+
+    fn is_satisfied(&self) -> bool {
+        match &self.sink {
+            Sink::Rows(output) => output.is_satisfied(),
+            Sink::TopK(topk) => topk.is_satisfied(),
+            Sink::Aggregate(_) => false,
+        }
+    }
+}
+
+/// Asks for the pages that the filter has to look at.
+fn prefetch_filter(
+    filter: &Filter,
+    plan: &ZonePlan,
+    runtime: &RuntimeTests,
+    rows: &Bitmap,
+    columns: &Columns,
+    reader: &mut PageReader,
+) -> Result<()> {
+    filter.for_columns(plan, rows, |column, rows| {
+        columns.prefetch(column, rows, reader)
+    })?;
+    for column in runtime.columns() {
+        columns.prefetch(column, rows, reader)?;
+    }
+    Ok(())
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    if count > 0 {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,121 @@
+//! The interpreter over pages: decodes whole segments and hands them to the naive interpreter.
+//!
+//! It defines, page for page, what every other accelerator must give; it is for tests and far too
+//! slow for anything else.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema};
+use flashmesh_pushdown::{Output, Program, RuntimeFilter, interpreter};
+
+use crate::Result;
+use crate::accelerator::{Accelerator, Task, TaskRun};
+use crate::page::{Aux, ColumnBuilder};
+use crate::store::PageReader;
+use crate::table::Segment;
+
+/// Runs Programs by the naive interpreter.
+#[derive(Debug, Default)]
+pub struct ReferenceAccelerator;
+
+impl Accelerator for ReferenceAccelerator {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn supports(&self, _program: &Program) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {
+        Ok(Box::new(ReferenceRun {
+            task,
+            input: Vec::new(),
+            finished: false,
+        }))
+    }
+}
+
+struct ReferenceRun {
+    task: Task,
+    /// Decoded segments that were not interpreted yet.
+    input: Vec<RecordBatch>,
+    finished: bool,
+}
+
+impl ReferenceRun {
+    /// Whether the output of several segments is the outputs of each.
+    fn is_rowwise(&self) -> bool {
+        matches!(&self.task.program.output, Output::Rows { limit: None, .. })
+    }
+
+    fn interpret(&mut self) -> Result<Option<RecordBatch>> {
+        let input = std::mem::take(&mut self.input);
+        Ok(Some(interpreter::run(&self.task.program, &input)?))
+    }
+}
+
+impl TaskRun for ReferenceRun {
+    fn prefetch(
+        &mut self,
+        _: &Arc<Segment>,
+        _: &[RuntimeFilter],
+        _: &mut PageReader,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn start_segment(
+        &mut self,
+        segment: Arc<Segment>,
+        _: &[RuntimeFilter],
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        let program = &self.task.program;
+        let mut fields = Vec::new();
+        let mut arrays = Vec::new();
+        for column in &program.columns {
+            let chunk = &segment.chunks[column.ordinal as usize];
+            let mut builder = ColumnBuilder::new(&column.data_type, segment.rows as usize)?;
+            let mut aux = Aux::None;
+            reader.prefetch(&chunk.run, 0..chunk.run.count)?;
+            for number in 0..chunk.run.count {
+                let page = reader.get(&chunk.run, number)?;
+                if number < chunk.aux_pages {
+                    aux = Aux::parse(&page, &column.data_type)?;
+                } else {
+                    builder.append_rows(&page, &aux, 0..page.header().row_count)?;
+                }
+            }
+            fields.push(Field::new(&column.name, column.data_type.clone(), true));
+            arrays.push(builder.finish()?);
+        }
+        let options =
+            arrow::array::RecordBatchOptions::new().with_row_count(Some(segment.rows as usize));
+        let schema = Arc::new(Schema::new(fields));
+        self.input
+            .push(RecordBatch::try_new_with_options(schema, arrays, &options)?);
+        Ok(())
+    }
+
+    fn next(&mut self, _: &mut PageReader) -> Result<Option<RecordBatch>> {
+        if self.is_rowwise() && !self.input.is_empty() {
+            self.interpret()
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn finish(&mut self) -> Result<Option<RecordBatch>> {
+        if self.finished || self.is_rowwise() {
+            return Ok(None);
+        }
+        self.finished = true;
+        self.interpret()
+    }
+
+    fn is_satisfied(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,110 @@
+//! The crate's error, split by what the caller can do about it.
+
+use std::path::PathBuf;
+
+use flashmesh_pushdown::ProgramError;
+
+/// `Result` with this crate's error.
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
+/// What went wrong in the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The bytes on flash are not what was written. Nothing is returned from them; `fsck` lists
+    /// all such places, and a restore or reload of the named table is the way out.
+    #[error("corrupt: {what}")]
+    Corrupt {
+        /// Names table, column, segment and page as far as known, and what does not agree.
+        what: String,
+    },
+    /// The request can't be met as it stands; the message says what to change.
+    #[error("{0}")]
+    Invalid(String),
+    /// The named thing does not exist.
+    #[error("{kind} '{name}' does not exist")]
+    NotFound {
+        /// "table", "database", …
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The named thing exists already.
+    #[error("{kind} '{name}' already exists")]
+    AlreadyExists {
+        /// "table", "schema", …
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Another process has the database open.
+    #[error("database {path:?} is in use by another process; close it there, or open a copy")]
+    InUse {
+        /// The database's folder.
+        path: PathBuf,
+    },
+    /// Written by a newer flashmesh.
+    #[error(
+        "database {path:?} has format {found}, this flashmesh reads formats up to {supported}; open it with a newer flashmesh"
+    )]
+    NewerFormat {
+        /// The database's folder.
+        path: PathBuf,
+        /// Its format number.
+        found: u32,
+        /// The newest that this build reads.
+        supported: u32,
+    },
+    /// A write to a database that was opened for reading.
+    #[error("database {path:?} is read-only: {reason}")]
+    ReadOnly {
+        /// The database's folder.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The device or its limit is full; what was committed is untouched.
+    #[error(
+        "no room on {device}: {needed_bytes} bytes needed, {free_bytes} free; drop tables, raise the limit or add space"
+    )]
+    Full {
+        /// Which device.
+        device: String,
+        /// Asked for.
+        needed_bytes: u64,
+        /// Left.
+        free_bytes: u64,
+    },
+    /// An operation of the operating system failed; trying again may help.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        action: String,
+        /// The system's word.
+        source: std::io::Error,
+    },
+    /// The Program was refused or failed.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The catalog's embedded store failed.
+    #[error("catalog: {0}")]
+    Catalog(String),
+    /// An Arrow kernel failed on values that the Program computed.
+    #[error(transparent)]
+    Arrow(#[from] arrow::error::ArrowError),
+}
+
+impl StorageError {
+    /// An [`StorageError::Io`] with what was being done.
+    pub fn io(action: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io {
+            action: action.into(),
+            source,
+        }
+    }
+
+    /// A [`StorageError::Corrupt`] with what does not agree.
+    pub fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into() }
+    }
+}

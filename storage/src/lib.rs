@@ -1,0 +1,24 @@
+//! Flash, pages, tables, and the accelerators that run Programs beside them.
+//!
+//! The rooms, from the flash up:
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`flash`] | raw devices: read, write and erase of 8 KiB pages, many tags in flight |
+//! | [`page`] | one page's bytes: header, encodings, checks |
+//! | [`store`] | the log-structured page store and the page cache |
+//! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
+//! | [`accelerator`] | what runs a Program over segments |
+//! | [`node`] | the storage node: takes commands, gives streams of batches |
+//!
+//! Dependencies point upwards only; nothing here knows DataFusion.
+
+pub mod accelerator;
+mod error;
+pub mod flash;
+pub mod node;
+pub mod page;
+pub mod store;
+pub mod table;
+
+pub use error::{Result, StorageError};

@@ -1,0 +1,264 @@
+//! The storage node: takes commands, gives streams of batches (Minerva section III: a command
+//! to a storage processor is queued, its status carries state, results and counters).
+//!
+//! A scan is one command for each of its streams and one stream of batches for each command.
+//! Upstream travel only credits (the pull itself), runtime filters and cancel (dropping the
+//! stream); the counters of [`ScanMetrics`] are the status.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
+use parking_lot::RwLock;
+
+use crate::accelerator::cpu::CpuAccelerator;
+use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun};
+use crate::store::{PageReader, PageStore};
+use crate::table::{Segment, TableSnapshot};
+use crate::{Result, StorageError};
+
+/// One machine's flash with the accelerators beside it.
+#[derive(Debug)]
+pub struct StorageNode {
+    store: Arc<PageStore>,
+    accelerators: Vec<Arc<dyn Accelerator>>,
+}
+
+/// A request to run a Program over segments.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// What to run.
+    pub program: Arc<VerifiedProgram>,
+    /// The version of the table that it runs over.
+    pub table: Arc<TableSnapshot>,
+    /// The segments to do; the commands of one scan share it.
+    pub work: Arc<SegmentQueue>,
+    /// Where further filters appear.
+    pub runtime_filters: Arc<RuntimeFilters>,
+    /// Rows that a batch should have at most.
+    pub batch_rows: usize,
+    /// Where the counters go.
+    pub metrics: Arc<ScanMetrics>,
+}
+
+impl StorageNode {
+    /// A node over `store` with the `cpu` accelerator.
+    pub fn new(store: Arc<PageStore>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            accelerators: vec![Arc::new(CpuAccelerator::new())],
+        })
+    }
+
+    /// The accelerator of that name, if the node has it.
+    pub fn accelerator(&self, name: &str) -> Option<&Arc<dyn Accelerator>> {
+        self.accelerators.iter().find(|a| a.name() == name)
+    }
+
+    /// Whether some accelerator runs `program`; the error says what they lack.
+    pub fn supports(&self, program: &Program) -> std::result::Result<(), String> {
+        self.choose(program).map(|_| ())
+    }
+
+    fn choose(&self, program: &Program) -> std::result::Result<&Arc<dyn Accelerator>, String> {
+        let mut lacks = Vec::new();
+        for accelerator in &self.accelerators {
+            match accelerator.supports(program) {
+                Ok(()) => return Ok(accelerator),
+                Err(why) => lacks.push(format!("{}: {why}", accelerator.name())),
+            }
+        }
+        Err(lacks.join("; "))
+    }
+
+    /// Takes a command. Its work is done on the thread that pulls the stream.
+    ///
+    /// # Errors
+    /// `Invalid` when no accelerator runs the Program; the device's errors.
+    pub fn submit(&self, command: Command) -> Result<ResultStream> {
+        let accelerator = self
+            .choose(&command.program)
+            .map_err(StorageError::Invalid)?;
+        let run = accelerator.open(Task {
+            program: Arc::clone(&command.program),
+            table: Arc::clone(&command.table),
+            batch_rows: command.batch_rows,
+            metrics: Arc::clone(&command.metrics),
+        })?;
+        command.work.streams.fetch_add(1, Ordering::Relaxed);
+        Ok(ResultStream {
+            run,
+            reader: self.store.reader()?,
+            work: command.work,
+            runtime_filters: command.runtime_filters,
+            metrics: command.metrics,
+            ahead: None,
+            state: State::BetweenSegments,
+        })
+    }
+}
+
+/// The segments of a scan that no stream has taken up yet.
+#[derive(Debug)]
+pub struct SegmentQueue {
+    segments: Vec<Arc<Segment>>,
+    next: AtomicUsize,
+    streams: AtomicUsize,
+}
+
+impl SegmentQueue {
+    /// A queue of `segments`, taken from the front.
+    pub fn new(segments: Vec<Arc<Segment>>) -> Arc<Self> {
+        Arc::new(Self {
+            segments,
+            next: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+        })
+    }
+
+    fn take(&self) -> Option<Arc<Segment>> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        self.segments.get(index).cloned()
+    }
+
+    /// A segment to read ahead for. Near the end a stream takes none, as another stream may be
+    /// free to start on it at once.
+    fn take_ahead(&self) -> Option<Arc<Segment>> {
+        let left = self
+            .segments
+            .len()
+            .saturating_sub(self.next.load(Ordering::Relaxed));
+        if left < 2 * self.streams.load(Ordering::Relaxed) {
+            None
+        } else {
+            self.take()
+        }
+    }
+}
+
+/// The runtime filters of a scan; its streams look here before each segment.
+#[derive(Debug, Default)]
+pub struct RuntimeFilters {
+    current: RwLock<Arc<[RuntimeFilter]>>,
+}
+
+impl RuntimeFilters {
+    /// Replaces the filters. A later set must not let pass what an earlier one removed.
+    pub fn publish(&self, filters: Vec<RuntimeFilter>) {
+        *self.current.write() = filters.into();
+    }
+
+    fn current(&self) -> Arc<[RuntimeFilter]> {
+        Arc::clone(&self.current.read())
+    }
+}
+
+/// The answer to a [`Command`]: batches in the Program's output schema.
+///
+/// Pulling computes on the caller's thread while the pages of the next segment are read.
+/// Dropping the stream cancels it. After an error it is at its end.
+pub struct ResultStream {
+    run: Box<dyn TaskRun>,
+    reader: PageReader,
+    work: Arc<SegmentQueue>,
+    runtime_filters: Arc<RuntimeFilters>,
+    metrics: Arc<ScanMetrics>,
+    /// The next segment; its first pages are being read.
+    ahead: Option<Arc<Segment>>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    BetweenSegments,
+    InSegment,
+    Finishing,
+    Ended,
+}
+
+impl ResultStream {
+    fn advance(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            match self.state {
+                State::BetweenSegments => {
+                    let ahead = self.ahead.take();
+                    let was_ahead = ahead.is_some();
+                    let next = if self.run.is_satisfied() {
+                        None
+                    } else {
+                        ahead.or_else(|| self.work.take())
+                    };
+                    let Some(segment) = next else {
+                        self.state = State::Finishing;
+                        continue;
+                    };
+                    let filters = self.runtime_filters.current();
+                    if !was_ahead {
+                        self.run.prefetch(&segment, &filters, &mut self.reader)?;
+                    }
+                    // The next segment's reads go out before this one is computed (double
+                    // buffering), so that the device never waits for the processor.
+                    self.ahead = self.work.take_ahead();
+                    if let Some(ahead) = &self.ahead {
+                        self.run.prefetch(ahead, &filters, &mut self.reader)?;
+                    }
+                    self.run
+                        .start_segment(segment, &filters, &mut self.reader)?;
+                    self.state = State::InSegment;
+                }
+                State::InSegment => match self.run.next(&mut self.reader)? {
+                    Some(batch) => return Ok(Some(batch)),
+                    None => self.state = State::BetweenSegments,
+                },
+                State::Finishing => match self.run.finish()? {
+                    Some(batch) => return Ok(Some(batch)),
+                    None => self.state = State::Ended,
+                },
+                State::Ended => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Iterator for ResultStream {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = Instant::now();
+        let item = self.advance().transpose();
+        let counters = self.reader.take_counters();
+        let metrics = &self.metrics;
+        for (counter, value) in [
+            (&metrics.pages_from_flash, counters.pages_from_flash),
+            (&metrics.bytes_from_flash, counters.bytes_from_flash),
+            (&metrics.pages_from_cache, counters.pages_from_cache),
+            (&metrics.flash_wait_ns, counters.wait_ns),
+            (&metrics.device_time_ns, start.elapsed().as_nanos() as u64),
+        ] {
+            counter.fetch_add(value, Ordering::Relaxed);
+        }
+        match &item {
+            Some(Ok(batch)) => {
+                metrics
+                    .rows_out
+                    .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                metrics
+                    .bytes_to_host
+                    .fetch_add(batch.get_array_memory_size() as u64, Ordering::Relaxed);
+            }
+            Some(Err(_)) => self.state = State::Ended,
+            None => {}
+        }
+        item
+    }
+}
+
+impl std::fmt::Debug for ResultStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResultStream")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

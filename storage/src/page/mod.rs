@@ -1,0 +1,46 @@
+//! One page's bytes.
+//!
+//! A page decodes alone, given at most one auxiliary page of its chunk (dictionary or symbol
+//! table), so that pages may arrive in any order and a decoder needs no memory between them. (The
+//! parts of a value longer than a page are the one exception.) `docs/flash-format.md` gives every
+//! byte.
+//!
+//! The rows of one column in one segment are a *chunk*: a contiguous run of pages, the auxiliary
+//! page (if any) first.
+//!
+//! The way in is [`encode_chunk`]; the way out is [`Page::verify`], [`Aux::parse`], and then
+//! [`ColumnBuilder`] for Arrow arrays or [`ints`] and [`strings`] for work on encoded values.
+
+mod auxiliary;
+mod builder;
+mod encode;
+mod forbp;
+mod header;
+pub mod ints;
+mod kind;
+mod layout;
+mod nested;
+mod sketch;
+pub mod strings;
+#[cfg(test)]
+mod tests;
+mod text;
+mod zone;
+
+pub use auxiliary::{Aux, Dictionary, SymbolTable};
+pub use builder::{ColumnBuilder, decode, gather};
+pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chunk_rows};
+pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
+pub use sketch::{estimate_distinct, merge_sketches};
+pub use zone::{PageZone, ZoneKey, zone_key};
+
+use crate::flash::PAGE_SIZE_BYTES;
+
+/// Bytes of a page's header.
+pub const HEADER_SIZE_BYTES: usize = 64;
+/// Bytes of a page that hold data.
+pub const PAYLOAD_SIZE_BYTES: usize = PAGE_SIZE_BYTES - HEADER_SIZE_BYTES;
+/// Rows of a full segment: its selection bitmap fills one page.
+pub const SEGMENT_ROWS: usize = 65_536;
+/// Values of a bit-packed block.
+pub const BLOCK_VALUES: usize = 256;

@@ -1,0 +1,272 @@
+//! The log-structured page store: where pages go, which are live, and the way back to them
+//! through a bounded cache.
+//!
+//! The store knows pages and runs of pages, not tables: who owns which run is the manifest's
+//! business ([`crate::table`]), which tells the store at opening what is live. Whatever a crash
+//! left behind outside those runs is free space by definition.
+//!
+//! Space comes back by whole erase blocks, when the last live page of a block is freed. Moving live
+//! pages out of sparsely filled blocks (garbage collection) and wear levelling are not done yet:
+//! segments are written and freed in large runs, so that blocks die nearly whole, and
+//! [`StoreUsage::dead_pages`] tells how much waits for it.
+
+mod allocator;
+mod cache;
+mod queues;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+pub use allocator::StoreUsage;
+pub use cache::{CacheStats, PageCache};
+pub use reader::{PageReader, ReadCounters};
+pub use writer::{PageWriter, Reservation};
+
+use crate::flash::{Flash, FlashOp, FlashPage};
+use crate::page::PageIdentity;
+use crate::{Result, StorageError};
+use allocator::Allocator;
+use queues::{QueueLease, QueuePool};
+
+/// A storage node of the rack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct NodeId(pub u16);
+
+/// A flash card within a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct CardId(pub u16);
+
+/// A page anywhere in the rack (BlueDBM section 3: one global address space).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageAddress {
+    /// The node that owns the card.
+    pub node: NodeId,
+    /// The card.
+    pub card: CardId,
+    /// The page on it.
+    pub page: FlashPage,
+}
+
+/// A contiguous run of pages that belong together: one chunk.
+#[derive(Debug, Clone)]
+pub struct PageRun {
+    /// Where its first page is.
+    pub first: PageAddress,
+    /// How many pages it has.
+    pub count: u32,
+    /// Identity of its first page; the others count `page` up.
+    pub identity: PageIdentity,
+    /// What errors call it, e.g. "table 'lineitem', column 'l_tax'".
+    pub label: Arc<str>,
+}
+
+/// The pages of one card: where they go, which are live, and the cache before them.
+///
+/// ```
+/// # fn main() -> flashmesh_storage::Result<()> {
+/// use std::sync::Arc;
+/// use flashmesh_storage::flash::{Geometry, MemoryFlash, PageBuffer};
+/// use flashmesh_storage::store::PageStore;
+///
+/// let geometry = Geometry { pages_per_erase_block: 256, erase_blocks: 64 };
+/// let flash = Arc::new(MemoryFlash::new(geometry, 1));
+/// let store = PageStore::open(flash, 1 << 20, [])?;
+///
+/// let mut writer = store.writer()?;
+/// let first = writer.append(vec![PageBuffer::zeroed(); 3])?;
+/// let reservation = writer.finish()?;
+/// store.sync()?;
+/// reservation.keep(); // after the manifest names the run
+///
+/// assert_eq!(store.usage().live_pages, 3);
+/// store.free(first, 3)?;
+/// assert_eq!(store.usage().allocated_blocks, 0);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct PageStore {
+    flash: Arc<dyn Flash>,
+    cache: PageCache,
+    allocator: Mutex<Allocator>,
+    queues: Arc<QueuePool>,
+    /// Nothing is left that an earlier life of the store has left behind.
+    is_reclaimed: AtomicBool,
+    /// Readers that exist: they share what may be read ahead.
+    readers: AtomicUsize,
+}
+
+impl PageStore {
+    /// Opens the store of a device with a page cache of `cache_bytes`. `live` names the runs that
+    /// hold data; all else is free.
+    ///
+    /// # Errors
+    /// `Corrupt` when live runs overlap or lie outside the device.
+    pub fn open(
+        flash: Arc<dyn Flash>,
+        cache_bytes: u64,
+        live: impl IntoIterator<Item = (PageAddress, u32)>,
+    ) -> Result<Arc<Self>> {
+        let live = live
+            .into_iter()
+            .map(|(first, pages)| Ok((own_page(first)?, pages)));
+        let live: Vec<_> = live.collect::<Result<_>>()?;
+        let allocator = Allocator::open(
+            flash.name(),
+            flash.geometry(),
+            flash.used_erase_blocks()?,
+            live.into_iter(),
+        )?;
+        Ok(Arc::new(Self {
+            cache: PageCache::new(cache_bytes),
+            allocator: Mutex::new(allocator),
+            queues: QueuePool::new(flash.clone()),
+            is_reclaimed: AtomicBool::new(false),
+            readers: AtomicUsize::new(0),
+            flash,
+        }))
+    }
+
+    /// A reader for the calling thread.
+    pub fn reader(self: &Arc<Self>) -> Result<PageReader> {
+        Ok(PageReader::new(self.clone(), self.queues.lease()?))
+    }
+
+    /// A writer for the calling thread. The first ones erase, a part each, what a crash has left
+    /// behind.
+    pub fn writer(self: &Arc<Self>) -> Result<PageWriter> {
+        let mut queue = self.queues.lease()?;
+        if !self.is_reclaimed.load(Ordering::Relaxed) {
+            let remains = self.allocator.lock().reclaim();
+            self.is_reclaimed
+                .store(remains.is_empty(), Ordering::Relaxed);
+            self.erase(&mut queue, &remains)?;
+        }
+        Ok(PageWriter::new(self.clone(), queue))
+    }
+
+    /// Ends the life of a run, or of a part of one, which no manifest names any more and nobody
+    /// reads. Its pages leave the cache; blocks without a live page are erased.
+    ///
+    /// # Errors
+    /// `Invalid` when a page of it is not live; then nothing was freed. A block that can't be
+    /// erased is no error: it is erased when it is needed.
+    pub fn free(&self, first: PageAddress, pages: u32) -> Result<()> {
+        self.free_runs(&[(own_page(first)?, pages)])
+    }
+
+    fn free_runs(&self, runs: &[(FlashPage, u32)]) -> Result<()> {
+        let mut dead = Vec::new();
+        let mut result = Ok(());
+        for &(first, pages) in runs {
+            let freed = self.allocator.lock().free(first, pages);
+            match freed {
+                // A page that is not cached costs a look-up.
+                Ok(blocks) => {
+                    dead.extend(blocks);
+                    (first.0..first.0 + u64::from(pages))
+                        .for_each(|page| self.cache.remove(&address(FlashPage(page))));
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        if !dead.is_empty() {
+            let erased = self
+                .queues
+                .lease()
+                .and_then(|mut queue| self.erase(&mut queue, &dead));
+            if let Err(error) = erased {
+                log::warn!("erasing what was freed: {error}");
+            }
+        }
+        result
+    }
+
+    /// Makes all that was written durable.
+    pub fn sync(&self) -> Result<()> {
+        self.flash.sync()
+    }
+
+    /// The page cache.
+    pub fn cache(&self) -> &PageCache {
+        &self.cache
+    }
+
+    /// How full the device is.
+    pub fn usage(&self) -> StoreUsage {
+        self.allocator.lock().usage()
+    }
+
+    /// Erases blocks and reports each to the allocator. Nothing else of the queue's user is in
+    /// flight.
+    fn erase(&self, queue: &mut QueueLease, blocks: &[u64]) -> Result<()> {
+        let mut in_flight = HashMap::new();
+        let mut result = Ok(());
+        let mut completions = Vec::new();
+        let mut blocks = blocks.iter().copied();
+        loop {
+            while result.is_ok() && queue.room()? > 0 {
+                let Some(block) = blocks.next() else { break };
+                let first =
+                    FlashPage(block * u64::from(self.flash.geometry().pages_per_erase_block));
+                match queue.submit(|tag| FlashOp::Erase { tag, first }) {
+                    Ok(tag) => {
+                        in_flight.insert(tag, block);
+                    }
+                    Err(error) => {
+                        self.allocator.lock().not_erased(block);
+                        result = Err(error);
+                    }
+                }
+            }
+            if in_flight.is_empty() {
+                break;
+            }
+            // When waiting fails nothing is known of what is in flight: those blocks stay out of
+            // use until the store is opened again.
+            queue.wait(1, &mut completions)?;
+            let mut allocator = self.allocator.lock();
+            for completion in completions.drain(..) {
+                let Some(block) = in_flight.remove(&completion.tag) else {
+                    continue;
+                };
+                match completion.result {
+                    Ok(()) => allocator.erased(block),
+                    Err(error) => {
+                        allocator.not_erased(block);
+                        result = Err(error);
+                    }
+                }
+            }
+        }
+        let mut allocator = self.allocator.lock();
+        blocks.for_each(|block| allocator.not_erased(block));
+        result
+    }
+}
+
+/// The address of a page of the one card that there is by now.
+fn address(page: FlashPage) -> PageAddress {
+    PageAddress {
+        node: NodeId::default(),
+        card: CardId::default(),
+        page,
+    }
+}
+
+/// The page of an address, which must be on the one card that there is by now.
+fn own_page(address: PageAddress) -> Result<FlashPage> {
+    if (address.node, address.card) != (NodeId::default(), CardId::default()) {
+        return Err(StorageError::Invalid(format!(
+            "page {} of node {}, card {} is not on this store's card",
+            address.page.0, address.node.0, address.card.0
+        )));
+    }
+    Ok(address.page)
+}

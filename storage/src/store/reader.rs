@@ -1,0 +1,582 @@
+//! Reading pages: cache ▸ in flight ▸ flash, with read-ahead.
+//!
+//! A reader is told what will be needed ([`PageReader::prefetch`]) and keeps the flash busy with
+//! it: neighbouring pages that are not cached go into one scatter read, reads are started until a
+//! window of pages is full, further wishes wait in a list. A page is verified before anybody sees
+//! it. It then lies in the window until it is taken, and in the cache; so a cache smaller than the
+//! window costs no second read. Pages that nobody takes leave the window, oldest first, when it is
+//! needed for others.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::queues::QueueLease;
+use super::{PageAddress, PageRun, PageStore, address, own_page};
+use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer, Tag};
+use crate::page::{Page, PageIdentity};
+use crate::{Result, StorageError};
+
+/// Pages that a reader holds at most, in flight or not taken yet (32 MiB), unless there are many
+/// readers. Half of it may be in flight, which keeps a fast device busy; reads end in any order and
+/// pages are taken in their own, so what waits to be taken must not slow down the reading.
+pub(super) const WINDOW_MAX_PAGES: usize = 4096;
+/// The same with very many readers (2 MiB).
+const WINDOW_MIN_PAGES: usize = 256;
+/// What the windows of all readers of a store hold together, up to those least windows (256 MiB).
+const WINDOWS_PAGES: usize = 32_768;
+/// Wishes are fetched when so many pages more can be in flight.
+const REFILL_PAGES: usize = 128;
+/// What the window may hold beyond its size of pages that nobody announced.
+pub(super) const WINDOW_EXCESS_PAGES: usize = 512;
+/// Hits and misses are reported to the cache after so many pages.
+const REPORT_AFTER: u64 = 4096;
+
+/// Reads pages: one reader a thread.
+#[derive(Debug)]
+pub struct PageReader {
+    store: Arc<PageStore>,
+    queue: QueueLease,
+    /// The window: pages in flight and pages not taken yet, by number.
+    pub(super) pages: HashMap<u64, PageState>,
+    window_pages: usize,
+    reads: HashMap<Tag, Read>,
+    in_flight_pages: usize,
+    /// What reads have brought, oldest first; some of it was taken.
+    pub(super) brought: VecDeque<Range<u64>>,
+    /// Pages to be read once more, alone.
+    retries: VecDeque<Read>,
+    /// What to read when the window has room.
+    wishes: VecDeque<Wish>,
+    completions: Vec<Completion>,
+    counters: ReadCounters,
+    /// Of `counters`, what the cache was told.
+    reported: ReadCounters,
+    uses_cache: bool,
+}
+
+/// What a reader did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCounters {
+    /// Pages read from flash.
+    pub pages_from_flash: u64,
+    /// Their bytes.
+    pub bytes_from_flash: u64,
+    /// Pages that the cache had.
+    pub pages_from_cache: u64,
+    /// Time that [`PageReader::get`] waited for flash.
+    pub wait_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum PageState {
+    Reading,
+    Ready(Arc<Page>),
+    Failed(StorageError),
+}
+
+/// Consecutive pages of a run that are read together.
+#[derive(Debug, Clone)]
+struct Read {
+    first: FlashPage,
+    count: u32,
+    /// Identity of the first.
+    identity: PageIdentity,
+    label: Arc<str>,
+    /// It failed before.
+    is_retry: bool,
+}
+
+#[derive(Debug)]
+struct Wish {
+    run: PageRun,
+    pages: Range<u32>,
+}
+
+impl PageReader {
+    pub(super) fn new(store: Arc<PageStore>, queue: QueueLease) -> Self {
+        store.readers.fetch_add(1, Ordering::Relaxed);
+        Self {
+            window_pages: WINDOW_MIN_PAGES,
+            store,
+            queue,
+            pages: HashMap::new(),
+            reads: HashMap::new(),
+            in_flight_pages: 0,
+            brought: VecDeque::new(),
+            retries: VecDeque::new(),
+            wishes: VecDeque::new(),
+            completions: Vec::new(),
+            counters: ReadCounters::default(),
+            reported: ReadCounters::default(),
+            uses_cache: true,
+        }
+    }
+
+    /// From now on every page comes from flash and none goes to the cache: for a check of the
+    /// flash, or a pass over data that nobody will want again soon.
+    pub fn bypass_cache(&mut self) {
+        self.uses_cache = false;
+    }
+
+    /// Tells that pages of a run will be needed. Reads of what is neither cached nor in flight
+    /// start at once, or as soon as pages before them were taken; this does not wait for flash.
+    pub fn prefetch(&mut self, run: &PageRun, pages: Range<u32>) -> Result<()> {
+        check_range(run, &pages)?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let readers = self.store.readers.load(Ordering::Relaxed).max(1);
+        self.window_pages = (WINDOWS_PAGES / readers).clamp(WINDOW_MIN_PAGES, WINDOW_MAX_PAGES);
+        self.wishes.push_back(Wish {
+            run: run.clone(),
+            pages,
+        });
+        self.start_wishes()
+    }
+
+    /// Whether flash is being read for this reader and could be kept busier by announcing more.
+    /// A scan announces the next segment, and further ones while this holds: of a narrow table one
+    /// segment is too little for a fast device. It is FALSE while all comes from the cache.
+    pub fn wants_more(&self) -> bool {
+        self.wishes.is_empty()
+            && (1..self.window_pages / 2).contains(&self.in_flight_pages)
+            && self.pages.len() < self.window_pages
+    }
+
+    /// A page of a run: from the cache, from what is in flight, or from flash. Checksum and
+    /// identity of every page that comes from flash have been verified.
+    ///
+    /// # Errors
+    /// `Corrupt` when flash holds something else than what was written there, `Io` when it can't
+    /// be read, both naming the run's label and the page; `Invalid` when the run has no such page.
+    #[inline]
+    pub fn get(&mut self, run: &PageRun, page: u32) -> Result<Arc<Page>> {
+        if self.pages.is_empty()
+            && page < run.count
+            && let Some(hit) = self.look_up(run, page)
+        {
+            return Ok(hit);
+        }
+        self.get_slowly(run, page)
+    }
+
+    /// [`PageReader::get`] of consecutive pages, appended to `out`; what is missing is read in as
+    /// few operations as possible.
+    pub fn get_run(
+        &mut self,
+        run: &PageRun,
+        pages: Range<u32>,
+        out: &mut Vec<Arc<Page>>,
+    ) -> Result<()> {
+        check_range(run, &pages)?;
+        out.reserve(pages.len());
+        let mut is_wished = false;
+        for page in pages.clone() {
+            if self.pages.is_empty()
+                && let Some(hit) = self.look_up(run, page)
+            {
+                out.push(hit);
+                continue;
+            }
+            if !mem::replace(&mut is_wished, true) {
+                self.prefetch(run, page..pages.end)?;
+            }
+            out.push(self.get_slowly(run, page)?);
+        }
+        Ok(())
+    }
+
+    /// The counters since the last call.
+    pub fn take_counters(&mut self) -> ReadCounters {
+        self.report();
+        self.reported = ReadCounters::default();
+        mem::take(&mut self.counters)
+    }
+
+    /// Tells the cache what became of hits and misses since the last report.
+    fn report(&mut self) {
+        self.store.cache.count(
+            self.counters.pages_from_cache - self.reported.pages_from_cache,
+            self.counters.pages_from_flash - self.reported.pages_from_flash,
+        );
+        self.reported = self.counters;
+    }
+
+    /// A cached page.
+    #[inline]
+    fn look_up(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
+        if !self.uses_cache {
+            return None;
+        }
+        let address = page_address(run, page);
+        let hit = self.store.cache.get(&address)?;
+        if !is_of(&hit, &run.identity, page) {
+            // Left over from an earlier life of the address.
+            self.store.cache.remove(&address);
+            return None;
+        }
+        self.counters.pages_from_cache += 1;
+        if self.counters.pages_from_cache - self.reported.pages_from_cache >= REPORT_AFTER {
+            self.report();
+        }
+        Some(hit)
+    }
+
+    fn get_slowly(&mut self, run: &PageRun, page: u32) -> Result<Arc<Page>> {
+        check_range(run, &(page..page.saturating_add(1)))?;
+        let number = page_number(run, page);
+        let mut taken = self.take(number);
+        if taken.is_none() {
+            if !self.pages.contains_key(&number) {
+                if let Some(hit) = self.look_up(run, page) {
+                    return Ok(hit);
+                }
+                self.start_now(run, page)?;
+            }
+            let started = Instant::now();
+            let waited = self.wait_for(number);
+            self.counters.wait_ns += started.elapsed().as_nanos() as u64;
+            waited?;
+            taken = self.take(number);
+        }
+        self.refill()?;
+        taken.unwrap_or_else(|| {
+            Err(StorageError::Invalid(format!(
+                "{}, page {page}: its read has ended without a page",
+                run.label
+            )))
+        })
+    }
+
+    /// Takes a page out of the window if its read has ended.
+    fn take(&mut self, number: u64) -> Option<Result<Arc<Page>>> {
+        match self.pages.entry(number) {
+            Entry::Occupied(entry) if !matches!(entry.get(), PageState::Reading) => {
+                match entry.remove() {
+                    PageState::Ready(page) => Some(Ok(page)),
+                    PageState::Failed(error) => Some(Err(error)),
+                    PageState::Reading => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn wait_for(&mut self, number: u64) -> Result<()> {
+        while matches!(self.pages.get(&number), Some(PageState::Reading)) {
+            self.wait(1)?;
+            self.refill()?;
+        }
+        Ok(())
+    }
+
+    /// Fetches wishes if it is worth a system call.
+    fn refill(&mut self) -> Result<()> {
+        if !self.wishes.is_empty()
+            && self.pages.len() + REFILL_PAGES <= self.window_pages
+            && self.in_flight_pages + REFILL_PAGES <= self.window_pages / 2
+        {
+            self.start_wishes()?;
+        }
+        Ok(())
+    }
+
+    /// Fetches wishes as far as window and queue have room: from the cache, so that nobody evicts
+    /// them before they are taken, or by starting reads.
+    fn start_wishes(&mut self) -> Result<()> {
+        let mut has_started = false;
+        while self.pages.len() < self.window_pages
+            && self.in_flight_pages < self.window_pages / 2
+            && self.queue.room()? > 0
+            && let Some(mut wish) = self.wishes.pop_front()
+        {
+            let missing = self.collect(&wish.run, &mut wish.pages);
+            if !missing.is_empty() {
+                self.start(&wish.run, missing)?;
+                has_started = true;
+            }
+            if !wish.pages.is_empty() {
+                self.wishes.push_front(wish);
+            }
+        }
+        if has_started { self.wait(0) } else { Ok(()) }
+    }
+
+    /// Takes pages from the front of `pages`, as far as the window has room: those that are cached
+    /// into the window, and the first that must be read from flash with its neighbours, as many
+    /// as one operation reads; those it returns.
+    fn collect(&mut self, run: &PageRun, pages: &mut Range<u32>) -> Range<u32> {
+        let max_pages = self.queue.max_pages_per_op();
+        let mut missing = 0..0;
+        let mut cached = 0..0;
+        while pages.start < pages.end
+            && missing.len() < max_pages
+            && self.pages.len() + missing.len() < self.window_pages
+        {
+            let page = pages.start;
+            let number = page_number(run, page);
+            if !self.pages.contains_key(&number) {
+                if let Some(hit) = self.look_up(run, page) {
+                    self.pages.insert(number, PageState::Ready(hit));
+                    if cached.end != number {
+                        self.note_brought(mem::replace(&mut cached, number..number));
+                    }
+                    cached.end = number + 1;
+                } else {
+                    if missing.is_empty() {
+                        missing.start = page;
+                    }
+                    missing.end = page + 1;
+                    pages.start += 1;
+                    continue;
+                }
+            }
+            if !missing.is_empty() {
+                break;
+            }
+            pages.start += 1;
+        }
+        self.note_brought(cached);
+        missing
+    }
+
+    /// Starts the read of a page that is needed now, with what was wished behind it.
+    fn start_now(&mut self, run: &PageRun, page: u32) -> Result<()> {
+        let is_wished = |wish: &Wish| wish.run.first == run.first && wish.pages.contains(&page);
+        let wish = self.wishes.iter().position(is_wished);
+        let wish = wish.and_then(|index| self.wishes.remove(index));
+        let mut pages = page..page + 1;
+        if let Some(mut wish) = wish {
+            // It was not fetched yet, so the window is full of something else.
+            self.make_room(
+                self.window_pages
+                    .saturating_sub(self.queue.max_pages_per_op())
+                    .max(1),
+            );
+            let before = wish.pages.start..page;
+            wish.pages.start = page;
+            let missing = self.collect(run, &mut wish.pages);
+            for pages in [wish.pages, before] {
+                if !pages.is_empty() {
+                    let run = wish.run.clone();
+                    self.wishes.push_front(Wish { run, pages });
+                }
+            }
+            // The page itself is missing, unless another reader has just put it into the cache.
+            pages = missing;
+        } else {
+            self.make_room(self.window_pages + WINDOW_EXCESS_PAGES);
+        }
+        while self.queue.room()? == 0 {
+            self.wait(1)?;
+        }
+        if !pages.is_empty() {
+            self.start(run, pages)?;
+        }
+        self.wait(0)
+    }
+
+    /// Drops the oldest pages that nobody took, until the window holds less than `count`.
+    fn make_room(&mut self, count: usize) {
+        while self.pages.len() >= count {
+            let Some(brought) = self.brought.pop_front() else {
+                return;
+            };
+            for number in brought {
+                if let Entry::Occupied(entry) = self.pages.entry(number)
+                    && !matches!(entry.get(), PageState::Reading)
+                {
+                    entry.remove();
+                }
+            }
+        }
+    }
+
+    /// Notes pages that can be taken now.
+    fn note_brought(&mut self, numbers: Range<u64>) {
+        if !numbers.is_empty() {
+            self.brought.push_back(numbers);
+            self.forget_taken();
+        }
+    }
+
+    /// Drops the oldest entries of `brought` of which nothing is left.
+    fn forget_taken(&mut self) {
+        while let Some(oldest) = self.brought.front()
+            && !oldest
+                .clone()
+                .any(|number| self.pages.contains_key(&number))
+        {
+            self.brought.pop_front();
+        }
+    }
+
+    fn start(&mut self, run: &PageRun, pages: Range<u32>) -> Result<()> {
+        let read = Read {
+            first: FlashPage(page_number(run, pages.start)),
+            count: pages.len() as u32,
+            identity: identity_of(&run.identity, pages.start),
+            label: run.label.clone(),
+            is_retry: false,
+        };
+        self.submit(read)
+    }
+
+    /// Starts a read; the queue has room.
+    fn submit(&mut self, read: Read) -> Result<()> {
+        let buffers = (0..read.count).map(|_| PageBuffer::recycled()).collect();
+        let first = read.first;
+        let tag = self.queue.submit(|tag| FlashOp::Read {
+            tag,
+            first,
+            buffers,
+        })?;
+        let numbers = first.0..first.0 + u64::from(read.count);
+        self.pages
+            .extend(numbers.map(|number| (number, PageState::Reading)));
+        self.in_flight_pages += read.count as usize;
+        self.reads.insert(tag, read);
+        Ok(())
+    }
+
+    /// Waits for `min` reads and digests what has ended.
+    fn wait(&mut self, min: usize) -> Result<()> {
+        let mut completions = mem::take(&mut self.completions);
+        let waited = self.queue.wait(min, &mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+        waited?;
+        while !self.retries.is_empty() && self.queue.room()? > 0 {
+            let Some(read) = self.retries.pop_front() else {
+                break;
+            };
+            self.submit(read)?;
+        }
+        Ok(())
+    }
+
+    /// Verifies what a read brought. What fails is read once more, page by page: an error of the
+    /// transfer heals, one of the flash is told of the page that has it.
+    fn complete(&mut self, completion: Completion) {
+        let Some(read) = self.reads.remove(&completion.tag) else {
+            return;
+        };
+        let count = u64::from(read.count);
+        self.in_flight_pages -= read.count as usize;
+        self.counters.pages_from_flash += count;
+        self.counters.bytes_from_flash += count * PAGE_SIZE_BYTES as u64;
+        self.note_brought(read.first.0..read.first.0 + count);
+        let fail = |reader: &mut Self, single: Read, error| {
+            if read.is_retry {
+                reader
+                    .pages
+                    .insert(single.first.0, PageState::Failed(error));
+            } else {
+                reader.retries.push_back(single);
+            }
+        };
+        match completion.result {
+            Ok(()) => {
+                for (index, buffer) in (0..).zip(completion.buffers) {
+                    let single = read.single(index);
+                    match Page::verify(buffer, &single.identity, &single.label) {
+                        Ok(page) => {
+                            self.store.cache.insert(address(single.first), page.clone());
+                            self.pages.insert(single.first.0, PageState::Ready(page));
+                        }
+                        Err(error) => fail(self, single, error),
+                    }
+                }
+            }
+            Err(StorageError::Io { action, source }) => {
+                for index in 0..read.count {
+                    let single = read.single(index);
+                    let place = (single.identity.segment, single.identity.page);
+                    let action = format!(
+                        "{}, segment {}, page {}: {action}",
+                        single.label, place.0, place.1
+                    );
+                    let source = std::io::Error::new(source.kind(), source.to_string());
+                    fail(self, single, StorageError::Io { action, source });
+                }
+            }
+            Err(error) => {
+                let why = error.to_string();
+                for index in 0..read.count {
+                    let error = StorageError::Invalid(format!("{}: {why}", read.label));
+                    fail(self, read.single(index), error);
+                }
+            }
+        }
+    }
+}
+
+impl Read {
+    /// One page of it, to be read again.
+    fn single(&self, index: u32) -> Self {
+        Self {
+            first: FlashPage(self.first.0 + u64::from(index)),
+            count: 1,
+            identity: identity_of(&self.identity, index),
+            label: self.label.clone(),
+            is_retry: true,
+        }
+    }
+}
+
+impl Drop for PageReader {
+    fn drop(&mut self) {
+        // Reads in flight stay with the queue, which owns their buffers.
+        self.report();
+        self.store.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
+    let number = own_page(run.first)?.0;
+    if pages.end > run.count || number.checked_add(u64::from(run.count)).is_none() {
+        return Err(StorageError::Invalid(format!(
+            "{}: pages {} to {} of a run of {} pages were asked for",
+            run.label, pages.start, pages.end, run.count
+        )));
+    }
+    Ok(())
+}
+
+fn page_number(run: &PageRun, page: u32) -> u64 {
+    run.first.page.0 + u64::from(page)
+}
+
+fn page_address(run: &PageRun, page: u32) -> PageAddress {
+    PageAddress {
+        page: FlashPage(page_number(run, page)),
+        ..run.first
+    }
+}
+
+/// The identity of the page `page` pages behind the one with `first`.
+fn identity_of(first: &PageIdentity, page: u32) -> PageIdentity {
+    PageIdentity {
+        page: first.page.wrapping_add(page as u16),
+        ..*first
+    }
+}
+
+/// Whether a page is the one that a run has at `page`.
+fn is_of(found: &Page, first: &PageIdentity, page: u32) -> bool {
+    let header = found.header();
+    header.generation == first.generation
+        && header.page == first.page.wrapping_add(page as u16)
+        && header.segment == first.segment
+        && header.column_group == first.column_group
+        && header.table == first.table
+}

@@ -1,0 +1,312 @@
+//! Appending runs of pages.
+
+use std::sync::Arc;
+
+use super::allocator::{Chores, Extent};
+use super::queues::QueueLease;
+use super::{CardId, NodeId, PageAddress, PageStore};
+use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
+use crate::{Result, StorageError};
+
+/// Pages that a writer has on their way to flash before `append` waits (16 MiB).
+const IN_FLIGHT_MAX_PAGES: usize = 2048;
+/// Half-written blocks that a writer looks into before it takes a fresh one.
+const PROBES_MAX: usize = 4;
+
+/// Appends runs of pages to the store: one writer a thread, each with blocks of its own.
+///
+/// Pages go to flash in the order of their addresses, in operations as large as the device takes;
+/// those of neighbouring runs share operations.
+#[derive(Debug)]
+pub struct PageWriter {
+    queue: QueueLease,
+    extent: Extent,
+    /// Pages that follow each other from `pending_first` on and are not submitted yet.
+    pending: Vec<PageBuffer>,
+    pending_first: FlashPage,
+    in_flight_pages: usize,
+    completions: Vec<Completion>,
+    /// An operation failed: what was reserved can't be relied on.
+    is_broken: bool,
+    /// `None` once it was handed out.
+    reservation: Option<Reservation>,
+}
+
+/// Runs that were written and that no manifest names yet. They are freed when it is dropped,
+/// unless [`Reservation::keep`] says that the manifest took them over.
+#[derive(Debug)]
+pub struct Reservation {
+    store: Arc<PageStore>,
+    /// Neighbouring runs are one.
+    runs: Vec<(FlashPage, u32)>,
+}
+
+impl PageWriter {
+    pub(super) fn new(store: Arc<PageStore>, queue: QueueLease) -> Self {
+        Self {
+            queue,
+            extent: Extent::default(),
+            pending: Vec::new(),
+            pending_first: FlashPage(0),
+            in_flight_pages: 0,
+            completions: Vec::new(),
+            is_broken: false,
+            reservation: Some(Reservation {
+                store,
+                runs: Vec::new(),
+            }),
+        }
+    }
+
+    fn store(&self) -> &Arc<PageStore> {
+        &self
+            .reservation
+            .as_ref()
+            .expect("a reservation until `finish`")
+            .store
+    }
+
+    /// Appends pages as one contiguous run and returns where it starts. The write is started but
+    /// not waited for; its failure is returned by a later call or by [`PageWriter::finish`].
+    ///
+    /// # Errors
+    /// `Full` when the device has no room for the run; the writer can still be finished then. After
+    /// any other error nothing more can be appended, and dropping the writer frees what it wrote.
+    pub fn append(&mut self, pages: Vec<PageBuffer>) -> Result<PageAddress> {
+        self.check_unbroken()?;
+        let count = u32::try_from(pages.len())
+            .ok()
+            .filter(|&count| count > 0)
+            .ok_or_else(|| {
+                StorageError::Invalid(format!("a run of {} pages can't be appended", pages.len()))
+            })?;
+        let first = self.reserve(count)?;
+        if first.0 != self.pending_first.0 + self.pending.len() as u64 {
+            self.flush()?;
+        }
+        if self.pending.is_empty() {
+            self.pending_first = first;
+        }
+        self.pending.extend(pages);
+        self.submit_full()?;
+        Ok(PageAddress {
+            node: NodeId::default(),
+            card: CardId::default(),
+            page: first,
+        })
+    }
+
+    /// Waits until all pages are written (not: durable, see [`PageStore::sync`]).
+    pub fn finish(mut self) -> Result<Reservation> {
+        self.check_unbroken()?;
+        self.flush()?;
+        self.wait_until(0)?;
+        self.release_extent();
+        Ok(self
+            .reservation
+            .take()
+            .expect("a reservation until `finish`"))
+    }
+
+    fn check_unbroken(&self) -> Result<()> {
+        if self.is_broken {
+            let why = "an earlier write of this writer failed; start a new one".to_string();
+            return Err(StorageError::Invalid(why));
+        }
+        Ok(())
+    }
+
+    /// Finds a place for a run.
+    fn reserve(&mut self, count: u32) -> Result<FlashPage> {
+        let room = |extent: &Extent| extent.pages.end - extent.pages.start;
+        let mut probes = 0;
+        while room(&self.extent) < u64::from(count) {
+            // Chores use the queue: the pages of the old place go ahead.
+            let store = self.store().clone();
+            let chores =
+                store
+                    .allocator
+                    .lock()
+                    .grow(&mut self.extent, count, probes < PROBES_MAX)?;
+            probes += usize::from(chores.probe.is_some());
+            if let Err(error) = self.do_chores(&store, chores) {
+                self.is_broken = true;
+                return Err(error);
+            }
+        }
+        let store = self.store().clone();
+        let first = store.allocator.lock().reserve(&mut self.extent, count);
+        let runs = &mut self
+            .reservation
+            .as_mut()
+            .expect("a reservation until `finish`")
+            .runs;
+        match runs.last_mut() {
+            Some((last, pages))
+                if last.0 + u64::from(*pages) == first.0 && pages.checked_add(count).is_some() =>
+            {
+                *pages += count;
+            }
+            _ => runs.push((first, count)),
+        }
+        Ok(first)
+    }
+
+    fn do_chores(&mut self, store: &Arc<PageStore>, chores: Chores) -> Result<()> {
+        if !chores.erase.is_empty() {
+            self.flush()?;
+            self.wait_until(0)?;
+            store.erase(&mut self.queue, &chores.erase)?;
+        }
+        if let Some(pages) = chores.probe {
+            self.flush()?;
+            self.wait_until(0)?;
+            let first_unwritten = first_unwritten(&mut self.queue, pages)?;
+            let dead = store
+                .allocator
+                .lock()
+                .probed(&mut self.extent, first_unwritten);
+            store.erase(&mut self.queue, dead.as_slice())?;
+        }
+        Ok(())
+    }
+
+    /// Submits full operations.
+    fn submit_full(&mut self) -> Result<()> {
+        let max_pages = self.queue.max_pages_per_op();
+        while self.pending.len() >= max_pages {
+            let rest = self.pending.split_off(max_pages);
+            let buffers = std::mem::replace(&mut self.pending, rest);
+            self.submit(buffers)?;
+        }
+        Ok(())
+    }
+
+    /// Submits everything.
+    fn flush(&mut self) -> Result<()> {
+        self.submit_full()?;
+        if !self.pending.is_empty() {
+            let buffers = std::mem::take(&mut self.pending);
+            self.submit(buffers)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, buffers: Vec<PageBuffer>) -> Result<()> {
+        let (first, pages) = (self.pending_first, buffers.len());
+        self.pending_first.0 += pages as u64;
+        self.wait_until(IN_FLIGHT_MAX_PAGES.saturating_sub(pages))?;
+        let submitted = self.queue.submit(|tag| FlashOp::Write {
+            tag,
+            first,
+            buffers,
+        });
+        self.is_broken |= submitted.is_err();
+        submitted?;
+        self.in_flight_pages += pages;
+        self.wait(0)
+    }
+
+    /// Waits until at most `pages` are in flight and the queue takes one more operation.
+    fn wait_until(&mut self, pages: usize) -> Result<()> {
+        while self.in_flight_pages > pages || self.queue.room()? == 0 {
+            self.wait(1)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, min: usize) -> Result<()> {
+        let mut result = self.queue.wait(min, &mut self.completions);
+        for completion in self.completions.drain(..) {
+            self.in_flight_pages -= completion.buffers.len();
+            result = result.and(completion.result);
+        }
+        self.is_broken |= result.is_err();
+        result
+    }
+
+    fn release_extent(&mut self) {
+        let store = self.store().clone();
+        let dead = store.allocator.lock().close(&mut self.extent);
+        if !dead.is_empty()
+            && let Err(error) = store.erase(&mut self.queue, &dead)
+        {
+            log::warn!("{error}");
+        }
+    }
+}
+
+impl Drop for PageWriter {
+    fn drop(&mut self) {
+        if self.reservation.is_none() {
+            return;
+        }
+        // Blocks must not be erased under writes that are still on their way.
+        while self.in_flight_pages > 0 {
+            let in_flight_pages = self.in_flight_pages;
+            if let Err(error) = self.wait(1)
+                && self.in_flight_pages == in_flight_pages
+            {
+                log::error!("{error}; pages stay reserved until the store is opened again");
+                if let Some(reservation) = self.reservation.take() {
+                    reservation.keep();
+                }
+                return;
+            }
+        }
+        self.release_extent();
+    }
+}
+
+impl Reservation {
+    /// The manifest names the runs now: they stay.
+    pub fn keep(mut self) {
+        self.runs.clear();
+    }
+
+    /// Bytes of all runs.
+    pub fn size_bytes(&self) -> u64 {
+        self.runs
+            .iter()
+            .map(|&(_, pages)| u64::from(pages) * PAGE_SIZE_BYTES as u64)
+            .sum()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.runs.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.free_runs(&self.runs) {
+            log::warn!("giving back what was not committed: {error}");
+        }
+    }
+}
+
+/// The end of what was written in a block: behind its last page that is not zero. Nothing else of
+/// the caller is in flight.
+fn first_unwritten(queue: &mut QueueLease, pages: std::ops::Range<u64>) -> Result<u64> {
+    let mut end = pages.end;
+    let mut completions = Vec::new();
+    while end > pages.start {
+        let first = end
+            .saturating_sub(queue.max_pages_per_op() as u64)
+            .max(pages.start);
+        let buffers = (first..end).map(|_| PageBuffer::recycled()).collect();
+        queue.submit(|tag| FlashOp::Read {
+            tag,
+            first: FlashPage(first),
+            buffers,
+        })?;
+        queue.wait(1, &mut completions)?;
+        let Some(read) = completions.pop() else { break };
+        read.result?;
+        let is_written = |buffer: &PageBuffer| buffer.iter().any(|&byte| byte != 0);
+        if let Some(last) = read.buffers.iter().rposition(is_written) {
+            return Ok(first + last as u64 + 1);
+        }
+        end = first;
+    }
+    Ok(end)
+}

@@ -1,0 +1,484 @@
+//! A database: a folder with a catalog and a flash card.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arrow::datatypes::{Schema, SchemaRef};
+use parking_lot::{Mutex, RwLock};
+
+use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
+use crate::store::PageStore;
+use crate::table::catalog::{Catalog, CatalogTable, Change, PutTable};
+use crate::table::manifest::{
+    ColumnRecord, TableRecord, decode_schema, decode_segment, encode_schema,
+};
+use crate::table::{Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema};
+use crate::{Result, StorageError};
+
+/// Number of the on-disk format that this build writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+const CATALOG_FILE: &str = "catalog.redb";
+const CARD_FILE: &str = "card0.flash";
+
+/// How to open a database.
+#[derive(Debug, Clone)]
+pub struct DatabaseOptions {
+    /// Refuse every write; several processes may then read the database at once.
+    pub read_only: bool,
+    /// Bound of the page cache.
+    pub cache_bytes: u64,
+    /// How the card is read and written.
+    pub io: IoMode,
+    /// Bound of the card, if there is one.
+    pub capacity_bytes: Option<u64>,
+}
+
+impl Default for DatabaseOptions {
+    /// Reads and writes, a page cache of 1 GiB, io_uring with O_DIRECT where they work.
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            cache_bytes: 1 << 30,
+            io: IoMode::Auto,
+            capacity_bytes: None,
+        }
+    }
+}
+
+/// An open database.
+///
+/// Readers take a [`TableSnapshot`] and are never blocked; writers make a [`Load`] each and meet
+/// only at its commit.
+#[derive(Debug)]
+pub struct Database {
+    path: PathBuf,
+    read_only: bool,
+    catalog: Catalog,
+    store: Arc<PageStore>,
+    /// The committed state, as readers see it.
+    state: RwLock<State>,
+    /// Held while a commit goes from the check of `state` to its publication.
+    commit: Mutex<()>,
+    generations: Mutex<std::ops::Range<u32>>,
+    next_table: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    schemas: Vec<String>,
+    tables: HashMap<(String, String), TableState>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct TableState {
+    pub snapshot: Arc<TableSnapshot>,
+    pub record: Arc<TableRecord>,
+    /// First segment number that no load has taken.
+    pub next_segment: Arc<AtomicU32>,
+}
+
+impl Database {
+    /// Opens the database in `dir`; makes a new one where `dir` is missing or empty.
+    ///
+    /// # Errors
+    /// `InUse`, `NewerFormat`, `ReadOnly`, `Corrupt` (a file is missing or does not agree with
+    /// the other), `NotFound` (read-only and not there), `Invalid` (a folder that holds other
+    /// files), `Io`.
+    pub fn open(dir: &Path, options: DatabaseOptions) -> Result<Arc<Self>> {
+        let (catalog_path, card_path) = (dir.join(CATALOG_FILE), dir.join(CARD_FILE));
+        let create = !catalog_path.exists();
+        if create {
+            prepare_folder(dir, &options)?;
+        } else if !card_path.exists() {
+            return Err(StorageError::corrupt(format!(
+                "database {dir:?} has a catalog but no {CARD_FILE}; put the file back"
+            )));
+        }
+        let catalog = Catalog::open(&catalog_path, dir, options.read_only, create)?;
+        let flash = FileFlash::open(
+            &card_path,
+            FileFlashOptions {
+                read_only: options.read_only,
+                io: options.io,
+                capacity_bytes: options.capacity_bytes,
+                ..FileFlashOptions::default()
+            },
+        )?;
+        Self::with_parts(dir.to_path_buf(), catalog, Arc::new(flash), &options)
+    }
+
+    fn with_parts(
+        path: PathBuf,
+        catalog: Catalog,
+        flash: Arc<dyn Flash>,
+        options: &DatabaseOptions,
+    ) -> Result<Arc<Self>> {
+        let contents = catalog.contents()?;
+        let mut state = State {
+            schemas: contents.schemas,
+            ..State::default()
+        };
+        for table in contents.tables {
+            let key = (table.schema.clone(), table.name.clone());
+            state.tables.insert(key, open_table(table)?);
+        }
+        let live = state
+            .tables
+            .values()
+            .flat_map(|t| &t.snapshot.segments)
+            .flat_map(|s| &s.chunks)
+            .map(|c| (c.run.first, c.run.count));
+        let store = PageStore::open(flash, options.cache_bytes, live)?;
+        Ok(Arc::new(Self {
+            path,
+            read_only: options.read_only,
+            catalog,
+            store,
+            state: RwLock::new(state),
+            commit: Mutex::new(()),
+            generations: Mutex::new(0..0),
+            next_table: AtomicU32::new(contents.next_table),
+        }))
+    }
+
+    /// The database's folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The pages.
+    pub fn store(&self) -> &Arc<PageStore> {
+        &self.store
+    }
+
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Names of the schemas, sorted.
+    pub fn schemas(&self) -> Vec<String> {
+        let mut names = self.state.read().schemas.clone();
+        names.sort();
+        names
+    }
+
+    /// Names of the tables of a schema, sorted.
+    pub fn tables(&self, schema: &str) -> Vec<String> {
+        let state = self.state.read();
+        let mut names: Vec<_> = state
+            .tables
+            .keys()
+            .filter(|(s, _)| s == schema)
+            .map(|(_, t)| t.clone())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The current version of a table.
+    pub fn snapshot(&self, schema: &str, table: &str) -> Result<Arc<TableSnapshot>> {
+        self.table_state(schema, table).map(|t| t.snapshot)
+    }
+
+    pub(super) fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
+        let key = (schema.to_string(), table.to_string());
+        self.state
+            .read()
+            .tables
+            .get(&key)
+            .cloned()
+            .ok_or_else(|| StorageError::NotFound {
+                kind: "table",
+                name: format!("{schema}.{table}"),
+            })
+    }
+
+    /// Makes a schema.
+    pub fn create_schema(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let _commit = self.commit.lock();
+        if self.state.read().schemas.iter().any(|s| s == name) {
+            return Err(StorageError::AlreadyExists {
+                kind: "schema",
+                name: name.into(),
+            });
+        }
+        self.catalog.apply(Change {
+            put_schema: Some(name.into()),
+            ..Change::default()
+        })?;
+        self.state.write().schemas.push(name.into());
+        Ok(())
+    }
+
+    /// Drops an empty schema.
+    pub fn drop_schema(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let _commit = self.commit.lock();
+        if !self.state.read().schemas.iter().any(|s| s == name) {
+            return Err(StorageError::NotFound {
+                kind: "schema",
+                name: name.into(),
+            });
+        }
+        if let Some(table) = self.tables(name).first() {
+            return Err(StorageError::Invalid(format!(
+                "schema '{name}' has tables ('{table}'…); drop them first"
+            )));
+        }
+        self.catalog.apply(Change {
+            drop_schema: Some(name.into()),
+            ..Change::default()
+        })?;
+        self.state.write().schemas.retain(|s| s != name);
+        Ok(())
+    }
+
+    /// Makes an empty table; types are stored as [`normalise_schema`] says.
+    pub fn create_table(
+        self: &Arc<Self>,
+        schema: &str,
+        table: &str,
+        arrow_schema: &Schema,
+    ) -> Result<Arc<TableSnapshot>> {
+        self.begin_load(LoadTarget::Create {
+            schema: schema.into(),
+            table: table.into(),
+            arrow_schema: Arc::new(arrow_schema.clone()),
+            or_replace: false,
+        })?
+        .commit()?;
+        self.snapshot(schema, table)
+    }
+
+    /// Drops a table. Readers that hold a snapshot finish undisturbed; its pages are free when
+    /// the last of them is done.
+    pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
+        self.check_writable()?;
+        let _commit = self.commit.lock();
+        let dropped = self.table_state(schema, table)?;
+        self.catalog.apply(Change {
+            drop_tables: vec![(schema.into(), table.into(), dropped.snapshot.id)],
+            ..Change::default()
+        })?;
+        self.state
+            .write()
+            .tables
+            .remove(&(schema.to_string(), table.to_string()));
+        self.retire(&dropped.snapshot.segments);
+        Ok(())
+    }
+
+    /// Starts a load: see [`Load`].
+    pub fn begin_load(self: &Arc<Self>, target: LoadTarget) -> Result<Load> {
+        self.check_writable()?;
+        Load::begin(self, target)
+    }
+
+    fn retire(&self, segments: &[Arc<Segment>]) {
+        for segment in segments {
+            segment.retire(&self.store);
+        }
+    }
+
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(StorageError::ReadOnly {
+                path: self.path.clone(),
+                reason: "it was opened for reading only".into(),
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_schema_exists(&self, schema: &str) -> Result<()> {
+        if self.state.read().schemas.iter().any(|s| s == schema) {
+            return Ok(());
+        }
+        Err(StorageError::NotFound {
+            kind: "schema",
+            name: schema.into(),
+        })
+    }
+
+    /// A generation that no page carries yet.
+    pub(super) fn next_generation(&self) -> Result<u32> {
+        let mut left = self.generations.lock();
+        if left.is_empty() {
+            *left = self.catalog.reserve_generations()?;
+        }
+        Ok(left.next().expect("a reservation is never empty"))
+    }
+
+    pub(super) fn next_table_id(&self) -> TableId {
+        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes `put` the current version of its table, if `check` still finds the table as the
+    /// writer needs it. `check` runs under the commit lock and gives the table that is replaced
+    /// or appended to, if any.
+    pub(super) fn commit_table(
+        &self,
+        check: impl FnOnce(Option<&TableState>) -> Result<Commit>,
+        schema: &str,
+        table: &str,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _commit = self.commit.lock();
+        let key = (schema.to_string(), table.to_string());
+        self.check_schema_exists(schema)?;
+        let present = self.state.read().tables.get(&key).cloned();
+        let Commit {
+            put,
+            snapshot,
+            next_segment,
+            retired,
+        } = check(present.as_ref())?;
+        let record = Arc::new(put.record.clone());
+        let drop_tables = match &present {
+            Some(old) if old.snapshot.id != put.id => {
+                vec![(schema.to_string(), table.to_string(), old.snapshot.id)]
+            }
+            _ => Vec::new(),
+        };
+        self.catalog.apply(Change {
+            drop_tables,
+            put_table: Some(put),
+            ..Change::default()
+        })?;
+        self.state.write().tables.insert(
+            key,
+            TableState {
+                snapshot,
+                record,
+                next_segment,
+            },
+        );
+        self.retire(&retired);
+        Ok(())
+    }
+}
+
+/// What a load asks the database to publish.
+pub(super) struct Commit {
+    pub put: PutTable,
+    pub snapshot: Arc<TableSnapshot>,
+    pub next_segment: Arc<AtomicU32>,
+    /// Segments that the new version no longer has.
+    pub retired: Vec<Arc<Segment>>,
+}
+
+fn prepare_folder(dir: &Path, options: &DatabaseOptions) -> Result<()> {
+    if options.read_only {
+        return Err(StorageError::NotFound {
+            kind: "database",
+            name: dir.display().to_string(),
+        });
+    }
+    std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            StorageError::ReadOnly {
+                path: dir.to_path_buf(),
+                reason: e.to_string(),
+            }
+        }
+        _ => StorageError::io(format!("making the folder {}", dir.display()), e),
+    })?;
+    let mut entries = std::fs::read_dir(dir)
+        .map_err(|e| StorageError::io(format!("listing {}", dir.display()), e))?;
+    // A card without a catalog is what a crash in the first moments leaves: nothing was committed.
+    if entries.any(|e| e.is_ok_and(|e| e.file_name() != CARD_FILE)) {
+        return Err(StorageError::Invalid(format!(
+            "{dir:?} holds files but no flashmesh database; name an empty or a new folder"
+        )));
+    }
+    let card = dir.join(CARD_FILE);
+    std::fs::File::create(&card)
+        .and_then(|f| f.sync_all())
+        .map_err(|e| match e.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                StorageError::ReadOnly {
+                    path: dir.to_path_buf(),
+                    reason: e.to_string(),
+                }
+            }
+            _ => StorageError::io(format!("making {}", card.display()), e),
+        })
+}
+
+fn open_table(table: CatalogTable) -> Result<TableState> {
+    let name = format!("{}.{}", table.schema, table.name);
+    let schema = decode_schema(&table.record.schema, &format!("table '{name}'"))?;
+    let labels = labels(&name, &schema);
+    let segments = table
+        .segments
+        .iter()
+        .map(|(id, record)| decode_segment(record, table.id, *id, &labels).map(Arc::new))
+        .collect::<Result<Vec<_>>>()?;
+    let next_segment = Arc::new(AtomicU32::new(table.record.next_segment));
+    let snapshot = Arc::new(make_snapshot(
+        table.id,
+        name,
+        schema,
+        &table.record,
+        segments,
+    ));
+    Ok(TableState {
+        snapshot,
+        record: Arc::new(table.record),
+        next_segment,
+    })
+}
+
+pub(super) fn make_snapshot(
+    id: TableId,
+    name: String,
+    schema: SchemaRef,
+    record: &TableRecord,
+    segments: Vec<Arc<Segment>>,
+) -> TableSnapshot {
+    TableSnapshot {
+        id,
+        name,
+        schema,
+        version: record.version,
+        segments,
+        statistics: record
+            .columns
+            .iter()
+            .map(ColumnRecord::statistics)
+            .collect(),
+    }
+}
+
+/// What errors call each column of a table.
+pub(super) fn labels(table: &str, schema: &Schema) -> Vec<Arc<str>> {
+    schema
+        .fields()
+        .iter()
+        .map(|f| format!("table '{table}', column '{}'", f.name()).into())
+        .collect()
+}
+
+pub(super) fn empty_record(schema: &SchemaRef) -> TableRecord {
+    TableRecord {
+        schema: encode_schema(schema),
+        version: 0,
+        next_segment: 0,
+        columns: vec![ColumnRecord::default(); schema.fields().len()],
+    }
+}
+
+/// The stored form of a schema that a load was given.
+pub(super) fn stored_schema(schema: &Schema) -> Result<SchemaRef> {
+    if schema.fields().is_empty() {
+        return Err(StorageError::Invalid(
+            "a table needs at least one column".into(),
+        ));
+    }
+    normalise_schema(schema)
+}

@@ -1,0 +1,136 @@
+//! The check of every page of a database.
+
+use crate::Result;
+use crate::page::{Aux, decode, flags};
+use crate::store::PageReader;
+use crate::table::{Chunk, Database, Segment};
+
+/// How far a check has come.
+#[derive(Debug, Clone, Copy)]
+pub struct FsckProgress {
+    /// Pages checked.
+    pub pages_done: u64,
+    /// Pages to check in all.
+    pub pages_total: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default)]
+pub struct FsckReport {
+    /// Tables checked.
+    pub tables: u64,
+    /// Segments checked.
+    pub segments: u64,
+    /// Pages checked.
+    pub pages: u64,
+    /// Bytes of those pages.
+    pub bytes: u64,
+    /// One line for each thing that is wrong; empty: the database is sound.
+    pub problems: Vec<String>,
+}
+
+impl Database {
+    /// Reads every live page from flash; checks its checksum, its identity, that it decodes, and
+    /// that the manifest's zone map is the page's own. The manifest itself was checked at opening.
+    ///
+    /// # Errors
+    /// Only what stops the check itself; what the check finds is in the report.
+    pub fn fsck(&self, progress: &mut dyn FnMut(FsckProgress)) -> Result<FsckReport> {
+        let snapshots = self
+            .schemas()
+            .iter()
+            .flat_map(|schema| {
+                self.tables(schema)
+                    .into_iter()
+                    .map(move |table| (schema.clone(), table))
+            })
+            .map(|(schema, table)| self.snapshot(&schema, &table))
+            .collect::<Result<Vec<_>>>()?;
+        let pages_total = snapshots
+            .iter()
+            .flat_map(|t| &t.segments)
+            .flat_map(|s| &s.chunks)
+            .map(|c| u64::from(c.run.count))
+            .sum();
+        // What the cache holds was checked when it was read; the check is of the flash.
+        self.store().cache().clear();
+        let mut reader = self.store().reader()?;
+        let mut report = FsckReport::default();
+        for snapshot in snapshots {
+            report.tables += 1;
+            for segment in &snapshot.segments {
+                report.segments += 1;
+                for (chunk, field) in segment.chunks.iter().zip(snapshot.schema.fields()) {
+                    check_chunk(&mut reader, segment, chunk, field.data_type(), &mut report)?;
+                    progress(FsckProgress {
+                        pages_done: report.pages,
+                        pages_total,
+                    });
+                }
+            }
+        }
+        report.bytes = report.pages * crate::flash::PAGE_SIZE_BYTES as u64;
+        Ok(report)
+    }
+}
+
+fn check_chunk(
+    reader: &mut PageReader,
+    segment: &Segment,
+    chunk: &Chunk,
+    data_type: &arrow::datatypes::DataType,
+    report: &mut FsckReport,
+) -> Result<()> {
+    reader.prefetch(&chunk.run, 0..chunk.run.count)?;
+    let mut aux = Some(Aux::None);
+    for number in 0..chunk.run.count {
+        report.pages += 1;
+        let page = match reader.get(&chunk.run, number) {
+            Ok(page) => page,
+            Err(error) => {
+                report.problems.push(error.to_string());
+                if number < chunk.aux_pages {
+                    aux = None;
+                }
+                continue;
+            }
+        };
+        let place = || {
+            format!(
+                "{}, segment {}, page {number}",
+                chunk.run.label, segment.id.0
+            )
+        };
+        if number < chunk.aux_pages {
+            aux = match Aux::parse(&page, data_type) {
+                Ok(parsed) => Some(parsed),
+                Err(error) => {
+                    report.problems.push(format!("{}: {error}", place()));
+                    None
+                }
+            };
+            continue;
+        }
+        let (zone, header) = (
+            &chunk.zones[(number - chunk.aux_pages) as usize],
+            page.header(),
+        );
+        let same = (zone.row_count, zone.null_count, zone.min, zone.max)
+            == (header.row_count, header.null_count, header.min, header.max);
+        if !same {
+            report.problems.push(format!(
+                "{}: the manifest's zone map is not the page's",
+                place()
+            ));
+        }
+        // Without its auxiliary page a page can't be decoded, which is reported once above. The
+        // parts of a long value decode only together: their checksums are all there is to check.
+        let whole = zone.row_count > 0 && !header.has(flags::CONTINUES);
+        if let (Some(aux), true) = (&aux, whole)
+            && let Err(error) = decode(&page, aux, data_type, 0..header.row_count)
+        {
+            report.problems.push(format!("{}: {error}", place()));
+        }
+    }
+    Ok(())
+}

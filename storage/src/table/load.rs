@@ -1,0 +1,479 @@
+//! Loads: many threads append rows, one commit shows them all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::{CastOptions, cast_with_options, concat_batches};
+use arrow::datatypes::SchemaRef;
+use parking_lot::Mutex;
+
+use crate::page::{ChunkIdentity, ChunkStats, PageIdentity, SEGMENT_ROWS, encode_chunk};
+use crate::store::{PageRun, PageWriter, Reservation};
+use crate::table::catalog::PutTable;
+use crate::table::database::{
+    Commit, TableState, empty_record, labels, make_snapshot, stored_schema,
+};
+use crate::table::manifest::{ColumnRecord, SegmentRecord, encode_segment, scalar_record};
+use crate::table::{Chunk, Database, Segment, SegmentId, TableId};
+use crate::{Result, StorageError};
+
+/// What a load writes to.
+#[derive(Debug, Clone)]
+pub enum LoadTarget {
+    /// A new table.
+    Create {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        table: String,
+        /// Columns; stored as [`normalise_schema`](crate::table::normalise_schema) says.
+        arrow_schema: SchemaRef,
+        /// Take the place of a table of that name.
+        or_replace: bool,
+    },
+    /// More rows for a table.
+    Append {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        table: String,
+    },
+    /// New rows in place of a table's present ones.
+    Overwrite {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        table: String,
+    },
+}
+
+impl LoadTarget {
+    fn names(&self) -> (&str, &str) {
+        match self {
+            Self::Create { schema, table, .. }
+            | Self::Append { schema, table }
+            | Self::Overwrite { schema, table } => (schema, table),
+        }
+    }
+}
+
+/// A load in progress.
+///
+/// Nothing is visible, and nothing survives a crash, before [`commit`](Self::commit); a load that
+/// is dropped instead gives its pages back.
+#[derive(Debug)]
+pub struct Load {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    database: Arc<Database>,
+    target: LoadTarget,
+    schema: SchemaRef,
+    table: TableId,
+    generation: u32,
+    next_segment: Arc<AtomicU32>,
+    labels: Vec<Arc<str>>,
+    writers: AtomicU32,
+    rows: AtomicU64,
+    done: Mutex<Done>,
+}
+
+/// What the finished writers left.
+#[derive(Debug, Default)]
+struct Done {
+    writers: u32,
+    segments: Vec<WrittenSegment>,
+    reservations: Vec<Reservation>,
+}
+
+#[derive(Debug)]
+struct WrittenSegment {
+    segment: Segment,
+    /// Where it belongs among the load's segments; those of one position are in the order in
+    /// which they were written.
+    position: u64,
+    columns: Vec<ColumnRecord>,
+}
+
+impl Load {
+    pub(super) fn begin(database: &Arc<Database>, target: LoadTarget) -> Result<Self> {
+        let (schema_name, table_name) = target.names();
+        let label = format!("{schema_name}.{table_name}");
+        let (schema, table, next_segment) = match &target {
+            LoadTarget::Create {
+                arrow_schema,
+                or_replace,
+                ..
+            } => {
+                database.check_schema_exists(schema_name)?;
+                if !or_replace && database.table_state(schema_name, table_name).is_ok() {
+                    return Err(StorageError::AlreadyExists {
+                        kind: "table",
+                        name: label,
+                    });
+                }
+                (
+                    stored_schema(arrow_schema)?,
+                    database.next_table_id(),
+                    Arc::new(AtomicU32::new(0)),
+                )
+            }
+            LoadTarget::Append { .. } | LoadTarget::Overwrite { .. } => {
+                let present = database.table_state(schema_name, table_name)?;
+                (
+                    present.snapshot.schema.clone(),
+                    present.snapshot.id,
+                    present.next_segment,
+                )
+            }
+        };
+        let labels = labels(&label, &schema);
+        let generation = database.next_generation()?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                database: Arc::clone(database),
+                target,
+                schema,
+                table,
+                generation,
+                next_segment,
+                labels,
+                writers: AtomicU32::new(0),
+                rows: AtomicU64::new(0),
+                done: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The stored schema that batches are cast to.
+    pub fn schema(&self) -> SchemaRef {
+        self.shared.schema.clone()
+    }
+
+    /// Rows taken so far by all writers.
+    pub fn rows(&self) -> u64 {
+        self.shared.rows.load(Ordering::Relaxed)
+    }
+
+    /// A writer for one thread. Rows of an earlier writer come before rows of a later one, unless
+    /// [`LoadWriter::seek`] says where they belong.
+    pub fn writer(&self) -> Result<LoadWriter> {
+        Ok(LoadWriter {
+            position: u64::from(self.shared.writers.fetch_add(1, Ordering::Relaxed)),
+            shared: Arc::clone(&self.shared),
+            pages: self.shared.database.store().writer()?,
+            waiting: Vec::new(),
+            waiting_rows: 0,
+            segments: Vec::new(),
+        })
+    }
+
+    /// Makes the load durable and visible, whole, and gives the number of its rows.
+    ///
+    /// # Errors
+    /// `Invalid` when a writer was not finished; `AlreadyExists` or `NotFound` when the table
+    /// came or went meanwhile; `Full` and `Io`. After an error nothing has changed.
+    pub fn commit(self) -> Result<u64> {
+        let shared = &self.shared;
+        let done = std::mem::take(&mut *shared.done.lock());
+        if done.writers != shared.writers.load(Ordering::Relaxed) {
+            return Err(StorageError::Invalid(
+                "a load was committed before all its writers were finished".into(),
+            ));
+        }
+        let rows = shared.rows.load(Ordering::Relaxed);
+        let Done {
+            mut segments,
+            reservations,
+            ..
+        } = done;
+        segments.sort_by_key(|s| s.position);
+        // The pages first; only then may the manifest name them.
+        if !reservations.is_empty() {
+            shared.database.store().sync()?;
+        }
+        let (schema_name, table_name) = shared.target.names();
+        shared.database.commit_table(
+            |present| shared.commit(present, segments),
+            schema_name,
+            table_name,
+        )?;
+        for reservation in reservations {
+            reservation.keep();
+        }
+        Ok(rows)
+    }
+}
+
+impl Shared {
+    /// The new version of the table over `present`.
+    fn commit(&self, present: Option<&TableState>, written: Vec<WrittenSegment>) -> Result<Commit> {
+        let (schema_name, table_name) = self.target.names();
+        let label = || format!("{schema_name}.{table_name}");
+        let mut retired = Vec::new();
+        let (mut record, mut segments) = match (&self.target, present) {
+            (
+                LoadTarget::Create {
+                    or_replace: false, ..
+                },
+                Some(_),
+            ) => {
+                return Err(StorageError::AlreadyExists {
+                    kind: "table",
+                    name: label(),
+                });
+            }
+            (LoadTarget::Create { .. }, present) => {
+                retired.extend(
+                    present
+                        .iter()
+                        .flat_map(|t| t.snapshot.segments.iter().cloned()),
+                );
+                (empty_record(&self.schema), Vec::new())
+            }
+            (_, present) => {
+                let present = present
+                    .filter(|t| t.snapshot.id == self.table)
+                    .ok_or_else(|| StorageError::NotFound {
+                        kind: "table",
+                        name: label(),
+                    })?;
+                if matches!(self.target, LoadTarget::Overwrite { .. }) {
+                    retired.extend(present.snapshot.segments.iter().cloned());
+                    let mut record = empty_record(&self.schema);
+                    record.version = present.record.version;
+                    (record, Vec::new())
+                } else {
+                    ((*present.record).clone(), present.snapshot.segments.clone())
+                }
+            }
+        };
+        record.version += 1;
+        record.next_segment = self.next_segment.load(Ordering::Relaxed);
+        let mut first = segments.is_empty();
+        let mut new_segments: Vec<(SegmentId, SegmentRecord)> = Vec::with_capacity(written.len());
+        for (index, written) in written.into_iter().enumerate() {
+            for (column, new) in record.columns.iter_mut().zip(&written.columns) {
+                column.merge(new, first);
+            }
+            first = false;
+            // Generations grow with every load, so that they order loads among each other.
+            let order = (u64::from(self.generation) << 32) | index as u64;
+            new_segments.push((written.segment.id, encode_segment(&written.segment, order)));
+            segments.push(Arc::new(written.segment));
+        }
+        let snapshot = Arc::new(make_snapshot(
+            self.table,
+            label(),
+            self.schema.clone(),
+            &record,
+            segments,
+        ));
+        Ok(Commit {
+            put: PutTable {
+                schema: schema_name.into(),
+                name: table_name.into(),
+                id: self.table,
+                record,
+                new_segments,
+                replace_segments: matches!(self.target, LoadTarget::Overwrite { .. }),
+            },
+            snapshot,
+            next_segment: Arc::clone(&self.next_segment),
+            retired,
+        })
+    }
+}
+
+/// One thread's part of a load. Holds at most a segment's rows in memory.
+#[derive(Debug)]
+pub struct LoadWriter {
+    position: u64,
+    shared: Arc<Shared>,
+    pages: PageWriter,
+    waiting: Vec<RecordBatch>,
+    waiting_rows: usize,
+    segments: Vec<WrittenSegment>,
+}
+
+impl LoadWriter {
+    /// Takes a batch: columns by position, cast to the stored types. Encodes and writes full
+    /// segments on the calling thread.
+    ///
+    /// # Errors
+    /// `Invalid` for a wrong number of columns, a NULL in a NOT NULL column, or a value that the
+    /// stored type can't hold; it names the column. `Full`, `Io`.
+    pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let batch = self.cast(batch)?;
+        self.shared
+            .rows
+            .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        let mut offset = 0;
+        while offset < batch.num_rows() {
+            let take = (SEGMENT_ROWS - self.waiting_rows).min(batch.num_rows() - offset);
+            self.waiting.push(batch.slice(offset, take));
+            self.waiting_rows += take;
+            offset += take;
+            if self.waiting_rows == SEGMENT_ROWS {
+                self.write_waiting()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the segment at hand. What is appended from here on comes, among the rows of all the
+    /// load's writers, at `position`: rows of a lower position before it, rows of a higher after.
+    /// The writers of a load either all seek, before they append, or none does.
+    pub fn seek(&mut self, position: u64) -> Result<()> {
+        self.write_waiting()?;
+        self.position = position;
+        Ok(())
+    }
+
+    /// Writes what is left and waits until the device has everything.
+    pub fn finish(mut self) -> Result<()> {
+        self.write_waiting()?;
+        let reservation = self.pages.finish()?;
+        let mut done = self.shared.done.lock();
+        done.writers += 1;
+        done.segments.append(&mut self.segments);
+        done.reservations.push(reservation);
+        Ok(())
+    }
+
+    fn cast(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let schema = &self.shared.schema;
+        if batch.num_columns() != schema.fields().len() {
+            return Err(StorageError::Invalid(format!(
+                "{} columns given for the {} columns of table '{}'",
+                batch.num_columns(),
+                schema.fields().len(),
+                self.shared.target.names().1
+            )));
+        }
+        let options = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let columns = batch
+            .columns()
+            .iter()
+            .zip(schema.fields())
+            .map(|(column, field)| {
+                let cast = if column.data_type() == field.data_type() {
+                    Arc::clone(column)
+                } else {
+                    cast_with_options(column, field.data_type(), &options).map_err(|e| {
+                        StorageError::Invalid(format!("column '{}': {e}", field.name()))
+                    })?
+                };
+                if !field.is_nullable() && cast.null_count() > 0 {
+                    return Err(StorageError::Invalid(format!(
+                        "column '{}' is NOT NULL, but a row gives it NULL",
+                        field.name()
+                    )));
+                }
+                Ok(cast)
+            })
+            .collect::<Result<Vec<ArrayRef>>>()?;
+        Ok(RecordBatch::try_new(schema.clone(), columns)?)
+    }
+
+    fn write_waiting(&mut self) -> Result<()> {
+        if self.waiting_rows == 0 {
+            return Ok(());
+        }
+        let batch = match self.waiting.as_slice() {
+            [one] => one.clone(),
+            many => concat_batches(&self.shared.schema, many)?,
+        };
+        self.waiting.clear();
+        self.waiting_rows = 0;
+        self.write_segment(&batch)
+    }
+
+    /// Writes `batch` as one segment, or, where a column's values are so long that its pages
+    /// can't be numbered, as several shorter ones.
+    fn write_segment(&mut self, batch: &RecordBatch) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let id = SegmentId(shared.next_segment.fetch_add(1, Ordering::Relaxed));
+        let mut encoded = Vec::with_capacity(batch.num_columns());
+        for (column, array) in batch.columns().iter().enumerate() {
+            let identity = ChunkIdentity {
+                table: shared.table.0,
+                segment: id.0,
+                column_group: column as u16,
+                generation: shared.generation,
+            };
+            match encode_chunk(array, identity) {
+                Err(StorageError::Invalid(_)) if batch.num_rows() > 1 => {
+                    let half = batch.num_rows() / 2;
+                    self.write_segment(&batch.slice(0, half))?;
+                    return self.write_segment(&batch.slice(half, batch.num_rows() - half));
+                }
+                chunk => encoded.push((identity, chunk?)),
+            }
+        }
+        let mut chunks = Vec::with_capacity(encoded.len());
+        let mut columns = Vec::with_capacity(encoded.len());
+        for (
+            (
+                ChunkIdentity {
+                    table,
+                    segment,
+                    column_group,
+                    generation,
+                },
+                chunk,
+            ),
+            label,
+        ) in encoded.into_iter().zip(&shared.labels)
+        {
+            let count = chunk.pages.len() as u32;
+            let first = self.pages.append(chunk.pages)?;
+            let identity = PageIdentity {
+                table,
+                segment,
+                column_group,
+                page: 0,
+                generation,
+            };
+            let run = PageRun {
+                first,
+                count,
+                identity,
+                label: Arc::clone(label),
+            };
+            columns.push(column_record(&chunk.stats, count, batch.num_rows() as u32));
+            chunks.push(Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones));
+        }
+        self.segments.push(WrittenSegment {
+            segment: Segment::new(id, shared.generation, batch.num_rows() as u32, chunks),
+            position: self.position,
+            columns,
+        });
+        Ok(())
+    }
+}
+
+fn column_record(stats: &ChunkStats, pages: u32, rows: u32) -> ColumnRecord {
+    let (min, max) = (
+        stats.min_value.as_ref().and_then(scalar_record),
+        stats.max_value.as_ref().and_then(scalar_record),
+    );
+    ColumnRecord {
+        null_count: u64::from(stats.null_count),
+        // No bounds although there are values: the type or the values' length allows none.
+        unbounded: (min.is_none() || max.is_none()) && stats.null_count < rows,
+        min,
+        max,
+        sketch: stats.distinct_sketch.clone(),
+        bytes_on_flash: u64::from(pages) * crate::flash::PAGE_SIZE_BYTES as u64,
+    }
+}

@@ -1,0 +1,324 @@
+//! The manifest's records: what `redb` keeps of each table and segment, as protobuf messages
+//! with a checksum in front.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::convert::{IpcSchemaEncoder, fb_to_schema};
+use arrow::ipc::root_as_schema;
+use flashmesh_pushdown::Scalar;
+use prost::Message;
+
+use crate::flash::FlashPage;
+use crate::page::{PageIdentity, PageZone, estimate_distinct, merge_sketches};
+use crate::store::{CardId, NodeId, PageAddress, PageRun};
+use crate::table::{Chunk, ColumnStatistics, Segment, SegmentId, TableId};
+use crate::{Result, StorageError};
+
+/// A table, as the manifest keeps it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TableRecord {
+    /// Arrow IPC's flatbuffer of the schema.
+    #[prost(bytes = "vec", tag = "1")]
+    pub schema: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// First segment number that was never used.
+    #[prost(uint32, tag = "3")]
+    pub next_segment: u32,
+    #[prost(message, repeated, tag = "4")]
+    pub columns: Vec<ColumnRecord>,
+}
+
+/// Statistics of a column over all segments.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ColumnRecord {
+    #[prost(uint64, tag = "1")]
+    pub null_count: u64,
+    #[prost(message, optional, tag = "2")]
+    pub min: Option<ScalarRecord>,
+    #[prost(message, optional, tag = "3")]
+    pub max: Option<ScalarRecord>,
+    /// Distinct-count sketch, see `page::sketch`; empty when there is none.
+    #[prost(bytes = "vec", tag = "4")]
+    pub sketch: Vec<u8>,
+    #[prost(uint64, tag = "5")]
+    pub bytes_on_flash: u64,
+    /// TRUE when some segment had no exact min and max, so that the table has none.
+    #[prost(bool, tag = "6")]
+    pub unbounded: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ScalarRecord {
+    #[prost(oneof = "ScalarValue", tags = "1, 2, 3, 4")]
+    pub value: Option<ScalarValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum ScalarValue {
+    #[prost(bool, tag = "1")]
+    Boolean(bool),
+    /// Little-endian two's complement, 16 bytes.
+    #[prost(bytes, tag = "2")]
+    Int(Vec<u8>),
+    #[prost(double, tag = "3")]
+    Float(f64),
+    #[prost(bytes, tag = "4")]
+    Bytes(Vec<u8>),
+}
+
+/// A segment, as the manifest keeps it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SegmentRecord {
+    #[prost(uint32, tag = "1")]
+    pub generation: u32,
+    #[prost(uint32, tag = "2")]
+    pub rows: u32,
+    /// Position in the table's row order; segments of parallel writers are numbered as they are
+    /// written, and ordered as the input was.
+    #[prost(uint64, tag = "3")]
+    pub order: u64,
+    #[prost(message, repeated, tag = "4")]
+    pub chunks: Vec<ChunkRecord>,
+}
+
+/// A chunk. Zone maps are kept as parallel packed lists; `mins` and `spans` (max − min, wrapping)
+/// are delta-friendly varints.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ChunkRecord {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(uint32, tag = "2")]
+    pub card: u32,
+    #[prost(uint64, tag = "3")]
+    pub first_page: u64,
+    #[prost(uint32, tag = "4")]
+    pub aux_pages: u32,
+    #[prost(uint32, repeated, tag = "5")]
+    pub row_counts: Vec<u32>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub null_counts: Vec<u32>,
+    #[prost(sint64, repeated, tag = "7")]
+    pub mins: Vec<i64>,
+    #[prost(uint64, repeated, tag = "8")]
+    pub spans: Vec<u64>,
+}
+
+/// Seals a record: CRC32C, then the message.
+pub(super) fn seal(message: &impl Message) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    message.encode(&mut bytes).expect("a Vec grows");
+    let checksum = checksum(&bytes[4..]);
+    bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// Opens a sealed record; `what` names it in the error.
+pub(super) fn unseal<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M> {
+    let corrupt = |why: &str| StorageError::corrupt(format!("{what}: the manifest record {why}"));
+    let (sum, body) = bytes
+        .split_at_checked(4)
+        .ok_or_else(|| corrupt("is cut short"))?;
+    if sum != checksum(body).to_le_bytes() {
+        return Err(corrupt("fails its checksum"));
+    }
+    M::decode(body).map_err(|e| corrupt(&format!("does not decode: {e}")))
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+pub(super) fn encode_schema(schema: &SchemaRef) -> Vec<u8> {
+    let mut encoder = IpcSchemaEncoder::new();
+    encoder.schema_to_fb(schema).finished_data().to_vec()
+}
+
+pub(super) fn decode_schema(bytes: &[u8], what: &str) -> Result<SchemaRef> {
+    // The record's checksum was verified: these are the bytes that `encode_schema` made.
+    root_as_schema(bytes)
+        .map(|schema| Arc::new(fb_to_schema(schema)))
+        .map_err(|e| StorageError::corrupt(format!("{what}: the schema does not decode: {e}")))
+}
+
+pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
+    let chunks = segment
+        .chunks
+        .iter()
+        .map(|chunk| ChunkRecord {
+            node: u32::from(chunk.run.first.node.0),
+            card: u32::from(chunk.run.first.card.0),
+            first_page: chunk.run.first.page.0,
+            aux_pages: chunk.aux_pages,
+            row_counts: chunk.zones.iter().map(|z| z.row_count).collect(),
+            null_counts: if chunk.null_count == 0 {
+                Vec::new()
+            } else {
+                chunk.zones.iter().map(|z| z.null_count).collect()
+            },
+            mins: chunk.zones.iter().map(|z| z.min).collect(),
+            spans: chunk
+                .zones
+                .iter()
+                .map(|z| z.max.wrapping_sub(z.min) as u64)
+                .collect(),
+        })
+        .collect();
+    SegmentRecord {
+        generation: segment.generation,
+        rows: segment.rows,
+        order,
+        chunks,
+    }
+}
+
+/// The segment that `record` describes. `schema` and `table_name` label its pages.
+pub(super) fn decode_segment(
+    record: &SegmentRecord,
+    table: TableId,
+    id: SegmentId,
+    labels: &[Arc<str>],
+) -> Result<Segment> {
+    let corrupt = |why: String| {
+        StorageError::corrupt(format!(
+            "segment {} of table number {}: {why}",
+            id.0, table.0
+        ))
+    };
+    if record.chunks.len() != labels.len() {
+        return Err(corrupt(format!(
+            "{} chunks for {} columns",
+            record.chunks.len(),
+            labels.len()
+        )));
+    }
+    let mut chunks = Vec::with_capacity(record.chunks.len());
+    for (column, (chunk, label)) in record.chunks.iter().zip(labels).enumerate() {
+        let pages = chunk.row_counts.len();
+        let same_length = chunk.mins.len() == pages
+            && chunk.spans.len() == pages
+            && (chunk.null_counts.is_empty() || chunk.null_counts.len() == pages);
+        let narrow = u16::try_from(chunk.node).is_ok()
+            && u16::try_from(chunk.card).is_ok()
+            && chunk.aux_pages <= 1;
+        if !same_length || !narrow || pages + chunk.aux_pages as usize > usize::from(u16::MAX) + 1 {
+            return Err(corrupt(format!("the page index of {label} is malformed")));
+        }
+        let mut zones = Vec::with_capacity(pages);
+        let mut first_row = 0u32;
+        for i in 0..pages {
+            let min = chunk.mins[i];
+            zones.push(PageZone {
+                first_row,
+                row_count: chunk.row_counts[i],
+                null_count: chunk.null_counts.get(i).copied().unwrap_or(0),
+                min,
+                max: min.wrapping_add(chunk.spans[i] as i64),
+            });
+            first_row = first_row
+                .checked_add(chunk.row_counts[i])
+                .ok_or_else(|| corrupt(format!("the page index of {label} overflows")))?;
+        }
+        if first_row != record.rows {
+            return Err(corrupt(format!(
+                "{label} has {first_row} rows of {}",
+                record.rows
+            )));
+        }
+        let run = PageRun {
+            first: PageAddress {
+                node: NodeId(chunk.node as u16),
+                card: CardId(chunk.card as u16),
+                page: FlashPage(chunk.first_page),
+            },
+            count: pages as u32 + chunk.aux_pages,
+            identity: PageIdentity {
+                table: table.0,
+                segment: id.0,
+                column_group: column as u16,
+                page: 0,
+                generation: record.generation,
+            },
+            label: label.clone(),
+        };
+        chunks.push(Chunk::new(run, chunk.aux_pages, zones));
+    }
+    Ok(Segment::new(id, record.generation, record.rows, chunks))
+}
+
+pub(super) fn scalar_record(value: &Scalar) -> Option<ScalarRecord> {
+    let value = match value {
+        Scalar::Null => return None,
+        Scalar::Boolean(b) => ScalarValue::Boolean(*b),
+        Scalar::Int(i) => ScalarValue::Int(i.to_le_bytes().to_vec()),
+        Scalar::Float(f) => ScalarValue::Float(*f),
+        Scalar::Bytes(b) => ScalarValue::Bytes(b.clone()),
+    };
+    Some(ScalarRecord { value: Some(value) })
+}
+
+fn scalar(record: &ScalarRecord) -> Option<Scalar> {
+    Some(match record.value.as_ref()? {
+        ScalarValue::Boolean(b) => Scalar::Boolean(*b),
+        ScalarValue::Int(bytes) => {
+            Scalar::Int(i128::from_le_bytes(bytes.as_slice().try_into().ok()?))
+        }
+        ScalarValue::Float(f) => Scalar::Float(*f),
+        ScalarValue::Bytes(b) => Scalar::Bytes(b.clone()),
+    })
+}
+
+impl ColumnRecord {
+    /// Adds what a further segment knows of the column.
+    pub(super) fn merge(&mut self, other: &ColumnRecord, first: bool) {
+        self.null_count += other.null_count;
+        self.bytes_on_flash += other.bytes_on_flash;
+        self.unbounded |= other.unbounded;
+        if self.unbounded {
+            (self.min, self.max) = (None, None);
+        } else {
+            pick(&mut self.min, &other.min, Ordering::Less);
+            pick(&mut self.max, &other.max, Ordering::Greater);
+        }
+        if first {
+            self.sketch.clone_from(&other.sketch);
+        } else {
+            self.sketch = merge_sketches([self.sketch.as_slice(), &other.sketch]);
+        }
+    }
+
+    pub(super) fn statistics(&self) -> ColumnStatistics {
+        ColumnStatistics {
+            null_count: self.null_count,
+            min: self.min.as_ref().and_then(scalar),
+            max: self.max.as_ref().and_then(scalar),
+            distinct: estimate_distinct(&self.sketch),
+            bytes_on_flash: self.bytes_on_flash,
+        }
+    }
+}
+
+/// Keeps in `best` the value that compares as `wanted` to the other.
+fn pick(best: &mut Option<ScalarRecord>, other: &Option<ScalarRecord>, wanted: Ordering) {
+    let Some(candidate) = other else { return };
+    let replace = match (best.as_ref().and_then(scalar), scalar(candidate)) {
+        (None, _) => true,
+        (Some(a), Some(b)) => compare(&b, &a) == Some(wanted),
+        (Some(_), None) => false,
+    };
+    if replace {
+        *best = Some(candidate.clone());
+    }
+}
+
+fn compare(a: &Scalar, b: &Scalar) -> Option<Ordering> {
+    match (a, b) {
+        (Scalar::Boolean(a), Scalar::Boolean(b)) => Some(a.cmp(b)),
+        (Scalar::Int(a), Scalar::Int(b)) => Some(a.cmp(b)),
+        (Scalar::Float(a), Scalar::Float(b)) => Some(a.total_cmp(b)),
+        (Scalar::Bytes(a), Scalar::Bytes(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}

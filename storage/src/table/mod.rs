@@ -1,0 +1,164 @@
+//! Segments, snapshots, statistics, the catalog and its commits.
+//!
+//! A table is a list of immutable segments. The manifest (in `redb`) names the segments of the
+//! current version of every table; a commit replaces that list in one durable transaction after
+//! the pages are durable, so that a crash leaves either the old version or the new one. A reader
+//! holds a [`TableSnapshot`]; pages of dropped segments are given back to the store when the last
+//! snapshot that shows them is gone.
+
+mod catalog;
+mod database;
+mod fsck;
+mod load;
+mod manifest;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::SchemaRef;
+
+pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
+pub use fsck::{FsckProgress, FsckReport};
+pub use load::{Load, LoadTarget, LoadWriter};
+pub use schema::normalise_schema;
+
+use crate::page::PageZone;
+use crate::store::{PageRun, PageStore};
+
+/// Number of a table, never reused within a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u32);
+
+/// Number of a segment within its table, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SegmentId(pub u32);
+
+/// Up to 65,536 rows of a table, immutable.
+#[derive(Debug)]
+pub struct Segment {
+    /// Its number.
+    pub id: SegmentId,
+    /// The commit that wrote it; every page carries it too.
+    pub generation: u32,
+    /// Its rows.
+    pub rows: u32,
+    /// One chunk for each column of the table, in schema order.
+    pub chunks: Vec<Chunk>,
+    /// Set when no version of the table has the segment any more: the store that gets its pages
+    /// back when the last reader lets go of it.
+    retired: OnceLock<Arc<PageStore>>,
+}
+
+impl Segment {
+    /// A live segment.
+    pub fn new(id: SegmentId, generation: u32, rows: u32, chunks: Vec<Chunk>) -> Self {
+        Self {
+            id,
+            generation,
+            rows,
+            chunks,
+            retired: OnceLock::new(),
+        }
+    }
+
+    /// Gives the segment's pages back to `store` once the last reference to it is gone.
+    pub(crate) fn retire(&self, store: &Arc<PageStore>) {
+        // A segment is retired by the one commit that drops it; a second call changes nothing.
+        let _ = self.retired.set(Arc::clone(store));
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if let Some(store) = self.retired.get() {
+            for chunk in &self.chunks {
+                if let Err(error) = store.free(chunk.run.first, chunk.run.count) {
+                    // The manifest no longer names the pages: the next opening reclaims them.
+                    log::warn!(
+                        "pages of {} stay allocated until the database is reopened: {error}",
+                        chunk.run.label
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// One column of one segment.
+#[derive(Debug)]
+pub struct Chunk {
+    /// Its pages, the auxiliary page (if any) first.
+    pub run: PageRun,
+    /// 1 when the run starts with an auxiliary page, else 0.
+    pub aux_pages: u32,
+    /// The zone map of each data page; `zones[i]` is page `aux_pages + i` of the run. A page of
+    /// `row_count` 0 continues the long value of the page before it.
+    pub zones: Vec<PageZone>,
+    /// NULLs of the chunk.
+    pub null_count: u32,
+    /// Least zone key of the chunk; above `max` when all values are NULL.
+    pub min: i64,
+    /// Greatest zone key.
+    pub max: i64,
+}
+
+impl Chunk {
+    /// A chunk with the totals of its zone maps.
+    pub fn new(run: PageRun, aux_pages: u32, zones: Vec<PageZone>) -> Self {
+        let with_values = || zones.iter().filter(|z| z.null_count < z.row_count);
+        let (null_count, min, max) = (
+            zones.iter().map(|z| z.null_count).sum(),
+            with_values().map(|z| z.min).min().unwrap_or(i64::MAX),
+            with_values().map(|z| z.max).max().unwrap_or(i64::MIN),
+        );
+        Self {
+            run,
+            aux_pages,
+            zones,
+            null_count,
+            min,
+            max,
+        }
+    }
+}
+
+/// One version of a table, as a reader sees it for as long as it holds it.
+#[derive(Debug)]
+pub struct TableSnapshot {
+    /// The table's number.
+    pub id: TableId,
+    /// `schema.table`.
+    pub name: String,
+    /// Column names and types as stored (strings are `Utf8View`).
+    pub schema: SchemaRef,
+    /// Version, counted up by each commit to the table.
+    pub version: u64,
+    /// The live segments, in row order.
+    pub segments: Vec<Arc<Segment>>,
+    /// Statistics of each column over all segments.
+    pub statistics: Vec<ColumnStatistics>,
+}
+
+/// What the planner knows of a column.
+#[derive(Debug, Clone, Default)]
+pub struct ColumnStatistics {
+    /// NULLs, exact.
+    pub null_count: u64,
+    /// Least value, exact, where the type is ordered and there is one.
+    pub min: Option<flashmesh_pushdown::Scalar>,
+    /// Greatest value.
+    pub max: Option<flashmesh_pushdown::Scalar>,
+    /// Estimated number of distinct values.
+    pub distinct: Option<u64>,
+    /// Bytes on flash.
+    pub bytes_on_flash: u64,
+}
+
+impl TableSnapshot {
+    /// Rows of all segments.
+    pub fn rows(&self) -> u64 {
+        self.segments.iter().map(|s| u64::from(s.rows)).sum()
+    }
+}

@@ -1,0 +1,83 @@
+"""The Python module: databases, loading, results, errors."""
+
+import decimal
+
+import flashmesh
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+
+ROWS = {"id": [1, 2, 3], "name": ["Earth", None, "Mars"]}
+
+
+@pytest.fixture
+def db():
+    with flashmesh.connect() as connection:
+        yield connection
+
+
+def test_results_are_arrow(db):
+    db.sql("CREATE TABLE t AS SELECT value AS id, 'row ' || value AS name FROM generate_series(1, 1000) AS s(value)")
+    result = db.sql("SELECT id, name FROM t WHERE id > 997 ORDER BY id")
+    expected = {"id": [998, 999, 1000], "name": ["row 998", "row 999", "row 1000"]}
+    assert pa.table(result).to_pydict() == expected
+    assert result.to_arrow_table().to_pydict() == expected
+    assert result.columns == ["id", "name"]
+    assert result.fetchall() == [(998, "row 998"), (999, "row 999"), (1000, "row 1000")]
+    assert result.to_pylist()[0] == {"id": 998, "name": "row 998"}
+    assert result.to_pandas()["id"].tolist() == expected["id"]
+    assert result.to_polars()["name"].to_list() == expected["name"]
+
+
+@pytest.mark.parametrize("make", [pa.table, pandas.DataFrame, polars.DataFrame])
+def test_arrow_data_of_any_library_loads(db, make):
+    assert db.load("planet", make(ROWS)) == 3
+    assert db.load("planet", make(ROWS), mode="append") == 3
+    assert db.sql("SELECT count(*), count(name), sum(id) FROM planet").fetchall() == [(6, 4, 12)]
+    assert db.load("planet", make(ROWS), mode="replace") == 3
+    assert db.sql("SELECT name FROM planet WHERE id >= 2 ORDER BY id").fetchall() == [(None,), ("Mars",)]
+
+
+def test_files_load(db, tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"{number}.csv").write_text(f"id,name\n{number},planet {number}\n")
+    assert db.load("planet", [tmp_path / "1.csv", tmp_path / "2.csv"]) == 2
+    assert db.sql("SELECT max(name) FROM planet").fetchall() == [("planet 2",)]
+
+
+def test_a_database_keeps_what_was_committed(tmp_path):
+    folder = tmp_path / "db"
+    with flashmesh.connect(folder) as db:
+        db.execute("CREATE TABLE t (price DECIMAL(10, 2))")
+        db.execute("INSERT INTO t VALUES (1.25), (NULL)")
+    with flashmesh.connect(folder, read_only=True) as db:
+        assert db.sql("SELECT * FROM t").fetchall() == [(decimal.Decimal("1.25"),), (None,)]
+        with pytest.raises(flashmesh.Error, match="read-only"):
+            db.execute("INSERT INTO t VALUES (2)")
+
+
+def test_options_are_taken_and_checked(tmp_path):
+    with flashmesh.connect(tmp_path / "db", cache_size="8MB", memory_limit="64MB", threads=1) as db:
+        assert db.sql("SHOW datafusion.execution.target_partitions").fetchall()[0][1] == "1"
+    with pytest.raises((flashmesh.Error, ValueError), match="much"):
+        flashmesh.connect(tmp_path / "db", cache_size="much")
+
+
+def test_errors_say_what_is_wrong(db):
+    with pytest.raises(flashmesh.Error, match="nowhere"):
+        db.sql("SELECT * FROM nowhere")
+    with pytest.raises(flashmesh.Error, match="missing.parquet"):
+        db.load("t", "missing.parquet")
+    db.close()
+    with pytest.raises(ValueError, match="closed"):
+        db.sql("SELECT 1")
+
+
+def test_a_database_in_use_is_refused_until_it_is_closed(tmp_path):
+    folder = tmp_path / "db"
+    db = flashmesh.connect(folder)
+    with pytest.raises(flashmesh.Error, match="in use"):
+        flashmesh.connect(folder)
+    db.close()
+    flashmesh.connect(folder).close()

@@ -1,0 +1,150 @@
+//! The benchmarks: Python scripts of `bench/`, run in the venv with the module
+//! built from this tree and the peers from PyPI.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::python;
+use crate::run::{Result, bench_dir, cargo, run, target_dir};
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// The 22 TPC-H queries: flashmesh, DuckDB (native tables) and DataFusion
+    /// (Parquet), interleaved; results compared between engines and pushdown modes
+    Tpch(TpchArgs),
+    /// Bytes on flash of the TPC-H tables against DuckDB's file and Parquet
+    Size(ScaleArgs),
+    /// Load time from Parquet against DuckDB's CREATE TABLE AS
+    Load(ScaleArgs),
+    /// 10,000 random rows of lineitem with all columns, warm and cold
+    RandomRows(ScaleArgs),
+    /// Full scan with an empty cache against fio's sequential read in the same run
+    ColdScan(ColdScanArgs),
+    /// TPC-H at scale factor 10 with a 512 MB cache and a 4 GB memory limit; prints peak RSS
+    Tpch10(Tpch10Args),
+}
+
+/// Options of the benchmarks that repeat one measurement at one scale.
+#[derive(Args)]
+pub struct ScaleArgs {
+    /// TPC-H scale factor: 1 is about 1 GB of raw data
+    #[arg(long, default_value = "1")]
+    scale_factor: String,
+    /// Measured runs; the median is printed
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+}
+
+/// Options of `bench cold-scan`: the tables must be larger than the cache.
+#[derive(Args)]
+pub struct ColdScanArgs {
+    /// TPC-H scale factor: 1 is about 1 GB of raw data
+    #[arg(long, default_value = "5")]
+    scale_factor: String,
+    /// Measured runs; the median is printed
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+}
+
+/// Options of `bench tpch`.
+#[derive(Args)]
+pub struct TpchArgs {
+    #[command(flatten)]
+    scale: ScaleArgs,
+    /// Only these queries, for example 1,6,14
+    #[arg(long, value_delimiter = ',')]
+    queries: Vec<u32>,
+    /// Also measure DataFusion on Vortex files (builds some 500 crates more, once)
+    #[arg(long)]
+    vortex: bool,
+    /// Leave out comparing the pushdown modes auto, always and never
+    #[arg(long)]
+    skip_modes: bool,
+    /// Also write the figures to this file, as JSON
+    #[arg(long)]
+    json: Option<String>,
+}
+
+/// Options of `bench tpch10`.
+#[derive(Args)]
+pub struct Tpch10Args {
+    /// TPC-H scale factor, to try the benchmark on less
+    #[arg(long, default_value = "10")]
+    scale_factor: String,
+    /// Page cache of flashmesh
+    #[arg(long, default_value = "512MB")]
+    cache_size: String,
+    /// Memory that DataFusion's operators may hold before they spill
+    #[arg(long, default_value = "4GB")]
+    memory_limit: String,
+}
+
+impl Bench {
+    /// Prepares venv, module and data folder; runs the script.
+    pub fn run(&self) -> Result<()> {
+        let venv = python::venv()?;
+        venv.install_requirements("bench/requirements.txt")?;
+        venv.install_flashmesh()?;
+        let folder = bench_dir();
+        fs::create_dir_all(&folder)?;
+
+        let mut script = venv.python();
+        let scaled = |script: &mut std::process::Command, name: &str, scale: &ScaleArgs| {
+            script
+                .arg(format!("bench/{name}.py"))
+                .args(["--scale-factor", &scale.scale_factor])
+                .args(["--runs", &scale.runs.to_string()]);
+        };
+        match self {
+            Bench::Tpch(args) => {
+                scaled(&mut script, "tpch", &args.scale);
+                for query in &args.queries {
+                    script.args(["--query", &query.to_string()]);
+                }
+                if args.vortex {
+                    script
+                        .arg("--vortex")
+                        .env("FLASHMESH_VORTEX_RIVAL", build_vortex_rival()?);
+                }
+                if args.skip_modes {
+                    script.arg("--skip-modes");
+                }
+                if let Some(path) = &args.json {
+                    script.args(["--json", path]);
+                }
+            }
+            Bench::Size(args) => scaled(&mut script, "size", args),
+            Bench::Load(args) => scaled(&mut script, "load", args),
+            Bench::RandomRows(args) => scaled(&mut script, "random_rows", args),
+            Bench::ColdScan(args) => {
+                script
+                    .arg("bench/cold_scan.py")
+                    .args(["--scale-factor", &args.scale_factor])
+                    .args(["--runs", &args.runs.to_string()]);
+            }
+            Bench::Tpch10(args) => {
+                script
+                    .arg("bench/tpch10.py")
+                    .args(["--scale-factor", &args.scale_factor])
+                    .args(["--cache-size", &args.cache_size])
+                    .args(["--memory-limit", &args.memory_limit]);
+            }
+        }
+        run(script.env("FLASHMESH_BENCH_DIR", folder))
+    }
+}
+
+/// Builds `bench/vortex`, which is no member of the workspace, and gives its binary.
+fn build_vortex_rival() -> Result<PathBuf> {
+    let manifest = "bench/vortex/Cargo.toml";
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--manifest-path",
+        manifest,
+    ]))?;
+    Ok(target_dir().join("release/vortex-rival"))
+}

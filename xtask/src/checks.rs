@@ -1,0 +1,177 @@
+//! The steps of CI, each also a task of its own.
+
+use std::fs;
+use std::time::Instant;
+
+use crate::run::{
+    Error, Result, cargo, command, flashmesh_binary, run, target_dir, workspace_root,
+};
+use crate::{crash, python};
+
+/// Rounds of the crash test in CI; `cargo xtask crash --rounds 100` is the long form.
+const CI_CRASH_ROUNDS: u32 = 6;
+
+/// Runs every step, prints how long each took, stops at the first failure.
+pub fn ci() -> Result<()> {
+    type Step = (&'static str, fn() -> Result<()>);
+    let steps: [Step; 7] = [
+        ("fmt", fmt),
+        ("clippy", clippy),
+        ("test", || test(None)),
+        ("doc", doc),
+        ("pytest", pytest),
+        ("examples", examples),
+        ("crash", || {
+            crash::run(&crash::CrashArgs::rounds(CI_CRASH_ROUNDS))
+        }),
+    ];
+    let started = Instant::now();
+    let mut summary = Vec::new();
+    for (name, step) in steps {
+        eprintln!("\n== {name}");
+        let step_started = Instant::now();
+        let outcome = step();
+        let seconds = step_started.elapsed().as_secs_f64();
+        summary.push(format!("{name} {seconds:.0} s"));
+        if let Err(error) = outcome {
+            eprintln!("\nci: FAILED at {name} ({})", summary.join(", "));
+            return Err(error);
+        }
+    }
+    eprintln!(
+        "\nci: all passed in {:.0} s ({})",
+        started.elapsed().as_secs_f64(),
+        summary.join(", ")
+    );
+    Ok(())
+}
+
+/// `rustfmt` leaves nothing to change.
+pub fn fmt() -> Result<()> {
+    run(&mut cargo(&["fmt", "--all", "--check"]))
+}
+
+/// Clippy on every target and feature, warnings denied.
+pub fn clippy() -> Result<()> {
+    run(&mut cargo(&[
+        "clippy",
+        "--release",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+/// All Rust tests and doc tests.
+///
+/// The whole-system tests run the `flashmesh` binary of another package, which
+/// `cargo test` alone would not build; building binaries and tests in one
+/// command keeps one set of dependency features.
+pub fn test(filter: Option<&str>) -> Result<()> {
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--workspace",
+        "--bins",
+        "--tests",
+    ]))?;
+    let mut test = cargo(&["test", "--release", "--workspace"]);
+    test.args(filter);
+    run(&mut test)
+}
+
+/// The Python tests against the module built from this tree.
+pub fn pytest() -> Result<()> {
+    let venv = python::venv()?;
+    venv.install_requirements("tests/python/requirements.txt")?;
+    venv.install_flashmesh()?;
+    run(venv.python().args([
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/python",
+    ]))
+}
+
+/// The API documentation builds without warnings.
+pub fn doc() -> Result<()> {
+    run(
+        cargo(&["doc", "--release", "--workspace", "--no-deps"]).env(
+            "RUSTDOCFLAGS",
+            "-D warnings -A rustdoc::private_intra_doc_links",
+        ),
+    )
+}
+
+/// Runs `examples/*.sql`, `*.rs` and `*.py` in the order of their names.
+pub fn examples() -> Result<()> {
+    let folder = workspace_root().join("examples");
+    let mut names: Vec<String> = fs::read_dir(&folder)?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with(|first: char| first.is_ascii_digit()))
+        .collect();
+    names.sort();
+    if names.is_empty() {
+        return Err(Error::new(format!("no examples in {}", folder.display())));
+    }
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--workspace",
+        "--bins",
+        "--examples",
+    ]))?;
+    let venv = python::venv()?;
+    venv.install_requirements("tests/python/requirements.txt")?;
+    venv.install_flashmesh()?;
+    // Examples that write files write them here.
+    let scratch = tempfile::tempdir()?;
+    for name in &names {
+        let path = folder.join(name);
+        let mut example;
+        match name.rsplit_once('.') {
+            Some((stem, "rs")) => {
+                example = command(target_dir().join("release/examples").join(stem));
+            }
+            Some((_, "py")) => {
+                example = venv.python();
+                example.arg(path);
+            }
+            Some((_, "sql")) => {
+                example = command(flashmesh_binary());
+                example.arg("-f").arg(path);
+            }
+            _ => return Err(Error::new(format!("{name}: not a .rs, .py or .sql file"))),
+        }
+        run(example.current_dir(&scratch))?;
+    }
+    Ok(())
+}
+
+/// Builds the binary alone, for tasks that only run it.
+pub fn build_binary() -> Result<()> {
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "flashmesh",
+        "--bins",
+    ]))
+}
+
+/// `flashmesh demo`.
+pub fn demo(scale_factor: Option<f64>) -> Result<()> {
+    eprintln!("Building flashmesh; the first build compiles DataFusion and takes a while.");
+    build_binary()?;
+    let mut demo = command(flashmesh_binary());
+    demo.arg("demo");
+    if let Some(scale_factor) = scale_factor {
+        demo.args(["--scale-factor", &scale_factor.to_string()]);
+    }
+    run(&mut demo)
+}

@@ -1,0 +1,88 @@
+//! Tasks of the workspace: what CI checks, the benchmarks and the crash test.
+//!
+//! `./dev` installs what a fresh machine lacks and calls this; on a machine
+//! that is set up, `cargo xtask <task>` is the same.
+
+mod bench;
+mod checks;
+mod crash;
+mod python;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "xtask",
+    bin_name = "cargo xtask",
+    about = "Checks, benchmarks and the crash test of flashmesh",
+    after_help = "Build output and benchmark data go to $CARGO_TARGET_DIR and \
+                  $FLASHMESH_BENCH_DIR; by default both lie under \
+                  ${XDG_CACHE_HOME:-$HOME/.cache}/flashmesh, outside the clone."
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Load TPC-H into flash tables and run a tour of queries with EXPLAIN ANALYZE
+    Demo(DemoArgs),
+    /// All that CI checks, in order, up to the first failure
+    Ci,
+    /// Check the formatting of the Rust sources
+    Fmt,
+    /// Lint every target of every crate, warnings denied
+    Clippy,
+    /// Rust unit, integration and doc tests
+    Test(TestArgs),
+    /// Build the Python module, install it into the venv, run the Python tests
+    Pytest,
+    /// Build the API documentation, warnings denied
+    Doc,
+    /// Run every example of examples/
+    Examples,
+    /// Measure flashmesh beside its peers on this machine
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// SIGKILL the engine during loads and inserts; then check what is left
+    Crash(crash::CrashArgs),
+}
+
+#[derive(Args)]
+struct DemoArgs {
+    /// TPC-H scale factor: 1 is about 1 GB of raw data
+    #[arg(long)]
+    scale_factor: Option<f64>,
+}
+
+#[derive(Args)]
+struct TestArgs {
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Demo(args) => checks::demo(args.scale_factor),
+        Task::Ci => checks::ci(),
+        Task::Fmt => checks::fmt(),
+        Task::Clippy => checks::clippy(),
+        Task::Test(args) => checks::test(args.filter.as_deref()),
+        Task::Pytest => checks::pytest(),
+        Task::Doc => checks::doc(),
+        Task::Examples => checks::examples(),
+        Task::Bench(bench) => bench.run(),
+        Task::Crash(args) => crash::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

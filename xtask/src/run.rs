@@ -1,0 +1,115 @@
+//! Running other programs: in the workspace root, with the shared target
+//! directory, echoed, and with an error that names the command that failed.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What went wrong, as the one line that the user reads.
+#[derive(Debug)]
+pub struct Error(String);
+
+impl Error {
+    /// An error with this message.
+    pub fn new(message: impl Into<String>) -> Error {
+        Error(message.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error(error.to_string())
+    }
+}
+
+/// The result of a task.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The root of the workspace, found from where this package was compiled.
+pub fn workspace_root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}
+
+/// The folder for everything that is not in the clone.
+fn cache_dir() -> PathBuf {
+    env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
+        .unwrap_or_else(env::temp_dir)
+        .join("flashmesh")
+}
+
+/// Where every cargo command of a task builds.
+///
+/// One folder for all of them, so that tests, clippy and the Python module
+/// share the dependency tree.
+pub fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || cache_dir().join("target"),
+        |path| workspace_root().join(path),
+    )
+}
+
+/// Where benchmark data and databases live between runs.
+pub fn bench_dir() -> PathBuf {
+    env::var_os("FLASHMESH_BENCH_DIR").map_or_else(|| cache_dir().join("bench"), PathBuf::from)
+}
+
+/// The `flashmesh` binary that `build_binary` builds.
+pub fn flashmesh_binary() -> PathBuf {
+    target_dir().join("release/flashmesh")
+}
+
+/// A command that runs in the workspace root and builds into [`target_dir`].
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(workspace_root())
+        .env("CARGO_TARGET_DIR", target_dir());
+    command
+}
+
+/// `cargo` with these arguments.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut cargo = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(arguments);
+    cargo
+}
+
+/// The command as a user would type it.
+pub fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut line = program
+        .file_name()
+        .unwrap_or(program.as_os_str())
+        .to_string_lossy()
+        .into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
+
+/// Prints the command, runs it, and fails unless it succeeds.
+pub fn run(command: &mut Command) -> Result<()> {
+    eprintln!("+ {}", shown(command));
+    let status = command
+        .status()
+        .map_err(|error| Error::new(format!("cannot start `{}`: {error}", shown(command))))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::new(format!("`{}` failed: {status}", shown(command))))
+    }
+}
