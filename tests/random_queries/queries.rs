@@ -100,8 +100,8 @@ fn aggregate_call(rng: &mut SmallRng, table: &RandomTable) -> String {
         2 => format!("count({})", any(rng, table).name),
         3 => on(rng, table, "sum", |a| a.summed),
         4 => on(rng, table, "avg", |a| a.summed),
-        5 => on(rng, table, "min", |a| a.ordered),
-        6 => on(rng, table, "max", |a| a.ordered),
+        5 => on(rng, table, "min", |a| a.ordered && !a.nan),
+        6 => on(rng, table, "max", |a| a.ordered && !a.nan),
         7 => match pick(rng, table, |a| a.small_integer) {
             Some(column) => format!("sum(CAST({} AS BIGINT) * 2 + 1)", column.name),
             None => "count(*)".to_string(),

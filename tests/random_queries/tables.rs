@@ -24,8 +24,10 @@ use rand::seq::IndexedRandom;
 /// What queries may do with a column beside looking at it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Abilities {
-    /// Compared, ordered, aggregated by min and max.
+    /// Compared and ordered.
     pub ordered: bool,
+    /// Holds NaN: DataFusion's grouped min and max then depend on the order of the rows.
+    pub nan: bool,
     /// Grouped by, counted distinct.
     pub grouped: bool,
     /// Summed and averaged, exactly in any order.
@@ -332,6 +334,7 @@ fn random_column(rng: &mut SmallRng, n: usize) -> (ArrayRef, Abilities) {
                 Arc::new(Float64Array::from_iter(values.iter().map(|v| v.map(value)))),
                 Abilities {
                     ordered: true,
+                    nan: true,
                     ..plain
                 },
             )

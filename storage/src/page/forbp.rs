@@ -81,25 +81,27 @@ macro_rules! pack_lanes {
 pack_lanes!(pack_narrow, u32, 8);
 pack_lanes!(pack_wide, u64, 4);
 
-/// Row `R` of a block: one value of each lane.
+/// Writes row `R` of a block, one value of each lane, to `out`.
+///
+/// A plain loop over arrays: a closure here would not take on the instruction set of the function
+/// that it is inlined into.
 #[inline(always)]
-fn row<const W: usize, const R: usize>(block: &[u8]) -> [u32; 8] {
+fn row<const W: usize, const R: usize>(block: &[[u8; 32]], out: &mut [u32; 8]) {
     let word = const { R * W / 32 };
     let shift = const { R * W % 32 };
     let mask = const { if W == 32 { u32::MAX } else { (1 << W) - 1 } };
     let straddles = const { R * W % 32 + W > 32 };
-    let load = |word: usize, lane: usize| {
-        let at = (word * 8 + lane) * 4;
-        u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"))
-    };
-    std::array::from_fn(|lane| {
-        let low = load(word, lane) >> shift;
+    let low = block[word].as_chunks::<4>().0;
+    let high = block[if straddles { word + 1 } else { word }]
+        .as_chunks::<4>()
+        .0;
+    for lane in 0..8 {
+        let mut value = u32::from_le_bytes(low[lane]) >> shift;
         if straddles {
-            (low | load(word + 1, lane) << ((32 - shift) % 32)) & mask
-        } else {
-            low & mask
+            value |= u32::from_le_bytes(high[lane]) << ((32 - shift) % 32);
         }
-    })
+        out[lane] = value & mask;
+    }
 }
 
 #[inline(always)]
@@ -108,8 +110,9 @@ fn unpack_blocks<const W: usize>(packed: &[u8], out: &mut [u32]) {
         .chunks_exact(W * BLOCK_BYTES_PER_BIT)
         .zip(out.as_chunks_mut::<BLOCK_VALUES>().0)
     {
+        let (block, out) = (block.as_chunks::<32>().0, out.as_chunks_mut::<8>().0);
         macro_rules! rows {
-            ($($r:literal)*) => { $( out[$r * 8..$r * 8 + 8].copy_from_slice(&row::<W, $r>(block)); )* };
+            ($($r:literal)*) => { $( row::<W, $r>(block, &mut out[$r]); )* };
         }
         rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
     }
