@@ -4,13 +4,17 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionState;
+use datafusion::functions::core::expr_fn::nullif;
+use datafusion::logical_expr::{Expr, cast, lit};
+use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
 
@@ -26,7 +30,7 @@ pub struct FileOptions {
     pub header: Option<bool>,
     /// CSV: what separates fields.
     pub delimiter: Option<char>,
-    /// CSV: fields that equal this text are NULL (an empty field always is).
+    /// CSV: fields that equal this text are NULL, quoted or not (an empty field always is).
     pub null: Option<String>,
     /// CSV: quoted fields may hold line ends. A file is then read by one thread.
     pub newlines_in_values: bool,
@@ -69,6 +73,61 @@ pub(crate) async fn open(
     target: Option<&Schema>,
     state: &SessionState,
 ) -> Result<ListingTable> {
+    let (config, schema) = listing_config(paths, options, target, state).await?;
+    Ok(ListingTable::try_new(
+        config.with_schema(Arc::new(schema)),
+    )?)
+}
+
+/// Opens files as [`open`] does, and takes [`FileOptions::null`] as well.
+pub(crate) async fn read(
+    context: &SessionContext,
+    paths: &[String],
+    options: &FileOptions,
+    target: Option<&Schema>,
+) -> Result<DataFrame> {
+    let state = context.state();
+    let (config, schema) = listing_config(paths, options, target, &state).await?;
+    let is_csv = config
+        .options
+        .as_ref()
+        .is_some_and(|options| options.format.get_ext() == "csv");
+    let Some(null) = options.null.as_deref().filter(|_| is_csv) else {
+        let table = ListingTable::try_new(config.with_schema(Arc::new(schema)))?;
+        return Ok(context.read_table(Arc::new(table))?);
+    };
+    // DataFusion 55 heeds `null_regex` when it infers a CSV file's schema, but not when it reads
+    // the file: so fields are read as text, compared, and then given their type.
+    let text = typed(&schema, |_| Some(DataType::Utf8View));
+    let table = ListingTable::try_new(config.with_schema(Arc::new(text)))?;
+    let frame = context.read_table(Arc::new(table))?;
+    let columns: Vec<_> = frame
+        .schema()
+        .columns()
+        .into_iter()
+        .map(|column| {
+            let name = column.name.clone();
+            match schema.field_with_name(&name) {
+                Ok(field) => cast(
+                    nullif(Expr::Column(column), lit(null)),
+                    field.data_type().clone(),
+                )
+                .alias(name),
+                // Made of the path.
+                Err(_) => Expr::Column(column),
+            }
+        })
+        .collect();
+    Ok(frame.select(columns)?)
+}
+
+/// What to list, and the schema to read it with.
+async fn listing_config(
+    paths: &[String],
+    options: &FileOptions,
+    target: Option<&Schema>,
+    state: &SessionState,
+) -> Result<(ListingTableConfig, Schema)> {
     let mut urls = Vec::with_capacity(paths.len());
     for path in paths {
         urls.push(parse_path(path)?);
@@ -90,12 +149,16 @@ pub(crate) async fn open(
             ))
         })?;
     }
+    let target = target.filter(|_| is_text);
+    let schema = typed(&schema, |field| {
+        let target = target?.field_with_name(field.name()).ok()?;
+        Some(target.data_type().clone())
+    });
     let config = ListingTableConfig::new_with_multi_paths(urls)
         .with_listing_options(listing)
-        .with_schema(Arc::new(typed(&schema, target.filter(|_| is_text))))
         .infer_partitions_from_path(state)
         .await?;
-    Ok(ListingTable::try_new(config)?)
+    Ok((config, schema))
 }
 
 /// A path or URL, checked to exist where that is cheap to know.
@@ -223,12 +286,12 @@ fn endings() -> String {
         .join(" ")
 }
 
-/// The types to read: those of `target` where it has the column, else the inferred ones. A column
-/// in which no value was found is text: there is no column of no type.
-fn typed(inferred: &Schema, target: Option<&Schema>) -> Schema {
+/// The types to read: the `wanted` ones, else the inferred ones. A column in which no value was
+/// found is text: there is no column of no type.
+fn typed(inferred: &Schema, wanted: impl Fn(&Field) -> Option<DataType>) -> Schema {
     let fields = inferred.fields().iter().map(|field| {
-        let data_type = match target.and_then(|t| t.field_with_name(field.name()).ok()) {
-            Some(field) => field.data_type().clone(),
+        let data_type = match wanted(field) {
+            Some(data_type) => data_type,
             None if field.data_type().is_null() => DataType::Utf8View,
             None => return Arc::clone(field),
         };

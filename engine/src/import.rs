@@ -51,9 +51,7 @@ impl Session {
             LoadMode::Append => Some(Arc::clone(&self.table_snapshot(table)?.schema)),
             LoadMode::Create | LoadMode::Replace => None,
         };
-        let source =
-            files::open(paths, options, target.as_deref(), &self.context().state()).await?;
-        let frame = self.context().read_table(Arc::new(source))?;
+        let frame = files::read(self.context(), paths, options, target.as_deref()).await?;
         self.load_frame(table, frame, mode, progress).await
     }
 

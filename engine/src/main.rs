@@ -4,6 +4,8 @@ mod cli;
 
 use std::process::ExitCode;
 
+// With the feature `python` the library sets it.
+#[cfg(not(feature = "python"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

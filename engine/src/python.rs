@@ -22,6 +22,11 @@ use tokio::runtime::Runtime;
 
 use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode, Session};
 
+/// The system's allocator gives large buffers back at once, only to fault them in again for the
+/// next batch.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Between two looks for Ctrl-C while a statement runs.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// Rows that `repr` of a result shows.
@@ -176,7 +181,7 @@ impl Connection {
             None => "<flashmesh.Connection, closed>".into(),
             Some(session) => {
                 let engine = session.engine();
-                let kind = if engine.temporary_folder().is_some() {
+                let kind = if engine.is_temporary() {
                     "temporary, "
                 } else {
                     ""

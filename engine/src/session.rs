@@ -22,6 +22,21 @@ use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
 
+/// A hash join builds one table, on one thread, up to these rows times threads; above, both sides
+/// are partitioned first, which copies every row but builds on all threads.
+const COLLECTED_ROWS_THREADS: usize = 8 << 20;
+/// The least of that, as in DataFusion.
+const MIN_COLLECTED_ROWS: usize = 128 << 10;
+/// The same limit in bytes, for each row: wide rows are not collected as gladly.
+const COLLECTED_ROW_BYTES: usize = 32;
+
+/// Integer keys that span so few values make an array, whatever the number of rows: 32 MiB at
+/// most. An array is probed several times as fast as a hash table, and tells the scan of the other
+/// side exactly which keys can match.
+const ARRAY_KEYS: usize = 8 << 20;
+/// Keys of a wider span do if their rows are at least this share of it: 200 bytes a row at most.
+const ARRAY_KEY_DENSITY: f64 = 0.02;
+
 /// How to open an [`Engine`].
 #[derive(Debug, Clone, Default)]
 pub struct EngineOptions {
@@ -51,8 +66,9 @@ pub struct Engine {
     node: Arc<StorageNode>,
     runtime: Arc<RuntimeEnv>,
     threads: usize,
-    /// Removed after the database is closed (fields are dropped in this order).
+    // Removed after the database is closed (fields are dropped in this order).
     temporary: Option<TempDir>,
+    spill: TempDir,
 }
 
 impl Engine {
@@ -66,6 +82,8 @@ impl Engine {
             Some(_) => None,
             None => Some(make_temporary_folder()?),
         };
+        // A folder of this engine's own, so that it can go with everything in it.
+        let spill = temporary_folder_in(&options.spill_folder.unwrap_or_else(temporary_folder))?;
         let path = options
             .path
             .as_deref()
@@ -81,7 +99,6 @@ impl Engine {
             },
         )?;
         let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
-        let spill_folder = options.spill_folder.unwrap_or_else(temporary_folder);
         let mut runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TrackConsumersPool::new(
                 FairSpillPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX)),
@@ -89,7 +106,7 @@ impl Engine {
             )))
             .with_disk_manager_builder(
                 DiskManagerBuilder::default()
-                    .with_mode(DiskManagerMode::Directories(vec![spill_folder])),
+                    .with_mode(DiskManagerMode::Directories(vec![spill.path().into()])),
             )
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0);
@@ -106,6 +123,7 @@ impl Engine {
             runtime: runtime.build_arc()?,
             threads,
             temporary,
+            spill,
         }))
     }
 
@@ -114,9 +132,15 @@ impl Engine {
         &self.database
     }
 
-    /// The folder of a temporary database.
-    pub fn temporary_folder(&self) -> Option<&Path> {
-        self.temporary.as_ref().map(TempDir::path)
+    /// Whether the database goes when the engine is dropped.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
+    }
+
+    /// The folders that go when the engine is dropped: that of its spill files, and that of a
+    /// temporary database. A process that ends without dropping it is to remove them itself.
+    pub fn temporary_folders(&self) -> impl Iterator<Item = &Path> {
+        self.temporary.iter().chain([&self.spill]).map(TempDir::path)
     }
 
     /// Threads that a query uses.
@@ -220,6 +244,7 @@ impl Session {
 
 fn session_config(threads: usize) -> Result<SessionConfig> {
     let mut options = ConfigOptions::from_env()?;
+    tune_joins(&mut options, threads);
     // What tells NULL from the empty string in printed results.
     options.format.null = "NULL".into();
     Ok(SessionConfig::from(options)
@@ -227,6 +252,38 @@ fn session_config(threads: usize) -> Result<SessionConfig> {
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true)
         .with_target_partitions(threads))
+}
+
+/// How hash joins build their tables, where the environment does not say it.
+fn tune_joins(options: &mut ConfigOptions, threads: usize) {
+    fn set<T: PartialEq>(option: &mut T, unset: &T, value: T) {
+        if option == unset {
+            *option = value;
+        }
+    }
+    let unset = ConfigOptions::default();
+    let optimizer = &mut options.optimizer;
+    let rows = (COLLECTED_ROWS_THREADS / threads.max(1)).max(MIN_COLLECTED_ROWS);
+    set(
+        &mut optimizer.hash_join_single_partition_threshold_rows,
+        &unset.optimizer.hash_join_single_partition_threshold_rows,
+        rows,
+    );
+    set(
+        &mut optimizer.hash_join_single_partition_threshold,
+        &unset.optimizer.hash_join_single_partition_threshold,
+        rows * COLLECTED_ROW_BYTES,
+    );
+    set(
+        &mut options.execution.perfect_hash_join_small_build_threshold,
+        &unset.execution.perfect_hash_join_small_build_threshold,
+        ARRAY_KEYS,
+    );
+    set(
+        &mut options.execution.perfect_hash_join_min_key_density,
+        &unset.execution.perfect_hash_join_min_key_density,
+        ARRAY_KEY_DENSITY,
+    );
 }
 
 /// The folder for temporary databases and spill files: `$TMPDIR` when it is set, else `/var/tmp`
@@ -241,16 +298,22 @@ pub fn temporary_folder() -> PathBuf {
 
 /// A fresh folder for a temporary database or its data.
 pub fn make_temporary_folder() -> Result<TempDir> {
-    let parent = temporary_folder();
-    tempfile::Builder::new().prefix("flashmesh-").tempdir_in(&parent).map_err(|e| {
-        Error::io(
-            format!(
-                "making a temporary database in {} (set TMPDIR to a folder with room, or name one with --db)",
-                parent.display()
-            ),
-            e,
-        )
-    })
+    temporary_folder_in(&temporary_folder())
+}
+
+fn temporary_folder_in(parent: &Path) -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("flashmesh-")
+        .tempdir_in(parent)
+        .map_err(|e| {
+            Error::io(
+                format!(
+                    "making a temporary folder in {} (set TMPDIR to a folder with room, or name the database with --db)",
+                    parent.display()
+                ),
+                e,
+            )
+        })
 }
 
 /// The machine's memory, or the control group's limit where that is lower; 4 GiB where neither is known.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
 
@@ -246,7 +247,7 @@ impl Iterator for ResultStream {
                     .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
                 metrics
                     .bytes_to_host
-                    .fetch_add(batch.get_array_memory_size() as u64, Ordering::Relaxed);
+                    .fetch_add(data_bytes(batch), Ordering::Relaxed);
             }
             Some(Err(_)) => self.state = State::Ended,
             None => {}
@@ -261,4 +262,31 @@ impl std::fmt::Debug for ResultStream {
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
+}
+
+/// Bytes of a batch's values: what a link to the host would carry. Buffers that are larger than
+/// their slice, or that several columns share, count by what is used of them.
+fn data_bytes(batch: &RecordBatch) -> u64 {
+    let bytes = |column: &ArrayRef| {
+        // A view stands in 16 bytes, and holds texts of up to 12 bytes itself.
+        let long = |length: usize| if length > 12 { length } else { 0 };
+        let views = |texts: usize| {
+            16 * column.len() + texts + column.nulls().map_or(0, |_| column.len().div_ceil(8))
+        };
+        match column.data_type() {
+            DataType::Utf8View => {
+                let lengths = column.as_string_view().iter().flatten().map(str::len);
+                views(lengths.map(long).sum())
+            }
+            DataType::BinaryView => {
+                let lengths = column.as_binary_view().iter().flatten().map(<[u8]>::len);
+                views(lengths.map(long).sum())
+            }
+            _ => column
+                .to_data()
+                .get_slice_memory_size()
+                .unwrap_or_else(|_| column.get_array_memory_size()),
+        }
+    };
+    batch.columns().iter().map(bytes).sum::<usize>() as u64
 }

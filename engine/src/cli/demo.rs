@@ -93,7 +93,7 @@ pub(super) async fn run(engine: &EngineArguments, demo: DemoArguments) -> Result
     let engine = Engine::open(engine.options(None)?)?;
     let data = make_temporary_folder()?;
     signals::end_on_signal(
-        engine.temporary_folder().into_iter().chain([data.path()]),
+        engine.temporary_folders().chain([data.path()]),
         true,
     )?;
     let session = engine.session()?;
@@ -119,7 +119,7 @@ pub(super) async fn run(engine: &EngineArguments, demo: DemoArguments) -> Result
         saved.push(visit(&session, stop, demo.explain).await?);
     }
     print_summary(&saved);
-    if engine.temporary_folder().is_some() {
+    if engine.is_temporary() {
         println!(
             "\nThe database was a temporary one. Keep it with: flashmesh demo --db DIR; then try flashmesh --db DIR"
         );

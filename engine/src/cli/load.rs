@@ -30,7 +30,7 @@ pub(super) async fn run(engine: &EngineArguments, load: LoadArguments) -> Result
         newlines_in_values: true,
     };
     let engine = Engine::open(engine.options(None)?)?;
-    signals::end_on_signal(engine.temporary_folder(), true)?;
+    signals::end_on_signal(engine.temporary_folders(), true)?;
     let session = engine.session()?;
     let start = Instant::now();
     let rows = load_with_bar(

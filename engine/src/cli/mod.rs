@@ -59,7 +59,7 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     let interactive = arguments.sources.is_empty() && std::io::stdin().is_terminal();
     let object_stores = shell::object_stores();
     let engine = Engine::open(arguments.engine.options(Some(object_stores.clone()))?)?;
-    signals::end_on_signal(engine.temporary_folder(), !interactive)?;
+    signals::end_on_signal(engine.temporary_folders(), !interactive)?;
     let session = engine.session()?;
     if interactive {
         shell::run(&session, &arguments.output, object_stores).await?;

@@ -30,17 +30,16 @@ pub(super) async fn run(
     object_stores: Arc<InstrumentedObjectStoreRegistry>,
 ) -> Result<()> {
     if !output.quiet {
-        let database = session.engine().database().path().display();
-        match session.engine().temporary_folder() {
-            Some(_) => println!(
-                "flashmesh {}, a temporary database; \\? for help, \\q to leave",
-                env!("CARGO_PKG_VERSION")
-            ),
-            None => println!(
-                "flashmesh {}, database {database}; \\? for help, \\q to leave",
-                env!("CARGO_PKG_VERSION")
-            ),
-        }
+        let engine = session.engine();
+        let database = if engine.is_temporary() {
+            "a temporary database".to_string()
+        } else {
+            format!("database {}", engine.database().path().display())
+        };
+        println!(
+            "flashmesh {}, {database}; \\? for help, \\q to leave",
+            env!("CARGO_PKG_VERSION")
+        );
     }
     let format = match output.format {
         Format::Automatic => PrintFormat::Automatic,

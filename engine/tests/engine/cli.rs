@@ -210,7 +210,6 @@ fn files_load_and_databases_check_out() {
 }
 
 #[test]
-#[ignore = "after SIGTERM in the middle of a statement something stays in the temporary folder: to be settled"]
 fn the_temporary_database_goes_with_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let files = || std::fs::read_dir(folder.path()).unwrap().count();
@@ -241,7 +240,7 @@ fn the_temporary_database_goes_with_the_process() {
             "it ended too soon: {line}"
         );
     }
-    assert!(files() >= 1);
+    assert_eq!(files(), 2, "the database and the spill files");
     assert!(
         Command::new("kill")
             .arg(child.id().to_string())

@@ -59,7 +59,6 @@ async fn text_is_read_as_the_table_says() {
 }
 
 #[tokio::test]
-#[ignore = "DataFusion 55 uses null_regex to infer a CSV file's schema, but not to read it"]
 async fn csv_options_are_taken() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");

@@ -1,5 +1,7 @@
 //! What statements do, and what they refuse.
 
+use std::path::Path;
+
 use flashmesh::{Engine, EngineOptions, Error};
 use flashmesh_storage::StorageError;
 
@@ -579,15 +581,15 @@ async fn a_database_outlives_its_engine() {
 #[tokio::test]
 async fn a_temporary_database_is_removed() {
     let engine = Engine::open(EngineOptions::default()).unwrap();
-    let folder = engine.temporary_folder().unwrap().to_path_buf();
+    let folders: Vec<_> = engine.temporary_folders().map(Path::to_path_buf).collect();
     let session = engine.session().unwrap();
     session
         .sql("CREATE TABLE t AS SELECT 1 AS a")
         .await
         .unwrap();
-    assert!(folder.exists());
+    assert!(folders.len() == 2 && folders.iter().all(|folder| folder.exists()));
     drop((session, engine));
-    assert!(!folder.exists());
+    assert!(!folders.iter().any(|folder| folder.exists()));
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@
 //! | `min(x)`, `max(x)` | the value | `Min`, `Max` |
 //! | `avg(x)` | count, UInt64; sum, Float64 or a wider decimal | `Count`, `Sum` |
 //!
+//! In a grouped `avg` the count of a group without values is NULL; the stream of the scan turns
+//! the Program's 0 into that.
+//!
 //! The types are taken from the accumulators, not from this table; a type that Programs don't
 //! know keeps the aggregate above.
 
@@ -173,19 +176,10 @@ fn replace(aggregate: &AggregateExec, below: &ScanBelow<'_>) -> Result<FlashScan
         keys.push(translate(expr.as_ref(), &below.scope)?);
     }
     let mut aggregates = Vec::new();
+    let mut null_for_zero = Vec::new();
     for (function, filter) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
-        // DataFusion tells a group without values by a NULL count in its states, which a Program's
-        // count never is.
-        let nullable =
-            |e: &Arc<dyn PhysicalExpr>| e.nullable(&aggregate.input().schema()).unwrap_or(true);
-        if function.fun().name() == "avg"
-            && !keys.is_empty()
-            && (filter.is_some() || function.expressions().iter().any(nullable))
-        {
-            return Err(Reason::Function(format!(
-                "{}, which may be NULL",
-                name(function)
-            )));
+        if function.fun().name() == "avg" && !keys.is_empty() {
+            null_for_zero.push(keys.len() + aggregates.len());
         }
         states(function, filter.as_ref(), &below.scope, &mut aggregates)?;
     }
@@ -206,6 +200,7 @@ fn replace(aggregate: &AggregateExec, below: &ScanBelow<'_>) -> Result<FlashScan
         order: vec![],
     };
     spec.output = Output::Aggregate { keys, aggregates };
+    spec.null_for_zero = null_for_zero;
     scan.with_spec(spec, schema)
 }
 

@@ -4,9 +4,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
+use arrow::compute::kernels::cmp::eq;
+use arrow::compute::nullif;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::execution::{RecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
@@ -81,6 +83,7 @@ impl Executions {
         let stream = FlashStream {
             node: Arc::clone(scan.node()),
             schema: scan.schema(),
+            null_for_zero: scan.spec().null_for_zero.clone(),
             execution,
             state: State::Waiting(Box::new(command)),
         };
@@ -102,6 +105,7 @@ impl Execution {
             scan.schema(),
             filter_columns(scan),
             table.rows(),
+            scan.partitions(),
             Arc::clone(&runtime_filters),
         );
         Self {
@@ -132,16 +136,14 @@ fn filter_columns(scan: &FlashScanExec) -> Vec<FilterColumn> {
             Some(flashmesh_pushdown::Scalar::Int(value)) => i64::try_from(*value).ok(),
             _ => None,
         };
-        let span = spec
-            .table
-            .statistics
-            .get(*ordinal as usize)
-            .and_then(|s| Some((bound(&s.min)?, bound(&s.max)?)));
+        let statistics = spec.table.statistics.get(*ordinal as usize);
+        let span = statistics.and_then(|s| Some((bound(&s.min)?, bound(&s.max)?)));
         columns.push(FilterColumn {
             output,
             program: program as u32,
             data_type: schema.field(output).data_type().clone(),
             span,
+            distinct: statistics.and_then(|s| s.distinct),
         });
     }
     columns
@@ -159,6 +161,8 @@ enum State {
 struct FlashStream {
     node: Arc<StorageNode>,
     schema: SchemaRef,
+    /// [`ScanSpec::null_for_zero`](super::spec::ScanSpec::null_for_zero).
+    null_for_zero: Vec<usize>,
     execution: Arc<Execution>,
     state: State,
 }
@@ -181,7 +185,12 @@ impl FlashStream {
                 let batch = batch.map_err(from_storage)?;
                 // The Program's columns have no names of the plan.
                 let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                let columns = batch.columns().to_vec();
+                let mut columns = batch.columns().to_vec();
+                for index in &self.null_for_zero {
+                    let counts = &columns[*index];
+                    let zero = ScalarValue::new_zero(counts.data_type())?.to_scalar()?;
+                    columns[*index] = nullif(counts, &eq(counts, &zero)?)?;
+                }
                 Ok(Some(RecordBatch::try_new_with_options(
                     Arc::clone(&self.schema),
                     columns,

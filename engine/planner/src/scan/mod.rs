@@ -1,5 +1,6 @@
 //! [`FlashScanExec`]: the leaf of a plan that runs a Program beside the pages.
 
+mod bitmap;
 mod display;
 mod execution;
 mod metrics;

@@ -17,11 +17,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -37,14 +35,16 @@ use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar};
 use flashmesh_storage::node::RuntimeFilters;
 use parking_lot::Mutex;
 
+use super::bitmap::Alone;
 use crate::translate::scalar_of;
 
 /// Values that a bitmap may span.
 const BITMAP_SPAN: i64 = 1 << 23;
-/// Values that are evaluated at a time when a bitmap is made.
-const EVALUATED_AT_ONCE: i64 = 1 << 16;
 /// A bitmap of so few values is made however few rows the table has.
-const ALWAYS_EVALUATED: i64 = 1 << 14;
+const ALWAYS_EVALUATED: u64 = 1 << 14;
+/// How many times as dear an expression with CASE is: the keys of a join that is partitioned are
+/// hashed twice, once to find the part and once in it.
+const CASE_COST: u64 = 8;
 
 /// A column of the scan's output on which runtime filters can act.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub struct FilterColumn {
     pub data_type: DataType,
     /// Least and greatest value in the table, for types whose values are integers.
     pub span: Option<(i64, i64)>,
+    /// Estimate of its distinct values.
+    pub distinct: Option<u64>,
 }
 
 /// The changing filters of one execution of a scan, shared by its partitions.
@@ -67,6 +69,8 @@ pub struct DynamicFilters {
     columns: Vec<FilterColumn>,
     /// Rows of the table: the more there are, the more a bitmap may cost.
     rows: u64,
+    /// Threads that may evaluate at once.
+    threads: usize,
     /// Sum of the filters' generations when they were read last; 0 before the first time.
     generation: Mutex<u64>,
     /// Where the store looks.
@@ -80,6 +84,7 @@ impl DynamicFilters {
         schema: SchemaRef,
         columns: Vec<FilterColumn>,
         rows: u64,
+        threads: usize,
         published: Arc<RuntimeFilters>,
     ) -> Self {
         Self {
@@ -87,6 +92,7 @@ impl DynamicFilters {
             schema,
             columns,
             rows,
+            threads,
             generation: Mutex::new(0),
             published,
         }
@@ -190,50 +196,21 @@ impl DynamicFilters {
         if min > max {
             return Ok(None);
         }
-        let affordable = (self.rows / 2).min(BITMAP_SPAN as u64) as i64;
         let Some(span) = max.checked_sub(min).and_then(|s| s.checked_add(1)) else {
             return Ok(None);
         };
-        if span > affordable.max(ALWAYS_EVALUATED) {
+        let has_case = mine.iter().any(has_case);
+        let affordable = self.rows / if has_case { CASE_COST } else { 1 };
+        if span as u64 > affordable.max(ALWAYS_EVALUATED).min(BITMAP_SPAN as u64) {
             return Ok(None);
         }
-        let alone: Vec<Arc<dyn PhysicalExpr>> = mine
-            .into_iter()
-            .map(|c| over_one_column(c, column.output))
-            .collect::<Result<_>>()?;
-        let field = Field::new(
-            self.schema.field(column.output).name(),
-            column.data_type.clone(),
-            true,
-        );
-        let schema = Arc::new(Schema::new(vec![field]));
-        let evaluate = |values: ArrayRef| -> Result<Vec<BooleanArray>> {
-            let rows = values.len();
-            let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
-            alone
-                .iter()
-                .map(|c| Ok(c.evaluate(&batch)?.into_array(rows)?.as_boolean().clone()))
-                .collect()
+        let alone = Alone::new(mine, &self.schema, column)?;
+        let Some(bits) = alone.bitmap(min, span as usize, self.threads)? else {
+            return Ok(None);
         };
-        let mut bits = vec![0u64; (span as usize).div_ceil(64)];
-        let mut from = min;
-        while from <= max {
-            let to = max.min(from + EVALUATED_AT_ONCE - 1);
-            let Some(values) = integers(from, to, &column.data_type) else {
-                return Ok(None);
-            };
-            let passed = evaluate(values)?;
-            let first_bit = (from - min) as usize;
-            for row in 0..(to - from + 1) as usize {
-                let all = passed.iter().all(|p| p.is_valid(row) && p.value(row));
-                let bit = first_bit + row;
-                bits[bit / 64] |= u64::from(all) << (bit % 64);
-            }
-            from = to + 1;
-        }
         let keep_nulls = nulls && {
             let null = arrow::array::new_null_array(&column.data_type, 1);
-            evaluate(null)?.iter().all(|p| p.is_valid(0) && p.value(0))
+            alone.passing(null)?.value(0)
         };
         Ok(Some(RuntimeFilter {
             column: column.program,
@@ -244,6 +221,11 @@ impl DynamicFilters {
             keep_nulls,
         }))
     }
+}
+
+fn has_case(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.exists(|node| Ok(node.downcast_ref::<CaseExpr>().is_some()))
+        .expect("the closure never fails")
 }
 
 /// Output columns that `expr` reads.
@@ -257,32 +239,6 @@ fn mentioned(expr: &Arc<dyn PhysicalExpr>) -> BTreeSet<usize> {
     })
     .expect("the closure never fails");
     columns
-}
-
-/// `expr` with its only column as column 0.
-fn over_one_column(expr: Arc<dyn PhysicalExpr>, output: usize) -> Result<Arc<dyn PhysicalExpr>> {
-    Ok(expr
-        .transform_up(|node| {
-            Ok(match node.downcast_ref::<Column>() {
-                Some(column) if column.index() == output => {
-                    Transformed::yes(Arc::new(Column::new(column.name(), 0)) as _)
-                }
-                _ => Transformed::no(node),
-            })
-        })?
-        .data)
-}
-
-/// The integers `from..=to` as an array of `data_type`; `None` for a type that is no integer.
-fn integers(from: i64, to: i64, data_type: &DataType) -> Option<ArrayRef> {
-    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(from..=to));
-    match data_type {
-        DataType::Int64 => Some(values),
-        // Arrow reaches dates from 32 bits only.
-        DataType::Date32 => cast(&cast(&values, &DataType::Int32).ok()?, &DataType::Date32).ok(),
-        t if t.is_integer() => cast(&values, t).ok(),
-        _ => None,
-    }
 }
 
 fn is_false(expr: &dyn PhysicalExpr) -> bool {

@@ -56,6 +56,9 @@ pub struct ScanSpec {
     pub not_pushed: Vec<NotPushed>,
     /// What leaves.
     pub output: Output,
+    /// Output columns where the plan above wants NULL for the Program's 0: the counts of grouped
+    /// averages, by which DataFusion tells a group without values.
+    pub null_for_zero: Vec<usize>,
     /// Its text.
     pub text: OutputText,
 }
@@ -81,6 +84,7 @@ impl ScanSpec {
                 order: vec![],
                 limit: None,
             },
+            null_for_zero: vec![],
             text,
         }
     }

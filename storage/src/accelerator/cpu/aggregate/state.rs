@@ -15,7 +15,7 @@ use crate::accelerator::cpu::eval::bounds::Bound;
 use crate::accelerator::cpu::eval::kernels::{from_total_key, total_key};
 use crate::accelerator::cpu::eval::vector::{Kind, Operand, Values, Vector, bytes_to_arrow};
 
-/// Groups up to which the sums of a block are kept in registers.
+/// Groups up to which a block is gone through once for each of them.
 const FEW_GROUPS: usize = 8;
 
 /// The groups of a block's rows.
@@ -503,36 +503,21 @@ fn sum_f64(values: &[f64]) -> f64 {
     sums.iter().chain(rest).fold(-0.0, |sum, value| sum + value)
 }
 
-/// Adds the sums of up to [`FEW_GROUPS`] groups: each group's sum in a vector of its own, so that
-/// no addition waits for the one before to reach memory. Ids of [`FEW_GROUPS`] and above count
-/// for no group.
+/// Adds the sums of a few groups, one pass over the block for each: no addition waits for the one
+/// before to reach memory, and the block stays in the nearest cache. Ids beyond `sums` count for
+/// no group.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
     "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
     "aarch64+neon"
 ))]
 fn sum_few(values: &[i64], ids: &[u32], sums: &mut [i64]) {
-    let mut lanes = [[0i64; 8]; FEW_GROUPS];
-    let (value_chunks, value_rest) = values.as_chunks::<8>();
-    let (id_chunks, id_rest) = ids.as_chunks::<8>();
-    for (values, ids) in value_chunks.iter().zip(id_chunks) {
-        for (group, lanes) in lanes.iter_mut().enumerate() {
-            for lane in 0..8 {
-                lanes[lane] = lanes[lane].wrapping_add(if ids[lane] == group as u32 {
-                    values[lane]
-                } else {
-                    0
-                });
-            }
+    for (group, total) in sums.iter_mut().enumerate() {
+        let mut sum = 0i64;
+        for (value, id) in values.iter().zip(ids) {
+            sum = sum.wrapping_add(if *id == group as u32 { *value } else { 0 });
         }
-    }
-    for (sum, lanes) in sums.iter_mut().zip(&lanes) {
-        *sum = lanes.iter().fold(*sum, |sum, v| sum.wrapping_add(*v));
-    }
-    for (value, id) in value_rest.iter().zip(id_rest) {
-        if let Some(sum) = sums.get_mut(*id as usize) {
-            *sum = sum.wrapping_add(*value);
-        }
+        *total = total.wrapping_add(sum);
     }
 }
 
