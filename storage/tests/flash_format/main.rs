@@ -330,7 +330,7 @@ fn random_pages_of_text_read_as_the_document_says() {
 }
 
 #[test]
-fn random_pages_of_floats_and_lists_read_as_the_document_says() {
+fn random_pages_of_other_types_read_as_the_document_says() {
     let mut rng = seeded();
     let mut met = BTreeSet::new();
     let special = [
@@ -362,6 +362,22 @@ fn random_pages_of_floats_and_lists_read_as_the_document_says() {
         met.extend(check(&Float64Array::from(rows), &cells, zone_key));
     }
     assert_eq!(met, BTreeSet::from([CONST, RAW, DICT]));
+
+    // Numbers of which some do not fit an i64.
+    let values: Vec<u64> = (0..3000).map(|_| rng.random()).collect();
+    let cells: Vec<Cell> = values
+        .iter()
+        .map(|value| Cell::Bytes(value.to_le_bytes().into()))
+        .collect();
+    let zone_key = |cell: &Cell| match cell {
+        Cell::Bytes(bytes) => {
+            let value = u64::from_le_bytes(bytes.as_slice().try_into().unwrap());
+            i64::try_from(value).unwrap_or(i64::MAX)
+        }
+        other => panic!("{other:?} among wide numbers"),
+    };
+    let array = UInt64Array::from(values);
+    assert_eq!(check(&array, &cells, zone_key), BTreeSet::from([RAW]));
 
     // Values longer than a page.
     let size = 20_000;
@@ -448,7 +464,7 @@ fn a_database_reads_as_the_document_says() {
             &list_type
         ]
     );
-    check_statistics(&record, &names);
+    check_statistics(&record, &ids, &names);
 
     let segments: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("segments");
     let segments = catalog.open_table(segments).unwrap();
@@ -546,7 +562,7 @@ fn read_chunk(card: &[u8], chunk: &Message<'_>, identity: ChunkIdentity) -> Vec<
 }
 
 /// What the table's record says of its columns.
-fn check_statistics(record: &Message<'_>, names: &[Option<String>]) {
+fn check_statistics(record: &Message<'_>, ids: &[i64], names: &[Option<String>]) {
     assert_eq!((record.number(2), record.number(3)), (1, 2));
     let columns: Vec<Message<'_>> = record.all(4).map(Message::parse).collect();
     assert_eq!(columns.len(), 4);
@@ -560,7 +576,9 @@ fn check_statistics(record: &Message<'_>, names: &[Option<String>]) {
     assert_eq!(scalar(1, 3).all(4).next().unwrap(), greatest.as_bytes());
     let nulls = names.iter().filter(|name| name.is_none()).count();
     assert_eq!(columns[1].number(1), nulls as u64);
-    assert_eq!(columns[0].all(4).next().unwrap().len(), 256);
+    let sketch = reader::sketch(ids.iter().copied());
+    assert_eq!(columns[0].all(4).next().unwrap(), sketch);
+    assert_eq!(columns[3].all(4).count(), 0);
     assert_eq!(columns[3].all(2).count(), 0);
     assert_eq!((columns[0].number(6), columns[3].number(6)), (0, 1));
     assert_eq!(columns[2].number(5) % 8192, 0);

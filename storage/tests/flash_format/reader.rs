@@ -289,6 +289,21 @@ pub mod key {
     }
 }
 
+/// The sketch of integers (§8).
+pub fn sketch(values: impl Iterator<Item = i64>) -> [u8; 256] {
+    let mut registers = [0; 256];
+    for value in values {
+        let z = (value as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let h = z ^ z >> 31;
+        let rank = 1 + (h << 8).leading_zeros().min(56) as u8;
+        let register = &mut registers[(h >> 56) as usize];
+        *register = rank.max(*register);
+    }
+    registers
+}
+
 /// A field of a protobuf message.
 #[derive(Debug, Clone, Copy)]
 pub enum Field<'a> {
