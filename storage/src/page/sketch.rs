@@ -7,8 +7,8 @@
 //! improved raw estimator ("New cardinality estimation algorithms for HyperLogLog sketches",
 //! 2017, algorithms 6 to 8): unbiased over the whole range, without tables of corrections.
 //!
-//! Sketches are stored and merged across loads, so the hashes are fixed: XXH3 of text and binary
-//! (and of other fixed-size values), the finaliser of SplitMix64 of integers and floats.
+//! Sketches are stored and merged across loads, so the hashes are fixed: the finaliser of
+//! SplitMix64 of integers that fit an i64, XXH3 of the bytes of all other values.
 
 use multiversion::multiversion;
 
@@ -26,12 +26,12 @@ impl Sketch {
         Self([0; REGISTERS])
     }
 
-    /// Adds integers (or the keys of floats).
+    /// Adds integers.
     pub fn add_integers(&mut self, values: &[i64]) {
         add_integers(&mut self.0, values);
     }
 
-    /// Adds text or binary.
+    /// Adds a value by its bytes.
     pub fn add_bytes(&mut self, value: &[u8]) {
         add(&mut self.0, twox_hash::XxHash3_64::oneshot(value));
     }

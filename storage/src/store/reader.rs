@@ -28,7 +28,7 @@ use crate::{Result, StorageError};
 /// pages are taken in their own, so what waits to be taken must not slow down the reading.
 pub(super) const WINDOW_MAX_PAGES: usize = 4096;
 /// The same with very many readers (2 MiB).
-const WINDOW_MIN_PAGES: usize = 256;
+pub(super) const WINDOW_MIN_PAGES: usize = 256;
 /// What the windows of all readers of a store hold together, up to those least windows (256 MiB).
 const WINDOWS_PAGES: usize = 32_768;
 /// Wishes are fetched when so many pages more can be in flight.
@@ -46,6 +46,8 @@ pub struct PageReader {
     /// The window: pages in flight and pages not taken yet, by number.
     pub(super) pages: HashMap<u64, PageState>,
     window_pages: usize,
+    /// Pages of the window that the cache did not have: in flight, or read and not taken yet.
+    flash_pages: usize,
     reads: HashMap<Tag, Read>,
     in_flight_pages: usize,
     /// What reads have brought, oldest first; some of it was taken.
@@ -77,7 +79,10 @@ pub struct ReadCounters {
 #[derive(Debug)]
 pub(super) enum PageState {
     Reading,
+    /// Read from flash.
     Ready(Arc<Page>),
+    /// The cache had it.
+    Cached(Arc<Page>),
     Failed(StorageError),
 }
 
@@ -104,6 +109,7 @@ impl PageReader {
         store.readers.fetch_add(1, Ordering::Relaxed);
         Self {
             window_pages: WINDOW_MIN_PAGES,
+            flash_pages: 0,
             store,
             queue,
             pages: HashMap::new(),
@@ -141,12 +147,15 @@ impl PageReader {
         self.start_wishes()
     }
 
-    /// Whether flash is being read for this reader and could be kept busier by announcing more.
-    /// A scan announces the next segment, and further ones while this holds: of a narrow table one
-    /// segment is too little for a fast device. It is FALSE while all comes from the cache.
+    /// Whether flash is being read for this reader and could be kept busier by announcing more:
+    /// some of what was announced and not taken yet was not cached, and there is room for more.
+    /// Reads that have ended count as much as those in flight, as a device that ends them before
+    /// this is asked is the last that should be left idle. Of a narrow table one segment is too
+    /// little for a fast device. It is FALSE while all comes from the cache.
     pub fn wants_more(&self) -> bool {
         self.wishes.is_empty()
-            && (1..self.window_pages / 2).contains(&self.in_flight_pages)
+            && self.flash_pages > 0
+            && self.in_flight_pages < self.window_pages / 2
             && self.pages.len() < self.window_pages
     }
 
@@ -257,13 +266,20 @@ impl PageReader {
 
     /// Takes a page out of the window if its read has ended.
     fn take(&mut self, number: u64) -> Option<Result<Arc<Page>>> {
+        match self.remove_ended(number)? {
+            PageState::Ready(page) | PageState::Cached(page) => Some(Ok(page)),
+            PageState::Failed(error) => Some(Err(error)),
+            PageState::Reading => None,
+        }
+    }
+
+    /// Removes what the window has of a page that is not being read.
+    fn remove_ended(&mut self, number: u64) -> Option<PageState> {
         match self.pages.entry(number) {
             Entry::Occupied(entry) if !matches!(entry.get(), PageState::Reading) => {
-                match entry.remove() {
-                    PageState::Ready(page) => Some(Ok(page)),
-                    PageState::Failed(error) => Some(Err(error)),
-                    PageState::Reading => None,
-                }
+                let state = entry.remove();
+                self.flash_pages -= usize::from(!matches!(state, PageState::Cached(_)));
+                Some(state)
             }
             _ => None,
         }
@@ -324,7 +340,7 @@ impl PageReader {
             let number = page_number(run, page);
             if !self.pages.contains_key(&number) {
                 if let Some(hit) = self.look_up(run, page) {
-                    self.pages.insert(number, PageState::Ready(hit));
+                    self.pages.insert(number, PageState::Cached(hit));
                     if cached.end != number {
                         self.note_brought(mem::replace(&mut cached, number..number));
                     }
@@ -390,11 +406,7 @@ impl PageReader {
                 return;
             };
             for number in brought {
-                if let Entry::Occupied(entry) = self.pages.entry(number)
-                    && !matches!(entry.get(), PageState::Reading)
-                {
-                    entry.remove();
-                }
+                self.remove_ended(number);
             }
         }
     }
@@ -442,6 +454,10 @@ impl PageReader {
         self.pages
             .extend(numbers.map(|number| (number, PageState::Reading)));
         self.in_flight_pages += read.count as usize;
+        if !read.is_retry {
+            // A page that is read again has stayed in the window.
+            self.flash_pages += read.count as usize;
+        }
         self.reads.insert(tag, read);
         Ok(())
     }

@@ -112,22 +112,7 @@ fn write(mut writer: ChunkWriter, bytes: &[u8], size: usize, keys: Keys) -> Resu
     let mut sketch = Sketch::new();
     if valid.iter().all(|row| rows.get(*row) == rows.get(first)) && size <= PAYLOAD_SIZE_BYTES / 2 {
         sketch.add_bytes(rows.get(first));
-        while writer.next_row < writer.rows {
-            let left = writer.rows - writer.next_row;
-            let fitting = if writer.nulls.is_some() {
-                (PAYLOAD_SIZE_BYTES / 2 * 8).min(left)
-            } else {
-                left
-            };
-            let spec = PageSpec {
-                rows: fitting,
-                encoding: Encoding::Const,
-                width: 8,
-                zone: all,
-                ..PageSpec::default()
-            };
-            writer.push(spec, size, |data| data.copy_from_slice(rows.get(first)))?;
-        }
+        writer.push_constant(rows.get(first), all)?;
         return Ok(writer.finish(all, sketch.into_bytes(), values));
     }
 

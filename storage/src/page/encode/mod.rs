@@ -13,7 +13,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::Scalar;
 
-use super::header::{PageHeader, flags, validity_size_bytes};
+use super::header::{PageHeader, REGION_ALIGN_BYTES, flags, validity_size_bytes};
 use super::kind::Kind;
 use super::sketch::Sketch;
 use super::{Encoding, HEADER_SIZE_BYTES, PAYLOAD_SIZE_BYTES, PageZone, SEGMENT_ROWS, nested};
@@ -338,6 +338,27 @@ impl ChunkWriter {
             max,
         });
         self.next_row += spec.rows;
+        Ok(())
+    }
+
+    /// Writes pages up to the last row, all with this value. It leaves room for a bitmap.
+    fn push_constant(&mut self, value: &[u8], zone: (i64, i64)) -> Result<()> {
+        let room = (PAYLOAD_SIZE_BYTES - value.len()) / REGION_ALIGN_BYTES * REGION_ALIGN_BYTES;
+        while self.next_row < self.rows {
+            let left = self.rows - self.next_row;
+            let spec = PageSpec {
+                rows: if self.nulls.is_some() {
+                    left.min(room * 8)
+                } else {
+                    left
+                },
+                encoding: Encoding::Const,
+                width: 8,
+                zone,
+                ..PageSpec::default()
+            };
+            self.push(spec, value.len(), |data| data.copy_from_slice(value))?;
+        }
         Ok(())
     }
 

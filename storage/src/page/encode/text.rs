@@ -65,34 +65,12 @@ pub(super) fn encode(
     };
     let all = (bytes_key(min), bytes_key(max));
     match dictionary {
-        Some(dictionary) if dictionary.entries.len() == 1 => write_constant(&mut writer, min, all)?,
+        Some(dictionary) if dictionary.entries.len() == 1 => writer.push_constant(min, all)?,
         Some(dictionary) => dictionary.write(&mut writer, rows)?,
         None => write_rows(&mut writer, rows, |value| Some(bytes_key(value)))?,
     }
     let values = (Scalar::Bytes(min.to_vec()), Scalar::Bytes(max.to_vec()));
     Ok(writer.finish(all, sketch.into_bytes(), Some(values)))
-}
-
-/// A value that all rows share.
-fn write_constant(writer: &mut ChunkWriter, value: &[u8], zone: (i64, i64)) -> Result<()> {
-    while writer.next_row < writer.rows {
-        let left = writer.rows - writer.next_row;
-        let room = (PAYLOAD_SIZE_BYTES - value.len()) / 64 * 64;
-        let rows = if writer.nulls.is_some() {
-            left.min(room * 8)
-        } else {
-            left
-        };
-        let spec = PageSpec {
-            rows,
-            encoding: Encoding::Const,
-            width: 8,
-            zone,
-            ..PageSpec::default()
-        };
-        writer.push(spec, value.len(), |data| data.copy_from_slice(value))?;
-    }
-    Ok(())
 }
 
 /// The sorted distinct values of a chunk, and the code of each row.

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use arrow::array::*;
+use arrow::buffer::NullBuffer;
 use arrow::compute;
 use flashmesh_pushdown::Scalar;
 use rand::{RngExt, rngs::StdRng};
@@ -406,6 +407,41 @@ fn empty_chunks_have_no_pages() {
                 .data_type(),
             &data_type
         );
+    }
+}
+
+/// With NULLs, value and bitmap share a page.
+#[test]
+fn a_long_constant_leaves_room_for_the_bitmap() {
+    let rows = 33_000;
+    for size in [0, 1, 64, 4032, 4033, 4064] {
+        let nulls: NullBuffer = (0..rows).map(|row| row % 3 != 1).collect();
+        let bytes = vec![7u8; rows * size];
+        let array = FixedSizeBinaryArray::try_new_with_len(
+            size as i32,
+            bytes.into(),
+            Some(nulls.clone()),
+            rows,
+        )
+        .unwrap();
+        let chunk = encode_and_read(&array);
+        let mut first = 0;
+        for page in &chunk.pages {
+            assert_eq!(page.header().encoding, Encoding::Const);
+            let decoded = decode(
+                page,
+                &chunk.aux,
+                array.data_type(),
+                0..page.header().row_count,
+            );
+            let decoded = decoded.unwrap();
+            assert_eq!(
+                &decoded,
+                &(Arc::new(array.slice(first, decoded.len())) as ArrayRef)
+            );
+            first += decoded.len();
+        }
+        assert_eq!(first, rows);
     }
 }
 
