@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use arrow::datatypes::{DataType, Field, Schema};
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
+use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
-use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, cast, lit};
@@ -74,9 +74,7 @@ pub(crate) async fn open(
     state: &SessionState,
 ) -> Result<ListingTable> {
     let (config, schema) = listing_config(paths, options, target, state).await?;
-    Ok(ListingTable::try_new(
-        config.with_schema(Arc::new(schema)),
-    )?)
+    Ok(ListingTable::try_new(config.with_schema(Arc::new(schema)))?)
 }
 
 /// Opens files as [`open`] does, and takes [`FileOptions::null`] as well.

@@ -37,6 +37,10 @@ const ARRAY_KEYS: usize = 8 << 20;
 /// Keys of a wider span do if their rows are at least this share of it: 200 bytes a row at most.
 const ARRAY_KEY_DENSITY: f64 = 0.02;
 
+/// Rows of a hash table up to which the scan of the other side gets its keys as a list: the only
+/// form in which the store can use keys of several columns, or of text.
+const LISTED_KEYS: usize = 2048;
+
 /// How to open an [`Engine`].
 #[derive(Debug, Clone, Default)]
 pub struct EngineOptions {
@@ -140,7 +144,10 @@ impl Engine {
     /// The folders that go when the engine is dropped: that of its spill files, and that of a
     /// temporary database. A process that ends without dropping it is to remove them itself.
     pub fn temporary_folders(&self) -> impl Iterator<Item = &Path> {
-        self.temporary.iter().chain([&self.spill]).map(TempDir::path)
+        self.temporary
+            .iter()
+            .chain([&self.spill])
+            .map(TempDir::path)
     }
 
     /// Threads that a query uses.
@@ -273,6 +280,13 @@ fn tune_joins(options: &mut ConfigOptions, threads: usize) {
         &mut optimizer.hash_join_single_partition_threshold,
         &unset.optimizer.hash_join_single_partition_threshold,
         rows * COLLECTED_ROW_BYTES,
+    );
+    set(
+        &mut optimizer.hash_join_inlist_pushdown_max_distinct_values,
+        &unset
+            .optimizer
+            .hash_join_inlist_pushdown_max_distinct_values,
+        LISTED_KEYS,
     );
     set(
         &mut options.execution.perfect_hash_join_small_build_threshold,

@@ -92,10 +92,7 @@ const SHOWN_ROWS: usize = 5;
 pub(super) async fn run(engine: &EngineArguments, demo: DemoArguments) -> Result<ExitCode> {
     let engine = Engine::open(engine.options(None)?)?;
     let data = make_temporary_folder()?;
-    signals::end_on_signal(
-        engine.temporary_folders().chain([data.path()]),
-        true,
-    )?;
+    signals::end_on_signal(engine.temporary_folders().chain([data.path()]), true)?;
     let session = engine.session()?;
     if session.table_snapshot("lineitem").is_ok() {
         println!(

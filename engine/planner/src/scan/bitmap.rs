@@ -159,7 +159,8 @@ fn over_one_column(expr: Arc<dyn PhysicalExpr>, output: usize) -> Result<Arc<dyn
 
 /// The integers `from..=to` as an array of `data_type`; `None` for a type that is no integer.
 fn integers(from: i64, to: i64, data_type: &DataType) -> Option<ArrayRef> {
-    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(from..=to));
+    let values: Vec<i64> = (from..to.checked_add(1)?).collect();
+    let values: ArrayRef = Arc::new(Int64Array::from(values));
     match data_type {
         DataType::Int64 => Some(values),
         // Arrow reaches dates from 32 bits only.

@@ -199,6 +199,11 @@ impl DynamicFilters {
         let Some(span) = max.checked_sub(min).and_then(|s| s.checked_add(1)) else {
             return Ok(None);
         };
+        // The span says all that comparisons do.
+        let mine: Vec<_> = mine
+            .into_iter()
+            .filter(|c| !is_range(c.as_ref(), column))
+            .collect();
         let has_case = mine.iter().any(has_case);
         let affordable = self.rows / if has_case { CASE_COST } else { 1 };
         if span as u64 > affordable.max(ALWAYS_EVALUATED).min(BITMAP_SPAN as u64) {
@@ -475,6 +480,22 @@ fn is_hull(expr: &dyn PhysicalExpr) -> bool {
                 || expr.downcast_ref::<IsNullExpr>().is_some()
                 || expr.downcast_ref::<Column>().is_some()
         }
+    }
+}
+
+/// Whether `expr` is TRUE for exactly the integers of its hull.
+fn is_range(expr: &dyn PhysicalExpr, column: &FilterColumn) -> bool {
+    let Some(binary) = expr.downcast_ref::<BinaryExpr>() else {
+        return false;
+    };
+    let recurse = |e: &Arc<dyn PhysicalExpr>| is_range(e.as_ref(), column);
+    match binary.op() {
+        Operator::And => recurse(binary.left()) && recurse(binary.right()),
+        Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => matches!(
+            comparison(binary, column.output, &column.data_type),
+            Some((_, Scalar::Int(_)))
+        ),
+        _ => false,
     }
 }
 
