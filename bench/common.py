@@ -92,7 +92,7 @@ class DuckDB:
         self.connection = duckdb.connect(str(database), config={"threads": THREADS})
 
     def run(self, query: str) -> pa.Table:
-        return self.connection.execute(query).to_arrow_table()
+        return self.connection.sql(query).to_arrow_table()
 
     def execute(self, statement: str) -> None:
         self.connection.execute(statement)

@@ -5,6 +5,7 @@
 //! Upstream travel only credits (the pull itself), runtime filters and cancel (dropping the
 //! stream); the counters of [`ScanMetrics`] are the status.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -19,6 +20,9 @@ use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
+
+/// Segments that a stream reads ahead at most.
+pub(crate) const MAX_AHEAD: usize = 4;
 
 /// One machine's flash with the accelerators beside it.
 #[derive(Debug)]
@@ -95,7 +99,7 @@ impl StorageNode {
             work: command.work,
             runtime_filters: command.runtime_filters,
             metrics: command.metrics,
-            ahead: None,
+            ahead: VecDeque::new(),
             state: State::BetweenSegments,
         })
     }
@@ -166,8 +170,8 @@ pub struct ResultStream {
     work: Arc<SegmentQueue>,
     runtime_filters: Arc<RuntimeFilters>,
     metrics: Arc<ScanMetrics>,
-    /// The next segment; its first pages are being read.
-    ahead: Option<Arc<Segment>>,
+    /// The next segments; their first pages are being read.
+    ahead: VecDeque<Arc<Segment>>,
     state: State,
 }
 
@@ -184,7 +188,7 @@ impl ResultStream {
         loop {
             match self.state {
                 State::BetweenSegments => {
-                    let ahead = self.ahead.take();
+                    let ahead = self.ahead.pop_front();
                     let was_ahead = ahead.is_some();
                     let next = if self.run.is_satisfied() {
                         None
@@ -200,10 +204,16 @@ impl ResultStream {
                         self.run.prefetch(&segment, &filters, &mut self.reader)?;
                     }
                     // The next segment's reads go out before this one is computed (double
-                    // buffering), so that the device never waits for the processor.
-                    self.ahead = self.work.take_ahead();
-                    if let Some(ahead) = &self.ahead {
-                        self.run.prefetch(ahead, &filters, &mut self.reader)?;
+                    // buffering), so that the device never waits for the processor; those of
+                    // more where one has too few pages to keep the device busy.
+                    while self.ahead.is_empty()
+                        || (self.ahead.len() < MAX_AHEAD && self.reader.wants_more())
+                    {
+                        let Some(segment) = self.work.take_ahead() else {
+                            break;
+                        };
+                        self.run.prefetch(&segment, &filters, &mut self.reader)?;
+                        self.ahead.push_back(segment);
                     }
                     self.run
                         .start_segment(segment, &filters, &mut self.reader)?;

@@ -73,6 +73,14 @@ pub fn flashmesh_binary() -> PathBuf {
 /// A command that runs in the workspace root and builds into [`target_dir`].
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
+    // `cargo xtask` describes this package to us in variables that build scripts of dependencies
+    // watch too: left in place, a build from another clone, or by plain cargo, would begin anew.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_MANIFEST_") || text.starts_with("CARGO_PKG_") {
+            command.env_remove(&name);
+        }
+    }
     command
         .current_dir(workspace_root())
         .env("CARGO_TARGET_DIR", target_dir());

@@ -24,6 +24,7 @@ use flashmesh_pushdown::{Output, Program, RuntimeFilter};
 
 use crate::Result;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun};
+use crate::node::MAX_AHEAD;
 use crate::store::PageReader;
 use crate::table::Segment;
 use aggregate::Aggregation;
@@ -42,8 +43,6 @@ const BLOCK_ROWS: u32 = 2048;
 /// Share of the output columns' pages that survived the filter lately from which on they are read
 /// ahead together with the filter's.
 const SURVIVAL_TO_PREFETCH: f64 = 0.6;
-/// Plans that are kept for segments read ahead.
-const MAX_PLANNED: usize = 4;
 
 /// Runs Programs on the CPU.
 #[derive(Debug, Default)]
@@ -361,7 +360,7 @@ impl TaskRun for CpuRun {
             }
         }
         self.planned.push_back((Arc::clone(segment), plan));
-        if self.planned.len() > MAX_PLANNED {
+        if self.planned.len() > MAX_AHEAD {
             self.planned.pop_front();
         }
         Ok(())
