@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use common::TestTable;
 use flashmesh_pushdown::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, InputColumn, Limits, Literal,
-    Output, Program, Scalar, SortKey, VerifiedProgram, verify,
+    Output, Program, RuntimeFilter, RuntimePredicate, Scalar, SortKey, VerifiedProgram, verify,
 };
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
@@ -50,7 +50,7 @@ fn main() {
         table.snapshot.rows(),
         f64::from(pages) * 8192.0 / 1e6
     );
-    for (name, program) in programs() {
+    for (name, program, filters) in programs() {
         if !name.contains(&only) {
             continue;
         }
@@ -61,7 +61,7 @@ fn main() {
         let mut rows = 0;
         for _ in 0..repetitions {
             let (started, processor_started) = (Instant::now(), processor_time());
-            rows = run(&table, &program, threads);
+            rows = run(&table, &program, &filters, threads);
             times.push(started.elapsed());
             processor_times.push(processor_time() - processor_started);
         }
@@ -87,7 +87,14 @@ fn processor_time() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-fn run(table: &TestTable, program: &Arc<VerifiedProgram>, threads: usize) -> usize {
+fn run(
+    table: &TestTable,
+    program: &Arc<VerifiedProgram>,
+    filters: &[RuntimeFilter],
+    threads: usize,
+) -> usize {
+    let runtime_filters = Arc::new(RuntimeFilters::default());
+    runtime_filters.publish(filters.to_vec());
     let work = SegmentQueue::new(table.snapshot.segments.clone());
     let metrics = Arc::new(ScanMetrics::default());
     std::thread::scope(|scope| {
@@ -97,7 +104,7 @@ fn run(table: &TestTable, program: &Arc<VerifiedProgram>, threads: usize) -> usi
                     program: Arc::clone(program),
                     table: Arc::clone(&table.snapshot),
                     work: Arc::clone(&work),
-                    runtime_filters: Arc::new(RuntimeFilters::default()),
+                    runtime_filters: Arc::clone(&runtime_filters),
                     batch_rows: 8192,
                     metrics: Arc::clone(&metrics),
                 };
@@ -323,7 +330,27 @@ fn rows(columns: &[u32]) -> Output {
     }
 }
 
-fn programs() -> Vec<(&'static str, Program)> {
+/// A runtime filter that passes one part in so many.
+fn one_part_in(so_many: u64) -> RuntimeFilter {
+    let mut bits = vec![0; 200_001usize.div_ceil(64)];
+    let mut rng = StdRng::seed_from_u64(so_many);
+    for part in 1..=200_000 {
+        if rng.random_range(0..so_many) == 0 {
+            bits[part / 64] |= 1 << (part % 64);
+        }
+    }
+    RuntimeFilter {
+        column: 1,
+        predicate: RuntimePredicate::Bitmap {
+            base: 0,
+            bits: bits.into(),
+        },
+        keep_nulls: false,
+    }
+}
+
+/// What runs: name, Program and runtime filters.
+fn programs() -> Vec<(&'static str, Program, Vec<RuntimeFilter>)> {
     use ArithmeticOp::{Add, Multiply, Subtract};
     use CompareOp::{Eq, Gt, GtEq, Lt, LtEq};
     let int = |v: i128| Scalar::Int(v);
@@ -379,9 +406,20 @@ fn programs() -> Vec<(&'static str, Program)> {
         }],
         limit: Some(10),
     };
-    vec![
+    let one_month = || vec![compare(GtEq, 7, int(9374)), compare(Lt, 7, int(9404))];
+    let by_air = Expr::InList {
+        expr: Box::new(column(10)),
+        list: vec![text("AIR"), text("REG AIR")],
+        negated: false,
+    };
+    let discounted_parts = Output::Rows {
+        exprs: vec![column(1), discounted()],
+        order: vec![],
+        limit: None,
+    };
+    let unfiltered = vec![
         (
-            "Q1",
+            "Q1: by flags",
             program(vec![compare(LtEq, 7, int(10_471))], grouped(&[8, 9], q1)),
         ),
         (
@@ -411,6 +449,10 @@ fn programs() -> Vec<(&'static str, Program)> {
             ),
         ),
         (
+            "Q14: a month's parts",
+            program(one_month(), discounted_parts),
+        ),
+        (
             "Q18: sum by order",
             program(vec![], grouped(&[0], vec![sum(column(3), 25, 2)])),
         ),
@@ -433,6 +475,10 @@ fn programs() -> Vec<(&'static str, Program)> {
         (
             "like 'carefully%'",
             program(vec![like("carefully%")], grouped(&[], vec![count()])),
+        ),
+        (
+            "like '%regular'",
+            program(vec![like("%regular")], grouped(&[], vec![count()])),
         ),
         (
             "shipmode = 'MAIL', rows",
@@ -485,5 +531,25 @@ fn programs() -> Vec<(&'static str, Program)> {
                 ),
             ),
         ),
-    ]
+    ];
+    let filtered = vec![
+        (
+            "Q19: parts by air",
+            program(
+                vec![by_air, compare(LtEq, 3, int(3000))],
+                rows(&[1, 3, 4, 5]),
+            ),
+            vec![one_part_in(400)],
+        ),
+        (
+            "a part in 10, rows",
+            program(vec![], rows(&[0, 1, 4])),
+            vec![one_part_in(10)],
+        ),
+    ];
+    unfiltered
+        .into_iter()
+        .map(|(name, program)| (name, program, Vec::new()))
+        .chain(filtered)
+        .collect()
 }

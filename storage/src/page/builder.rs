@@ -170,7 +170,9 @@ impl ColumnBuilder {
                 if !ints::is_integer_page(page) || page.header().encoding == Encoding::Dict {
                     return Err(no_fit(page, aux));
                 }
-                ints::gather(page, rows, |value| values.append(value != 0));
+                let mut numbers = vec![0; rows.len()];
+                ints::gather_i64(page, rows, &mut numbers);
+                numbers.iter().for_each(|value| values.append(*value != 0));
                 Ok(())
             }
             Values::Integers(values) => values.append_gather(page, aux, rows),

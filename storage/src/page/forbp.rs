@@ -19,12 +19,17 @@
 use multiversion::multiversion;
 
 use super::BLOCK_VALUES;
+use super::header::bytes_at;
 
 /// Bytes of a block for each bit of width.
 pub(super) const BLOCK_BYTES_PER_BIT: usize = BLOCK_VALUES / 8;
 /// Words of a selection bitmap for each block.
 pub(super) const BLOCK_WORDS: usize = BLOCK_VALUES / 64;
 
+/// Rows of a block, on average, from which on whole blocks are unpacked rather than value by value.
+const DENSE_ROWS: usize = 12;
+/// Rows that this is decided for at a time.
+const GATHERED: usize = 64;
 /// A whole number of blocks' values fit: what the loops over pages work in.
 pub(super) const CHUNK_VALUES: usize = 4 * BLOCK_VALUES;
 
@@ -209,16 +214,21 @@ pub(super) fn select(width: u8, packed: &[u8], low: u64, span: u64, selection: &
     let bytes = usize::from(width) * BLOCK_BYTES_PER_BIT;
     // A few blocks at a time stay in the nearest cache.
     let chunks = packed.chunks(bytes * (CHUNK_VALUES / BLOCK_VALUES));
-    for (blocks, selection) in chunks.zip(selection.chunks_mut(CHUNK_VALUES / 64)) {
-        let count = blocks.len() / bytes * BLOCK_VALUES;
-        if width <= 32 {
-            let mut values = [0; CHUNK_VALUES];
-            unpack_u32(width, blocks, &mut values[..count]);
-            compare_u32(&values[..count], low as u32, span as u32, selection);
-        } else {
-            let mut values = [0; CHUNK_VALUES];
-            unpack_u64(width, blocks, &mut values[..count]);
-            compare_u64(&values[..count], low, span, selection);
+    let chunks = chunks.zip(selection.chunks_mut(CHUNK_VALUES / 64));
+    let values_of = |blocks: &[u8]| blocks.len() / bytes * BLOCK_VALUES;
+    if width <= 32 {
+        let mut values = [0; CHUNK_VALUES];
+        for (blocks, selection) in chunks {
+            let values = &mut values[..values_of(blocks)];
+            unpack_u32(width, blocks, values);
+            compare_u32(values, low as u32, span as u32, selection);
+        }
+    } else {
+        let mut values = [0; CHUNK_VALUES];
+        for (blocks, selection) in chunks {
+            let values = &mut values[..values_of(blocks)];
+            unpack_u64(width, blocks, values);
+            compare_u64(values, low, span, selection);
         }
     }
 }
@@ -226,47 +236,89 @@ pub(super) fn select(width: u8, packed: &[u8], low: u64, span: u64, selection: &
 /// The value in place `index` of the blocks of `packed`.
 #[inline]
 pub(super) fn value(width: u8, packed: &[u8], index: usize) -> u64 {
-    let width = usize::from(width);
-    let block = &packed[index / BLOCK_VALUES * width * BLOCK_BYTES_PER_BIT..];
-    let index = index % BLOCK_VALUES;
-    if width == 0 {
-        return 0;
-    }
-    // A value straddles two words of its lane at most; both are loaded as one number.
-    if width <= 32 {
-        let (bit, lane) = (index / 8 * width, index % 8);
-        let load = |word: usize| -> u64 {
-            let at = (word * 8 + lane) * 4;
-            u64::from(u32::from_le_bytes(
-                block[at..at + 4].try_into().expect("four bytes"),
-            ))
-        };
-        let (word, shift) = (bit / 32, bit % 32);
-        let low = load(word);
-        let both = if shift + width > 32 {
-            low | load(word + 1) << 32
-        } else {
-            low
-        };
-        both >> shift & ((1 << width) - 1)
-    } else {
-        let (bit, lane) = (index / 4 * width, index % 4);
-        let load = |word: usize| -> u128 {
-            let at = (word * 4 + lane) * 8;
-            u128::from(u64::from_le_bytes(
-                block[at..at + 8].try_into().expect("eight bytes"),
-            ))
-        };
-        let (word, shift) = (bit / 64, bit % 64);
-        let low = load(word);
-        let both = if shift + width > 64 {
-            low | load(word + 1) << 64
-        } else {
-            low
-        };
-        (both >> shift & ((1 << width) - 1)) as u64
+    match width {
+        0 => 0,
+        ..=32 => NarrowPlace::of(width, index).load(width, packed).into(),
+        _ => WidePlace::of(width, index).load(width, packed),
     }
 }
+
+/// Defines `$place`, where a value lies, and `$gather(width, packed, indices, out)`: the values in
+/// the ascending places `indices`.
+macro_rules! single_values {
+    ($place:ident, $gather:ident, $unpack:ident, $word:ty, $double:ty, $lanes:literal) => {
+        /// Where the words of a value lie. One that does not straddle two words of its lane has
+        /// the same word twice: its upper bits are masked, which is cheaper than to tell.
+        #[derive(Debug, Clone, Copy, Default)]
+        struct $place {
+            low: u32,
+            high: u32,
+            shift: u32,
+        }
+
+        impl $place {
+            #[inline(always)]
+            fn of(width: u8, index: usize) -> Self {
+                const BITS: usize = <$word>::BITS as usize;
+                let width = usize::from(width);
+                let (bit, lane) = (index % BLOCK_VALUES / $lanes * width, index % $lanes);
+                let block = index / BLOCK_VALUES * width * BLOCK_BYTES_PER_BIT;
+                let low = block + (bit / BITS * $lanes + lane) * (BITS / 8);
+                let straddles = bit % BITS + width > BITS;
+                Self {
+                    low: low as u32,
+                    high: (low + usize::from(straddles) * $lanes * (BITS / 8)) as u32,
+                    shift: (bit % BITS) as u32,
+                }
+            }
+
+            #[inline(always)]
+            fn load(self, width: u8, packed: &[u8]) -> $word {
+                let load = |at: u32| -> $double {
+                    <$word>::from_le_bytes(bytes_at(packed, at as usize)).into()
+                };
+                let both = load(self.low) | load(self.high) << <$word>::BITS;
+                (both >> self.shift & ((1 << width) - 1)) as $word
+            }
+        }
+
+        pub(super) fn $gather(width: u8, packed: &[u8], indices: &[u32], out: &mut [$word]) {
+            if width == 0 {
+                return out.fill(0);
+            }
+            for (indices, out) in indices.chunks(GATHERED).zip(out.chunks_mut(GATHERED)) {
+                let span = (indices[indices.len() - 1] - indices[0]) as usize;
+                if indices.len() * BLOCK_VALUES < DENSE_ROWS * span {
+                    // First all places, then all values: pages that lie in memory make a value
+                    // wait long, and the less there is between two loads, the more are under way.
+                    let mut places = [$place::default(); GATHERED];
+                    for (place, index) in places.iter_mut().zip(indices) {
+                        *place = $place::of(width, *index as usize);
+                    }
+                    for (out, place) in out.iter_mut().zip(&places) {
+                        *out = place.load(width, packed);
+                    }
+                    continue;
+                }
+                let size = usize::from(width) * BLOCK_BYTES_PER_BIT;
+                let mut values = [0; BLOCK_VALUES];
+                let mut out = out.iter_mut();
+                let same_block =
+                    |a: &u32, b: &u32| *a as usize / BLOCK_VALUES == *b as usize / BLOCK_VALUES;
+                for indices in indices.chunk_by(same_block) {
+                    let start = indices[0] as usize / BLOCK_VALUES * size;
+                    $unpack(width, &packed[start..start + size], &mut values);
+                    // In this order: `zip` would take one more of its first half.
+                    for (index, out) in indices.iter().zip(out.by_ref()) {
+                        *out = values[*index as usize % BLOCK_VALUES];
+                    }
+                }
+            }
+        }
+    };
+}
+single_values!(NarrowPlace, gather_u32, unpack_u32, u32, u64, 8);
+single_values!(WidePlace, gather_u64, unpack_u64, u64, u128, 4);
 
 #[cfg(test)]
 mod tests {

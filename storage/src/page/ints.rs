@@ -18,9 +18,6 @@ use super::header::bytes_at;
 use super::layout::{Layout, Packed, max_offset};
 use super::{BLOCK_VALUES, Page};
 
-/// Rows of a block from which on a whole block is unpacked rather than value by value.
-const DENSE_ROWS: usize = 12;
-
 /// Whether the page holds integers (or codes).
 pub fn is_integer_page(page: &Page) -> bool {
     matches!(
@@ -50,20 +47,7 @@ pub fn unpack_u32(page: &Page, rows: Range<u32>, out: &mut [u32]) {
     offsets(page, rows, |step, offsets| {
         let out = &mut out[at..at + offsets.len()];
         at += out.len();
-        match offsets {
-            Offsets::Zero(_) => out.fill(0),
-            Offsets::Narrow(offsets) if step == 1 => out.copy_from_slice(offsets),
-            Offsets::Narrow(offsets) => {
-                out.iter_mut()
-                    .zip(offsets)
-                    .for_each(|(out, offset)| *out = offset.wrapping_mul(step as u32));
-            }
-            Offsets::Wide(offsets) => {
-                out.iter_mut()
-                    .zip(offsets)
-                    .for_each(|(out, offset)| *out = offset.wrapping_mul(step) as u32);
-            }
-        }
+        store_u32(out, step, &offsets);
     });
 }
 
@@ -75,11 +59,35 @@ pub fn unpack_i64(page: &Page, rows: Range<u32>, out: &mut [i64]) {
     offsets(page, rows, |step, offsets| {
         let out = &mut out[at..at + offsets.len()];
         at += out.len();
-        match offsets {
-            Offsets::Zero(_) => out.fill(reference),
-            Offsets::Narrow(offsets) => add_narrow(out, offsets, reference, step),
-            Offsets::Wide(offsets) => add_wide(out, offsets, reference, step),
-        }
+        store_i64(out, reference, step, &offsets);
+    });
+}
+
+/// [`unpack_u32`] for the ascending row numbers `rows`.
+pub fn gather_u32(page: &Page, rows: &[u32], out: &mut [u32]) {
+    assert!(
+        page.header().width <= 32,
+        "offsets of {} bits",
+        page.header().width
+    );
+    assert_eq!(out.len(), rows.len(), "one place for each row");
+    let mut at = 0;
+    gather_offsets(page, rows, |step, offsets| {
+        let out = &mut out[at..at + offsets.len()];
+        at += out.len();
+        store_u32(out, step, &offsets);
+    });
+}
+
+/// [`unpack_i64`] for the ascending row numbers `rows`.
+pub fn gather_i64(page: &Page, rows: &[u32], out: &mut [i64]) {
+    assert_eq!(out.len(), rows.len(), "one place for each row");
+    let reference = page.header().reference;
+    let mut at = 0;
+    gather_offsets(page, rows, |step, offsets| {
+        let out = &mut out[at..at + offsets.len()];
+        at += out.len();
+        store_i64(out, reference, step, &offsets);
     });
 }
 
@@ -232,75 +240,17 @@ pub(super) fn extend<T: Integer>(out: &mut Vec<T>, values: impl Iterator<Item = 
 /// Appends the values of `rows` to `out`.
 pub(super) fn append<T: Integer>(page: &Page, rows: Range<u32>, out: &mut Vec<T>) {
     let reference = page.header().reference;
-    offsets(page, rows, |step, offsets| match offsets {
-        Offsets::Zero(count) => out.resize(out.len() + count, T::from_i64(reference)),
-        Offsets::Narrow(offsets) => extend_narrow(out, offsets, reference, step),
-        Offsets::Wide(offsets) => extend_wide(out, offsets, reference, step),
+    offsets(page, rows, |step, offsets| {
+        extend_offsets(out, reference, step, &offsets)
     });
 }
 
 /// Appends the values of the ascending row numbers `rows` to `out`.
 pub(super) fn append_gather<T: Integer>(page: &Page, rows: &[u32], out: &mut Vec<T>) {
-    out.reserve(rows.len());
-    gather(page, rows, |value| out.push(T::from_i64(value)));
-}
-
-/// Gives the values of the ascending row numbers `rows` to `take`.
-pub fn gather(page: &Page, rows: &[u32], mut take: impl FnMut(i64)) {
-    let Some(&last) = rows.last() else { return };
-    assert!(
-        last < page.header().row_count,
-        "row {last} of {}",
-        page.header().row_count
-    );
     let reference = page.header().reference;
-    let data = page.data();
-    match *page.layout() {
-        Layout::Reference => rows.iter().for_each(|_| take(reference)),
-        Layout::Packed(packed) => {
-            let blocks = &data[packed.start..];
-            for rows in
-                rows.chunk_by(|a, b| *a as usize / BLOCK_VALUES == *b as usize / BLOCK_VALUES)
-            {
-                let mut single = |offset: u64| {
-                    take(reference.wrapping_add(offset.wrapping_mul(packed.step) as i64))
-                };
-                if rows.len() < DENSE_ROWS {
-                    rows.iter()
-                        .for_each(|row| single(forbp::value(packed.width, blocks, *row as usize)));
-                    continue;
-                }
-                let size = usize::from(packed.width) * BLOCK_BYTES_PER_BIT;
-                let block = &blocks[rows[0] as usize / BLOCK_VALUES * size..][..size];
-                if packed.width <= 32 {
-                    let mut offsets = [0; BLOCK_VALUES];
-                    forbp::unpack_u32(packed.width, block, &mut offsets);
-                    rows.iter()
-                        .for_each(|row| single(u64::from(offsets[*row as usize % BLOCK_VALUES])));
-                } else {
-                    let mut offsets = [0; BLOCK_VALUES];
-                    forbp::unpack_u64(packed.width, block, &mut offsets);
-                    rows.iter()
-                        .for_each(|row| single(offsets[*row as usize % BLOCK_VALUES]));
-                }
-            }
-        }
-        Layout::Runs { count, values } => {
-            let mut run = find_run(data, count, rows[0]);
-            let mut known = (usize::MAX, 0);
-            for &row in rows {
-                while run_end(data, run) < row {
-                    run += 1;
-                }
-                if known.0 != run {
-                    let offset = forbp::value(values.width, &data[values.start..], run);
-                    known = (run, reference.wrapping_add(offset as i64));
-                }
-                take(known.1);
-            }
-        }
-        _ => not_integers(page),
-    }
+    gather_offsets(page, rows, |step, offsets| {
+        extend_offsets(out, reference, step, &offsets)
+    });
 }
 
 /// A few packed offsets; times the step they are the offsets.
@@ -341,31 +291,94 @@ fn offsets(page: &Page, rows: Range<u32>, mut take: impl FnMut(u64, Offsets<'_>)
     }
 }
 
+/// [`offsets`] for the ascending row numbers `rows`.
+fn gather_offsets(page: &Page, rows: &[u32], mut take: impl FnMut(u64, Offsets<'_>)) {
+    let Some(&last) = rows.last() else { return };
+    assert!(
+        last < page.header().row_count,
+        "row {last} of {}",
+        page.header().row_count
+    );
+    let data = page.data();
+    match *page.layout() {
+        Layout::Reference => take(1, Offsets::Zero(rows.len())),
+        Layout::Packed(packed) if packed.width <= 32 => {
+            let mut narrow = [0; BLOCK_VALUES];
+            for rows in rows.chunks(BLOCK_VALUES) {
+                let narrow = &mut narrow[..rows.len()];
+                forbp::gather_u32(packed.width, &data[packed.start..], rows, narrow);
+                take(packed.step, Offsets::Narrow(narrow));
+            }
+        }
+        Layout::Packed(packed) => {
+            let mut wide = [0; BLOCK_VALUES];
+            for rows in rows.chunks(BLOCK_VALUES) {
+                let wide = &mut wide[..rows.len()];
+                forbp::gather_u64(packed.width, &data[packed.start..], rows, wide);
+                take(packed.step, Offsets::Wide(wide));
+            }
+        }
+        Layout::Runs { count, values } => {
+            let mut run = find_run(data, count, rows[0]);
+            let mut known = (usize::MAX, 0);
+            let mut wide = [0; BLOCK_VALUES];
+            for rows in rows.chunks(BLOCK_VALUES) {
+                for (out, &row) in wide.iter_mut().zip(rows) {
+                    while run_end(data, run) < row {
+                        run += 1;
+                    }
+                    if known.0 != run {
+                        known = (run, forbp::value(values.width, &data[values.start..], run));
+                    }
+                    *out = known.1;
+                }
+                take(1, Offsets::Wide(&wide[..rows.len()]));
+            }
+        }
+        _ => not_integers(page),
+    }
+}
+
 /// Gives the packed offsets in the places `range`.
 fn unpack(data: &[u8], packed: &Packed, range: Range<usize>, mut take: impl FnMut(Offsets<'_>)) {
-    let size = usize::from(packed.width) * BLOCK_BYTES_PER_BIT;
     let blocks = &data[packed.start..];
+    // One buffer of the two: clearing both would show.
+    if packed.width <= 32 {
+        let mut narrow = [0; CHUNK_VALUES];
+        for_chunks(packed.width, blocks, range, |blocks, places| {
+            let filled = places.end.next_multiple_of(BLOCK_VALUES);
+            forbp::unpack_u32(packed.width, blocks, &mut narrow[..filled]);
+            take(Offsets::Narrow(&narrow[places]));
+        });
+    } else {
+        let mut wide = [0; CHUNK_VALUES];
+        for_chunks(packed.width, blocks, range, |blocks, places| {
+            let filled = places.end.next_multiple_of(BLOCK_VALUES);
+            forbp::unpack_u64(packed.width, blocks, &mut wide[..filled]);
+            take(Offsets::Wide(&wide[places]));
+        });
+    }
+}
+
+/// Cuts the places `range` into chunks of whole blocks: calls `f` with the blocks of each, and the
+/// places within them.
+fn for_chunks(
+    width: u8,
+    blocks: &[u8],
+    range: Range<usize>,
+    mut f: impl FnMut(&[u8], Range<usize>),
+) {
+    let size = usize::from(width) * BLOCK_BYTES_PER_BIT;
     let mut at = range.start;
-    let mut narrow = [0u32; CHUNK_VALUES];
-    let mut wide = [0u64; CHUNK_VALUES];
     while at < range.end {
         let first = at / BLOCK_VALUES;
-        let last = range
-            .end
-            .div_ceil(BLOCK_VALUES)
-            .min(first + CHUNK_VALUES / BLOCK_VALUES);
-        let places =
-            at - first * BLOCK_VALUES..range.end.min(last * BLOCK_VALUES) - first * BLOCK_VALUES;
-        at = last * BLOCK_VALUES;
-        let blocks = &blocks[first * size..last * size];
-        let values = (last - first) * BLOCK_VALUES;
-        if packed.width <= 32 {
-            forbp::unpack_u32(packed.width, blocks, &mut narrow[..values]);
-            take(Offsets::Narrow(&narrow[places]));
-        } else {
-            forbp::unpack_u64(packed.width, blocks, &mut wide[..values]);
-            take(Offsets::Wide(&wide[places]));
-        }
+        let end = range.end.min(first * BLOCK_VALUES + CHUNK_VALUES);
+        let start = first * BLOCK_VALUES;
+        f(
+            &blocks[first * size..end.div_ceil(BLOCK_VALUES) * size],
+            at - start..end - start,
+        );
+        at = end;
     }
 }
 
@@ -533,6 +546,42 @@ fn whole_blocks<'a>(page: &'a Page, rows: &Range<u32>) -> Option<(Packed, &'a [u
     let size = usize::from(packed.width) * BLOCK_BYTES_PER_BIT;
     let blocks = rows.start / BLOCK_VALUES * size..rows.end / BLOCK_VALUES * size;
     (whole && packed.width <= 32).then(|| (packed, &page.data()[packed.start..][blocks]))
+}
+
+/// `out[i]` := offset `i`, in the 32 bits that it is known to fit.
+fn store_u32(out: &mut [u32], step: u64, offsets: &Offsets<'_>) {
+    match offsets {
+        Offsets::Zero(_) => out.fill(0),
+        Offsets::Narrow(offsets) if step == 1 => out.copy_from_slice(offsets),
+        Offsets::Narrow(offsets) => {
+            out.iter_mut()
+                .zip(*offsets)
+                .for_each(|(out, offset)| *out = offset.wrapping_mul(step as u32));
+        }
+        Offsets::Wide(offsets) => {
+            out.iter_mut()
+                .zip(*offsets)
+                .for_each(|(out, offset)| *out = offset.wrapping_mul(step) as u32);
+        }
+    }
+}
+
+/// `out[i]` := value `i`.
+fn store_i64(out: &mut [i64], reference: i64, step: u64, offsets: &Offsets<'_>) {
+    match offsets {
+        Offsets::Zero(_) => out.fill(reference),
+        Offsets::Narrow(offsets) => add_narrow(out, offsets, reference, step),
+        Offsets::Wide(offsets) => add_wide(out, offsets, reference, step),
+    }
+}
+
+/// Appends the values.
+fn extend_offsets<T: Integer>(out: &mut Vec<T>, reference: i64, step: u64, offsets: &Offsets<'_>) {
+    match offsets {
+        Offsets::Zero(count) => out.resize(out.len() + count, T::from_i64(reference)),
+        Offsets::Narrow(offsets) => extend_narrow(out, offsets, reference, step),
+        Offsets::Wide(offsets) => extend_wide(out, offsets, reference, step),
+    }
 }
 
 #[multiversion(targets(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::Program;
+use multiversion::multiversion;
 
 use super::bitmap::Bitmap;
 use super::eval::Leaves;
@@ -68,6 +69,15 @@ struct Column {
 enum Part<'a> {
     Range(Range<u32>),
     List(&'a [u32]),
+}
+
+impl Part<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Range(range) => range.len(),
+            Self::List(rows) => rows.len(),
+        }
+    }
 }
 
 impl Columns {
@@ -436,10 +446,11 @@ impl Column {
         reader: &mut PageReader,
         out: &mut Vector,
     ) -> Result<bool> {
-        let mut values = out.reuse_i64();
+        let len = rows.len();
+        let mut values = out.overwrite_i64(len);
         let mut validity = None;
         let mut complete = true;
-        let len = rows.len();
+        let mut start = 0;
         self.load_aux(reader)?;
         self.for_parts(rows, reader, |column, place, part, _| {
             let (page, aux) = column.loaded(place);
@@ -447,25 +458,23 @@ impl Column {
                 complete = false;
                 return Ok(());
             }
-            let start = values.len();
+            let values = &mut values[start..start + part.len()];
             match &part {
-                Part::Range(range) => {
-                    values.resize(start + range.len(), 0);
-                    ints::unpack_i64(page, range.clone(), &mut values[start..]);
-                }
-                Part::List(list) => ints::gather(page, list, |value| values.push(value)),
+                Part::Range(range) => ints::unpack_i64(page, range.clone(), values),
+                Part::List(list) => ints::gather_i64(page, list, values),
             }
             if page.header().encoding == Encoding::Dict {
                 let Aux::Dictionary(dictionary) = aux else {
                     return Err(no_dictionary(page));
                 };
                 let entries = dictionary.integers();
-                for value in &mut values[start..] {
+                for value in values {
                     // NULL rows hold any code.
                     *value = entries.get(*value as usize).copied().unwrap_or(0);
                 }
             }
             mark_nulls(page, &part, start, len, &mut validity);
+            start += part.len();
             Ok(())
         })?;
         *out = Vector::i64(values, validity);
@@ -494,10 +503,7 @@ impl Column {
         self.load_aux(reader)?;
         self.for_parts(rows, reader, |column, place, part, _| {
             mark_nulls(column.loaded(place).0, &part, start, len, &mut validity);
-            start += match part {
-                Part::Range(range) => range.len(),
-                Part::List(list) => list.len(),
-            };
+            start += part.len();
             Ok(())
         })?;
         Ok(validity)
@@ -505,49 +511,47 @@ impl Column {
 
     fn load_codes(&mut self, rows: &Rows<'_>, reader: &mut PageReader) -> Result<()> {
         let mut codes = std::mem::take(&mut self.codes);
-        codes.clear();
+        // All are overwritten: what is there need not be cleared.
+        codes.resize(rows.len(), 0);
+        let mut start = 0;
         self.load_aux(reader)?;
         let result = self.for_parts(rows, reader, |column, place, part, _| {
             let (page, aux) = column.loaded(place);
             let Aux::Dictionary(dictionary) = aux else {
                 return Err(no_dictionary(page));
             };
-            append_codes(page, dictionary.len() as u32, &part, &mut codes)
+            let codes = &mut codes[start..start + part.len()];
+            start += part.len();
+            load_codes(page, dictionary.len() as u32, &part, codes)
         });
         self.codes = codes;
         result
     }
 }
 
-/// Appends the rows' codes; NULL is the code after the last.
-fn append_codes(page: &Page, entries: u32, part: &Part<'_>, codes: &mut Vec<u32>) -> Result<()> {
-    let start = codes.len();
+/// Loads the rows' codes; NULL is the code after the last.
+fn load_codes(page: &Page, entries: u32, part: &Part<'_>, codes: &mut [u32]) -> Result<()> {
     let header = page.header();
-    let len = match part {
-        Part::Range(range) => range.len(),
-        Part::List(list) => list.len(),
-    };
     if header.null_count == header.row_count {
-        codes.resize(start + len, entries);
+        codes.fill(entries);
         return Ok(());
     }
     if header.encoding != Encoding::Dict || header.width > 32 {
         return Err(no_dictionary(page));
     }
-    let reference = header.reference as u32;
     match part {
-        Part::Range(range) => {
-            codes.resize(start + len, 0);
-            ints::unpack_u32(page, range.clone(), &mut codes[start..]);
-            codes[start..]
-                .iter_mut()
-                .for_each(|code| *code = code.wrapping_add(reference));
-        }
-        Part::List(list) => ints::gather(page, list, |code| codes.push(code as u32)),
+        Part::Range(range) => ints::unpack_u32(page, range.clone(), codes),
+        Part::List(list) => ints::gather_u32(page, list, codes),
+    }
+    if header.reference != 0 {
+        let reference = header.reference as u32;
+        codes
+            .iter_mut()
+            .for_each(|code| *code = code.wrapping_add(reference));
     }
     if let Some(validity) = page.validity() {
         let is_null = |row: u32| validity[row as usize / 8] >> (row % 8) & 1 == 0;
-        let codes = codes[start..].iter_mut();
+        let codes = codes.iter_mut();
         match part {
             Part::Range(range) => codes
                 .zip(range.clone())
@@ -559,14 +563,24 @@ fn append_codes(page: &Page, entries: u32, part: &Part<'_>, codes: &mut Vec<u32>
                 .for_each(|(c, _)| *c = entries),
         }
     }
-    // One pass that vectorises in place of a check at each use.
-    if codes[start..].iter().fold(0, |most, code| most.max(*code)) > entries {
+    // One pass in place of a check at each use.
+    if greatest(codes) > entries {
         return Err(StorageError::corrupt(format!(
             "segment {}, page {}: a code beyond the {entries} entries of the dictionary",
             header.segment, header.page
         )));
     }
     Ok(())
+}
+
+/// The greatest code, 0 if there is none.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
+    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
+    "aarch64+neon"
+))]
+fn greatest(codes: &[u32]) -> u32 {
+    codes.iter().fold(0, |most, code| most.max(*code))
 }
 
 fn no_dictionary(page: &Page) -> StorageError {

@@ -4,6 +4,8 @@
 //! of a range, and NULL. Their numbers are the digits of a number in a mixed radix, and that is
 //! the row's group.
 
+use multiversion::multiversion;
+
 use super::table::{GroupTable, KeyWords};
 use crate::Result;
 use crate::accelerator::cpu::bitmap::Bitmap;
@@ -38,10 +40,11 @@ struct DenseKey {
 /// How a key's digit is found, and what it stands for.
 #[derive(Debug)]
 enum Digits {
-    /// By dictionary code; the words of each digit.
+    /// By dictionary code; the words of each digit. `None`: the digit is the code, up to the last
+    /// digit.
     Codes {
         column: usize,
-        digit_of_code: Vec<u32>,
+        digit_of_code: Option<Vec<u32>>,
         words: KeyWords,
     },
     /// The number less `min`; NULL is the last digit if there is one.
@@ -123,8 +126,13 @@ impl DenseKeys {
                 } => {
                     let mut block = work.columns.block(rows.clone(), work.reader);
                     let codes = block.codes(*column)?.unwrap_or_default();
-                    for (id, code) in ids.iter_mut().zip(codes) {
-                        *id += digit_of_code[*code as usize] * weight;
+                    match digit_of_code {
+                        None => add_codes(ids, codes, key.count as u32 - 1, weight),
+                        Some(digits) => {
+                            for (id, code) in ids.iter_mut().zip(codes) {
+                                *id += digits[*code as usize] * weight;
+                            }
+                        }
                     }
                 }
                 Digits::Range { min, has_null } => {
@@ -139,9 +147,7 @@ impl DenseKeys {
                     let validity = vector.validity.as_ref().filter(|_| *has_null);
                     match (vector.as_i64(), validity) {
                         (Operand::Each(values), None) => {
-                            for (id, value) in ids.iter_mut().zip(values) {
-                                *id += digit(*value) * weight;
-                            }
+                            add_numbers(ids, values, *min, null_digit, weight);
                         }
                         (operand, _) => {
                             for (row, id) in ids.iter_mut().enumerate() {
@@ -188,6 +194,30 @@ impl DenseKeys {
             }
         });
         words.collect()
+    }
+}
+
+/// `ids[i] += codes[i] * weight`; codes above `last` count as it.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
+    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
+    "aarch64+neon"
+))]
+fn add_codes(ids: &mut [u32], codes: &[u32], last: u32, weight: u32) {
+    for (id, code) in ids.iter_mut().zip(codes) {
+        *id += *code.min(&last) * weight;
+    }
+}
+
+/// `ids[i] += (values[i] - min) * weight`; digits above `last` count as it.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
+    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
+    "aarch64+neon"
+))]
+fn add_numbers(ids: &mut [u32], values: &[i64], min: i64, last: u32, weight: u32) {
+    for (id, value) in ids.iter_mut().zip(values) {
+        *id += (value.wrapping_sub(min) as u64).min(last.into()) as u32 * weight;
     }
 }
 
@@ -241,11 +271,12 @@ fn coded_key(
     }
     let words = words.gather(&first_code);
     let count = first_code.len();
+    let digits_are_codes = count == used;
     Ok(Some(DenseKey {
         node,
         digits: Digits::Codes {
             column,
-            digit_of_code,
+            digit_of_code: (!digits_are_codes).then_some(digit_of_code),
             words,
         },
         count,

@@ -13,6 +13,7 @@
 //! come again because no other segment has their keys: the receiver merges partial results.
 
 mod dense;
+mod packed;
 mod state;
 mod table;
 
@@ -30,6 +31,7 @@ use super::work::{Cut, Work, rows_of};
 use crate::Result;
 use crate::table::TableSnapshot;
 use dense::DenseKeys;
+use packed::PackedSums;
 use state::{Addition, Ids, State};
 use table::{GroupTable, KeyWords};
 
@@ -161,7 +163,6 @@ impl Aggregation {
             for &index in &left {
                 let addition = Addition {
                     ids: Ids::One,
-                    groups: 1,
                     mask,
                     len: rows.len(),
                     rows_before: None,
@@ -205,6 +206,9 @@ impl Aggregation {
             })
             .collect();
         let mut counts = vec![0i64; groups + 1];
+        let (row_counts, mut single): (Vec<usize>, Vec<usize>) =
+            (0..specs.len()).partition(|i| counts_rows(&specs[*i], work));
+        let mut packed = PackedSums::plan(&mut single, specs, &mut states, groups, work);
         let nodes = specs
             .iter()
             .flat_map(|s| s.argument.into_iter().chain(s.filter));
@@ -217,10 +221,10 @@ impl Aggregation {
             if let Some(mask) = mask {
                 mask.for_zeros(|row| ids[row] = groups as u32);
             }
-            for (spec, state) in specs.iter().zip(&mut states) {
+            for &index in &single {
+                let spec = &specs[index];
                 let addition = Addition {
                     ids: Ids::Each(&ids),
-                    groups: groups + 1,
                     // Copying bytes for rows that do not count would cost more than skipping them.
                     mask: if Kind::of(&spec.data_type) == Kind::Bytes {
                         mask
@@ -230,11 +234,17 @@ impl Aggregation {
                     len,
                     rows_before: Some(&counts),
                 };
-                add(spec, state, work, &rows, addition)?;
+                add(spec, &mut states[index], work, &rows, addition)?;
             }
-            state::count_groups(&ids[..len], &mut counts);
+            match &mut packed {
+                Some(packed) => packed.add(work, &rows, &ids, &mut states, &mut counts)?,
+                None => ids.iter().for_each(|id| counts[*id as usize] += 1),
+            }
             Ok(())
         })?;
+        for index in row_counts {
+            states[index].count_rows(&counts);
+        }
         let found: Vec<u32> = (0..groups as u32)
             .filter(|g| counts[*g as usize] > 0)
             .collect();
@@ -279,7 +289,6 @@ impl Aggregation {
                 state.resize(table.len());
                 let addition = Addition {
                     ids: Ids::Each(&ids),
-                    groups: table.len(),
                     mask: None,
                     len,
                     rows_before: None,
@@ -332,25 +341,27 @@ fn chunked(words: &[KeyWords], len: usize, chunk: usize) -> impl Iterator<Item =
     })
 }
 
+/// Whether the aggregate is the number of rows.
+fn counts_rows(spec: &Spec, work: &Work<'_>) -> bool {
+    spec.function == AggregateFunction::Count
+        && spec.filter.is_none()
+        && spec
+            .argument
+            .is_none_or(|argument| !work.evaluator.bound(argument).may_be_null)
+}
+
 /// An aggregate without keys that selection or zone maps settle.
 fn settle(spec: &Spec, state: &mut State, work: &Work<'_>) -> bool {
     if spec.filter.is_some() {
         return false;
     }
     match (spec.function, spec.argument) {
-        (AggregateFunction::Count, argument) => {
-            let counts_all = argument.is_none_or(|a| !work.evaluator.bound(a).may_be_null);
-            if counts_all {
-                let addition = Addition {
-                    ids: Ids::One,
-                    groups: 1,
-                    mask: None,
-                    len: work.selected,
-                    rows_before: None,
-                };
-                state.count(addition);
+        (AggregateFunction::Count, _) => {
+            let counts_rows = counts_rows(spec, work);
+            if counts_rows {
+                state.count_rows(&[work.selected as i64]);
             }
-            counts_all
+            counts_rows
         }
         (AggregateFunction::Min | AggregateFunction::Max, Some(argument)) => {
             let Some(column) = work.evaluator.graph().column(argument) else {

@@ -15,9 +15,6 @@ use crate::accelerator::cpu::eval::bounds::Bound;
 use crate::accelerator::cpu::eval::kernels::{from_total_key, total_key};
 use crate::accelerator::cpu::eval::vector::{Kind, Operand, Values, Vector, bytes_to_arrow};
 
-/// Groups up to which a block is gone through once for each of them.
-const FEW_GROUPS: usize = 8;
-
 /// The groups of a block's rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ids<'a> {
@@ -56,8 +53,6 @@ enum Slots {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Addition<'a> {
     pub ids: Ids<'a>,
-    /// Number of groups that ids are below.
-    pub groups: usize,
     /// The rows that count; all if there is none.
     pub mask: Option<&'a Bitmap>,
     pub len: usize,
@@ -178,10 +173,25 @@ impl State {
         match (addition.ids, addition.mask) {
             (Ids::One, None) => counts[0] += addition.len as i64,
             (Ids::One, Some(mask)) => counts[0] += mask.count() as i64,
-            (Ids::Each(ids), None) if addition.groups <= FEW_GROUPS => {
-                count_few(&ids[..addition.len], counts)
-            }
             (Ids::Each(_), _) => addition.each(|_, id| counts[id] += 1),
+        }
+    }
+
+    /// Counts the rows of each group.
+    pub fn count_rows(&mut self, rows: &[i64]) {
+        let Slots::Count(counts) = &mut self.slots else {
+            unreachable!("only counts count")
+        };
+        for (count, rows) in counts.iter_mut().zip(rows) {
+            *count += rows;
+        }
+    }
+
+    /// The sums, if they are held in 64 bits.
+    pub fn narrow_sums(&mut self) -> Option<&mut [i64]> {
+        match &mut self.slots {
+            Slots::SumI64(sums) => Some(sums),
+            _ => None,
         }
     }
 
@@ -191,21 +201,10 @@ impl State {
         if addition.len == 0 || addition.mask.is_some_and(|m| !m.any()) {
             return;
         }
-        let Addition {
-            ids,
-            groups,
-            mask,
-            len,
-            ..
-        } = addition;
+        let Addition { ids, mask, len, .. } = addition;
         match (&mut self.slots, &values.values) {
             (Slots::SumI64(sums), Values::I64(_)) => match (ids, values.as_i64()) {
                 (Ids::One, operand) => sums[0] = sums[0].wrapping_add(sum_i64(operand, mask, len)),
-                (Ids::Each(ids), Operand::Each(values))
-                    if groups <= FEW_GROUPS && mask.is_none() =>
-                {
-                    sum_few(&values[..len], &ids[..len], sums);
-                }
                 (_, operand) => {
                     addition.each(|i, id| sums[id] = sums[id].wrapping_add(operand.get(i)))
                 }
@@ -501,46 +500,4 @@ fn sum_f64(values: &[f64]) -> f64 {
         }
     }
     sums.iter().chain(rest).fold(-0.0, |sum, value| sum + value)
-}
-
-/// Adds the sums of a few groups, one pass over the block for each: no addition waits for the one
-/// before to reach memory, and the block stays in the nearest cache. Ids beyond `sums` count for
-/// no group.
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
-    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
-    "aarch64+neon"
-))]
-fn sum_few(values: &[i64], ids: &[u32], sums: &mut [i64]) {
-    for (group, total) in sums.iter_mut().enumerate() {
-        let mut sum = 0i64;
-        for (value, id) in values.iter().zip(ids) {
-            sum = sum.wrapping_add(if *id == group as u32 { *value } else { 0 });
-        }
-        *total = total.wrapping_add(sum);
-    }
-}
-
-/// Adds to each group's count the number of its rows.
-pub(super) fn count_groups(ids: &[u32], counts: &mut [i64]) {
-    if counts.len() <= FEW_GROUPS {
-        count_few(ids, counts);
-    } else {
-        ids.iter().for_each(|id| counts[*id as usize] += 1);
-    }
-}
-
-/// Adds the number of rows of up to [`FEW_GROUPS`] groups.
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
-    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
-    "aarch64+neon"
-))]
-fn count_few(ids: &[u32], counts: &mut [i64]) {
-    for (group, count) in counts.iter_mut().enumerate() {
-        *count += i64::from(
-            ids.iter()
-                .fold(0u32, |count, id| count + u32::from(*id == group as u32)),
-        );
-    }
 }

@@ -170,6 +170,17 @@ impl Vector {
         }
     }
 
+    /// Takes out `len` numbers that are all about to be overwritten: where the vector has held as
+    /// many before, nothing is cleared.
+    pub fn overwrite_i64(&mut self, len: usize) -> Vec<i64> {
+        let mut values = match std::mem::take(self).values {
+            Values::I64(values) => values,
+            _ => Vec::new(),
+        };
+        values.resize(len, 0);
+        values
+    }
+
     reuse!(reuse_i64, I64, Vec<i64>);
     reuse!(reuse_i128, I128, Vec<i128>);
     reuse!(reuse_f64, F64, Vec<f64>);
