@@ -175,6 +175,17 @@ pub(super) fn unpack_u64(width: u8, packed: &[u8], out: &mut [u64]) {
     }
 }
 
+/// Bit `i` of the result is bit 0 of `flags[i]`; the other bits of the flags must be 0.
+#[inline(always)]
+pub(super) fn pack_flags(flags: &[u8; 64]) -> u64 {
+    let bytes = flags.as_chunks::<8>().0.iter().enumerate();
+    bytes.fold(0, |word, (at, flags)| {
+        // The product collects bit 0 of byte k as bit 56 + k; no two terms overlap.
+        let byte = u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        word | byte << (8 * at)
+    })
+}
+
 /// Defines `$name(values, low, span, selection)`: bit `i` of `selection` := `values[i]` is at
 /// least `low` and at most `low + span`. A word for each 64 values.
 macro_rules! select {
@@ -190,17 +201,7 @@ macro_rules! select {
                 for (flag, value) in flags.iter_mut().zip(values) {
                     *flag = u8::from(value.wrapping_sub(low) <= span);
                 }
-                *word = flags
-                    .as_chunks::<8>()
-                    .0
-                    .iter()
-                    .enumerate()
-                    .fold(0, |word, (at, flags)| {
-                        // The product collects bit 0 of byte k as bit 56 + k; no two terms overlap.
-                        let byte =
-                            u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-                        word | byte << (8 * at)
-                    });
+                *word = pack_flags(&flags);
             }
         }
     };

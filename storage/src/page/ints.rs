@@ -658,13 +658,20 @@ fn select_word(offsets: &[u32], step: u64, first: u64, set: u64, words: &mut [u6
 }
 
 /// Membership in a larger set.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
+    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
+    "aarch64+neon"
+))]
 fn select_words(offsets: &[u32], step: u64, first: u64, set: &[u64], words: &mut [u64]) {
     for (word, offsets) in words.iter_mut().zip(offsets.chunks(64)) {
-        for (bit, offset) in offsets.iter().enumerate() {
+        let mut flags = [0u8; 64];
+        for (flag, offset) in flags.iter_mut().zip(offsets) {
             let place = first.wrapping_add(u64::from(*offset).wrapping_mul(step));
             let in_set = set.get((place / 64) as usize).copied().unwrap_or(0);
-            *word |= (in_set >> (place % 64) & 1) << bit;
+            *flag = (in_set >> (place % 64) & 1) as u8;
         }
+        *word = forbp::pack_flags(&flags);
     }
 }
 

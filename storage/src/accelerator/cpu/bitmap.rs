@@ -205,15 +205,15 @@ impl Bitmap {
 
     /// Appends the rows of `range` whose bit is set.
     pub fn append_rows(&self, range: Range<u32>, rows: &mut Vec<u32>) {
+        let start = rows.len();
+        // Room for the positions of a byte's bits more than there will be.
+        rows.resize(start + self.count_in(range.clone()) + 8, 0);
+        let mut at = start;
         Self::for_words(range, |i, mask| {
-            let mut word = self.words[i] & mask;
-            let base = i as u32 * 64;
-            while word != 0 {
-                rows.push(base + word.trailing_zeros());
-                word &= word - 1;
-            }
+            at += write_rows(self.words[i] & mask, i as u32 * 64, &mut rows[at..]);
             false
         });
+        rows.truncate(at);
     }
 
     /// Calls `f` with each row whose bit is not set.
@@ -289,6 +289,51 @@ impl Bitmap {
     pub fn gather(&self, rows: &[u32]) -> Bitmap {
         Bitmap::from_fn(rows.len(), |i| self.get(rows[i] as usize))
     }
+}
+
+/// Set bits of a word from which on its bytes are looked up rather than its bits counted off.
+const DENSE_WORD: u32 = 12;
+
+/// The positions of the bits of each byte, ascending, and zeros.
+static POSITIONS: [[u8; 8]; 256] = {
+    let mut positions = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut found) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                positions[byte][found] = bit;
+                found += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    positions
+};
+
+/// Writes `base` plus the position of each bit of `word`; gives their number. Up to eight places
+/// behind are written to as well.
+#[inline]
+fn write_rows(word: u64, base: u32, out: &mut [u32]) -> usize {
+    let mut at = 0;
+    if word.count_ones() < DENSE_WORD {
+        let mut word = word;
+        while word != 0 {
+            out[at] = base + word.trailing_zeros();
+            at += 1;
+            word &= word - 1;
+        }
+        return at;
+    }
+    for (byte, base) in word.to_le_bytes().into_iter().zip((base..).step_by(8)) {
+        let positions = &POSITIONS[usize::from(byte)];
+        for (out, position) in out[at..at + 8].iter_mut().zip(positions) {
+            *out = base + u32::from(*position);
+        }
+        at += byte.count_ones() as usize;
+    }
+    at
 }
 
 /// The set bits of `words`; the baseline of x86-64 has no instruction for it.

@@ -466,6 +466,11 @@ fn add_filtered(
     let mut places = Vec::new();
     mask.append_rows(0..rows.len() as u32, &mut places);
     if places.is_empty() {
+        // No row has had a value.
+        state.mark_seen(&Addition {
+            mask: Some(mask),
+            ..addition
+        });
         return Ok(());
     }
     let list: Vec<u32> = match rows {

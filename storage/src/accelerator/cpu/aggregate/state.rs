@@ -265,7 +265,8 @@ impl State {
         }
     }
 
-    fn mark_seen(&mut self, addition: &Addition<'_>) {
+    /// Notes which groups get a value.
+    pub fn mark_seen(&mut self, addition: &Addition<'_>) {
         if self.seen.is_none() {
             match (addition.mask, addition.rows_before) {
                 (None, Some(_)) => return,

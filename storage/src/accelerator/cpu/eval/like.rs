@@ -29,6 +29,22 @@ enum Piece {
     Characters(Vec<Option<char>>),
 }
 
+/// What texts that match have in common.
+#[derive(Debug)]
+pub(in crate::accelerator::cpu) enum Search<'a> {
+    /// They are those that start with this.
+    Prefix(&'a [u8]),
+    /// They are those that end with this.
+    Suffix(&'a [u8]),
+    /// All hold this; if `is_all`, nothing else is asked of them.
+    Literal {
+        finder: &'a Finder<'static>,
+        is_all: bool,
+    },
+    /// Nothing that could be looked for.
+    Each,
+}
+
 impl PartialEq for LikePattern {
     fn eq(&self, other: &Self) -> bool {
         self.pattern == other.pattern && self.case_insensitive == other.case_insensitive
@@ -76,11 +92,25 @@ impl LikePattern {
         }
     }
 
-    /// The needle of a pattern `%needle%`.
-    pub fn needle(&self) -> Option<&Finder<'static>> {
+    /// How to look for matches in many texts.
+    pub fn search(&self) -> Search<'_> {
         match (self.pieces.as_slice(), self.from_start, self.to_end) {
-            ([Piece::Literal(finder)], false, false) => Some(finder),
-            _ => None,
+            ([Piece::Literal(finder)], true, false) => Search::Prefix(finder.needle()),
+            ([Piece::Literal(finder)], false, true) => Search::Suffix(finder.needle()),
+            (pieces, ..) => {
+                let literals = pieces.iter().filter_map(|piece| match piece {
+                    Piece::Literal(finder) => Some(&**finder),
+                    Piece::Characters(_) => None,
+                });
+                // A longer one is rarer.
+                match literals.max_by_key(|finder| finder.needle().len()) {
+                    Some(finder) if !finder.needle().is_empty() => Search::Literal {
+                        finder,
+                        is_all: pieces.len() == 1 && !self.from_start && !self.to_end,
+                    },
+                    _ => Search::Each,
+                }
+            }
         }
     }
 

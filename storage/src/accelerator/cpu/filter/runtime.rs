@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar};
 
-use super::tests_on_pages::{CodeSet, on_pages, settle_nulls};
+use super::tests_on_pages::{CodeSet, TextBuffers, on_pages, settle_nulls};
 use super::{chunk_verdict, prune};
 use crate::Result;
 use crate::accelerator::cpu::bitmap::Bitmap;
@@ -55,10 +55,32 @@ enum Probe {
     /// All else: nothing but the zone maps is asked.
     ZoneOnly,
     /// Text and binary between bounds.
-    ByteRange {
-        min: Option<Vec<u8>>,
-        max: Option<Vec<u8>>,
-    },
+    ByteRange(ByteRange),
+}
+
+/// Text and binary from a least to a greatest value, as far as there are such.
+#[derive(Debug)]
+struct ByteRange {
+    min: Option<Vec<u8>>,
+    max: Option<Vec<u8>>,
+}
+
+impl ByteRange {
+    #[inline]
+    fn contains(&self, value: &[u8]) -> bool {
+        self.min.as_deref().is_none_or(|min| is_ordered(min, value))
+            && self.max.as_deref().is_none_or(|max| is_ordered(value, max))
+    }
+}
+
+/// Whether `low <= high`: mostly their first bytes tell, and are compared without a call.
+#[inline]
+fn is_ordered(low: &[u8], high: &[u8]) -> bool {
+    let head = |bytes: &[u8]| bytes.first_chunk().map(|head| u64::from_be_bytes(*head));
+    match (head(low), head(high)) {
+        (Some(a), Some(b)) if a != b => a < b,
+        _ => low <= high,
+    }
 }
 
 impl RuntimeTests {
@@ -119,7 +141,7 @@ impl RuntimeTests {
         self.pending.iter().map(|index| {
             let test = &self.tests[*index];
             let cost = match test.probe {
-                Probe::Bytes(_) | Probe::ByteRange { .. } => 10.0,
+                Probe::Bytes(_) | Probe::ByteRange(_) => 10.0,
                 _ => 0.2,
             };
             (cost / (1.0 - test.kept / test.seen).max(1e-3), *index)
@@ -165,10 +187,12 @@ impl RuntimeTest {
                 let high = max.as_ref().and_then(number).map_or(i64::MAX, clamp);
                 Probe::Values(ValueSet::range(low, high, filter.keep_nulls))
             }
-            RuntimePredicate::Range { min, max } if kind == Kind::Bytes => Probe::ByteRange {
-                min: min.as_ref().and_then(bytes),
-                max: max.as_ref().and_then(bytes),
-            },
+            RuntimePredicate::Range { min, max } if kind == Kind::Bytes => {
+                Probe::ByteRange(ByteRange {
+                    min: min.as_ref().and_then(bytes),
+                    max: max.as_ref().and_then(bytes),
+                })
+            }
             RuntimePredicate::Set(values) if is_number => {
                 let values = values
                     .iter()
@@ -252,31 +276,37 @@ impl RuntimeTest {
         let column = self.filter.column as usize;
         let keep_nulls = self.filter.keep_nulls;
         let codes = self.code_set(columns, reader)?;
-        let select = |page: &Page, _: &Aux, rows: Range<u32>, _: &Bitmap, bits: &mut [u64]| {
-            if page.header().null_count == page.header().row_count {
-                bits.fill(if keep_nulls { u64::MAX } else { 0 });
-                return Ok(true);
-            }
-            if page.header().encoding == Encoding::Dict {
-                let Some(codes) = &codes else {
-                    return Ok(false);
-                };
-                codes.select(page, rows, bits);
-                return Ok(true);
-            }
-            if !ints::is_integer_page(page) {
-                return Ok(false);
-            }
-            match (&self.probe, &self.filter.predicate) {
-                (Probe::Values(set), _) => set.select(page, rows.clone(), bits),
-                (Probe::Bitmap, RuntimePredicate::Bitmap { base, bits: set }) => {
-                    ints::select_bitmap(page, rows.clone(), *base, set, bits);
+        let mut text = TextBuffers::default();
+        let select =
+            |page: &Page, aux: &Aux, rows: Range<u32>, selection: &Bitmap, bits: &mut [u64]| {
+                if page.header().null_count == page.header().row_count {
+                    bits.fill(if keep_nulls { u64::MAX } else { 0 });
+                    return Ok(true);
                 }
-                _ => return Ok(false),
-            }
-            settle_nulls(page, rows, keep_nulls, bits);
-            Ok(true)
-        };
+                if page.header().encoding == Encoding::Dict {
+                    let Some(codes) = &codes else {
+                        return Ok(false);
+                    };
+                    codes.select(page, rows, bits);
+                    return Ok(true);
+                }
+                match (&self.probe, &self.filter.predicate) {
+                    (Probe::Bytes(set), _) if TextBuffers::pays(page, &rows, selection) => {
+                        text.select(page, aux, rows.clone(), bits, |value| set.contains(value))?;
+                    }
+                    (Probe::ByteRange(range), _) if TextBuffers::pays(page, &rows, selection) => {
+                        text.select(page, aux, rows.clone(), bits, |value| range.contains(value))?;
+                    }
+                    _ if !ints::is_integer_page(page) => return Ok(false),
+                    (Probe::Values(set), _) => set.select(page, rows.clone(), bits),
+                    (Probe::Bitmap, RuntimePredicate::Bitmap { base, bits: set }) => {
+                        ints::select_bitmap(page, rows.clone(), *base, set, bits);
+                    }
+                    _ => return Ok(false),
+                }
+                settle_nulls(page, rows, keep_nulls, bits);
+                Ok(true)
+            };
         let other = |columns: &mut Columns,
                      rows: Range<u32>,
                      selection: &mut Bitmap,
@@ -332,11 +362,7 @@ impl RuntimeTest {
                     .unwrap_or(false)
             }
             (Probe::Bytes(set), _) => set.contains(vector.bytes(row)),
-            (Probe::ByteRange { min, max }, _) => {
-                let value = vector.bytes(row);
-                min.as_deref().is_none_or(|min| min <= value)
-                    && max.as_deref().is_none_or(|max| value <= max)
-            }
+            (Probe::ByteRange(range), _) => range.contains(vector.bytes(row)),
             _ => true,
         }
     }

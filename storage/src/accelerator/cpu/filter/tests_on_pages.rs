@@ -9,7 +9,7 @@ use crate::Result;
 use crate::accelerator::cpu::bitmap::Bitmap;
 use crate::accelerator::cpu::columns::{Columns, Rows, validity_words};
 use crate::accelerator::cpu::eval::Evaluator;
-use crate::accelerator::cpu::eval::like::LikePattern;
+use crate::accelerator::cpu::eval::like::{LikePattern, Search};
 use crate::page::flags;
 use crate::page::{Aux, BLOCK_VALUES, Encoding, Page, ints, strings};
 use crate::store::PageReader;
@@ -144,10 +144,7 @@ pub(super) fn run(
                 TestKind::Like {
                     pattern, negated, ..
                 } => {
-                    let first = page.rows().start;
-                    let selected = selection.count_in(first + rows.start..first + rows.end);
-                    let long_value = page.header().has(flags::CONTINUES);
-                    if selected * DENSE_TEXT < rows.len() || long_value {
+                    if !TextBuffers::pays(page, &rows, selection) {
                         return Ok(false);
                     }
                     text.select_like(page, aux, rows.clone(), pattern, *negated, bits)?;
@@ -214,12 +211,37 @@ fn code_set(
 
 /// Room for decompressed text.
 #[derive(Debug, Default)]
-struct TextBuffers {
+pub(super) struct TextBuffers {
+    /// The texts one after the other, with [`EDGE_BYTES`] zeros before and behind.
     bytes: Vec<u8>,
     offsets: Vec<u32>,
 }
 
 impl TextBuffers {
+    /// Whether to decompress all of `rows` of a page of text rather than the selected ones.
+    pub fn pays(page: &Page, rows: &Range<u32>, selection: &Bitmap) -> bool {
+        let is_text = matches!(page.header().encoding, Encoding::Fsst | Encoding::RawStr);
+        let first = page.rows().start;
+        let selected = selection.count_in(first + rows.start..first + rows.end);
+        let is_long_value = page.header().has(flags::CONTINUES);
+        is_text && !is_long_value && selected * DENSE_TEXT >= rows.len()
+    }
+
+    /// Bit `i` of `bits` := whether text `rows.start + i` of the page passes; a NULL passes as an
+    /// empty text does.
+    pub fn select(
+        &mut self,
+        page: &Page,
+        aux: &Aux,
+        rows: Range<u32>,
+        bits: &mut [u64],
+        passes: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        self.load(page, aux, rows)?;
+        self.set_where(bits, |start, end| passes(&self.bytes[start..end]));
+        Ok(())
+    }
+
     fn select_like(
         &mut self,
         page: &Page,
@@ -229,17 +251,24 @@ impl TextBuffers {
         negated: bool,
         bits: &mut [u64],
     ) -> Result<()> {
-        self.bytes.clear();
-        self.offsets.clear();
-        strings::decompress(page, aux, rows.clone(), &mut self.bytes, &mut self.offsets)?;
-        let (bytes, offsets) = (&self.bytes, &self.offsets);
-        match pattern.needle() {
-            Some(needle) if !needle.needle().is_empty() => find_rows(needle, bytes, offsets, bits),
-            _ => {
-                for (row, ends) in offsets.windows(2).enumerate() {
-                    let matches = pattern.matches(&bytes[ends[0] as usize..ends[1] as usize]);
-                    bits[row / 64] |= u64::from(matches) << (row % 64);
-                }
+        self.load(page, aux, rows)?;
+        let bytes = self.bytes.as_slice();
+        match pattern.search() {
+            Search::Prefix(prefix) => {
+                let edge = Edge::of_prefix(prefix);
+                self.set_where(bits, |start, end| edge.starts(&bytes[start..], end - start));
+            }
+            Search::Suffix(suffix) => {
+                let edge = Edge::of_suffix(suffix);
+                self.set_where(bits, |start, end| edge.ends(&bytes[..end], end - start));
+            }
+            Search::Literal { finder, is_all } => find_rows(finder, bytes, &self.offsets, |row| {
+                let text = &bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize];
+                let matches = is_all || pattern.matches(text);
+                bits[row / 64] |= u64::from(matches) << (row % 64);
+            }),
+            Search::Each => {
+                self.set_where(bits, |start, end| pattern.matches(&bytes[start..end]));
             }
         }
         if negated {
@@ -247,19 +276,111 @@ impl TextBuffers {
         }
         Ok(())
     }
+
+    fn load(&mut self, page: &Page, aux: &Aux, rows: Range<u32>) -> Result<()> {
+        self.bytes.clear();
+        self.offsets.clear();
+        self.bytes.extend([0; EDGE_BYTES]);
+        strings::decompress(page, aux, rows, &mut self.bytes, &mut self.offsets)?;
+        self.bytes.extend([0; EDGE_BYTES]);
+        Ok(())
+    }
+
+    /// Sets the bits of the texts whose start and end `passes` says TRUE for.
+    #[inline]
+    fn set_where(&self, bits: &mut [u64], passes: impl Fn(usize, usize) -> bool) {
+        for (row, ends) in self.offsets.windows(2).enumerate() {
+            let passes = passes(ends[0] as usize, ends[1] as usize);
+            bits[row / 64] |= u64::from(passes) << (row % 64);
+        }
+    }
 }
 
-/// Sets the bits of the rows that hold the needle: one search through all of them, as a needle is
-/// rare and a row short. What is found across the end of a row is no match.
-fn find_rows(needle: &Finder<'_>, bytes: &[u8], offsets: &[u32], bits: &mut [u64]) {
-    let mut at = 0;
+/// Bytes of a text that are compared as one number.
+const EDGE_BYTES: usize = 8;
+
+/// What a text has to start or to end with, its outermost bytes as a number: that is enough for
+/// most texts, and a comparison of a few bytes of a length not known beforehand is a call.
+struct Edge<'a> {
+    word: u64,
+    mask: u64,
+    /// What `word` does not hold.
+    rest: &'a [u8],
+    len: usize,
+}
+
+impl<'a> Edge<'a> {
+    fn of_prefix(prefix: &'a [u8]) -> Self {
+        let (outer, rest) = prefix.split_at(prefix.len().min(EDGE_BYTES));
+        let fill = |byte| {
+            let mut bytes = [0; EDGE_BYTES];
+            bytes
+                .iter_mut()
+                .zip(outer)
+                .for_each(|(b, o)| *b = byte | *o);
+            u64::from_le_bytes(bytes)
+        };
+        Self {
+            word: fill(0),
+            mask: fill(0xFF),
+            rest,
+            len: prefix.len(),
+        }
+    }
+
+    fn of_suffix(suffix: &'a [u8]) -> Self {
+        let (rest, outer) = suffix.split_at(suffix.len().saturating_sub(EDGE_BYTES));
+        let fill = |byte| {
+            let mut bytes = [0; EDGE_BYTES];
+            let pairs = bytes.iter_mut().rev().zip(outer.iter().rev());
+            pairs.for_each(|(b, o)| *b = byte | *o);
+            u64::from_le_bytes(bytes)
+        };
+        Self {
+            word: fill(0),
+            mask: fill(0xFF),
+            rest,
+            len: suffix.len(),
+        }
+    }
+
+    /// Whether the text that `bytes` starts with, of `length` bytes, starts with this.
+    #[inline]
+    fn starts(&self, bytes: &[u8], length: usize) -> bool {
+        let agrees = bytes
+            .first_chunk()
+            .is_some_and(|outer| (u64::from_le_bytes(*outer) ^ self.word) & self.mask == 0);
+        agrees
+            && length >= self.len
+            && (self.rest.is_empty() || bytes[EDGE_BYTES..].starts_with(self.rest))
+    }
+
+    /// Whether the text that `bytes` ends with, of `length` bytes, ends with this.
+    #[inline]
+    fn ends(&self, bytes: &[u8], length: usize) -> bool {
+        let agrees = bytes
+            .last_chunk()
+            .is_some_and(|outer| (u64::from_le_bytes(*outer) ^ self.word) & self.mask == 0);
+        agrees
+            && length >= self.len
+            && (self.rest.is_empty() || bytes[..bytes.len() - EDGE_BYTES].ends_with(self.rest))
+    }
+}
+
+/// Calls `found` with each row that holds the needle: one search through all of them, as a needle
+/// is rare and a row short. What is found across the end of a row is no match.
+fn find_rows(needle: &Finder<'_>, bytes: &[u8], offsets: &[u32], mut found: impl FnMut(usize)) {
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
+        return;
+    };
+    let bytes = &bytes[..last as usize];
+    let mut at = first as usize;
     let mut row = 0;
-    while let Some(found) = needle.find(&bytes[at..]) {
-        let start = at + found;
-        // The row that the match starts in: mostly not far.
-        row += offsets[row + 1..].partition_point(|end| *end as usize <= start);
+    while let Some(place) = needle.find(&bytes[at..]) {
+        let start = at + place;
+        row += rows_before(&offsets[row + 1..], start);
         if start + needle.needle().len() <= offsets[row + 1] as usize {
-            bits[row / 64] |= 1 << (row % 64);
+            found(row);
             at = offsets[row + 1] as usize;
             row += 1;
             if row + 1 >= offsets.len() {
@@ -269,4 +390,17 @@ fn find_rows(needle: &Finder<'_>, bytes: &[u8], offsets: &[u32], bits: &mut [u64
             at = start + 1;
         }
     }
+}
+
+/// How many of the ascending `ends` are at most `place`: mostly few, so ever larger steps are
+/// taken from the first on.
+fn rows_before(ends: &[u32], place: usize) -> usize {
+    let is_before = |end: &u32| *end as usize <= place;
+    let (mut low, mut step) = (0, 1);
+    while ends.get(low + step - 1).is_some_and(is_before) {
+        low += step;
+        step *= 2;
+    }
+    let high = ends.len().min(low + step);
+    low + ends[low..high].partition_point(is_before)
 }
