@@ -40,6 +40,8 @@ const ARRAY_KEY_DENSITY: f64 = 0.02;
 /// Rows of a hash table up to which the scan of the other side gets its keys as a list: the only
 /// form in which the store can use keys of several columns, or of text.
 const LISTED_KEYS: usize = 2048;
+/// What those may take. Short keys may be slices of long buffers, which count as a whole.
+const LISTED_KEYS_BYTES: usize = 16 << 20;
 
 /// How to open an [`Engine`].
 #[derive(Debug, Clone, Default)]
@@ -280,6 +282,11 @@ fn tune_joins(options: &mut ConfigOptions, threads: usize) {
         &mut optimizer.hash_join_single_partition_threshold,
         &unset.optimizer.hash_join_single_partition_threshold,
         rows * COLLECTED_ROW_BYTES,
+    );
+    set(
+        &mut optimizer.hash_join_inlist_pushdown_max_size,
+        &unset.optimizer.hash_join_inlist_pushdown_max_size,
+        LISTED_KEYS_BYTES,
     );
     set(
         &mut optimizer.hash_join_inlist_pushdown_max_distinct_values,
