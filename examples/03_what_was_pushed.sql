@@ -1,7 +1,7 @@
 -- What runs beside the pages, and why the rest does not: `flashmesh -f examples/03_what_was_pushed.sql`.
 
 CREATE TABLE log AS
-SELECT value AS id, TIMESTAMP '2026-01-01T00:00:00' + value * INTERVAL '1 second' AS at,
+SELECT value AS id, to_timestamp_seconds(1767225600 + value) AS at,
        CASE WHEN value % 1000 = 0 THEN 'ERROR' WHEN value % 50 = 0 THEN 'WARN' ELSE 'INFO' END AS level,
        'request ' || value || ' took ' || (value * 7919 % 997) || ' ms' AS line
 FROM generate_series(1, 500000) AS series(value);

@@ -12,6 +12,7 @@ use arrow::record_batch::{RecordBatchIterator, RecordBatchReader};
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
@@ -304,7 +305,12 @@ impl QueryResult {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let frame = self.frame.clone();
         let (batches, more) = wait(py, async {
-            let batches = frame.limit(0, Some(REPR_ROWS + 1))?.collect().await?;
+            // EXPLAIN can stand only at the root of a plan.
+            let frame = match frame.logical_plan() {
+                LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => frame,
+                _ => frame.limit(0, Some(REPR_ROWS + 1))?,
+            };
+            let batches = frame.collect().await?;
             let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
             Ok::<_, Error>((batches, rows > REPR_ROWS))
         })?;

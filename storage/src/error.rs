@@ -43,6 +43,15 @@ pub enum StorageError {
         /// The database's folder.
         path: PathBuf,
     },
+    /// A process that wrote to the database ended in the midst of it. Opening it for writing
+    /// brings the catalog back to the last commit; reading alone can't.
+    #[error(
+        "database {path:?} was not closed by the process that wrote to it; open it for writing once to recover the last commit"
+    )]
+    NeedsRecovery {
+        /// The database's folder.
+        path: PathBuf,
+    },
     /// Written by a newer flashmesh.
     #[error(
         "database {path:?} has format {found}, this flashmesh reads formats up to {supported}; open it with a newer flashmesh"

@@ -81,3 +81,10 @@ def test_a_database_in_use_is_refused_until_it_is_closed(tmp_path):
         flashmesh.connect(folder)
     db.close()
     flashmesh.connect(folder).close()
+
+
+def test_explain_is_shown_whole(db):
+    db.execute("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 100) AS s(value)")
+    shown = repr(db.sql("EXPLAIN ANALYZE SELECT count(*) FROM t WHERE a > 50"))
+    assert "FlashScanExec" in shown and "rows_in=100" in shown
+    assert "FlashScanExec" in repr(db.sql("EXPLAIN SELECT a FROM t"))

@@ -69,7 +69,7 @@ pub(super) struct EngineArguments {
     pub db: Option<PathBuf>,
     /// Refuse every write; several processes may then read the database at once
     #[arg(long, global = true)]
-    read_only: bool,
+    pub read_only: bool,
     /// What queries may hold in memory before they spill, e.g. 4GB [default: 3/4 of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     memory_limit: Option<u64>,

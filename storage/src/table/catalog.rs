@@ -341,9 +341,9 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
             found: u32::from(version),
             supported: FORMAT_VERSION,
         },
-        E::RepairAborted => StorageError::Catalog(
-            "the catalog needs recovery after a crash; open the database for writing once".into(),
-        ),
+        E::RepairAborted => StorageError::NeedsRecovery {
+            path: database.to_path_buf(),
+        },
         E::Storage(redb::StorageError::Io(e)) => io_error(e, &database.join("catalog.redb")),
         E::Storage(redb::StorageError::Corrupted(what)) => {
             StorageError::corrupt(format!("catalog of {database:?}: {what}"))
