@@ -239,7 +239,7 @@ pub(super) fn select(width: u8, packed: &[u8], low: u64, span: u64, selection: &
 pub(super) fn value(width: u8, packed: &[u8], index: usize) -> u64 {
     match width {
         0 => 0,
-        ..=32 => NarrowPlace::of(width, index).load(width, packed).into(),
+        1..=32 => NarrowPlace::of(width, index).load(width, packed).into(),
         _ => WidePlace::of(width, index).load(width, packed),
     }
 }

@@ -146,6 +146,16 @@ impl Bitmap {
         count
     }
 
+    /// Whether at least `least` bits within `range` are set; looks no further than it has to.
+    pub fn has_at_least(&self, least: usize, range: Range<u32>) -> bool {
+        let mut count = 0;
+        least == 0
+            || Self::for_words(range, |i, mask| {
+                count += (self.words[i] & mask).count_ones() as usize;
+                count >= least
+            })
+    }
+
     /// Whether a bit within `range` is set.
     pub fn any_in(&self, range: Range<u32>) -> bool {
         Self::for_words(range, |i, mask| self.words[i] & mask != 0)
@@ -205,15 +215,9 @@ impl Bitmap {
 
     /// Appends the rows of `range` whose bit is set.
     pub fn append_rows(&self, range: Range<u32>, rows: &mut Vec<u32>) {
-        let start = rows.len();
-        // Room for the positions of a byte's bits more than there will be.
-        rows.resize(start + self.count_in(range.clone()) + 8, 0);
-        let mut at = start;
-        Self::for_words(range, |i, mask| {
-            at += write_rows(self.words[i] & mask, i as u32 * 64, &mut rows[at..]);
-            false
-        });
-        rows.truncate(at);
+        if !range.is_empty() {
+            append_rows(&self.words, range, rows);
+        }
     }
 
     /// Calls `f` with each row whose bit is not set.
@@ -294,6 +298,9 @@ impl Bitmap {
 /// Set bits of a word from which on its bytes are looked up rather than its bits counted off.
 const DENSE_WORD: u32 = 12;
 
+/// Rows that room is made for at a time.
+const ROOM: usize = 1024;
+
 /// The positions of the bits of each byte, ascending, and zeros.
 static POSITIONS: [[u8; 8]; 256] = {
     let mut positions = [[0; 8]; 256];
@@ -312,9 +319,38 @@ static POSITIONS: [[u8; 8]; 256] = {
     positions
 };
 
+/// [`Bitmap::append_rows`] for a range that is not empty.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vbmi",
+    "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
+    "aarch64+neon"
+))]
+fn append_rows(words: &[u64], range: Range<u32>, rows: &mut Vec<u32>) {
+    let (start, end) = (range.start as usize, range.end as usize);
+    let (first, last) = (start / 64, (end - 1) / 64);
+    let mut at = rows.len();
+    for (index, word) in (first..).zip(&words[first..=last]) {
+        let mut word = *word;
+        if index == first {
+            word &= u64::MAX << (start % 64);
+        }
+        if index == last {
+            word &= low_bits(end - last * 64);
+        }
+        if word == 0 {
+            continue;
+        }
+        if rows.len() < at + 64 + 8 {
+            rows.resize(at + ROOM, 0);
+        }
+        at += write_rows(word, index as u32 * 64, &mut rows[at..]);
+    }
+    rows.truncate(at);
+}
+
 /// Writes `base` plus the position of each bit of `word`; gives their number. Up to eight places
 /// behind are written to as well.
-#[inline]
+#[inline(always)]
 fn write_rows(word: u64, base: u32, out: &mut [u32]) -> usize {
     let mut at = 0;
     if word.count_ones() < DENSE_WORD {
@@ -326,10 +362,10 @@ fn write_rows(word: u64, base: u32, out: &mut [u32]) -> usize {
         }
         return at;
     }
-    for (byte, base) in word.to_le_bytes().into_iter().zip((base..).step_by(8)) {
+    for (index, byte) in word.to_le_bytes().into_iter().enumerate() {
         let positions = &POSITIONS[usize::from(byte)];
         for (out, position) in out[at..at + 8].iter_mut().zip(positions) {
-            *out = base + u32::from(*position);
+            *out = base + index as u32 * 8 + u32::from(*position);
         }
         at += byte.count_ones() as usize;
     }

@@ -287,7 +287,7 @@ impl RuntimeTest {
                     let Some(codes) = &codes else {
                         return Ok(false);
                     };
-                    codes.select(page, rows, bits);
+                    codes.select(page, rows, selection, bits);
                     return Ok(true);
                 }
                 match (&self.probe, &self.filter.predicate) {

@@ -17,6 +17,8 @@ use crate::store::PageReader;
 /// Rows of a page that are selected at least for all of it to be decompressed: else single
 /// strings are.
 const DENSE_TEXT: usize = 8;
+/// Rows of a page that are selected at most (one in so many) for only those to be looked at.
+const FEW: usize = 32;
 
 /// Codes of a dictionary, as a test keeps them.
 #[derive(Debug)]
@@ -47,13 +49,47 @@ impl CodeSet {
         }
     }
 
-    /// Bit `i` of `selection` := whether row `rows.start + i` of a page of codes is kept.
-    pub fn select(&self, page: &Page, rows: Range<u32>, selection: &mut [u64]) {
-        match self.range {
-            Some((min, max)) => ints::select_range(page, rows.clone(), min, max, selection),
-            None => ints::select_bitmap(page, rows.clone(), 0, &self.bits, selection),
+    /// Bit `i` of `bits` := whether row `rows.start + i` of a page of codes is kept, for the rows
+    /// of `selection` at least.
+    pub fn select(&self, page: &Page, rows: Range<u32>, selection: &Bitmap, bits: &mut [u64]) {
+        match (few_selected(page, &rows, selection), self.range) {
+            (Some(few), _) => select_few(page, &few, rows.start, bits, |code| {
+                let word = self.bits.get(code as usize / 64);
+                word.is_some_and(|word| word >> (code % 64) & 1 == 1)
+            }),
+            (None, Some((min, max))) => ints::select_range(page, rows.clone(), min, max, bits),
+            (None, None) => ints::select_bitmap(page, rows.clone(), 0, &self.bits, bits),
         }
-        settle_nulls(page, rows, self.has_null, selection);
+        settle_nulls(page, rows, self.has_null, bits);
+    }
+}
+
+/// The selected ones of `rows`, numbered within the page, if they are few.
+fn few_selected(page: &Page, rows: &Range<u32>, selection: &Bitmap) -> Option<Vec<u32>> {
+    let first = page.rows().start;
+    let in_segment = first + rows.start..first + rows.end;
+    if selection.has_at_least(rows.len().div_ceil(FEW), in_segment.clone()) {
+        return None;
+    }
+    let mut few = Vec::new();
+    selection.append_rows(in_segment, &mut few);
+    few.iter_mut().for_each(|row| *row -= first);
+    Some(few)
+}
+
+/// Sets bit `row - start` of `bits` for those rows of a page of integers whose value passes.
+fn select_few(
+    page: &Page,
+    rows: &[u32],
+    start: u32,
+    bits: &mut [u64],
+    passes: impl Fn(i64) -> bool,
+) {
+    let mut values = vec![0; rows.len()];
+    ints::gather_i64(page, rows, &mut values);
+    for (row, value) in rows.iter().zip(values) {
+        let place = (row - start) as usize;
+        bits[place / 64] |= u64::from(passes(value)) << (place % 64);
     }
 }
 
@@ -132,12 +168,17 @@ pub(super) fn run(
                 let Some(codes) = &codes else {
                     return Ok(false);
                 };
-                codes.select(page, rows, bits);
+                codes.select(page, rows, selection, bits);
                 return Ok(true);
             }
             match &test.kind {
                 TestKind::Values { set, .. } if ints::is_integer_page(page) => {
-                    set.select(page, rows.clone(), bits);
+                    match few_selected(page, &rows, selection) {
+                        Some(few) => {
+                            select_few(page, &few, rows.start, bits, |v| set.contains(v));
+                        }
+                        None => set.select(page, rows.clone(), bits),
+                    }
                     settle_nulls(page, rows, set.has_null, bits);
                     Ok(true)
                 }
