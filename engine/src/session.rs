@@ -34,6 +34,8 @@ const COLLECTED_ROW_BYTES: usize = 32;
 /// most. An array is probed several times as fast as a hash table, and tells the scan of the other
 /// side exactly which keys can match.
 const ARRAY_KEYS: usize = 8 << 20;
+/// Nor may such an array take a greater part of the memory limit than this.
+const ARRAY_MEMORY_SHARE: usize = 64;
 /// Keys of a wider span do if their rows are at least this share of it: 200 bytes a row at most.
 const ARRAY_KEY_DENSITY: f64 = 0.02;
 
@@ -72,6 +74,7 @@ pub struct Engine {
     node: Arc<StorageNode>,
     runtime: Arc<RuntimeEnv>,
     threads: usize,
+    memory_limit: usize,
     // Removed after the database is closed (fields are dropped in this order).
     temporary: Option<TempDir>,
     spill: TempDir,
@@ -105,9 +108,10 @@ impl Engine {
             },
         )?;
         let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
+        let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
         let mut runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TrackConsumersPool::new(
-                FairSpillPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX)),
+                FairSpillPool::new(memory_limit),
                 NonZeroUsize::new(3).expect("3 is not 0"),
             )))
             .with_disk_manager_builder(
@@ -128,6 +132,7 @@ impl Engine {
             database,
             runtime: runtime.build_arc()?,
             threads,
+            memory_limit,
             temporary,
             spill,
         }))
@@ -193,7 +198,7 @@ impl Session {
         catalogs.register_catalog(CATALOG.into(), Arc::clone(&catalog) as _);
         let catalogs = DynamicFileCatalog::new(Arc::new(catalogs), Arc::clone(&files) as _);
         let state = SessionStateBuilder::new()
-            .with_config(session_config(engine.threads)?)
+            .with_config(session_config(engine.threads, engine.memory_limit)?)
             .with_runtime_env(Arc::clone(&engine.runtime))
             .with_default_features()
             .with_catalog_list(Arc::new(catalogs));
@@ -251,9 +256,9 @@ impl Session {
     }
 }
 
-fn session_config(threads: usize) -> Result<SessionConfig> {
+fn session_config(threads: usize, memory_limit: usize) -> Result<SessionConfig> {
     let mut options = ConfigOptions::from_env()?;
-    tune_joins(&mut options, threads);
+    tune_joins(&mut options, threads, memory_limit);
     // What tells NULL from the empty string in printed results.
     options.format.null = "NULL".into();
     Ok(SessionConfig::from(options)
@@ -264,7 +269,7 @@ fn session_config(threads: usize) -> Result<SessionConfig> {
 }
 
 /// How hash joins build their tables, where the environment does not say it.
-fn tune_joins(options: &mut ConfigOptions, threads: usize) {
+fn tune_joins(options: &mut ConfigOptions, threads: usize, memory_limit: usize) {
     fn set<T: PartialEq>(option: &mut T, unset: &T, value: T) {
         if option == unset {
             *option = value;
@@ -298,7 +303,7 @@ fn tune_joins(options: &mut ConfigOptions, threads: usize) {
     set(
         &mut options.execution.perfect_hash_join_small_build_threshold,
         &unset.execution.perfect_hash_join_small_build_threshold,
-        ARRAY_KEYS,
+        ARRAY_KEYS.min(memory_limit / ARRAY_MEMORY_SHARE / size_of::<u32>()),
     );
     set(
         &mut options.execution.perfect_hash_join_min_key_density,

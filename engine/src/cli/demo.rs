@@ -80,7 +80,7 @@ ORDER BY l_extendedprice DESC, l_orderkey LIMIT 10",
         sql: "\
 SELECT l_orderkey, l_linenumber, l_quantity, l_shipdate, l_shipmode
 FROM lineitem
-WHERE l_orderkey = 1000",
+WHERE l_orderkey = 1027",
     },
 ];
 
@@ -258,7 +258,7 @@ async fn visit(session: &Session, stop: &Stop, explain: bool) -> Result<Saved> {
         (store.pages_by_zone_map, "pages ruled out by zone maps"),
         (
             store.pages_by_runtime_filter,
-            "pages ruled out by the join's filter",
+            "pages ruled out by what the query learned on its way",
         ),
         (store.pages_by_selection, "pages in which no row was left"),
     ];
