@@ -164,6 +164,9 @@ impl RuntimeFilters {
 ///
 /// Pulling computes on the caller's thread while the pages of the next segment are read.
 /// Dropping the stream cancels it. After an error it is at its end.
+///
+/// As an iterator it works until it has a batch, which may take all of a table; who shares the
+/// thread with others pulls by [`ResultStream::step`].
 pub struct ResultStream {
     run: Box<dyn TaskRun>,
     reader: PageReader,
@@ -175,6 +178,15 @@ pub struct ResultStream {
     state: State,
 }
 
+/// What a [`ResultStream`] has after a bounded amount of work.
+#[derive(Debug)]
+pub enum Step {
+    /// A batch.
+    Batch(RecordBatch),
+    /// It is done with a segment and has no batch yet: call again.
+    SegmentDone,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     BetweenSegments,
@@ -184,7 +196,7 @@ enum State {
 }
 
 impl ResultStream {
-    fn advance(&mut self) -> Result<Option<RecordBatch>> {
+    fn advance(&mut self) -> Result<Option<Step>> {
         loop {
             match self.state {
                 State::BetweenSegments => {
@@ -220,11 +232,14 @@ impl ResultStream {
                     self.state = State::InSegment;
                 }
                 State::InSegment => match self.run.next(&mut self.reader)? {
-                    Some(batch) => return Ok(Some(batch)),
-                    None => self.state = State::BetweenSegments,
+                    Some(batch) => return Ok(Some(Step::Batch(batch))),
+                    None => {
+                        self.state = State::BetweenSegments;
+                        return Ok(Some(Step::SegmentDone));
+                    }
                 },
                 State::Finishing => match self.run.finish()? {
-                    Some(batch) => return Ok(Some(batch)),
+                    Some(batch) => return Ok(Some(Step::Batch(batch))),
                     None => self.state = State::Ended,
                 },
                 State::Ended => return Ok(None),
@@ -233,12 +248,14 @@ impl ResultStream {
     }
 }
 
-impl Iterator for ResultStream {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl ResultStream {
+    /// Works until there is a batch or a segment is done; `None` at the end.
+    ///
+    /// # Errors
+    /// The device's errors, `Corrupt` for what it holds, and what the Program may fail with.
+    pub fn step(&mut self) -> Option<Result<Step>> {
         let start = Instant::now();
-        let item = self.advance().transpose();
+        let step = self.advance().transpose();
         let counters = self.reader.take_counters();
         let metrics = &self.metrics;
         for (counter, value) in [
@@ -250,8 +267,8 @@ impl Iterator for ResultStream {
         ] {
             counter.fetch_add(value, Ordering::Relaxed);
         }
-        match &item {
-            Some(Ok(batch)) => {
+        match &step {
+            Some(Ok(Step::Batch(batch))) => {
                 metrics
                     .rows_out
                     .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
@@ -260,9 +277,23 @@ impl Iterator for ResultStream {
                     .fetch_add(data_bytes(batch), Ordering::Relaxed);
             }
             Some(Err(_)) => self.state = State::Ended,
-            None => {}
+            Some(Ok(Step::SegmentDone)) | None => {}
         }
-        item
+        step
+    }
+}
+
+impl Iterator for ResultStream {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.step()? {
+                Ok(Step::Batch(batch)) => return Some(Ok(batch)),
+                Ok(Step::SegmentDone) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
     }
 }
 

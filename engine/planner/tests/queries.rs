@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use common::{dimension, facts, load, memory_session, rng, rows, seed};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -354,4 +357,34 @@ impl Generator {
             }
         }
     }
+}
+
+/// An aggregate gives its one batch at the end of the table; whoever shares its thread must not
+/// wait for that. The runtime has one thread, so that the order of turns is the same every time.
+#[tokio::test]
+async fn a_scan_lets_others_have_the_thread_between_segments() {
+    const SEGMENTS: usize = 5;
+    let mut rng = rng(seed());
+    let flash = load(&[facts(SEGMENTS * 65_536, &mut rng)]);
+    let session = flash.session(1, "always");
+    let turns = Arc::new(AtomicUsize::new(0));
+    let others = tokio::spawn({
+        let turns = Arc::clone(&turns);
+        async move {
+            loop {
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let frame = session.sql("select sum(p), max(s) from t").await.unwrap();
+    let plan = frame.create_physical_plan().await.unwrap();
+    let before = turns.load(Ordering::Relaxed);
+    let batches = datafusion::physical_plan::collect(plan, session.task_ctx())
+        .await
+        .unwrap();
+    let during = turns.load(Ordering::Relaxed) - before;
+    assert_eq!(batches.iter().map(|b| b.num_rows()).sum::<usize>(), 1);
+    assert!(during >= SEGMENTS, "{during} turns in {SEGMENTS} segments");
+    others.abort();
 }

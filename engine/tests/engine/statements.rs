@@ -595,7 +595,9 @@ async fn a_temporary_database_is_removed() {
 #[tokio::test]
 async fn a_query_over_its_memory_limit_spills_or_says_so() {
     let options = EngineOptions {
-        memory_limit_bytes: Some(24 << 20),
+        // Each sorting thread sets 10 MB aside for its merge.
+        memory_limit_bytes: Some(36 << 20),
+        threads: std::num::NonZeroUsize::new(2),
         ..EngineOptions::default()
     };
     let session = Engine::open(options).unwrap().session().unwrap();
@@ -603,8 +605,30 @@ async fn a_query_over_its_memory_limit_spills_or_says_so() {
         .sql("CREATE TABLE t AS SELECT value AS a, 'some text that takes room ' || value AS b FROM generate_series(1, 1000000) AS s(value)")
         .await
         .unwrap();
-    // Sorting spills: the whole of it is over 40 MB.
+    // Sorting spills: the whole of it is over 40 MB and does not fit what is left.
     let sorted =
         "SELECT count(*), min(r) FROM (SELECT row_number() OVER (ORDER BY b DESC) AS r, a FROM t)";
     assert_eq!(rows(&session, sorted).await, ["1000000 1"]);
+}
+
+#[tokio::test]
+async fn an_aggregate_whose_filter_no_row_passes_is_null() {
+    let session = session();
+    session
+        .sql("CREATE TABLE t AS SELECT value % 3 AS g, CAST(value AS DECIMAL(30, 2)) AS d FROM generate_series(1, 5000) AS s(value)")
+        .await
+        .unwrap();
+    // The product may overflow, and so is computed only for rows that pass: here for none.
+    let sql = "SELECT g, max(d * d) FILTER (WHERE d > 10000), avg(d) FILTER (WHERE d > 10000), count(*) FROM t GROUP BY g ORDER BY g";
+    for mode in ["always", "never"] {
+        session
+            .sql(&format!("SET flashmesh.pushdown = '{mode}'"))
+            .await
+            .unwrap();
+        assert_eq!(
+            rows(&session, sql).await,
+            ["0   1666", "1   1667", "2   1667"],
+            "{mode}"
+        );
+    }
 }

@@ -14,7 +14,9 @@ use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use flashmesh_pushdown::Expr;
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::node::{Command, ResultStream, RuntimeFilters, SegmentQueue, StorageNode};
+use flashmesh_storage::node::{
+    Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
+};
 use futures::Stream;
 use parking_lot::Mutex;
 
@@ -168,7 +170,7 @@ struct FlashStream {
 }
 
 impl FlashStream {
-    fn pull(&mut self) -> Result<Option<RecordBatch>> {
+    fn pull(&mut self) -> Result<Option<Step>> {
         self.execution.dynamic.refresh()?;
         if let State::Waiting(_) = &self.state {
             let State::Waiting(command) = std::mem::replace(&mut self.state, State::Ended) else {
@@ -180,37 +182,42 @@ impl FlashStream {
         let State::Running(results) = &mut self.state else {
             return Ok(None);
         };
-        match results.next() {
-            Some(batch) => {
-                let batch = batch.map_err(from_storage)?;
-                // The Program's columns have no names of the plan.
-                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                let mut columns = batch.columns().to_vec();
-                for index in &self.null_for_zero {
-                    let counts = &columns[*index];
-                    let zero = ScalarValue::new_zero(counts.data_type())?.to_scalar()?;
-                    columns[*index] = nullif(counts, &eq(counts, &zero)?)?;
-                }
-                Ok(Some(RecordBatch::try_new_with_options(
-                    Arc::clone(&self.schema),
-                    columns,
-                    &options,
-                )?))
-            }
-            None => {
-                self.state = State::Ended;
-                Ok(None)
-            }
+        results.step().transpose().map_err(from_storage)
+    }
+
+    /// A batch of the Program as the plan knows it.
+    fn output(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        // The Program's columns have no names of the plan.
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let mut columns = batch.columns().to_vec();
+        for index in &self.null_for_zero {
+            let counts = &columns[*index];
+            let zero = ScalarValue::new_zero(counts.data_type())?.to_scalar()?;
+            columns[*index] = nullif(counts, &eq(counts, &zero)?)?;
         }
+        let schema = Arc::clone(&self.schema);
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
     }
 }
 
 impl Stream for FlashStream {
     type Item = Result<RecordBatch>;
 
-    fn poll_next(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        let item = this.pull().transpose();
+        let item = match this.pull() {
+            Ok(Some(Step::SegmentDone)) => {
+                // An aggregate may have a batch only at the table's end. Other queries, and
+                // whoever cancels this one, get the thread before that.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Ok(Some(Step::Batch(batch))) => Some(this.output(batch)),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
         if !matches!(item, Some(Ok(_))) {
             this.state = State::Ended;
         }
