@@ -90,15 +90,18 @@ pub(crate) async fn read(
         .options
         .as_ref()
         .is_some_and(|options| options.format.get_ext() == "csv");
-    let Some(null) = options.null.as_deref().filter(|_| is_csv) else {
-        let table = ListingTable::try_new(config.with_schema(Arc::new(schema)))?;
-        return Ok(context.read_table(Arc::new(table))?);
-    };
+    let null = options.null.as_deref().filter(|_| is_csv);
     // DataFusion 55 heeds `null_regex` when it infers a CSV file's schema, but not when it reads
     // the file: so fields are read as text, compared, and then given their type.
-    let text = typed(&schema, |_| Some(DataType::Utf8View));
-    let table = ListingTable::try_new(config.with_schema(Arc::new(text)))?;
+    let read_as = match null {
+        Some(_) => typed(&schema, |_| Some(DataType::Utf8View)),
+        None => schema.clone(),
+    };
+    let table = ListingTable::try_new(config.with_schema(Arc::new(read_as)))?;
     let frame = context.read_table(Arc::new(table))?;
+    let Some(null) = null else {
+        return Ok(frame);
+    };
     let columns: Vec<_> = frame
         .schema()
         .columns()

@@ -61,6 +61,13 @@ pub struct FilterColumn {
     pub distinct: Option<u64>,
 }
 
+/// A filter as it was read last.
+#[derive(Debug)]
+struct Known {
+    generation: u64,
+    says: Vec<RuntimeFilter>,
+}
+
 /// The changing filters of one execution of a scan, shared by its partitions.
 #[derive(Debug)]
 pub struct DynamicFilters {
@@ -71,8 +78,8 @@ pub struct DynamicFilters {
     rows: u64,
     /// Threads that may evaluate at once.
     threads: usize,
-    /// Sum of the filters' generations when they were read last; 0 before the first time.
-    generation: Mutex<u64>,
+    /// What each filter said when it was read last.
+    known: Mutex<Vec<Known>>,
     /// Where the store looks.
     published: Arc<RuntimeFilters>,
 }
@@ -93,7 +100,7 @@ impl DynamicFilters {
             columns,
             rows,
             threads,
-            generation: Mutex::new(0),
+            known: Mutex::default(),
             published,
         }
     }
@@ -103,19 +110,31 @@ impl DynamicFilters {
         if self.filters.is_empty() {
             return Ok(());
         }
-        let mut known = self.generation.lock();
-        // A filter without generations is one whose value is there from the start of execution.
-        let generation = self.filters.iter().map(snapshot_generation).sum::<u64>() + 1;
-        if generation == *known {
-            return Ok(());
-        }
-        let mut found = Vec::new();
-        for filter in &self.filters {
+        let mut known = self.known.lock();
+        let mut changed = false;
+        for (place, filter) in self.filters.iter().enumerate() {
+            // A filter without generations is one whose value is there from the start of
+            // execution.
+            let generation = snapshot_generation(filter);
+            if known.get(place).is_some_and(|k| k.generation == generation) {
+                continue;
+            }
+            // Only this one is read: a top-k changes its filter often, and the bitmap of a join
+            // beside it is dear.
             let current = snapshot_physical_expr(Arc::clone(filter))?;
-            self.read(&current, &mut found)?;
+            let mut says = Vec::new();
+            self.read(&current, &mut says)?;
+            let read = Known { generation, says };
+            match known.get_mut(place) {
+                Some(known) => *known = read,
+                None => known.push(read),
+            }
+            changed = true;
         }
-        self.published.publish(found);
-        *known = generation;
+        if changed {
+            let all = known.iter().flat_map(|k| &k.says).cloned().collect();
+            self.published.publish(all);
+        }
         Ok(())
     }
 
