@@ -101,6 +101,7 @@ impl Session {
                         table,
                         arrow_schema,
                         or_replace,
+                        indexes: Vec::new(),
                     },
                     frame,
                 )

@@ -20,6 +20,7 @@ mod catalog;
 mod error;
 mod files;
 mod import;
+mod indexes;
 mod load;
 mod session;
 mod statements;

@@ -249,7 +249,7 @@ impl Session {
             if let Some(before) = last.take() {
                 crate::statements::drain(before).await?;
             }
-            let plan = self.context.state().statement_to_plan(statement).await?;
+            let plan = self.plan(statement).await?;
             last = Some(self.execute(plan).await?);
         }
         last.ok_or_else(|| Error::usage("there is no statement to run"))

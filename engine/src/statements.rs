@@ -21,12 +21,14 @@ use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use flashmesh_planner::FlashmeshOptions;
 use flashmesh_storage::StorageError;
+use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
 
 use crate::Session;
 use crate::catalog::{CATALOG, FlashSchema};
 use crate::error::{Error, Result};
+use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
 
 impl Session {
@@ -48,6 +50,12 @@ impl Session {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
             LogicalPlan::Copy(_) => self.run_now(plan).await,
+            LogicalPlan::Extension(ref extension)
+                if let Some(statement) =
+                    extension.node.as_any().downcast_ref::<IndexStatement>() =>
+            {
+                self.execute_index(statement).await
+            }
             LogicalPlan::Statement(Statement::SetVariable(set)) => {
                 let name = set.variable.clone();
                 let plan = LogicalPlan::Statement(Statement::SetVariable(set));
@@ -100,9 +108,7 @@ impl Session {
                 "CREATE DATABASE {} is not supported: a database is a folder; open another one with --db (or flashmesh.connect)",
                 create.catalog_name
             ))),
-            DdlStatement::CreateIndex(_) => Err(Error::usage(
-                "CREATE INDEX is not supported yet; zone maps of every page are kept without being asked for",
-            )),
+            DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {
                 self.check_free_on_flash(&create.name, "external table")?;
                 Ok(self
@@ -127,12 +133,7 @@ impl Session {
     async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
         let name = self.resolve(create.name);
         let schema = self.flash_schema(&name)?;
-        check_definition(
-            &name.table,
-            &create.constraints,
-            create.column_defaults.len(),
-            create.temporary,
-        )?;
+        check_definition(&name.table, create.column_defaults.len(), create.temporary)?;
         if create.or_replace && create.if_not_exists {
             return Err(Error::usage(
                 "OR REPLACE and IF NOT EXISTS exclude each other; leave one out",
@@ -165,11 +166,13 @@ impl Session {
             ),
         };
         check_columns(&name.table, &columns)?;
+        let (columns, indexes) = keys(&name.table, &columns, &create.constraints);
         let target = LoadTarget::Create {
             schema: name.schema.to_string(),
             table: name.table.to_string(),
             arrow_schema: columns,
             or_replace: create.or_replace,
+            indexes,
         };
         match query {
             Some(query) => {
@@ -380,7 +383,7 @@ impl Session {
         Ok(self.context().read_batches(batches)?)
     }
 
-    fn nothing(&self) -> Result<DataFrame> {
+    pub(crate) fn nothing(&self) -> Result<DataFrame> {
         let empty = LogicalPlanBuilder::empty(false).build()?;
         Ok(DataFrame::new(self.context().state(), empty))
     }
@@ -435,26 +438,58 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
 }
 
 /// Refuses what a table definition asks for and the store would silently not keep.
-fn check_definition(
-    table: &str,
-    constraints: &Constraints,
-    defaults: usize,
-    temporary: bool,
-) -> Result<()> {
+fn check_definition(table: &str, defaults: usize, temporary: bool) -> Result<()> {
     if temporary {
         return Err(Error::usage(format!(
             "CREATE TEMPORARY TABLE {table} is not supported; open a temporary database, or drop the table when done"
         )));
     }
-    let kept_later = match constraints.iter().next() {
-        Some(Constraint::PrimaryKey(_)) => "PRIMARY KEY",
-        Some(Constraint::Unique(_)) => "UNIQUE",
-        None if defaults > 0 => "DEFAULT",
-        None => return Ok(()),
-    };
-    Err(Error::usage(format!(
-        "{kept_later} on table '{table}' is not supported yet and would not be enforced; create the table without it"
-    )))
+    if defaults > 0 {
+        return Err(Error::usage(format!(
+            "DEFAULT on table '{table}' is not supported yet and would not be applied; create the table without it"
+        )));
+    }
+    Ok(())
+}
+
+/// The indexes that keep a table's keys, and its columns, of which those of the primary key take
+/// no NULL.
+fn keys(
+    table: &str,
+    columns: &SchemaRef,
+    constraints: &Constraints,
+) -> (SchemaRef, Vec<IndexDefinition>) {
+    let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
+    let mut indexes = Vec::new();
+    for constraint in constraints.iter() {
+        let (key, primary) = match constraint {
+            Constraint::PrimaryKey(key) => (key, true),
+            Constraint::Unique(key) => (key, false),
+        };
+        let names: Vec<_> = key
+            .iter()
+            .map(|c| columns.field(*c).name().as_str())
+            .collect();
+        let name = match primary {
+            true => format!("{table}_pkey"),
+            false => format!("{table}_{}_key", names.join("_")),
+        };
+        if primary {
+            for column in key {
+                let field = fields[*column].as_ref().clone();
+                fields[*column] = Arc::new(field.with_nullable(false));
+            }
+        }
+        indexes.push(IndexDefinition {
+            name,
+            kind: IndexKind::Hash,
+            columns: key.iter().map(|c| *c as u32).collect(),
+            unique: true,
+            primary,
+            options: Default::default(),
+        });
+    }
+    (Arc::new(Schema::new(fields)), indexes)
 }
 
 fn check_columns(table: &str, columns: &Schema) -> Result<()> {

@@ -7,15 +7,19 @@
 //! | [`flash`] | raw devices: read, write and erase of 8 KiB pages, many tags in flight |
 //! | [`page`] | one page's bytes: header, encodings, checks |
 //! | [`store`] | the log-structured page store and the page cache |
+//! | [`index`] | what indexes hold, and how they are asked |
 //! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
+//! | [`access`] | which rows a scan looks at: all, or those that an index names |
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //!
 //! Dependencies point upwards only; nothing here knows DataFusion.
 
 pub mod accelerator;
+pub mod access;
 mod error;
 pub mod flash;
+pub mod index;
 pub mod node;
 pub mod page;
 pub mod store;

@@ -16,7 +16,8 @@ use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
 
 use crate::accelerator::cpu::CpuAccelerator;
-use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun};
+use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
+use crate::access::{Access, AccessPath, RowsBySegment, SharedAccess};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
@@ -86,8 +87,18 @@ impl StorageNode {
         let accelerator = self
             .choose(&command.program)
             .map_err(StorageError::Invalid)?;
+        let table = &command.table;
+        let filters = command.runtime_filters.current();
+        let access = command
+            .work
+            .access
+            .settle(|| AccessPath::choose_runtime(&filters, &command.program, table));
+        let program = match access {
+            Access::Index(path) => path.residual(&command.program, table)?,
+            _ => Arc::clone(&command.program),
+        };
         let run = accelerator.open(Task {
-            program: Arc::clone(&command.program),
+            program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,
             metrics: Arc::clone(&command.metrics),
@@ -100,6 +111,7 @@ impl StorageNode {
             runtime_filters: command.runtime_filters,
             metrics: command.metrics,
             ahead: VecDeque::new(),
+            rows: None,
             state: State::BetweenSegments,
         })
     }
@@ -111,15 +123,23 @@ pub struct SegmentQueue {
     segments: Vec<Arc<Segment>>,
     next: AtomicUsize,
     streams: AtomicUsize,
+    access: SharedAccess,
 }
 
 impl SegmentQueue {
     /// A queue of `segments`, taken from the front.
     pub fn new(segments: Vec<Arc<Segment>>) -> Arc<Self> {
+        Self::with_access(segments, Access::All)
+    }
+
+    /// A queue of which only the rows that `access` names are looked at. An index must be one of
+    /// the version of the table that the segments are of, chosen for the Program of the scan.
+    pub fn with_access(segments: Vec<Arc<Segment>>, access: Access) -> Arc<Self> {
         Arc::new(Self {
             segments,
             next: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
+            access: SharedAccess::new(access),
         })
     }
 
@@ -174,7 +194,9 @@ pub struct ResultStream {
     runtime_filters: Arc<RuntimeFilters>,
     metrics: Arc<ScanMetrics>,
     /// The next segments; their first pages are being read.
-    ahead: VecDeque<Arc<Segment>>,
+    ahead: VecDeque<Work>,
+    /// The rows to look at, once an index was asked; the outer `None`: not yet.
+    rows: Option<Option<Arc<RowsBySegment>>>,
     state: State,
 }
 
@@ -196,24 +218,53 @@ enum State {
 }
 
 impl ResultStream {
+    /// The next segment that has rows to look at, to work on or to read ahead for.
+    fn take(&mut self, is_ahead: bool) -> Result<Option<Work>> {
+        if self.rows.is_none() {
+            self.rows = Some(self.work.access.rows(&mut self.reader)?);
+        }
+        loop {
+            let segment = match is_ahead {
+                true => self.work.take_ahead(),
+                false => self.work.take(),
+            };
+            let Some(segment) = segment else {
+                return Ok(None);
+            };
+            let Some(Some(by_segment)) = &self.rows else {
+                return Ok(Some(Work {
+                    segment,
+                    rows: None,
+                }));
+            };
+            if let Some(rows) = by_segment.get(&segment.id) {
+                let rows = Some(Arc::clone(rows));
+                return Ok(Some(Work { segment, rows }));
+            }
+            self.metrics
+                .segments_skipped_index
+                .fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn advance(&mut self) -> Result<Option<Step>> {
         loop {
             match self.state {
                 State::BetweenSegments => {
                     let ahead = self.ahead.pop_front();
                     let was_ahead = ahead.is_some();
-                    let next = if self.run.is_satisfied() {
-                        None
-                    } else {
-                        ahead.or_else(|| self.work.take())
+                    let next = match ahead {
+                        _ if self.run.is_satisfied() => None,
+                        None => self.take(false)?,
+                        ahead => ahead,
                     };
-                    let Some(segment) = next else {
+                    let Some(work) = next else {
                         self.state = State::Finishing;
                         continue;
                     };
                     let filters = self.runtime_filters.current();
                     if !was_ahead {
-                        self.run.prefetch(&segment, &filters, &mut self.reader)?;
+                        self.run.prefetch(&work, &filters, &mut self.reader)?;
                     }
                     // The next segment's reads go out before this one is computed (double
                     // buffering), so that the device never waits for the processor; those of
@@ -221,14 +272,13 @@ impl ResultStream {
                     while self.ahead.is_empty()
                         || (self.ahead.len() < MAX_AHEAD && self.reader.wants_more())
                     {
-                        let Some(segment) = self.work.take_ahead() else {
+                        let Some(work) = self.take(true)? else {
                             break;
                         };
-                        self.run.prefetch(&segment, &filters, &mut self.reader)?;
-                        self.ahead.push_back(segment);
+                        self.run.prefetch(&work, &filters, &mut self.reader)?;
+                        self.ahead.push_back(work);
                     }
-                    self.run
-                        .start_segment(segment, &filters, &mut self.reader)?;
+                    self.run.start_segment(work, &filters, &mut self.reader)?;
                     self.state = State::InSegment;
                 }
                 State::InSegment => match self.run.next(&mut self.reader)? {

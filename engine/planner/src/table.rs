@@ -7,7 +7,9 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result, Statistics, not_impl_err, plan_err};
+use datafusion::common::{
+    Constraint, Constraints, DFSchema, Result, Statistics, not_impl_err, plan_err,
+};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
@@ -35,6 +37,8 @@ pub struct FlashTable {
     /// Schema and name in the database.
     name: (String, String),
     snapshot: Arc<TableSnapshot>,
+    /// Its keys.
+    constraints: Constraints,
 }
 
 impl FlashTable {
@@ -46,7 +50,16 @@ impl FlashTable {
         table: impl Into<String>,
         snapshot: Arc<TableSnapshot>,
     ) -> Self {
+        let keys = snapshot.indexes.iter().map(|index| &index.definition);
+        let keys = keys.filter(|key| key.unique).map(|key| {
+            let columns = key.columns.iter().map(|c| *c as usize).collect();
+            match key.primary {
+                true => Constraint::PrimaryKey(columns),
+                false => Constraint::Unique(columns),
+            }
+        });
         Self {
+            constraints: Constraints::new_unverified(keys.collect()),
             database,
             node,
             name: (schema.into(), table.into()),
@@ -123,6 +136,10 @@ impl FlashTable {
 impl TableProvider for FlashTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.snapshot.schema)
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
     }
 
     fn table_type(&self) -> TableType {

@@ -12,11 +12,7 @@ use super::output::Output;
 pub(super) async fn run(session: &Session, sql: &str, output: &mut Output) -> Result<()> {
     for statement in session.parse(sql)? {
         let start = Instant::now();
-        let plan = session
-            .context()
-            .state()
-            .statement_to_plan(statement)
-            .await?;
+        let plan = session.plan(statement).await?;
         // Nobody wants a plan cut short.
         let all_rows = matches!(
             plan,

@@ -8,6 +8,7 @@ use arrow::record_batch::RecordBatch;
 use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 
 use crate::Result;
+use crate::index::RowSelection;
 use crate::store::PageReader;
 use crate::table::{Segment, TableSnapshot};
 
@@ -39,6 +40,15 @@ pub struct Task {
     pub metrics: Arc<ScanMetrics>,
 }
 
+/// A segment to work on.
+#[derive(Debug, Clone)]
+pub struct Work {
+    /// The segment.
+    pub segment: Arc<Segment>,
+    /// The only rows of it to look at; `None`: all.
+    pub rows: Option<Arc<RowSelection>>,
+}
+
 /// A running task.
 ///
 /// Life: `start_segment` ▸ `next` until `None` ▸ next `start_segment` … ▸ `finish` until `None`.
@@ -47,7 +57,7 @@ pub trait TaskRun: Send {
     /// and `runtime`), given to `reader` as read-ahead while the present segment is computed.
     fn prefetch(
         &mut self,
-        segment: &Arc<Segment>,
+        work: &Work,
         runtime: &[RuntimeFilter],
         reader: &mut PageReader,
     ) -> Result<()>;
@@ -55,7 +65,7 @@ pub trait TaskRun: Send {
     /// Takes up a segment. `runtime` holds the runtime filters known by now.
     fn start_segment(
         &mut self,
-        segment: Arc<Segment>,
+        work: Work,
         runtime: &[RuntimeFilter],
         reader: &mut PageReader,
     ) -> Result<()>;
@@ -85,12 +95,16 @@ pub struct ScanMetrics {
     pub segments_skipped_zone_map: AtomicU64,
     /// Segments that a runtime filter's bounds ruled out whole.
     pub segments_skipped_runtime: AtomicU64,
+    /// Segments of which an index named no row.
+    pub segments_skipped_index: AtomicU64,
     /// Segments worked on.
     pub segments_read: AtomicU64,
     /// Pages not read because their zone map ruled them out.
     pub pages_skipped_zone_map: AtomicU64,
     /// Pages not read because a runtime filter's bounds ruled them out.
     pub pages_skipped_runtime: AtomicU64,
+    /// Pages not read because an index named no row of theirs.
+    pub pages_skipped_index: AtomicU64,
     /// Pages not read because no row of theirs survived the filter.
     pub pages_skipped_selection: AtomicU64,
     /// Rows of the segments worked on.

@@ -10,10 +10,9 @@ use arrow::datatypes::{Field, Schema};
 use flashmesh_pushdown::{Output, Program, RuntimeFilter, interpreter};
 
 use crate::Result;
-use crate::accelerator::{Accelerator, Task, TaskRun};
-use crate::page::{Aux, ColumnBuilder};
+use crate::accelerator::{Accelerator, Task, TaskRun, Work};
 use crate::store::PageReader;
-use crate::table::Segment;
+use crate::table::read_column;
 
 /// Runs Programs by the naive interpreter.
 #[derive(Debug, Default)]
@@ -57,45 +56,36 @@ impl ReferenceRun {
 }
 
 impl TaskRun for ReferenceRun {
-    fn prefetch(
-        &mut self,
-        _: &Arc<Segment>,
-        _: &[RuntimeFilter],
-        _: &mut PageReader,
-    ) -> Result<()> {
+    fn prefetch(&mut self, _: &Work, _: &[RuntimeFilter], _: &mut PageReader) -> Result<()> {
         Ok(())
     }
 
     fn start_segment(
         &mut self,
-        segment: Arc<Segment>,
+        work: Work,
         _: &[RuntimeFilter],
         reader: &mut PageReader,
     ) -> Result<()> {
-        let program = &self.task.program;
+        let (program, segment) = (&self.task.program, &work.segment);
         let mut fields = Vec::new();
         let mut arrays = Vec::new();
         for column in &program.columns {
-            let chunk = &segment.chunks[column.ordinal as usize];
-            let mut builder = ColumnBuilder::new(&column.data_type, segment.rows as usize)?;
-            let mut aux = Aux::None;
-            reader.prefetch(&chunk.run, 0..chunk.run.count)?;
-            for number in 0..chunk.run.count {
-                let page = reader.get(&chunk.run, number)?;
-                if number < chunk.aux_pages {
-                    aux = Aux::parse(&page, &column.data_type)?;
-                } else {
-                    builder.append_rows(&page, &aux, 0..page.header().row_count)?;
-                }
-            }
+            let values = read_column(reader, &segment, column.ordinal as usize, &column.data_type)?;
             fields.push(Field::new(&column.name, column.data_type.clone(), true));
-            arrays.push(builder.finish()?);
+            arrays.push(values);
         }
         let options =
             arrow::array::RecordBatchOptions::new().with_row_count(Some(segment.rows as usize));
         let schema = Arc::new(Schema::new(fields));
-        self.input
-            .push(RecordBatch::try_new_with_options(schema, arrays, &options)?);
+        let batch = RecordBatch::try_new_with_options(schema, arrays, &options)?;
+        match &work.rows {
+            None => self.input.push(batch),
+            Some(rows) => {
+                let slices = rows.ranges().iter();
+                self.input
+                    .extend(slices.map(|r| batch.slice(r.start as usize, r.len())));
+            }
+        }
         Ok(())
     }
 

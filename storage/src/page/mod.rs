@@ -32,6 +32,7 @@ pub use builder::{ColumnBuilder, decode, gather};
 pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chunk_rows};
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
 pub use sketch::{estimate_distinct, merge_sketches};
+pub(crate) use zone::bytes_key;
 pub use zone::{PageZone, ZoneKey, zone_key};
 
 use crate::flash::PAGE_SIZE_BYTES;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use crate::table::database::FORMAT_VERSION;
-use crate::table::manifest::{SegmentRecord, TableRecord, seal, unseal};
+use crate::table::manifest::{PartRecord, SegmentRecord, TableRecord, seal, unseal};
 use crate::table::{SegmentId, TableId};
 use crate::{Result, StorageError};
 
@@ -16,6 +16,8 @@ const NAMES: TableDefinition<(&str, &str), u32> = TableDefinition::new("names");
 const TABLES: TableDefinition<u32, &[u8]> = TableDefinition::new("tables");
 /// (table, segment) ▸ sealed segment record.
 const SEGMENTS: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("segments");
+/// (table, index part) ▸ sealed part record; since format 2.
+const INDEX_PARTS: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("index_parts");
 
 /// Generations reserved by one durable write; see [`Catalog::reserve_generations`].
 const GENERATION_BATCH: u32 = 1024;
@@ -49,6 +51,8 @@ pub(super) struct CatalogTable {
     pub record: TableRecord,
     /// Segments in row order.
     pub segments: Vec<(SegmentId, SegmentRecord)>,
+    /// Parts of its indexes.
+    pub index_parts: Vec<(SegmentId, PartRecord)>,
 }
 
 /// Everything that the catalog holds.
@@ -75,8 +79,10 @@ pub(super) struct PutTable {
     pub id: TableId,
     pub record: TableRecord,
     pub new_segments: Vec<(SegmentId, SegmentRecord)>,
-    /// Forget the segments that the table had.
+    /// Forget the segments and index parts that the table had.
     pub replace_segments: bool,
+    pub new_parts: Vec<(SegmentId, PartRecord)>,
+    pub drop_parts: Vec<SegmentId>,
 }
 
 impl Catalog {
@@ -124,6 +130,7 @@ impl Catalog {
             txn.open_table(NAMES).map_err(other)?;
             txn.open_table(TABLES).map_err(other)?;
             txn.open_table(SEGMENTS).map_err(other)?;
+            txn.open_table(INDEX_PARTS).map_err(other)?;
             catalog.commit(txn)?;
         }
         let txn = catalog.read()?;
@@ -145,6 +152,17 @@ impl Catalog {
         }
         drop(meta);
         drop(txn);
+        if found < FORMAT_VERSION && !read_only {
+            // Format 2 has indexes besides. A build that knows only format 1 would not keep them
+            // up, so it may not write to the database from here on.
+            let txn = catalog.write()?;
+            txn.open_table(INDEX_PARTS).map_err(other)?;
+            txn.open_table(META)
+                .map_err(other)?
+                .insert("format", FORMAT_VERSION)
+                .map_err(other)?;
+            catalog.commit(txn)?;
+        }
         Ok(catalog)
     }
 
@@ -164,6 +182,12 @@ impl Catalog {
             txn.open_table(TABLES).map_err(other)?,
             txn.open_table(SEGMENTS).map_err(other)?,
         );
+        let parts = match txn.open_table(INDEX_PARTS) {
+            Ok(parts) => Some(parts),
+            // A database of format 1 that is opened for reading only.
+            Err(redb::TableError::TableDoesNotExist(_)) => None,
+            Err(error) => return Err(other(error)),
+        };
         let mut tables = Vec::new();
         for row in txn
             .open_table(NAMES)
@@ -187,12 +211,22 @@ impl Catalog {
                 live.push((SegmentId(segment), record));
             }
             live.sort_by_key(|(id, record)| (record.order, id.0));
+            let mut index_parts = Vec::new();
+            if let Some(parts) = &parts {
+                for row in parts.range((id, 0)..=(id, u32::MAX)).map_err(other)? {
+                    let (key, sealed) = row.map_err(other)?;
+                    let part = key.value().1;
+                    let record = unseal(sealed.value(), &format!("{what}, index part {part}"))?;
+                    index_parts.push((SegmentId(part), record));
+                }
+            }
             tables.push(CatalogTable {
                 schema: schema.to_string(),
                 name: name.to_string(),
                 id: TableId(id),
                 record,
                 segments: live,
+                index_parts,
             });
         }
         let meta = txn.open_table(META).map_err(other)?;
@@ -221,10 +255,13 @@ impl Catalog {
             let mut names = txn.open_table(NAMES).map_err(other)?;
             let mut tables = txn.open_table(TABLES).map_err(other)?;
             let mut segments = txn.open_table(SEGMENTS).map_err(other)?;
+            let mut parts = txn.open_table(INDEX_PARTS).map_err(other)?;
             let mut forget = |id: TableId| -> Result<()> {
+                let all = (id.0, 0)..=(id.0, u32::MAX);
                 segments
-                    .retain_in((id.0, 0)..=(id.0, u32::MAX), |_, _| false)
-                    .map_err(other)
+                    .retain_in(all.clone(), |_, _| false)
+                    .map_err(other)?;
+                parts.retain_in(all, |_, _| false).map_err(other)
             };
             for (schema, name, id) in &change.drop_tables {
                 names
@@ -245,6 +282,14 @@ impl Catalog {
                     .map_err(other)?;
                 for (id, record) in &put.new_segments {
                     segments
+                        .insert((put.id.0, id.0), seal(record).as_slice())
+                        .map_err(other)?;
+                }
+                for id in &put.drop_parts {
+                    parts.remove((put.id.0, id.0)).map_err(other)?;
+                }
+                for (id, record) in &put.new_parts {
+                    parts
                         .insert((put.id.0, id.0), seal(record).as_slice())
                         .map_err(other)?;
                 }

@@ -9,16 +9,21 @@ use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
 
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
+use crate::index::{Index, IndexPart};
 use crate::store::PageStore;
 use crate::table::catalog::{Catalog, CatalogTable, Change, PutTable};
 use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_schema, decode_segment, encode_schema,
+    ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
+    encode_schema,
 };
 use crate::table::{Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema};
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+///
+/// 2 added indexes; databases of format 1 are read, and become format 2 when they are opened for
+/// writing.
+pub const FORMAT_VERSION: u32 = 2;
 
 const CATALOG_FILE: &str = "catalog.redb";
 const CARD_FILE: &str = "card0.flash";
@@ -128,8 +133,7 @@ impl Database {
         let live = state
             .tables
             .values()
-            .flat_map(|t| &t.snapshot.segments)
-            .flat_map(|s| &s.chunks)
+            .flat_map(|t| t.snapshot.chunks())
             .map(|c| (c.run.first, c.run.count));
         let store = PageStore::open(flash, options.cache_bytes, live)?;
         Ok(Arc::new(Self {
@@ -250,6 +254,7 @@ impl Database {
             table: table.into(),
             arrow_schema: Arc::new(arrow_schema.clone()),
             or_replace: false,
+            indexes: Vec::new(),
         })?
         .commit()?;
         self.snapshot(schema, table)
@@ -269,7 +274,9 @@ impl Database {
             .write()
             .tables
             .remove(&(schema.to_string(), table.to_string()));
-        self.retire(&dropped.snapshot.segments);
+        let snapshot = &dropped.snapshot;
+        let parts = snapshot.indexes.iter().flat_map(|i| &i.parts);
+        self.retire(&snapshot.segments, parts);
         Ok(())
     }
 
@@ -279,9 +286,16 @@ impl Database {
         Load::begin(self, target)
     }
 
-    fn retire(&self, segments: &[Arc<Segment>]) {
+    fn retire<'a>(
+        &self,
+        segments: &[Arc<Segment>],
+        parts: impl IntoIterator<Item = &'a Arc<IndexPart>>,
+    ) {
         for segment in segments {
             segment.retire(&self.store);
+        }
+        for part in parts {
+            part.retire(&self.store);
         }
     }
 
@@ -337,6 +351,7 @@ impl Database {
             snapshot,
             next_segment,
             retired,
+            retired_parts,
         } = check(present.as_ref())?;
         let record = Arc::new(put.record.clone());
         let drop_tables = match &present {
@@ -358,7 +373,7 @@ impl Database {
                 next_segment,
             },
         );
-        self.retire(&retired);
+        self.retire(&retired, &retired_parts);
         Ok(())
     }
 }
@@ -370,6 +385,8 @@ pub(super) struct Commit {
     pub next_segment: Arc<AtomicU32>,
     /// Segments that the new version no longer has.
     pub retired: Vec<Arc<Segment>>,
+    /// Index parts likewise.
+    pub retired_parts: Vec<Arc<IndexPart>>,
 }
 
 fn prepare_folder(dir: &Path, options: &DatabaseOptions) -> Result<()> {
@@ -419,6 +436,7 @@ fn open_table(table: CatalogTable) -> Result<TableState> {
         .iter()
         .map(|(id, record)| decode_segment(record, table.id, *id, &labels).map(Arc::new))
         .collect::<Result<Vec<_>>>()?;
+    let indexes = open_indexes(&table, &name, &segments)?;
     let next_segment = Arc::new(AtomicU32::new(table.record.next_segment));
     let snapshot = Arc::new(make_snapshot(
         table.id,
@@ -426,6 +444,7 @@ fn open_table(table: CatalogTable) -> Result<TableState> {
         schema,
         &table.record,
         segments,
+        indexes,
     ));
     Ok(TableState {
         snapshot,
@@ -434,12 +453,47 @@ fn open_table(table: CatalogTable) -> Result<TableState> {
     })
 }
 
+/// The indexes of a table whose segments are `segments`, all of which each must cover.
+fn open_indexes(
+    table: &CatalogTable,
+    name: &str,
+    segments: &[Arc<Segment>],
+) -> Result<Vec<Arc<Index>>> {
+    let mut live: Vec<_> = segments.iter().map(|s| (s.id, s.rows)).collect();
+    live.sort_unstable();
+    let indexes = table.record.indexes.iter().map(|record| {
+        let parts = table
+            .index_parts
+            .iter()
+            .filter(|(_, part)| part.index == record.name)
+            .map(|(id, part)| decode_part(part, table.id, *id, name).map(Arc::new))
+            .collect::<Result<Vec<_>>>()?;
+        let mut covered: Vec<_> = parts
+            .iter()
+            .flat_map(|p| p.covers.iter().copied())
+            .collect();
+        covered.sort_unstable();
+        if covered != live {
+            return Err(StorageError::corrupt(format!(
+                "table '{name}', index '{}': it does not cover the table's segments",
+                record.name
+            )));
+        }
+        Ok(Arc::new(Index {
+            definition: decode_definition(record)?,
+            parts,
+        }))
+    });
+    indexes.collect()
+}
+
 pub(super) fn make_snapshot(
     id: TableId,
     name: String,
     schema: SchemaRef,
     record: &TableRecord,
     segments: Vec<Arc<Segment>>,
+    indexes: Vec<Arc<Index>>,
 ) -> TableSnapshot {
     TableSnapshot {
         id,
@@ -452,6 +506,7 @@ pub(super) fn make_snapshot(
             .iter()
             .map(ColumnRecord::statistics)
             .collect(),
+        indexes,
     }
 }
 
@@ -470,6 +525,7 @@ pub(super) fn empty_record(schema: &SchemaRef) -> TableRecord {
         version: 0,
         next_segment: 0,
         columns: vec![ColumnRecord::default(); schema.fields().len()],
+        indexes: Vec::new(),
     }
 }
 

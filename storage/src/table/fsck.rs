@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::page::{Aux, decode, flags};
 use crate::store::PageReader;
-use crate::table::{Chunk, Database, Segment};
+use crate::table::{Chunk, Database};
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,7 @@ impl Database {
             .collect::<Result<Vec<_>>>()?;
         let pages_total = snapshots
             .iter()
-            .flat_map(|t| &t.segments)
-            .flat_map(|s| &s.chunks)
+            .flat_map(|t| t.chunks())
             .map(|c| u64::from(c.run.count))
             .sum();
         // What the cache holds was checked when it was read; the check is of the flash.
@@ -61,11 +60,24 @@ impl Database {
             for segment in &snapshot.segments {
                 report.segments += 1;
                 for (chunk, field) in segment.chunks.iter().zip(snapshot.schema.fields()) {
-                    check_chunk(&mut reader, segment, chunk, field.data_type(), &mut report)?;
+                    let place = format!("segment {}", segment.id.0);
+                    check_chunk(&mut reader, &place, chunk, field.data_type(), &mut report)?;
                     progress(FsckProgress {
                         pages_done: report.pages,
                         pages_total,
                     });
+                }
+            }
+            for part in snapshot.indexes.iter().flat_map(|index| &index.parts) {
+                let place = format!("part {}", part.id.0);
+                for array in &part.arrays {
+                    for chunk in &array.chunks {
+                        check_chunk(&mut reader, &place, chunk, &array.data_type, &mut report)?;
+                        progress(FsckProgress {
+                            pages_done: report.pages,
+                            pages_total,
+                        });
+                    }
                 }
             }
         }
@@ -76,7 +88,7 @@ impl Database {
 
 fn check_chunk(
     reader: &mut PageReader,
-    segment: &Segment,
+    place: &str,
     chunk: &Chunk,
     data_type: &arrow::datatypes::DataType,
     report: &mut FsckReport,
@@ -95,12 +107,7 @@ fn check_chunk(
                 continue;
             }
         };
-        let place = || {
-            format!(
-                "{}, segment {}, page {number}",
-                chunk.run.label, segment.id.0
-            )
-        };
+        let place = || format!("{}, {place}, page {number}", chunk.run.label);
         if number < chunk.aux_pages {
             aux = match Aux::parse(&page, data_type) {
                 Ok(parsed) => Some(parsed),

@@ -8,13 +8,17 @@ use arrow::compute::{CastOptions, cast_with_options, concat_batches};
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
+use crate::index::IndexDefinition;
 use crate::page::{ChunkIdentity, ChunkStats, PageIdentity, SEGMENT_ROWS, encode_chunk};
 use crate::store::{PageRun, PageWriter, Reservation};
 use crate::table::catalog::PutTable;
 use crate::table::database::{
     Commit, TableState, empty_record, labels, make_snapshot, stored_schema,
 };
-use crate::table::manifest::{ColumnRecord, SegmentRecord, encode_segment, scalar_record};
+use crate::table::indexing::NewParts;
+use crate::table::manifest::{
+    ColumnRecord, SegmentRecord, encode_definition, encode_segment, scalar_record,
+};
 use crate::table::{Chunk, Database, Segment, SegmentId, TableId};
 use crate::{Result, StorageError};
 
@@ -31,6 +35,8 @@ pub enum LoadTarget {
         arrow_schema: SchemaRef,
         /// Take the place of a table of that name.
         or_replace: bool,
+        /// Indexes that it has from the start, such as its primary key.
+        indexes: Vec<IndexDefinition>,
     },
     /// More rows for a table.
     Append {
@@ -91,7 +97,7 @@ struct Done {
 
 #[derive(Debug)]
 struct WrittenSegment {
-    segment: Segment,
+    segment: Arc<Segment>,
     /// Where it belongs among the load's segments; those of one position are in the order in
     /// which they were written.
     position: u64,
@@ -191,17 +197,46 @@ impl Load {
             ..
         } = done;
         segments.sort_by_key(|s| s.position);
+        let (schema_name, table_name) = shared.target.names();
+        // Index parts are built before the others are kept waiting; should the table's indexes
+        // change meanwhile, the commit makes up for it.
+        let new: Vec<_> = segments.iter().map(|s| Arc::clone(&s.segment)).collect();
+        let mut parts = NewParts::new(
+            &shared.database,
+            shared.table,
+            format!("{schema_name}.{table_name}"),
+            Arc::clone(&shared.schema),
+            shared.generation,
+            Arc::clone(&shared.next_segment),
+        );
+        match &shared.target {
+            LoadTarget::Create { indexes, .. } => {
+                for definition in indexes {
+                    parts.prepare(definition, &[], &[], &new)?;
+                }
+            }
+            target => {
+                let appends = matches!(target, LoadTarget::Append { .. });
+                let present = shared
+                    .database
+                    .table_state(schema_name, table_name)?
+                    .snapshot;
+                for index in &present.indexes {
+                    let old = if appends { index.parts.as_slice() } else { &[] };
+                    parts.prepare(&index.definition, old, &present.segments, &new)?;
+                }
+            }
+        }
         // The pages first; only then may the manifest name them.
         if !reservations.is_empty() {
             shared.database.store().sync()?;
         }
-        let (schema_name, table_name) = shared.target.names();
         shared.database.commit_table(
-            |present| shared.commit(present, segments),
+            |present| shared.commit(present, segments, &mut parts),
             schema_name,
             table_name,
         )?;
-        for reservation in reservations {
+        for reservation in reservations.into_iter().chain(parts.into_reservations()) {
             reservation.keep();
         }
         Ok(rows)
@@ -210,10 +245,19 @@ impl Load {
 
 impl Shared {
     /// The new version of the table over `present`.
-    fn commit(&self, present: Option<&TableState>, written: Vec<WrittenSegment>) -> Result<Commit> {
+    fn commit(
+        &self,
+        present: Option<&TableState>,
+        written: Vec<WrittenSegment>,
+        parts: &mut NewParts,
+    ) -> Result<Commit> {
         let (schema_name, table_name) = self.target.names();
         let label = || format!("{schema_name}.{table_name}");
         let mut retired = Vec::new();
+        let old_indexes = match (&self.target, present) {
+            (LoadTarget::Create { .. }, _) | (_, None) => &[],
+            (_, Some(present)) => present.snapshot.indexes.as_slice(),
+        };
         let (mut record, mut segments) = match (&self.target, present) {
             (
                 LoadTarget::Create {
@@ -245,6 +289,7 @@ impl Shared {
                     retired.extend(present.snapshot.segments.iter().cloned());
                     let mut record = empty_record(&self.schema);
                     record.version = present.record.version;
+                    record.indexes.clone_from(&present.record.indexes);
                     (record, Vec::new())
                 } else {
                     ((*present.record).clone(), present.snapshot.segments.clone())
@@ -252,7 +297,32 @@ impl Shared {
             }
         };
         record.version += 1;
+        let appends = matches!(self.target, LoadTarget::Append { .. });
+        let new: Vec<_> = written.iter().map(|w| Arc::clone(&w.segment)).collect();
+        let mut indexes = Vec::new();
+        if let LoadTarget::Create {
+            indexes: definitions,
+            ..
+        } = &self.target
+        {
+            for definition in definitions {
+                record.indexes.push(encode_definition(definition));
+                indexes.push(parts.extend(definition, &[], &[], &new)?);
+            }
+        }
+        for index in old_indexes {
+            let old = if appends { index.parts.as_slice() } else { &[] };
+            indexes.push(parts.extend(&index.definition, old, &segments, &new)?);
+        }
+        parts.sync()?;
         record.next_segment = self.next_segment.load(Ordering::Relaxed);
+        let mut retired_parts = parts.retired(old_indexes);
+        if let (LoadTarget::Create { .. }, Some(present)) = (&self.target, present) {
+            let old = present.snapshot.indexes.iter().flat_map(|i| &i.parts);
+            retired_parts.extend(old.cloned());
+        } else if !appends {
+            retired_parts.extend(old_indexes.iter().flat_map(|i| &i.parts).cloned());
+        }
         let mut first = segments.is_empty();
         let mut new_segments: Vec<(SegmentId, SegmentRecord)> = Vec::with_capacity(written.len());
         for (index, written) in written.into_iter().enumerate() {
@@ -263,7 +333,7 @@ impl Shared {
             // Generations grow with every load, so that they order loads among each other.
             let order = (u64::from(self.generation) << 32) | index as u64;
             new_segments.push((written.segment.id, encode_segment(&written.segment, order)));
-            segments.push(Arc::new(written.segment));
+            segments.push(written.segment);
         }
         let snapshot = Arc::new(make_snapshot(
             self.table,
@@ -271,6 +341,7 @@ impl Shared {
             self.schema.clone(),
             &record,
             segments,
+            indexes,
         ));
         Ok(Commit {
             put: PutTable {
@@ -280,10 +351,13 @@ impl Shared {
                 record,
                 new_segments,
                 replace_segments: matches!(self.target, LoadTarget::Overwrite { .. }),
+                new_parts: parts.records(),
+                drop_parts: retired_parts.iter().map(|part| part.id).collect(),
             },
             snapshot,
             next_segment: Arc::clone(&self.next_segment),
             retired,
+            retired_parts,
         })
     }
 }
@@ -454,7 +528,12 @@ impl LoadWriter {
             chunks.push(Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones));
         }
         self.segments.push(WrittenSegment {
-            segment: Segment::new(id, shared.generation, batch.num_rows() as u32, chunks),
+            segment: Arc::new(Segment::new(
+                id,
+                shared.generation,
+                batch.num_rows() as u32,
+                chunks,
+            )),
             position: self.position,
             columns,
         });

@@ -2,15 +2,17 @@
 //! with a checksum in front.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::ipc::convert::{IpcSchemaEncoder, fb_to_schema};
 use arrow::ipc::root_as_schema;
 use flashmesh_pushdown::Scalar;
 use prost::Message;
 
 use crate::flash::FlashPage;
+use crate::index::{IndexArray, IndexDefinition, IndexKind, IndexPart};
 use crate::page::{PageIdentity, PageZone, estimate_distinct, merge_sketches};
 use crate::store::{CardId, NodeId, PageAddress, PageRun};
 use crate::table::{Chunk, ColumnStatistics, Segment, SegmentId, TableId};
@@ -29,6 +31,51 @@ pub(super) struct TableRecord {
     pub next_segment: u32,
     #[prost(message, repeated, tag = "4")]
     pub columns: Vec<ColumnRecord>,
+    #[prost(message, repeated, tag = "5")]
+    pub indexes: Vec<IndexRecord>,
+}
+
+/// The definition of an index.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct IndexRecord {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// [`IndexKind::name`].
+    #[prost(string, tag = "2")]
+    pub kind: String,
+    #[prost(uint32, repeated, tag = "3")]
+    pub columns: Vec<u32>,
+    #[prost(bool, tag = "4")]
+    pub unique: bool,
+    #[prost(bool, tag = "5")]
+    pub primary: bool,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub options: BTreeMap<String, String>,
+}
+
+/// A part of an index.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PartRecord {
+    #[prost(string, tag = "1")]
+    pub index: String,
+    #[prost(uint32, tag = "2")]
+    pub generation: u32,
+    /// Segments that it covers, and their rows.
+    #[prost(uint32, repeated, tag = "3")]
+    pub segments: Vec<u32>,
+    #[prost(uint32, repeated, tag = "4")]
+    pub segment_rows: Vec<u32>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub meta: Vec<u8>,
+    /// Arrow IPC's flatbuffer of a schema with a field for each array.
+    #[prost(bytes = "vec", tag = "6")]
+    pub schema: Vec<u8>,
+    /// Chunks of each array.
+    #[prost(uint32, repeated, tag = "7")]
+    pub array_chunks: Vec<u32>,
+    /// All chunks, array by array; their column groups count up through the part.
+    #[prost(message, repeated, tag = "8")]
+    pub chunks: Vec<ChunkRecord>,
 }
 
 /// Statistics of a column over all segments.
@@ -143,38 +190,87 @@ pub(super) fn decode_schema(bytes: &[u8], what: &str) -> Result<SchemaRef> {
         .map_err(|e| StorageError::corrupt(format!("{what}: the schema does not decode: {e}")))
 }
 
+fn encode_chunk_record(chunk: &Chunk) -> ChunkRecord {
+    ChunkRecord {
+        node: u32::from(chunk.run.first.node.0),
+        card: u32::from(chunk.run.first.card.0),
+        first_page: chunk.run.first.page.0,
+        aux_pages: chunk.aux_pages,
+        row_counts: chunk.zones.iter().map(|z| z.row_count).collect(),
+        null_counts: if chunk.null_count == 0 {
+            Vec::new()
+        } else {
+            chunk.zones.iter().map(|z| z.null_count).collect()
+        },
+        mins: chunk.zones.iter().map(|z| z.min).collect(),
+        spans: chunk
+            .zones
+            .iter()
+            .map(|z| z.max.wrapping_sub(z.min) as u64)
+            .collect(),
+    }
+}
+
+/// The chunk that `record` describes, and its rows.
+fn decode_chunk_record(
+    record: &ChunkRecord,
+    identity: PageIdentity,
+    label: &Arc<str>,
+) -> Result<(Chunk, u32)> {
+    let corrupt = |why: &str| {
+        StorageError::corrupt(format!(
+            "segment {} of table number {}: the page index of {label} {why}",
+            identity.segment, identity.table
+        ))
+    };
+    let pages = record.row_counts.len();
+    let same_length = record.mins.len() == pages
+        && record.spans.len() == pages
+        && (record.null_counts.is_empty() || record.null_counts.len() == pages);
+    let narrow = u16::try_from(record.node).is_ok()
+        && u16::try_from(record.card).is_ok()
+        && record.aux_pages <= 1;
+    if !same_length || !narrow || pages + record.aux_pages as usize > usize::from(u16::MAX) + 1 {
+        return Err(corrupt("is malformed"));
+    }
+    let mut zones = Vec::with_capacity(pages);
+    let mut first_row = 0u32;
+    for i in 0..pages {
+        let min = record.mins[i];
+        zones.push(PageZone {
+            first_row,
+            row_count: record.row_counts[i],
+            null_count: record.null_counts.get(i).copied().unwrap_or(0),
+            min,
+            max: min.wrapping_add(record.spans[i] as i64),
+        });
+        first_row = first_row
+            .checked_add(record.row_counts[i])
+            .ok_or_else(|| corrupt("overflows"))?;
+    }
+    let run = PageRun {
+        first: PageAddress {
+            node: NodeId(record.node as u16),
+            card: CardId(record.card as u16),
+            page: FlashPage(record.first_page),
+        },
+        count: pages as u32 + record.aux_pages,
+        identity,
+        label: Arc::clone(label),
+    };
+    Ok((Chunk::new(run, record.aux_pages, zones), first_row))
+}
+
 pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
-    let chunks = segment
-        .chunks
-        .iter()
-        .map(|chunk| ChunkRecord {
-            node: u32::from(chunk.run.first.node.0),
-            card: u32::from(chunk.run.first.card.0),
-            first_page: chunk.run.first.page.0,
-            aux_pages: chunk.aux_pages,
-            row_counts: chunk.zones.iter().map(|z| z.row_count).collect(),
-            null_counts: if chunk.null_count == 0 {
-                Vec::new()
-            } else {
-                chunk.zones.iter().map(|z| z.null_count).collect()
-            },
-            mins: chunk.zones.iter().map(|z| z.min).collect(),
-            spans: chunk
-                .zones
-                .iter()
-                .map(|z| z.max.wrapping_sub(z.min) as u64)
-                .collect(),
-        })
-        .collect();
     SegmentRecord {
         generation: segment.generation,
         rows: segment.rows,
         order,
-        chunks,
+        chunks: segment.chunks.iter().map(encode_chunk_record).collect(),
     }
 }
 
-/// The segment that `record` describes. `schema` and `table_name` label its pages.
+/// The segment that `record` describes. `labels` name its columns.
 pub(super) fn decode_segment(
     record: &SegmentRecord,
     table: TableId,
@@ -196,56 +292,113 @@ pub(super) fn decode_segment(
     }
     let mut chunks = Vec::with_capacity(record.chunks.len());
     for (column, (chunk, label)) in record.chunks.iter().zip(labels).enumerate() {
-        let pages = chunk.row_counts.len();
-        let same_length = chunk.mins.len() == pages
-            && chunk.spans.len() == pages
-            && (chunk.null_counts.is_empty() || chunk.null_counts.len() == pages);
-        let narrow = u16::try_from(chunk.node).is_ok()
-            && u16::try_from(chunk.card).is_ok()
-            && chunk.aux_pages <= 1;
-        if !same_length || !narrow || pages + chunk.aux_pages as usize > usize::from(u16::MAX) + 1 {
-            return Err(corrupt(format!("the page index of {label} is malformed")));
-        }
-        let mut zones = Vec::with_capacity(pages);
-        let mut first_row = 0u32;
-        for i in 0..pages {
-            let min = chunk.mins[i];
-            zones.push(PageZone {
-                first_row,
-                row_count: chunk.row_counts[i],
-                null_count: chunk.null_counts.get(i).copied().unwrap_or(0),
-                min,
-                max: min.wrapping_add(chunk.spans[i] as i64),
-            });
-            first_row = first_row
-                .checked_add(chunk.row_counts[i])
-                .ok_or_else(|| corrupt(format!("the page index of {label} overflows")))?;
-        }
-        if first_row != record.rows {
+        let identity = PageIdentity {
+            table: table.0,
+            segment: id.0,
+            column_group: column as u16,
+            page: 0,
+            generation: record.generation,
+        };
+        let (chunk, rows) = decode_chunk_record(chunk, identity, label)?;
+        if rows != record.rows {
             return Err(corrupt(format!(
-                "{label} has {first_row} rows of {}",
+                "{label} has {rows} rows of {}",
                 record.rows
             )));
         }
-        let run = PageRun {
-            first: PageAddress {
-                node: NodeId(chunk.node as u16),
-                card: CardId(chunk.card as u16),
-                page: FlashPage(chunk.first_page),
-            },
-            count: pages as u32 + chunk.aux_pages,
-            identity: PageIdentity {
-                table: table.0,
-                segment: id.0,
-                column_group: column as u16,
-                page: 0,
-                generation: record.generation,
-            },
-            label: label.clone(),
-        };
-        chunks.push(Chunk::new(run, chunk.aux_pages, zones));
+        chunks.push(chunk);
     }
     Ok(Segment::new(id, record.generation, record.rows, chunks))
+}
+
+pub(super) fn encode_definition(definition: &IndexDefinition) -> IndexRecord {
+    IndexRecord {
+        name: definition.name.clone(),
+        kind: definition.kind.name().into(),
+        columns: definition.columns.clone(),
+        unique: definition.unique,
+        primary: definition.primary,
+        options: definition.options.clone(),
+    }
+}
+
+pub(super) fn decode_definition(record: &IndexRecord) -> Result<IndexDefinition> {
+    Ok(IndexDefinition {
+        name: record.name.clone(),
+        kind: IndexKind::parse(&record.kind)?,
+        columns: record.columns.clone(),
+        unique: record.unique,
+        primary: record.primary,
+        options: record.options.clone(),
+    })
+}
+
+pub(super) fn encode_part(part: &IndexPart, index: &str) -> PartRecord {
+    let fields: Vec<Field> = part
+        .arrays
+        .iter()
+        .map(|array| Field::new("", array.data_type.clone(), true))
+        .collect();
+    PartRecord {
+        index: index.into(),
+        generation: part.generation,
+        segments: part.covers.iter().map(|(id, _)| id.0).collect(),
+        segment_rows: part.covers.iter().map(|(_, rows)| *rows).collect(),
+        meta: part.meta.clone(),
+        schema: encode_schema(&Arc::new(Schema::new(fields))),
+        array_chunks: part.arrays.iter().map(|a| a.chunks.len() as u32).collect(),
+        chunks: part.chunks().map(encode_chunk_record).collect(),
+    }
+}
+
+/// The part that `record` describes; `table_name` is for messages.
+pub(super) fn decode_part(
+    record: &PartRecord,
+    table: TableId,
+    id: SegmentId,
+    table_name: &str,
+) -> Result<IndexPart> {
+    let what = format!("table '{table_name}', index '{}'", record.index);
+    let corrupt = |why: &str| StorageError::corrupt(format!("{what}: its manifest record {why}"));
+    let schema = decode_schema(&record.schema, &what)?;
+    let chunks: u64 = record.array_chunks.iter().map(|c| u64::from(*c)).sum();
+    if schema.fields().len() != record.array_chunks.len()
+        || chunks != record.chunks.len() as u64
+        || chunks > u64::from(u16::MAX)
+        || record.segments.len() != record.segment_rows.len()
+    {
+        return Err(corrupt("is malformed"));
+    }
+    let label: Arc<str> = what.as_str().into();
+    let mut left = record.chunks.iter().enumerate();
+    let mut arrays = Vec::with_capacity(record.array_chunks.len());
+    for (field, count) in schema.fields().iter().zip(&record.array_chunks) {
+        let mut chunks = Vec::with_capacity(*count as usize);
+        for (number, chunk) in left.by_ref().take(*count as usize) {
+            let identity = PageIdentity {
+                table: table.0,
+                segment: id.0,
+                column_group: number as u16,
+                page: 0,
+                generation: record.generation,
+            };
+            chunks.push(decode_chunk_record(chunk, identity, &label)?.0);
+        }
+        arrays.push(IndexArray {
+            data_type: field.data_type().clone(),
+            chunks,
+        });
+    }
+    let ids = record.segments.iter().copied().map(SegmentId);
+    Ok(IndexPart {
+        id,
+        generation: record.generation,
+        covers: ids.zip(record.segment_rows.iter().copied()).collect(),
+        arrays,
+        meta: record.meta.clone(),
+        retired: OnceLock::new(),
+        opened: OnceLock::new(),
+    })
 }
 
 pub(super) fn scalar_record(value: &Scalar) -> Option<ScalarRecord> {

@@ -9,6 +9,7 @@
 mod catalog;
 mod database;
 mod fsck;
+mod indexing;
 mod load;
 mod manifest;
 mod schema;
@@ -17,15 +18,18 @@ mod tests;
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, SchemaRef};
 
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
 
-use crate::page::PageZone;
-use crate::store::{PageRun, PageStore};
+use crate::index::{Index, IndexDefinition};
+use crate::page::{Aux, ColumnBuilder, PageZone};
+use crate::store::{PageReader, PageRun, PageStore};
+use crate::{Result, StorageError};
 
 /// Number of a table, never reused within a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,15 +77,20 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         if let Some(store) = self.retired.get() {
-            for chunk in &self.chunks {
-                if let Err(error) = store.free(chunk.run.first, chunk.run.count) {
-                    // The manifest no longer names the pages: the next opening reclaims them.
-                    log::warn!(
-                        "pages of {} stay allocated until the database is reopened: {error}",
-                        chunk.run.label
-                    );
-                }
-            }
+            free_chunks(store, &self.chunks);
+        }
+    }
+}
+
+/// Gives the pages of chunks back that no manifest names any more.
+pub(crate) fn free_chunks<'a>(store: &PageStore, chunks: impl IntoIterator<Item = &'a Chunk>) {
+    for chunk in chunks {
+        if let Err(error) = store.free(chunk.run.first, chunk.run.count) {
+            // The manifest no longer names the pages: the next opening reclaims them.
+            log::warn!(
+                "pages of {} stay allocated until the database is reopened: {error}",
+                chunk.run.label
+            );
         }
     }
 }
@@ -139,6 +148,38 @@ pub struct TableSnapshot {
     pub segments: Vec<Arc<Segment>>,
     /// Statistics of each column over all segments.
     pub statistics: Vec<ColumnStatistics>,
+    /// Its indexes; each covers all segments.
+    pub indexes: Vec<Arc<Index>>,
+}
+
+/// The values of one column of a segment.
+///
+/// # Errors
+/// The device's errors; `Corrupt`, which names the page.
+pub fn read_column(
+    reader: &mut PageReader,
+    segment: &Segment,
+    ordinal: usize,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
+    let Some(chunk) = segment.chunks.get(ordinal) else {
+        return Err(StorageError::Invalid(format!(
+            "a table of {} columns has no column number {ordinal}",
+            segment.chunks.len()
+        )));
+    };
+    let mut builder = ColumnBuilder::new(data_type, segment.rows as usize)?;
+    let mut aux = Aux::None;
+    reader.prefetch(&chunk.run, 0..chunk.run.count)?;
+    for number in 0..chunk.run.count {
+        let page = reader.get(&chunk.run, number)?;
+        if number < chunk.aux_pages {
+            aux = Aux::parse(&page, data_type)?;
+        } else {
+            builder.append_rows(&page, &aux, 0..page.header().row_count)?;
+        }
+    }
+    builder.finish()
 }
 
 /// What the planner knows of a column.
@@ -160,5 +201,32 @@ impl TableSnapshot {
     /// Rows of all segments.
     pub fn rows(&self) -> u64 {
         self.segments.iter().map(|s| u64::from(s.rows)).sum()
+    }
+
+    /// The chunks of its segments and indexes.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        let parts = self.indexes.iter().flat_map(|index| &index.parts);
+        let segments = self.segments.iter().flat_map(|segment| &segment.chunks);
+        segments.chain(parts.flat_map(|part| part.chunks()))
+    }
+
+    /// The index of that name.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|i| i.definition.name == name)
+    }
+
+    /// The index that stands for the primary key.
+    pub fn primary_key(&self) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|i| i.definition.primary)
+    }
+
+    /// Names of an index's columns.
+    pub fn index_columns(&self, definition: &IndexDefinition) -> Vec<&str> {
+        let fields = self.schema.fields();
+        let names = definition
+            .columns
+            .iter()
+            .filter_map(|c| fields.get(*c as usize));
+        names.map(|field| field.name().as_str()).collect()
     }
 }

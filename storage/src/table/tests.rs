@@ -44,6 +44,7 @@ fn create(or_replace: bool) -> LoadTarget {
         table: "t".into(),
         arrow_schema: schema(),
         or_replace,
+        indexes: vec![],
     }
 }
 

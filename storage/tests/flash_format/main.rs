@@ -516,6 +516,7 @@ fn write(folder: &std::path::Path, batch: &RecordBatch) {
             table: "t".into(),
             arrow_schema: Arc::new(Schema::clone(&batch.schema())),
             or_replace: false,
+            indexes: vec![],
         })
         .unwrap();
     let mut writer = load.writer().unwrap();

@@ -47,6 +47,9 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
     if !pushed.is_empty() {
         parts.push(("pushed", list(&pushed)));
     }
+    if let Some(path) = scan.access() {
+        parts.push(("index", path.to_string()));
+    }
     if !spec.not_pushed.is_empty() {
         let reasons: Vec<_> = spec
             .not_pushed

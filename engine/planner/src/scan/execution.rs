@@ -14,6 +14,7 @@ use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use flashmesh_pushdown::Expr;
 use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::access::Access;
 use flashmesh_storage::node::{
     Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
 };
@@ -101,6 +102,9 @@ impl Executions {
 impl Execution {
     fn new(scan: &FlashScanExec, context: &Arc<TaskContext>) -> Self {
         let table = &scan.spec().table;
+        let access = scan
+            .access()
+            .map_or(Access::All, |path| Access::Index(Arc::clone(path)));
         let runtime_filters = Arc::new(RuntimeFilters::default());
         let dynamic = DynamicFilters::new(
             scan.dynamic_filters().to_vec(),
@@ -113,7 +117,7 @@ impl Execution {
         Self {
             context: Arc::downgrade(context),
             started: Mutex::new(vec![false; scan.partitions()]),
-            work: SegmentQueue::new(table.segments.clone()),
+            work: SegmentQueue::with_access(table.segments.clone(), access),
             runtime_filters,
             dynamic,
             metrics: Arc::new(ScanMetrics::default()),

@@ -26,7 +26,9 @@ pub fn metrics_set(scan: &ScanMetrics, fallbacks: usize) -> MetricsSet {
         ("segments_read", &scan.segments_read),
         ("segments_skipped_zone_map", &scan.segments_skipped_zone_map),
         ("segments_skipped_runtime", &scan.segments_skipped_runtime),
+        ("segments_skipped_index", &scan.segments_skipped_index),
         ("pages_skipped_zone_map", &scan.pages_skipped_zone_map),
+        ("pages_skipped_index", &scan.pages_skipped_index),
         ("pages_skipped_runtime", &scan.pages_skipped_runtime),
         ("pages_skipped_selection", &scan.pages_skipped_selection),
     ] {

@@ -34,6 +34,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 use flashmesh_pushdown::{Expr, Output, VerifiedProgram};
+use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::node::StorageNode;
 
 use self::execution::Executions;
@@ -48,6 +49,8 @@ pub struct FlashScanExec {
     spec: ScanSpec,
     node: Arc<StorageNode>,
     program: Arc<VerifiedProgram>,
+    /// The index that answers a part of the filter.
+    access: Option<Arc<AccessPath>>,
     /// Expressions over the output that change while the query runs.
     dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     properties: Arc<PlanProperties>,
@@ -64,6 +67,10 @@ impl FlashScanExec {
         partitions: usize,
     ) -> Result<Self, Reason> {
         let program = spec.verified(&node)?;
+        let access = match spec.mode {
+            Pushdown::Never => None,
+            _ => AccessPath::choose(&program, &spec.table).map(Arc::new),
+        };
         let emission = match &spec.output {
             Output::Rows { order, .. } if order.is_empty() => EmissionType::Incremental,
             _ => EmissionType::Final,
@@ -79,6 +86,7 @@ impl FlashScanExec {
             spec,
             node,
             program,
+            access,
             dynamic_filters: vec![],
             properties: Arc::new(properties),
             executions: Executions::default(),
@@ -93,6 +101,11 @@ impl FlashScanExec {
     /// The Program.
     pub fn program(&self) -> &Arc<VerifiedProgram> {
         &self.program
+    }
+
+    /// The index that answers a part of its filter.
+    pub fn access(&self) -> Option<&Arc<AccessPath>> {
+        self.access.as_ref()
     }
 
     /// The node that runs it.
@@ -131,6 +144,7 @@ impl FlashScanExec {
             spec: self.spec.clone(),
             node: Arc::clone(&self.node),
             program: Arc::clone(&self.program),
+            access: self.access.clone(),
             dynamic_filters: self.dynamic_filters.clone(),
             properties: Arc::clone(&self.properties),
             executions: Executions::default(),

@@ -185,6 +185,7 @@ pub fn load(tables: &[Table]) -> Flash {
                 table: table.name.into(),
                 arrow_schema: Arc::clone(&table.schema),
                 or_replace: false,
+                indexes: vec![],
             })
             .unwrap();
         let mut writer = load.writer().unwrap();

@@ -23,7 +23,8 @@ use arrow::array::RecordBatch;
 use flashmesh_pushdown::{Output, Program, RuntimeFilter};
 
 use crate::Result;
-use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun};
+use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work as SegmentWork};
+use crate::index::RowSelection;
 use crate::node::MAX_AHEAD;
 use crate::store::PageReader;
 use crate::table::Segment;
@@ -101,8 +102,10 @@ enum Sink {
 /// A segment at work.
 struct Present {
     rows: u32,
-    /// What zone maps left, what runtime filters' bounds left of that, and what survived.
+    /// What zone maps left, what an index left of that, what runtime filters' bounds left, and
+    /// what survived.
     zone_rows: Bitmap,
+    index_rows: Bitmap,
     runtime_rows: Bitmap,
     selection: Bitmap,
     selected: usize,
@@ -173,10 +176,11 @@ impl CpuRun {
 
     fn start(
         &mut self,
-        segment: &Arc<Segment>,
+        work: &SegmentWork,
         runtime: &[RuntimeFilter],
         reader: &mut PageReader,
     ) -> Result<()> {
+        let segment = &work.segment;
         self.columns.open(segment)?;
         if self.is_satisfied() || segment.rows == 0 {
             return Ok(());
@@ -197,13 +201,19 @@ impl CpuRun {
             );
             return Ok(());
         };
+        let mut rows = plan.rows.clone();
+        let empty = || Bitmap::filled(plan.rows.len(), false);
+        if !restrict(&mut rows, work.rows.as_deref()) {
+            add(&self.metrics.segments_skipped_index, 1);
+            self.count_pages(&plan.rows, &empty(), &empty());
+            return Ok(());
+        }
+        let index_rows = rows.clone();
         let filters = self.filters(runtime);
         self.runtime.update(&filters, &self.columns);
-        let mut rows = plan.rows.clone();
         if !self.runtime.plan(&self.columns, &mut rows) {
             add(&self.metrics.segments_skipped_runtime, 1);
-            let empty = Bitmap::filled(rows.len(), false);
-            self.count_pages(&plan.rows, &empty);
+            self.count_pages(&plan.rows, &index_rows, &empty());
             return Ok(());
         }
         add(&self.metrics.segments_read, 1);
@@ -241,6 +251,7 @@ impl CpuRun {
         self.present = Some(Present {
             rows: segment.rows,
             zone_rows: plan.rows,
+            index_rows,
             runtime_rows: rows,
             selection,
             selected,
@@ -304,24 +315,30 @@ impl CpuRun {
 
     fn end_segment(&mut self) {
         if let Some(present) = self.present.take() {
-            self.count_pages(&present.zone_rows, &present.runtime_rows);
+            self.count_pages(
+                &present.zone_rows,
+                &present.index_rows,
+                &present.runtime_rows,
+            );
             self.columns.close();
         }
     }
 
     /// Counts the pages that were not read by what made it so.
-    fn count_pages(&self, zone_rows: &Bitmap, runtime_rows: &Bitmap) {
-        let (mut zone_map, mut runtime, mut selection) = (0, 0, 0);
+    fn count_pages(&self, zone_rows: &Bitmap, index_rows: &Bitmap, runtime_rows: &Bitmap) {
+        let (mut zone_map, mut index, mut runtime, mut selection) = (0, 0, 0, 0);
         for column in 0..self.columns.count() {
             self.columns
                 .for_pages(column, |rows, was_read| match was_read {
                     true => {}
                     false if !zone_rows.any_in(rows.clone()) => zone_map += 1,
+                    false if !index_rows.any_in(rows.clone()) => index += 1,
                     false if !runtime_rows.any_in(rows) => runtime += 1,
                     false => selection += 1,
                 });
         }
         add(&self.metrics.pages_skipped_zone_map, zone_map);
+        add(&self.metrics.pages_skipped_index, index);
         add(&self.metrics.pages_skipped_runtime, runtime);
         add(&self.metrics.pages_skipped_selection, selection);
     }
@@ -330,10 +347,11 @@ impl CpuRun {
 impl TaskRun for CpuRun {
     fn prefetch(
         &mut self,
-        segment: &Arc<Segment>,
+        work: &SegmentWork,
         runtime: &[RuntimeFilter],
         reader: &mut PageReader,
     ) -> Result<()> {
+        let segment = &work.segment;
         if self.is_satisfied() || segment.rows == 0 {
             return Ok(());
         }
@@ -343,7 +361,9 @@ impl TaskRun for CpuRun {
             let filters = self.filters(runtime);
             self.runtime_ahead.update(&filters, &self.ahead);
             let mut rows = plan.rows.clone();
-            if self.runtime_ahead.plan(&self.ahead, &mut rows) {
+            if restrict(&mut rows, work.rows.as_deref())
+                && self.runtime_ahead.plan(&self.ahead, &mut rows)
+            {
                 prefetch_filter(
                     &self.filter,
                     plan,
@@ -368,11 +388,11 @@ impl TaskRun for CpuRun {
 
     fn start_segment(
         &mut self,
-        segment: Arc<Segment>,
+        work: SegmentWork,
         runtime: &[RuntimeFilter],
         reader: &mut PageReader,
     ) -> Result<()> {
-        self.start(&segment, runtime, reader)
+        self.start(&work, runtime, reader)
     }
 
     fn next(&mut self, reader: &mut PageReader) -> Result<Option<RecordBatch>> {
@@ -394,6 +414,18 @@ impl TaskRun for CpuRun {
             Sink::Aggregate(_) => false,
         }
     }
+}
+
+/// Leaves of `rows` those that an index named; FALSE when there are none.
+fn restrict(rows: &mut Bitmap, named: Option<&RowSelection>) -> bool {
+    let Some(named) = named else { return true };
+    let mut bits = Bitmap::filled(rows.len(), false);
+    let end = rows.len() as u32;
+    for range in named.ranges() {
+        bits.set_range(range.start.min(end)..range.end.min(end));
+    }
+    rows.and(&bits);
+    rows.any()
 }
 
 /// Asks for the pages that the filter has to look at.

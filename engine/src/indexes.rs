@@ -1,0 +1,357 @@
+//! `CREATE INDEX` and `DROP INDEX`. DataFusion's plan of the one drops `WITH (…)` and it has none
+//! of the other, so both are taken from the parsed statement.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::{
+    CreateIndex as PlannedCreateIndex, Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore,
+};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast;
+use flashmesh_storage::StorageError;
+use flashmesh_storage::index::{IndexDefinition, IndexKind};
+
+use crate::Session;
+use crate::error::{Error, Result};
+use crate::load::blocking;
+
+/// A statement about indexes, as a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
+pub(crate) struct IndexStatement {
+    command: Command,
+    schema: EmptySchema,
+}
+
+/// The schema of a plan without rows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct EmptySchema(DFSchemaRef);
+
+impl PartialOrd for EmptySchema {
+    fn partial_cmp(&self, _: &Self) -> Option<std::cmp::Ordering> {
+        Some(std::cmp::Ordering::Equal)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
+enum Command {
+    Create(CreateIndex),
+    Drop {
+        indexes: Vec<TableReference>,
+        if_exists: bool,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
+struct CreateIndex {
+    name: Option<String>,
+    table: TableReference,
+    using: Option<String>,
+    columns: Vec<String>,
+    unique: bool,
+    if_not_exists: bool,
+    options: BTreeMap<String, String>,
+}
+
+impl UserDefinedLogicalNodeCore for IndexStatement {
+    fn name(&self) -> &str {
+        match self.command {
+            Command::Create(_) => "CreateIndex",
+            Command::Drop { .. } => "DropIndex",
+        }
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema.0
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        vec![]
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match &self.command {
+            Command::Create(create) => write!(
+                f,
+                "CreateIndex: {} on {}",
+                create.name.as_deref().unwrap_or("unnamed"),
+                create.table
+            ),
+            Command::Drop { indexes, .. } => {
+                let names: Vec<_> = indexes.iter().map(|name| name.to_string()).collect();
+                write!(f, "DropIndex: {}", names.join(", "))
+            }
+        }
+    }
+
+    fn with_exprs_and_inputs(
+        &self,
+        _: Vec<Expr>,
+        _: Vec<LogicalPlan>,
+    ) -> datafusion::error::Result<Self> {
+        Ok(self.clone())
+    }
+}
+
+impl Command {
+    fn into_plan(self) -> LogicalPlan {
+        LogicalPlan::Extension(Extension {
+            node: Arc::new(IndexStatement {
+                command: self,
+                schema: EmptySchema(Arc::new(DFSchema::empty())),
+            }),
+        })
+    }
+}
+
+impl Session {
+    /// The plan of a statement, to be run by [`Session::execute`].
+    ///
+    /// # Errors
+    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Usage`]
+    /// for what flashmesh does not do.
+    pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
+        if let ParsedStatement::Statement(statement) = &statement {
+            match statement.as_ref() {
+                ast::Statement::CreateIndex(create) => {
+                    return Ok(self.parsed_create(create)?.into_plan());
+                }
+                ast::Statement::Drop {
+                    object_type: ast::ObjectType::Index,
+                    if_exists,
+                    names,
+                    ..
+                } => {
+                    let indexes = names.iter().map(|name| self.reference(name));
+                    let drop = Command::Drop {
+                        indexes: indexes.collect::<Result<_>>()?,
+                        if_exists: *if_exists,
+                    };
+                    return Ok(drop.into_plan());
+                }
+                _ => {}
+            }
+        }
+        Ok(self.context().state().statement_to_plan(statement).await?)
+    }
+
+    fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {
+        let unsupported = |what: &str| {
+            Err(Error::usage(format!(
+                "CREATE INDEX does not know {what}; leave it out"
+            )))
+        };
+        if create.predicate.is_some() {
+            return unsupported("WHERE");
+        }
+        if !create.include.is_empty() {
+            return unsupported("INCLUDE");
+        }
+        if create.nulls_distinct == Some(false) {
+            return unsupported("NULLS NOT DISTINCT");
+        }
+        let mut using = create.using.as_ref();
+        for option in &create.index_options {
+            match option {
+                ast::IndexOption::Using(kind) => using = Some(kind),
+                other => return unsupported(&other.to_string()),
+            }
+        }
+        let columns = create
+            .columns
+            .iter()
+            .map(|column| match &column.column.expr {
+                ast::Expr::Identifier(name) => Ok(self.normalise(name)),
+                other => Err(Error::usage(format!(
+                    "an index is made on columns, not on expressions such as {other}"
+                ))),
+            });
+        let name = create.name.as_ref().map(|name| self.reference(name));
+        Ok(Command::Create(CreateIndex {
+            name: name.transpose()?.map(|name| name.table().to_string()),
+            table: self.reference(&create.table_name)?,
+            using: using.map(|kind| match kind {
+                ast::IndexType::Custom(name) => name.value.to_lowercase(),
+                kind => kind.to_string().to_lowercase(),
+            }),
+            columns: columns.collect::<Result<_>>()?,
+            unique: create.unique,
+            if_not_exists: create.if_not_exists,
+            options: create.with.iter().map(option).collect::<Result<_>>()?,
+        }))
+    }
+
+    /// A name as SQL means it: in lower case unless quoted.
+    fn normalise(&self, name: &ast::Ident) -> String {
+        let state = self.context().state();
+        let lower = state.config_options().sql_parser.enable_ident_normalization;
+        match name.quote_style {
+            None if lower => name.value.to_lowercase(),
+            _ => name.value.clone(),
+        }
+    }
+
+    fn reference(&self, name: &ast::ObjectName) -> Result<TableReference> {
+        let parts: Option<Vec<String>> = name
+            .0
+            .iter()
+            .map(|part| part.as_ident().map(|name| self.normalise(name)))
+            .collect();
+        match parts.as_deref() {
+            Some([table]) => Ok(TableReference::bare(table.as_str())),
+            Some([schema, table]) => Ok(TableReference::partial(schema.as_str(), table.as_str())),
+            Some([catalog, schema, table]) => Ok(TableReference::full(
+                catalog.as_str(),
+                schema.as_str(),
+                table.as_str(),
+            )),
+            _ => Err(Error::usage(format!("'{name}' is not a name"))),
+        }
+    }
+
+    /// Runs a planned `CREATE INDEX` that came without its statement, and so without `WITH`.
+    pub(crate) async fn create_planned_index(
+        &self,
+        create: PlannedCreateIndex,
+    ) -> Result<DataFrame> {
+        let columns = create.columns.iter().map(|column| match &column.expr {
+            Expr::Column(column) => Ok(column.name.clone()),
+            other => Err(Error::usage(format!(
+                "an index is made on columns, not on expressions such as {other}"
+            ))),
+        });
+        let create = CreateIndex {
+            name: create.name,
+            table: create.table,
+            using: create.using,
+            columns: columns.collect::<Result<_>>()?,
+            unique: create.unique,
+            if_not_exists: create.if_not_exists,
+            options: BTreeMap::new(),
+        };
+        self.create_index(create).await
+    }
+
+    /// Runs a statement about indexes.
+    pub(crate) async fn execute_index(&self, statement: &IndexStatement) -> Result<DataFrame> {
+        match statement.command.clone() {
+            Command::Create(create) => self.create_index(create).await,
+            Command::Drop { indexes, if_exists } => {
+                for name in indexes {
+                    let name = self.resolve(name);
+                    self.flash_schema(&name)?;
+                    let database = Arc::clone(self.engine().database());
+                    let (schema, index) = (name.schema.to_string(), name.table.to_string());
+                    match blocking(move || database.drop_index(&schema, &index)).await {
+                        Err(Error::Storage(StorageError::NotFound { .. })) if if_exists => {}
+                        done => done?,
+                    }
+                }
+                self.nothing()
+            }
+        }
+    }
+
+    async fn create_index(&self, create: CreateIndex) -> Result<DataFrame> {
+        let name = self.resolve(create.table);
+        let schema = self.flash_schema(&name)?;
+        if !schema.is_on_flash(&name.table) {
+            return match schema.session_table(&name.table) {
+                Some(_) => Err(Error::usage(format!(
+                    "'{}' is a view or external table; indexes are made on tables of the database",
+                    name.table
+                ))),
+                None => Err(Error::Storage(StorageError::NotFound {
+                    kind: "table",
+                    name: name.table.to_string(),
+                })),
+            };
+        }
+        let kind = match &create.using {
+            Some(kind) => IndexKind::parse(kind)?,
+            // What other systems would make a B-tree.
+            None => IndexKind::Hash,
+        };
+        let database = Arc::clone(self.engine().database());
+        let table = database.snapshot(&name.schema, &name.table)?;
+        let columns = create.columns.iter().map(|column| {
+            let found = table.schema.index_of(column);
+            found.map(|i| i as u32).map_err(|_| {
+                let names: Vec<_> = table.schema.fields().iter().map(|f| f.name()).collect();
+                let nearest = nearest_name(column, &names);
+                Error::usage(format!(
+                    "table '{}' has no column '{column}'{nearest}",
+                    name.table
+                ))
+            })
+        });
+        let definition = IndexDefinition {
+            columns: columns.collect::<Result<_>>()?,
+            name: create
+                .name
+                .unwrap_or_else(|| format!("{}_{}_{kind}", name.table, create.columns.join("_"))),
+            kind,
+            unique: create.unique,
+            primary: false,
+            options: create.options,
+        };
+        if create.if_not_exists && database.index(&name.schema, &definition.name).is_ok() {
+            return self.nothing();
+        }
+        let (schema, table) = (name.schema.to_string(), name.table.to_string());
+        blocking(move || database.create_index(&schema, &table, definition)).await?;
+        self.nothing()
+    }
+}
+
+/// One `name = value` of `WITH (…)`.
+fn option(expr: &ast::Expr) -> Result<(String, String)> {
+    let malformed = || {
+        Error::usage(format!(
+            "an option of WITH is written name = value, not {expr}"
+        ))
+    };
+    let ast::Expr::BinaryOp {
+        left,
+        op: ast::BinaryOperator::Eq,
+        right,
+    } = expr
+    else {
+        return Err(malformed());
+    };
+    let ast::Expr::Identifier(name) = left.as_ref() else {
+        return Err(malformed());
+    };
+    let value = match right.as_ref() {
+        ast::Expr::Identifier(word) => word.value.clone(),
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    };
+    Ok((name.value.to_lowercase(), value))
+}
+
+/// " (did you mean 'x'?)" where a name is near.
+fn nearest_name(name: &str, names: &[&String]) -> String {
+    let near = names
+        .iter()
+        .map(|candidate| {
+            let distance =
+                datafusion::common::utils::datafusion_strsim::levenshtein(name, candidate);
+            (distance, candidate)
+        })
+        .min_by_key(|(distance, _)| *distance);
+    match near {
+        Some((distance, candidate)) if distance <= 2 => format!(" (did you mean '{candidate}'?)"),
+        _ => String::new(),
+    }
+}

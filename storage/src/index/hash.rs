@@ -1,0 +1,445 @@
+//! The `hash` index: keys to rows (Minerva section IV-C, Willow section 4.5).
+//!
+//! A part is one array of entries of 12 bytes, sorted: eight bytes of the key's hash, big-endian,
+//! and four of the row's number among the part's rows. As hashes are uniform, and the page index
+//! knows the first of each page, a key costs the read of one page; a batch of keys reads each
+//! page once, all of them announced before the first is waited for (Minerva's batching: many
+//! lookups, one command).
+//!
+//! The hash of a single integer, date, time or boolean is a bijection of its 64 bits: an entry
+//! then proves the key, and the key's column need not be read. Other keys are hashed with XXH3;
+//! rows that are found so are candidates.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, Decimal128Array, FixedSizeBinaryArray, Int64Array,
+    StringViewArray, make_array,
+};
+use arrow::buffer::Buffer;
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use flashmesh_pushdown::Scalar;
+use twox_hash::XxHash3_64;
+
+use super::{IndexPart, PartData};
+use crate::page::{Aux, Page, bytes_key, decode};
+use crate::store::PageReader;
+use crate::table::SegmentId;
+use crate::{Result, StorageError};
+
+/// Bytes of an entry.
+const ENTRY_BYTES: usize = 12;
+
+/// Checks the types of an index's columns.
+pub(super) fn check(columns: &[(&str, &DataType)]) -> std::result::Result<(), String> {
+    for (name, data_type) in columns {
+        let is_key = match data_type {
+            DataType::Utf8View
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
+            | DataType::Decimal128(..) => true,
+            other => is_word(other),
+        };
+        if !is_key {
+            return Err(format!(
+                "column '{name}' of type {data_type} can't be a key; integers, decimals, dates, times, text and binary can"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value is a number of up to 64 bits.
+fn is_word(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Boolean
+            | DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::UInt8
+            | DataType::UInt16
+            | DataType::UInt32
+            | DataType::UInt64
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
+            | DataType::Duration(_)
+    )
+}
+
+/// Whether an entry of an index on these columns proves the key.
+pub fn is_exact(columns: &[&DataType]) -> bool {
+    matches!(columns, [one] if is_word(one))
+}
+
+/// A bijection of 64 bits without visible pattern: the finalizer of SplitMix64 (Steele, Lea and
+/// Flood, "Fast splittable pseudorandom number generators", 2014).
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// Hashes of the keys in rows of `columns`; `None` where a column is NULL, as NULL equals
+/// nothing.
+///
+/// # Errors
+/// `Invalid` when the columns' types can't be keys.
+pub fn hash_keys(columns: &[ArrayRef]) -> Result<Vec<Option<u64>>> {
+    let keys = columns
+        .iter()
+        .map(|column| KeyColumn::of(column))
+        .collect::<Result<Vec<_>>>()?;
+    let rows = columns.first().map_or(0, |c| c.len());
+    if let [KeyColumn::Words(words)] = keys.as_slice() {
+        return Ok(words.iter().map(|w| w.map(|w| mix(w as u64))).collect());
+    }
+    let mut bytes = Vec::new();
+    Ok((0..rows)
+        .map(|row| {
+            bytes.clear();
+            for (key, column) in keys.iter().zip(columns) {
+                if column.is_null(row) {
+                    return None;
+                }
+                match key {
+                    KeyColumn::Words(words) => bytes.extend(words.value(row).to_le_bytes()),
+                    KeyColumn::Decimals(values) => bytes.extend(values.value(row).to_le_bytes()),
+                    KeyColumn::Text(values) => push_bytes(&mut bytes, values.value(row).as_bytes()),
+                    KeyColumn::Binary(values) => push_bytes(&mut bytes, values.value(row)),
+                    KeyColumn::Fixed(values) => push_bytes(&mut bytes, values.value(row)),
+                }
+            }
+            Some(XxHash3_64::oneshot(&bytes))
+        })
+        .collect())
+}
+
+/// Appends a value so that no two lists of values give the same bytes.
+fn push_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
+    bytes.extend((value.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(value);
+}
+
+/// A column of keys by the form in which it is hashed.
+enum KeyColumn {
+    Words(Int64Array),
+    Decimals(Decimal128Array),
+    Text(StringViewArray),
+    Binary(BinaryViewArray),
+    Fixed(FixedSizeBinaryArray),
+}
+
+impl KeyColumn {
+    fn of(column: &ArrayRef) -> Result<Self> {
+        let data_type = column.data_type();
+        // What is a number underneath is taken as that number.
+        let as_number = |number: DataType| -> Result<ArrayRef> {
+            let data = column.to_data().into_builder().data_type(number).build()?;
+            Ok(make_array(data))
+        };
+        let words = match data_type {
+            DataType::Utf8View => return Ok(Self::Text(column.as_string_view().clone())),
+            DataType::BinaryView => return Ok(Self::Binary(column.as_binary_view().clone())),
+            DataType::FixedSizeBinary(_) => {
+                return Ok(Self::Fixed(column.as_fixed_size_binary().clone()));
+            }
+            DataType::Decimal128(..) => {
+                return Ok(Self::Decimals(column.as_primitive().clone()));
+            }
+            DataType::Date32 | DataType::Time32(_) => as_number(DataType::Int32)?,
+            DataType::UInt64
+            | DataType::Date64
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
+            | DataType::Duration(_) => as_number(DataType::Int64)?,
+            other if is_word(other) => Arc::clone(column),
+            other => {
+                return Err(StorageError::Invalid(format!(
+                    "a value of type {other} can't be a key"
+                )));
+            }
+        };
+        Ok(Self::Words(
+            cast(&words, &DataType::Int64)?.as_primitive().clone(),
+        ))
+    }
+}
+
+/// The hash of a key given as constants, one for each column of the index; `None` if one is NULL
+/// or not a value of its column's type, and so equals nothing.
+pub fn hash_scalars(values: &[(&Scalar, &DataType)]) -> Option<u64> {
+    let mut bytes = Vec::new();
+    for (value, data_type) in values {
+        let word = match value {
+            Scalar::Int(value) if matches!(data_type, DataType::Decimal128(..)) => {
+                bytes.extend(value.to_le_bytes());
+                continue;
+            }
+            Scalar::Bytes(value) => {
+                push_bytes(&mut bytes, value);
+                continue;
+            }
+            Scalar::Int(value) => *value as u64,
+            Scalar::Boolean(value) => u64::from(*value),
+            Scalar::Null | Scalar::Float(_) => return None,
+        };
+        if values.len() == 1 {
+            return Some(mix(word));
+        }
+        bytes.extend(word.to_le_bytes());
+    }
+    Some(XxHash3_64::oneshot(&bytes))
+}
+
+/// Makes a part.
+#[derive(Debug, Default)]
+pub struct Builder {
+    /// Hash and row number.
+    entries: Vec<(u64, u32)>,
+    rows: u32,
+}
+
+impl Builder {
+    /// Adds the rows of a segment; segments come in the order in which the part covers them.
+    ///
+    /// # Errors
+    /// `Invalid` beyond 2³² rows.
+    pub fn add(&mut self, columns: &[ArrayRef]) -> Result<()> {
+        let rows = columns.first().map_or(0, |c| c.len());
+        let end = u32::try_from(rows)
+            .ok()
+            .and_then(|rows| self.rows.checked_add(rows))
+            .ok_or_else(|| {
+                StorageError::Invalid("a part of a hash index covers at most 2^32 rows".into())
+            })?;
+        let numbered = (self.rows..end).zip(hash_keys(columns)?);
+        self.entries
+            .extend(numbered.filter_map(|(row, hash)| Some((hash?, row))));
+        self.rows = end;
+        Ok(())
+    }
+
+    /// The part, and the pairs of rows whose hashes are equal, neighbours each: what a unique
+    /// index must look at.
+    pub fn finish(mut self) -> (PartData, Vec<(u32, u32)>) {
+        self.entries.sort_unstable();
+        let twins = self
+            .entries
+            .windows(2)
+            .filter(|pair| pair[0].0 == pair[1].0)
+            .map(|pair| (pair[0].1, pair[1].1))
+            .collect();
+        let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES);
+        for (hash, row) in &self.entries {
+            bytes.extend_from_slice(&hash.to_be_bytes());
+            bytes.extend_from_slice(&row.to_le_bytes());
+        }
+        let entries: ArrayRef = Arc::new(FixedSizeBinaryArray::new(
+            ENTRY_BYTES as i32,
+            Buffer::from_vec(bytes),
+            None,
+        ));
+        let data = PartData {
+            arrays: vec![PartData::slices(&entries)],
+            meta: Vec::new(),
+        };
+        (data, twins)
+    }
+}
+
+/// The page index of a part, opened for probes.
+#[derive(Debug)]
+struct Directory {
+    /// For each page with entries: the zone key of its last, the chunk, and the place among its
+    /// zones.
+    pages: Vec<(i64, u32, u32)>,
+    /// First row number of each segment covered.
+    starts: Vec<u32>,
+}
+
+impl Directory {
+    fn open(part: &IndexPart) -> Result<Self> {
+        let mut pages = Vec::new();
+        for (chunk_number, chunk) in part.chunks().enumerate() {
+            for (page, zone) in chunk.zones.iter().enumerate() {
+                if zone.row_count > 0 {
+                    pages.push((zone.max, chunk_number as u32, page as u32));
+                }
+            }
+        }
+        if !pages.is_sorted_by_key(|page| page.0) {
+            return Err(StorageError::corrupt(
+                "the pages of a hash index are not in the order of their keys; drop it and create it again",
+            ));
+        }
+        let mut starts = Vec::with_capacity(part.covers.len());
+        let mut next = 0u32;
+        for (_, rows) in &part.covers {
+            starts.push(next);
+            next = next.checked_add(*rows).ok_or_else(|| {
+                StorageError::corrupt("a part of a hash index covers more than 2^32 rows")
+            })?;
+        }
+        Ok(Self { pages, starts })
+    }
+}
+
+/// Rows with one of the keys, of one part. `hashes` ascend. Calls `found` with the position of the
+/// hash in `hashes`, and the segment and row.
+///
+/// # Errors
+/// The device's errors; `Corrupt` when the pages do not hold such a part.
+pub fn probe(
+    part: &IndexPart,
+    hashes: &[u64],
+    reader: &mut PageReader,
+    mut found: impl FnMut(usize, SegmentId, u32),
+) -> Result<()> {
+    let directory = part.opened(|| Directory::open(part))?;
+    let [array] = part.arrays.as_slice() else {
+        return Err(StorageError::corrupt("a hash index part without its array"));
+    };
+    let key = |hash: u64| bytes_key(&hash.to_be_bytes());
+    // The first page that can hold each hash; equal hashes may go on in the next ones.
+    let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(hashes.len());
+    let mut from = 0;
+    for (i, hash) in hashes.iter().enumerate() {
+        let hash = key(*hash);
+        from += directory.pages[from..].partition_point(|page| page.0 < hash);
+        if from == directory.pages.len() {
+            break;
+        }
+        wanted.push((i, from));
+    }
+    let mut announced = None;
+    for (_, page) in &wanted {
+        if announced != Some(*page) {
+            let (_, chunk, number) = directory.pages[*page];
+            let chunk = &array.chunks[chunk as usize];
+            let number = number + chunk.aux_pages;
+            reader.prefetch(&chunk.run, number..number + 1)?;
+            announced = Some(*page);
+        }
+    }
+    let mut open: Option<(usize, Entries)> = None;
+    for (i, first) in wanted {
+        let hash = hashes[i];
+        for page in first..directory.pages.len() {
+            if open.as_ref().is_none_or(|(number, _)| *number != page) {
+                let (_, chunk, number) = directory.pages[page];
+                let chunk = &array.chunks[chunk as usize];
+                let mut aux = Aux::None;
+                if chunk.aux_pages > 0 {
+                    let page = reader.get(&chunk.run, 0)?;
+                    aux = Aux::parse(&page, &array.data_type)?;
+                }
+                let read = reader.get(&chunk.run, number + chunk.aux_pages)?;
+                open = Some((page, Entries::open(&read, &aux, &array.data_type)?));
+            }
+            let Some((_, entries)) = &open else { break };
+            let range = entries.equal(hash);
+            let goes_on = range.end == entries.len();
+            for entry in range {
+                let row = entries.row(entry);
+                let segment = directory.starts.partition_point(|start| *start <= row) - 1;
+                let row = row - directory.starts[segment];
+                let (id, rows) = part.covers[segment];
+                if row >= rows {
+                    return Err(StorageError::corrupt(
+                        "a hash index names a row that its segment does not have; drop it and create it again",
+                    ));
+                }
+                found(i, id, row);
+            }
+            if !goes_on {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The entries of a page.
+struct Entries {
+    bytes: FixedSizeBinaryArray,
+}
+
+impl Entries {
+    fn open(page: &Arc<Page>, aux: &Aux, data_type: &DataType) -> Result<Self> {
+        let array = decode(page, aux, data_type, 0..page.header().row_count)?;
+        match array.as_any().downcast_ref::<FixedSizeBinaryArray>() {
+            Some(bytes)
+                if bytes.value_length() == ENTRY_BYTES as i32 && bytes.null_count() == 0 =>
+            {
+                Ok(Self {
+                    bytes: bytes.clone(),
+                })
+            }
+            _ => Err(StorageError::corrupt(
+                "a page of a hash index does not hold entries; drop it and create it again",
+            )),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn hash(&self, entry: usize) -> u64 {
+        u64::from_be_bytes(
+            self.bytes.value(entry)[..8]
+                .try_into()
+                .expect("8 of 12 bytes"),
+        )
+    }
+
+    fn row(&self, entry: usize) -> u32 {
+        u32::from_le_bytes(
+            self.bytes.value(entry)[8..]
+                .try_into()
+                .expect("4 of 12 bytes"),
+        )
+    }
+
+    /// The entries with this hash. Hashes are uniform: the first guess is mostly near.
+    fn equal(&self, hash: u64) -> Range<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = if high - low > 8 {
+                let (first, last) = (self.hash(low), self.hash(high - 1));
+                if hash < first {
+                    return low..low;
+                }
+                if hash > last {
+                    return high..high;
+                }
+                let span = u128::from(last - first).max(1);
+                let guess = u128::from(hash - first) * (high - low - 1) as u128 / span;
+                low + guess as usize
+            } else {
+                (low + high) / 2
+            };
+            if self.hash(middle) < hash {
+                low = middle + 1;
+            } else if middle > low && self.hash(middle - 1) >= hash {
+                high = middle;
+            } else {
+                low = middle;
+                break;
+            }
+        }
+        let mut end = low;
+        while end < self.len() && self.hash(end) == hash {
+            end += 1;
+        }
+        low..end
+    }
+}

@@ -1,0 +1,272 @@
+//! Indexes: what the store keeps besides the rows, so that it reads less of them.
+//!
+//! An index is a list of immutable *parts*. Each covers some segments of its table, and together
+//! they cover all: `CREATE INDEX` builds one part over the segments that there are, each commit
+//! that adds segments adds a part for them (and merges small ones), so that an index never lags
+//! behind its table. A part is a few long arrays, stored in ordinary pages, and a small message of
+//! metadata; what they mean is the business of the kind:
+//!
+//! | kind | room | what it answers |
+//! |---|---|---|
+//! | `hash` | [`hash`] | which rows have this key (Minerva section IV-C) |
+
+pub mod hash;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, SchemaRef};
+
+use crate::page::SEGMENT_ROWS;
+use crate::store::PageStore;
+use crate::table::{Chunk, SegmentId, free_chunks};
+use crate::{Result, StorageError};
+
+/// What an index is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IndexKind {
+    /// Keys to rows: point and batched lookups.
+    Hash,
+}
+
+impl IndexKind {
+    /// All kinds.
+    pub const ALL: [Self; 1] = [Self::Hash];
+
+    /// The word after `USING`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+        }
+    }
+
+    /// The kind of that name.
+    ///
+    /// # Errors
+    /// `Invalid`, which lists the kinds.
+    pub fn parse(name: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| {
+                let kinds: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
+                StorageError::Invalid(format!(
+                    "there is no kind of index '{name}'; there are: {}",
+                    kinds.join(", ")
+                ))
+            })
+    }
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What `CREATE INDEX` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexDefinition {
+    /// Its name, one of its kind within the schema.
+    pub name: String,
+    /// What it is made for.
+    pub kind: IndexKind,
+    /// Positions of its columns in the table's schema.
+    pub columns: Vec<u32>,
+    /// No two rows may have the same key; only of `hash`.
+    pub unique: bool,
+    /// It stands for the table's primary key; then it is unique, and its columns are NOT NULL.
+    pub primary: bool,
+    /// What `WITH (…)` said, names in lower case.
+    pub options: BTreeMap<String, String>,
+}
+
+impl IndexDefinition {
+    /// Checks that an index can be made as defined over a table of this schema.
+    ///
+    /// # Errors
+    /// `Invalid`, which says what to change.
+    pub fn check(&self, schema: &SchemaRef) -> Result<()> {
+        let invalid = |why: String| {
+            Err(StorageError::Invalid(format!(
+                "index '{}': {why}",
+                self.name
+            )))
+        };
+        let mut types = Vec::with_capacity(self.columns.len());
+        for (i, column) in self.columns.iter().enumerate() {
+            let Some(field) = schema.fields().get(*column as usize) else {
+                return invalid(format!("the table has no column number {column}"));
+            };
+            if self.columns[..i].contains(column) {
+                return invalid(format!("it names column '{}' twice", field.name()));
+            }
+            types.push((field.name().as_str(), field.data_type()));
+        }
+        if types.is_empty() {
+            return invalid("it names no column".into());
+        }
+        if self.unique && self.kind != IndexKind::Hash {
+            return invalid(format!("a {} index can't be unique", self.kind));
+        }
+        let checked = match self.kind {
+            IndexKind::Hash => {
+                self.check_options(&[])?;
+                hash::check(&types)
+            }
+        };
+        checked.or_else(invalid)
+    }
+
+    fn check_options(&self, known: &[&str]) -> Result<()> {
+        match self.options.keys().find(|k| !known.contains(&k.as_str())) {
+            None => Ok(()),
+            Some(unknown) => {
+                let known = match known {
+                    [] => "it has none".to_string(),
+                    known => format!("it has: {}", known.join(", ")),
+                };
+                Err(StorageError::Invalid(format!(
+                    "index '{}': a {} index has no option '{unknown}'; {known}",
+                    self.name, self.kind
+                )))
+            }
+        }
+    }
+}
+
+/// An index of one version of a table.
+#[derive(Debug)]
+pub struct Index {
+    /// What it is.
+    pub definition: IndexDefinition,
+    /// Its parts; together they cover the version's segments, each once.
+    pub parts: Vec<Arc<IndexPart>>,
+}
+
+/// The content of a part before it is stored.
+#[derive(Debug, Clone, Default)]
+pub struct PartData {
+    /// Its arrays, each in slices of at most 65,536 values.
+    pub arrays: Vec<Vec<ArrayRef>>,
+    /// Whatever else the kind keeps: a protobuf message.
+    pub meta: Vec<u8>,
+}
+
+impl PartData {
+    /// Cuts an array into slices that can be stored.
+    pub fn slices(array: &ArrayRef) -> Vec<ArrayRef> {
+        (0..array.len())
+            .step_by(SEGMENT_ROWS)
+            .map(|start| array.slice(start, SEGMENT_ROWS.min(array.len() - start)))
+            .collect()
+    }
+}
+
+/// A stored part.
+#[derive(Debug)]
+pub struct IndexPart {
+    /// Its number, unlike any segment's of the table.
+    pub id: SegmentId,
+    /// The commit that wrote it.
+    pub generation: u32,
+    /// The segments that it covers, and the rows of each, in the order in which it numbers them.
+    pub covers: Vec<(SegmentId, u32)>,
+    /// Its arrays.
+    pub arrays: Vec<IndexArray>,
+    /// Its metadata.
+    pub meta: Vec<u8>,
+    pub(crate) retired: OnceLock<Arc<PageStore>>,
+    /// What the kind has made of the metadata.
+    pub(crate) opened: OnceLock<Arc<dyn std::any::Any + Send + Sync>>,
+}
+
+/// One long array of a part.
+#[derive(Debug)]
+pub struct IndexArray {
+    /// The type of its values.
+    pub data_type: DataType,
+    /// Its values, up to 65,536 in a chunk.
+    pub chunks: Vec<Chunk>,
+}
+
+impl IndexPart {
+    /// Rows of the segments that it covers.
+    pub fn rows(&self) -> u64 {
+        self.covers.iter().map(|(_, rows)| u64::from(*rows)).sum()
+    }
+
+    /// Its chunks.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.arrays.iter().flat_map(|array| &array.chunks)
+    }
+
+    /// Gives its pages back to `store` once the last reference to it is gone.
+    pub(crate) fn retire(&self, store: &Arc<PageStore>) {
+        let _ = self.retired.set(Arc::clone(store));
+    }
+
+    /// What a kind reads out of the metadata, read once.
+    pub(crate) fn opened<T: Send + Sync + 'static>(
+        &self,
+        open: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let known = match self.opened.get() {
+            Some(known) => known,
+            None => {
+                let new = Arc::new(open()?);
+                self.opened.get_or_init(|| new)
+            }
+        };
+        Arc::clone(known)
+            .downcast()
+            .map_err(|_| StorageError::Invalid("an index part was opened as another kind's".into()))
+    }
+}
+
+impl Drop for IndexPart {
+    fn drop(&mut self) {
+        if let Some(store) = self.retired.get() {
+            free_chunks(store, self.chunks());
+        }
+    }
+}
+
+/// Rows of a segment, ascending and without gaps between ranges that touch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowSelection {
+    ranges: Vec<std::ops::Range<u32>>,
+}
+
+impl RowSelection {
+    /// A selection of ranges, in any order.
+    pub fn of_ranges(mut ranges: Vec<std::ops::Range<u32>>) -> Self {
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges.dedup_by(|next, kept| {
+            let touches = next.start <= kept.end;
+            if touches {
+                kept.end = kept.end.max(next.end);
+            }
+            touches
+        });
+        Self { ranges }
+    }
+
+    /// A selection of single rows, in any order.
+    pub fn of_rows(rows: impl IntoIterator<Item = u32>) -> Self {
+        Self::of_ranges(rows.into_iter().map(|row| row..row + 1).collect())
+    }
+
+    /// Its ranges.
+    pub fn ranges(&self) -> &[std::ops::Range<u32>] {
+        &self.ranges
+    }
+
+    /// Whether it selects nothing.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
