@@ -14,6 +14,7 @@ use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_cli::catalog::DynamicObjectStoreCatalog;
+use flashmesh_planner::relations::StoreRelations;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use tempfile::TempDir;
@@ -201,7 +202,12 @@ impl Session {
             .with_config(session_config(engine.threads, engine.memory_limit)?)
             .with_runtime_env(Arc::clone(&engine.runtime))
             .with_default_features()
-            .with_catalog_list(Arc::new(catalogs));
+            .with_catalog_list(Arc::new(catalogs))
+            .with_relation_planners(vec![Arc::new(StoreRelations::new(
+                Arc::clone(&engine.database),
+                Arc::clone(&engine.node),
+                CATALOG,
+            ))]);
         let state = flashmesh_planner::configure(state).build();
         let context = SessionContext::new_with_state(state);
         files.use_session(context.state_weak_ref());

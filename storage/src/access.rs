@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::index::{Index, IndexKind, RowSelection, hash};
 use crate::store::PageReader;
-use crate::table::{SegmentId, TableSnapshot};
+use crate::table::{SegmentId, TableSnapshot, row_of_id};
 
 /// An index is asked when it is expected to name at most one row in so many.
 const MIN_ROWS_PER_HIT: u64 = 32;
@@ -36,10 +36,9 @@ pub enum Access {
     Index(Arc<AccessPath>),
 }
 
-/// How an index answers a part of a Program's filter.
+/// How an index, or the ids of rows, answer a part of a Program's filter.
 #[derive(Debug)]
 pub struct AccessPath {
-    index: Arc<Index>,
     probe: Probe,
     /// The conjunct that needs no test any more.
     proves: Option<usize>,
@@ -47,26 +46,29 @@ pub struct AccessPath {
 
 #[derive(Debug)]
 enum Probe {
-    /// Hashes of keys, ascending.
-    Keys(Vec<u64>),
+    /// Hashes of keys, ascending, to ask an index for.
+    Keys(Arc<Index>, Vec<u64>),
+    /// Ids of rows.
+    RowIds(Vec<u64>),
 }
 
 impl AccessPath {
     /// The best index for a Program's filter, if one helps. Decided by cached metadata only.
     pub fn choose(program: &Program, table: &TableSnapshot) -> Option<Self> {
-        let mut best: Option<Self> = None;
-        for index in &table.indexes {
-            let path = match index.definition.kind {
+        let by_id = equal_to(program, row_id_ordinal(table))
+            .min_by_key(|(_, values)| values.len())
+            .map(|(conjunct, values)| Self {
+                probe: Probe::RowIds(ids(values.iter().copied())),
+                proves: Some(conjunct),
+            });
+        let by_index = table
+            .indexes
+            .iter()
+            .filter_map(|index| match index.definition.kind {
                 IndexKind::Hash => by_constants(index, program, table),
-            };
-            // The fewest keys leave the fewest rows.
-            if let Some(path) = path
-                && best.as_ref().is_none_or(|b| path.keys() < b.keys())
-            {
-                best = Some(path);
-            }
-        }
-        best
+            });
+        // The fewest keys leave the fewest rows.
+        by_id.into_iter().chain(by_index).min_by_key(Self::keys)
     }
 
     /// The index for a filter that arrived at run time: a join's keys, if they are few.
@@ -76,17 +78,41 @@ impl AccessPath {
         table: &TableSnapshot,
     ) -> Option<Self> {
         filters.iter().find_map(|filter| {
-            let RuntimePredicate::Set(values) = &filter.predicate else {
-                return None;
-            };
             let column = program.columns.get(filter.column as usize)?;
+            let is_id = column.ordinal == row_id_ordinal(table);
             let index = table.indexes.iter().find(|index| {
                 let definition = &index.definition;
                 definition.kind == IndexKind::Hash && definition.columns == [column.ordinal]
-            })?;
-            if filter.keep_nulls || !is_worth_it(values.len(), column.ordinal, index, table) {
+            });
+            if index.is_none() && !is_id {
                 return None;
             }
+            let keys = match &filter.predicate {
+                RuntimePredicate::Set(values) => values.len(),
+                RuntimePredicate::Bitmap { bits, .. } => {
+                    bits.iter().map(|word| word.count_ones() as usize).sum()
+                }
+                RuntimePredicate::Range { .. } => return None,
+            };
+            if filter.keep_nulls || !is_worth_it(keys, column.ordinal, index, table) {
+                return None;
+            }
+            let mut set = Vec::new();
+            let values: Vec<&Scalar> = match &filter.predicate {
+                RuntimePredicate::Set(values) => values.iter().collect(),
+                RuntimePredicate::Bitmap { base, bits } => {
+                    let ones = (0..bits.len() * 64).filter(|i| bits[i / 64] >> (i % 64) & 1 == 1);
+                    set.extend(ones.map(|i| Scalar::Int(i128::from(*base) + i as i128)));
+                    set.iter().collect()
+                }
+                RuntimePredicate::Range { .. } => return None,
+            };
+            let Some(index) = index else {
+                return Some(Self {
+                    probe: Probe::RowIds(ids(values)),
+                    proves: None,
+                });
+            };
             let hashes = values
                 .iter()
                 .filter_map(|value| hash::hash_scalars(&[(value, &column.data_type)]));
@@ -98,21 +124,15 @@ impl AccessPath {
         hashes.sort_unstable();
         hashes.dedup();
         Self {
-            index: Arc::clone(index),
-            probe: Probe::Keys(hashes),
+            probe: Probe::Keys(Arc::clone(index), hashes),
             proves,
         }
     }
 
     fn keys(&self) -> usize {
         match &self.probe {
-            Probe::Keys(hashes) => hashes.len(),
+            Probe::Keys(_, keys) | Probe::RowIds(keys) => keys.len(),
         }
-    }
-
-    /// The index.
-    pub fn index(&self) -> &Arc<Index> {
-        &self.index
     }
 
     /// What is left of a Program when only the rows that the index names are looked at.
@@ -138,19 +158,26 @@ impl AccessPath {
         };
         Ok(Arc::new(verify(
             residual,
-            &table.schema,
+            &table.scan_schema,
             &Limits::default(),
         )?))
     }
 
     /// Asks the index.
     fn rows(&self, reader: &mut PageReader) -> Result<RowsBySegment> {
-        let Probe::Keys(hashes) = &self.probe;
         let mut rows: HashMap<SegmentId, Vec<u32>> = HashMap::new();
-        for part in &self.index.parts {
-            hash::probe(part, hashes, reader, |_, segment, row| {
-                rows.entry(segment).or_default().push(row);
-            })?;
+        let mut found = |segment, row| rows.entry(segment).or_default().push(row);
+        match &self.probe {
+            Probe::Keys(index, hashes) => {
+                for part in &index.parts {
+                    hash::probe(part, hashes, reader, |_, segment, row| found(segment, row))?;
+                }
+            }
+            Probe::RowIds(ids) => {
+                for (segment, row) in ids.iter().filter_map(|id| row_of_id(*id)) {
+                    found(segment, row);
+                }
+            }
         }
         Ok(rows
             .into_iter()
@@ -162,14 +189,16 @@ impl AccessPath {
 /// As `EXPLAIN` shows it: the index, its kind and what it is asked for.
 impl std::fmt::Display for AccessPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let definition = &self.index.definition;
         let keys = self.keys();
         let s = if keys == 1 { "" } else { "s" };
-        write!(
-            f,
-            "{} ({}, {keys} key{s})",
-            definition.name, definition.kind
-        )
+        match &self.probe {
+            Probe::Keys(index, _) => {
+                let definition = &index.definition;
+                let (name, kind) = (&definition.name, definition.kind);
+                write!(f, "{name} ({kind}, {keys} key{s})")
+            }
+            Probe::RowIds(_) => write!(f, "row ids ({keys} row{s})"),
+        }
     }
 }
 
@@ -183,13 +212,13 @@ fn by_constants(
     if let [ordinal] = columns.as_slice() {
         let (conjunct, values) =
             equal_to(program, *ordinal).min_by_key(|(_, values)| values.len())?;
-        if !is_worth_it(values.len(), *ordinal, index, table) {
+        if !is_worth_it(values.len(), *ordinal, Some(index), table) {
             return None;
         }
         let data_type = table.schema.field(*ordinal as usize).data_type();
         let hashes = values
             .iter()
-            .filter_map(|value| hash::hash_scalars(&[(value, data_type)]));
+            .filter_map(|value| hash::hash_scalars(&[(*value, data_type)]));
         let proves = hash::is_exact(&[data_type]).then_some(conjunct);
         return Some(AccessPath::of_keys(index, hashes.collect(), proves));
     }
@@ -197,17 +226,27 @@ fn by_constants(
     let mut key = Vec::with_capacity(columns.len());
     for ordinal in columns {
         let (_, values) = equal_to(program, *ordinal).find(|(_, values)| values.len() == 1)?;
-        key.push((
-            &values[0],
-            table.schema.field(*ordinal as usize).data_type(),
-        ));
+        key.push((values[0], table.schema.field(*ordinal as usize).data_type()));
     }
     let hash = hash::hash_scalars(&key);
     Some(AccessPath::of_keys(index, hash.into_iter().collect(), None))
 }
 
+/// The position of the rows' ids among the columns of a scan.
+fn row_id_ordinal(table: &TableSnapshot) -> u32 {
+    table.schema.fields().len() as u32
+}
+
+fn ids<'a>(values: impl IntoIterator<Item = &'a Scalar>) -> Vec<u64> {
+    let ids = values.into_iter().filter_map(|value| match value {
+        Scalar::Int(id) => u64::try_from(*id).ok(),
+        _ => None,
+    });
+    ids.collect()
+}
+
 /// The conjuncts that say what a column equals, with their constants.
-fn equal_to(program: &Program, ordinal: u32) -> impl Iterator<Item = (usize, &[Scalar])> {
+fn equal_to(program: &Program, ordinal: u32) -> impl Iterator<Item = (usize, Vec<&Scalar>)> {
     let is_column = move |expr: &Expr| match expr {
         Expr::Column(i) => program
             .columns
@@ -221,7 +260,7 @@ fn equal_to(program: &Program, ordinal: u32) -> impl Iterator<Item = (usize, &[S
             expr,
             list,
             negated: false,
-        } if is_column(expr) => Some((i, list.as_slice())),
+        } if is_column(expr) => Some((i, list.iter().collect())),
         Expr::Compare {
             op: CompareOp::Eq,
             left,
@@ -230,7 +269,7 @@ fn equal_to(program: &Program, ordinal: u32) -> impl Iterator<Item = (usize, &[S
             (column, Expr::Literal(literal)) | (Expr::Literal(literal), column)
                 if is_column(column) =>
             {
-                Some((i, std::slice::from_ref(&literal.value)))
+                Some((i, vec![&literal.value]))
             }
             _ => None,
         },
@@ -238,17 +277,21 @@ fn equal_to(program: &Program, ordinal: u32) -> impl Iterator<Item = (usize, &[S
     })
 }
 
-/// Whether so many keys name few enough rows.
-fn is_worth_it(keys: usize, ordinal: u32, index: &Index, table: &TableSnapshot) -> bool {
+/// Whether so many keys, of an index or ids of rows, name few enough rows.
+fn is_worth_it(
+    keys: usize,
+    ordinal: u32,
+    index: Option<&Arc<Index>>,
+    table: &TableSnapshot,
+) -> bool {
     let rows = table.rows();
-    let rows_per_key = if index.definition.unique {
-        1
-    } else {
-        let distinct = table
-            .statistics
-            .get(ordinal as usize)
-            .and_then(|s| s.distinct);
-        rows.div_ceil(distinct.unwrap_or(rows).max(1))
+    let rows_per_key = match index {
+        Some(index) if !index.definition.unique => {
+            let statistics = table.statistics.get(ordinal as usize);
+            let distinct = statistics.and_then(|s| s.distinct).unwrap_or(rows);
+            rows.div_ceil(distinct.max(1))
+        }
+        _ => 1,
     };
     (keys as u64)
         .saturating_mul(rows_per_key)

@@ -13,6 +13,8 @@
 //!
 //! 5. [`join_order`] orders joins by the store's exact statistics while the plan is logical.
 //!
+//! [`relations`] plans the functions that stand where a table stands.
+//!
 //! [`configure`] adds all of it to a session.
 
 pub mod config;
@@ -20,6 +22,7 @@ pub mod cost;
 pub mod error;
 pub mod join_order;
 mod reason;
+pub mod relations;
 pub mod rules;
 pub mod scan;
 mod sink;

@@ -39,6 +39,8 @@ pub struct FlashTable {
     snapshot: Arc<TableSnapshot>,
     /// Its keys.
     constraints: Constraints,
+    /// The columns that it shows.
+    schema: SchemaRef,
 }
 
 impl FlashTable {
@@ -60,10 +62,19 @@ impl FlashTable {
         });
         Self {
             constraints: Constraints::new_unverified(keys.collect()),
+            schema: Arc::clone(&snapshot.schema),
             database,
             node,
             name: (schema.into(), table.into()),
             snapshot,
+        }
+    }
+
+    /// The same with the ids of its rows as the last column.
+    pub fn with_row_ids(self) -> Self {
+        Self {
+            schema: Arc::clone(&self.snapshot.scan_schema),
+            ..self
         }
     }
 
@@ -79,7 +90,7 @@ impl FlashTable {
         spec: &mut ScanSpec,
         fallback: Fallback,
     ) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
-        let scope = Scope::of_table(Arc::clone(&self.snapshot.schema));
+        let scope = Scope::of_table(Arc::clone(&self.schema));
         let mut residual = Vec::new();
         for filter in filters.iter().flat_map(split_conjunction) {
             let text = text_of(filter.as_ref());
@@ -135,7 +146,7 @@ impl FlashTable {
 #[async_trait]
 impl TableProvider for FlashTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.snapshot.schema)
+        Arc::clone(&self.schema)
     }
 
     fn constraints(&self) -> Option<&Constraints> {
@@ -147,7 +158,7 @@ impl TableProvider for FlashTable {
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        Some(statistics::of_table(&self.snapshot))
+        Some(statistics::of_table(&self.snapshot, &self.schema))
     }
 
     /// The table takes every filter: [`FlashTable::scan`] knows the session's options and puts
@@ -180,7 +191,7 @@ impl TableProvider for FlashTable {
         if let Some(bytes) = options.cache_size_bytes {
             self.database.store().cache().set_capacity_bytes(bytes);
         }
-        let table_schema = &self.snapshot.schema;
+        let table_schema = &self.schema;
         let df_schema = DFSchema::try_from(Arc::clone(table_schema))?;
         let filters = filters
             .iter()

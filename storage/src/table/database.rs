@@ -16,7 +16,9 @@ use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
     encode_schema,
 };
-use crate::table::{Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema};
+use crate::table::{
+    Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema, scan_schema,
+};
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
@@ -498,6 +500,7 @@ pub(super) fn make_snapshot(
     TableSnapshot {
         id,
         name,
+        scan_schema: scan_schema(&schema),
         schema,
         version: record.version,
         segments,

@@ -18,8 +18,8 @@ mod tests;
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::array::{ArrayRef, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
@@ -27,7 +27,7 @@ pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
 
 use crate::index::{Index, IndexDefinition};
-use crate::page::{Aux, ColumnBuilder, PageZone};
+use crate::page::{Aux, ColumnBuilder, PageZone, SEGMENT_ROWS};
 use crate::store::{PageReader, PageRun, PageStore};
 use crate::{Result, StorageError};
 
@@ -142,6 +142,9 @@ pub struct TableSnapshot {
     pub name: String,
     /// Column names and types as stored (strings are `Utf8View`).
     pub schema: SchemaRef,
+    /// The columns that a scan can read: those of `schema`, and last the rows' ids (see
+    /// [`row_ids`]), named `row_id`, or `_row_id` where a column has that name.
+    pub scan_schema: SchemaRef,
     /// Version, counted up by each commit to the table.
     pub version: u64,
     /// The live segments, in row order.
@@ -152,7 +155,38 @@ pub struct TableSnapshot {
     pub indexes: Vec<Arc<Index>>,
 }
 
-/// The values of one column of a segment.
+/// The ids of a segment's rows: its number times 65,536, and the row. They stay as long as the
+/// row's segment does.
+pub fn row_ids(segment: &Segment) -> ArrayRef {
+    let first = row_id(segment.id, 0);
+    Arc::new(UInt64Array::from_iter_values(
+        first..first + u64::from(segment.rows),
+    ))
+}
+
+/// The id of a row.
+pub fn row_id(segment: SegmentId, row: u32) -> u64 {
+    u64::from(segment.0) * SEGMENT_ROWS as u64 + u64::from(row)
+}
+
+/// The segment and the row of an id; `None` for a number that can't be one.
+pub fn row_of_id(id: u64) -> Option<(SegmentId, u32)> {
+    let segment = u32::try_from(id / SEGMENT_ROWS as u64).ok()?;
+    Some((SegmentId(segment), (id % SEGMENT_ROWS as u64) as u32))
+}
+
+/// The table's columns and the rows' ids.
+pub(crate) fn scan_schema(schema: &SchemaRef) -> SchemaRef {
+    let mut name = "row_id".to_string();
+    while schema.index_of(&name).is_ok() {
+        name.insert(0, '_');
+    }
+    let ids = Arc::new(Field::new(name, DataType::UInt64, false));
+    let fields = schema.fields().iter().cloned().chain([ids]);
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The values of one column of a segment; the column behind the last holds the rows' ids.
 ///
 /// # Errors
 /// The device's errors; `Corrupt`, which names the page.
@@ -162,6 +196,9 @@ pub fn read_column(
     ordinal: usize,
     data_type: &DataType,
 ) -> Result<ArrayRef> {
+    if ordinal == segment.chunks.len() {
+        return Ok(row_ids(segment));
+    }
     let Some(chunk) = segment.chunks.get(ordinal) else {
         return Err(StorageError::Invalid(format!(
             "a table of {} columns has no column number {ordinal}",

@@ -69,7 +69,7 @@ impl ScanSpec {
         let text = OutputText {
             columns: ordinals
                 .iter()
-                .map(|o| table.schema.field(*o).name().clone())
+                .map(|o| table.scan_schema.field(*o).name().clone())
                 .collect(),
             ..OutputText::default()
         };
@@ -134,7 +134,7 @@ impl ScanSpec {
     }
 
     fn input_column(&self, ordinal: u32) -> InputColumn {
-        let field = self.table.schema.field(ordinal as usize);
+        let field = self.table.scan_schema.field(ordinal as usize);
         InputColumn {
             ordinal,
             name: field.name().clone(),
@@ -147,7 +147,7 @@ impl ScanSpec {
     pub fn verified(&self, node: &StorageNode) -> Result<Arc<VerifiedProgram>, Reason> {
         let program = self.program();
         node.supports(&program).map_err(Reason::Accelerator)?;
-        verify(program, &self.table.schema, &Limits::default())
+        verify(program, &self.table.scan_schema, &Limits::default())
             .map(Arc::new)
             .map_err(|e| Reason::Refused(e.to_string()))
     }

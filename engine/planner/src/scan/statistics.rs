@@ -10,9 +10,9 @@ use super::spec::ScanSpec;
 use crate::cost;
 use crate::translate::scalar_value_of;
 
-/// Exact statistics of a table: a snapshot never changes.
-pub fn of_table(table: &TableSnapshot) -> Statistics {
-    let column_statistics: Vec<_> = (0..table.schema.fields().len())
+/// Exact statistics of a table, of which `schema` is shown: a snapshot never changes.
+pub fn of_table(table: &TableSnapshot, schema: &Schema) -> Statistics {
+    let column_statistics: Vec<_> = (0..schema.fields().len())
         .map(|ordinal| of_column(ordinal as u32, table))
         .collect();
     with_total_size(Statistics {
@@ -23,7 +23,7 @@ pub fn of_table(table: &TableSnapshot) -> Statistics {
 }
 
 fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
-    let data_type = table.schema.field(ordinal as usize).data_type();
+    let data_type = table.scan_schema.field(ordinal as usize).data_type();
     let Some(known) = table.statistics.get(ordinal as usize) else {
         return ColumnStatistics::new_unknown();
     };

@@ -209,7 +209,7 @@ fn translate_binary(binary: &BinaryExpr, scope: &Scope) -> Result<Expr, Reason> 
             Ok(if *binary.op() == Operator::And {
                 flatten_and([left, right])
             } else {
-                flatten_or([left, right])
+                equalities_as_list(flatten_or([left, right]))
             })
         }
         Operator::Plus => arithmetic(ArithmeticOp::Add),
@@ -218,6 +218,48 @@ fn translate_binary(binary: &BinaryExpr, scope: &Scope) -> Result<Expr, Reason> 
         Operator::IsNotDistinctFrom => translate_distinct(left, right, scope, false),
         Operator::IsDistinctFrom => translate_distinct(left, right, scope, true),
         other => Err(Reason::Operator(other.to_string())),
+    }
+}
+
+/// `c = 1 OR c = 2` as `c IN (1, 2)`, which is one test, and one that an index may answer.
+/// DataFusion writes short lists the other way round.
+fn equalities_as_list(or: Expr) -> Expr {
+    let Expr::Or(operands) = &or else { return or };
+    let mut column = None;
+    let mut list = Vec::with_capacity(operands.len());
+    for operand in operands {
+        let (this, values) = match operand {
+            Expr::Compare {
+                op: CompareOp::Eq,
+                left,
+                right,
+            } => match (&**left, &**right) {
+                (this @ Expr::Column(_), Expr::Literal(value)) => {
+                    (this, std::slice::from_ref(&value.value))
+                }
+                _ => return or,
+            },
+            Expr::InList {
+                expr,
+                list,
+                negated: false,
+            } => (&**expr, list.as_slice()),
+            _ => return or,
+        };
+        if **column.get_or_insert(this) != *this {
+            return or;
+        }
+        list.extend_from_slice(values);
+    }
+    // Lists hold floats by their bits, `=` takes both zeros for one.
+    let has_float = list.iter().any(|value| matches!(value, Scalar::Float(_)));
+    match column {
+        Some(column) if !has_float => Expr::InList {
+            expr: Box::new(column.clone()),
+            list,
+            negated: false,
+        },
+        _ => or,
     }
 }
 

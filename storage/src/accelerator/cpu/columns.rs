@@ -14,6 +14,7 @@ use super::eval::Leaves;
 use super::eval::bounds::ColumnBound;
 use super::eval::vector::{Kind, Values, Vector};
 use super::prune::Facts;
+use super::row_ids;
 use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, ints};
 use crate::store::PageReader;
 use crate::table::{Chunk, Segment};
@@ -53,6 +54,8 @@ struct Column {
     data_type: DataType,
     kind: Kind,
     segment: Option<Arc<Segment>>,
+    /// The chunk of the rows' ids, which are on no page of flash.
+    row_ids: Option<Chunk>,
     /// The data pages that have rows: first row, and place among the chunk's zones.
     starts: Vec<(u32, u32)>,
     /// The data pages read so far, by place among the chunk's zones.
@@ -87,6 +90,7 @@ impl Columns {
             data_type: c.data_type.clone(),
             kind: Kind::of(&c.data_type),
             segment: None,
+            row_ids: None,
             starts: Vec::new(),
             pages: Vec::new(),
             aux: None,
@@ -105,7 +109,12 @@ impl Columns {
     pub fn open(&mut self, segment: &Arc<Segment>) -> Result<()> {
         self.rows = segment.rows;
         for column in &mut self.columns {
-            let Some(chunk) = segment.chunks.get(column.ordinal) else {
+            column.row_ids = None;
+            if column.ordinal == segment.chunks.len() {
+                column.row_ids = Some(row_ids::chunk(segment)?);
+            }
+            let chunk = column.row_ids.as_ref();
+            let Some(chunk) = chunk.or_else(|| segment.chunks.get(column.ordinal)) else {
                 return Err(StorageError::Invalid(format!(
                     "the program reads column {} of a table of {}",
                     column.ordinal,
@@ -150,6 +159,7 @@ impl Columns {
     pub fn data_pages(&self) -> u64 {
         self.columns
             .iter()
+            .filter(|c| c.row_ids.is_none())
             .map(|c| c.chunk().zones.len() as u64)
             .sum()
     }
@@ -212,6 +222,9 @@ impl Columns {
     /// Data pages that were read, and not: called with the row range of each.
     pub fn for_pages(&self, column: usize, mut f: impl FnMut(Range<u32>, bool)) {
         let column = &self.columns[column];
+        if column.row_ids.is_some() {
+            return;
+        }
         let mut rows = 0..0;
         for (zone, page) in column.chunk().zones.iter().zip(&column.pages) {
             if zone.row_count > 0 {
@@ -224,6 +237,9 @@ impl Columns {
     /// Asks the reader for the column's pages that hold one of `rows`.
     pub fn prefetch(&self, column: usize, rows: &Bitmap, reader: &mut PageReader) -> Result<()> {
         let column = &self.columns[column];
+        if column.row_ids.is_some() {
+            return Ok(());
+        }
         let chunk = column.chunk();
         let mut wanted: Option<Range<u32>> = None;
         let mut last_wanted = false;
@@ -311,7 +327,10 @@ impl Columns {
 impl Column {
     fn chunk(&self) -> &Chunk {
         let segment = self.segment.as_ref().expect("a segment is open");
-        &segment.chunks[self.ordinal]
+        match &self.row_ids {
+            Some(chunk) => chunk,
+            None => &segment.chunks[self.ordinal],
+        }
     }
 
     fn load_aux(&mut self, reader: &mut PageReader) -> Result<()> {
@@ -328,6 +347,10 @@ impl Column {
 
     fn load_zone(&mut self, index: usize, reader: &mut PageReader) -> Result<()> {
         if self.pages[index].is_some() {
+            return Ok(());
+        }
+        if let (Some(_), Some(segment)) = (&self.row_ids, &self.segment) {
+            self.pages = row_ids::pages(segment)?.into_iter().map(Some).collect();
             return Ok(());
         }
         let chunk = self.chunk();

@@ -11,6 +11,7 @@ mod eval;
 mod filter;
 mod output;
 mod prune;
+mod row_ids;
 mod topk;
 mod values;
 mod work;

@@ -1,0 +1,153 @@
+//! The arguments of a table function.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatchOptions;
+use arrow::datatypes::Schema;
+use arrow::record_batch::RecordBatch;
+use datafusion::common::{DFSchema, Result, ScalarValue, plan_datafusion_err, plan_err};
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::planner::RelationPlannerContext;
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
+use datafusion::physical_expr::create_physical_expr;
+use datafusion::sql::sqlparser::ast::{FunctionArg, FunctionArgExpr};
+
+/// An argument.
+pub(super) enum Argument {
+    /// A constant.
+    Constant(ScalarValue),
+    /// The rows of a subquery.
+    Rows(LogicalPlan),
+}
+
+/// The arguments of one call, in their order, and those given by name.
+pub(super) struct Arguments<'a> {
+    function: &'static str,
+    usage: &'static str,
+    positional: std::vec::IntoIter<Argument>,
+    count: usize,
+    named: Vec<(String, ScalarValue)>,
+    context: &'a mut dyn RelationPlannerContext,
+}
+
+impl<'a> Arguments<'a> {
+    pub fn new(
+        function: &'static str,
+        usage: &'static str,
+        arguments: Vec<FunctionArg>,
+        context: &'a mut dyn RelationPlannerContext,
+    ) -> Result<Self> {
+        let mut positional = Vec::new();
+        let mut named = Vec::new();
+        for argument in arguments {
+            let (name, argument) = match argument {
+                FunctionArg::Unnamed(argument) => (None, argument),
+                FunctionArg::Named { name, arg, .. } => (Some(context.normalize_ident(name)), arg),
+                FunctionArg::ExprNamed { name, arg, .. } => (Some(name.to_string()), arg),
+            };
+            let FunctionArgExpr::Expr(argument) = argument else {
+                return plan_err!("{function} is called as {function}({usage})");
+            };
+            let argument = match context.sql_to_expr(argument, &DFSchema::empty())? {
+                Expr::ScalarSubquery(subquery) => {
+                    Argument::Rows(Arc::unwrap_or_clone(subquery.subquery))
+                }
+                expr => Argument::Constant(constant(&expr).map_err(|e| {
+                    plan_datafusion_err!("{function}: '{expr}' is not a constant: {e}")
+                })?),
+            };
+            match (name, argument) {
+                (Some(name), Argument::Constant(value)) => named.push((name, value)),
+                (Some(name), Argument::Rows(_)) => {
+                    return plan_err!("{function}: option '{name}' takes a constant");
+                }
+                (None, argument) => positional.push(argument),
+            }
+        }
+        Ok(Self {
+            function,
+            usage,
+            count: positional.len(),
+            positional: positional.into_iter(),
+            named,
+            context,
+        })
+    }
+
+    /// The function's name.
+    pub fn function(&self) -> &'static str {
+        self.function
+    }
+
+    /// The schema that names without one are in.
+    pub fn default_schema(&self) -> String {
+        let options = self.context.context_provider().options();
+        options.catalog.default_schema.clone()
+    }
+
+    /// The next argument by position.
+    pub fn next(&mut self) -> Result<Argument> {
+        match self.positional.next() {
+            Some(argument) => Ok(argument),
+            None => plan_err!(
+                "{0} takes more than {1} arguments: {0}({2})",
+                self.function,
+                self.count,
+                self.usage
+            ),
+        }
+    }
+
+    /// The next argument, which must be a text.
+    pub fn text(&mut self) -> Result<String> {
+        if let Argument::Constant(
+            ScalarValue::Utf8(Some(text))
+            | ScalarValue::Utf8View(Some(text))
+            | ScalarValue::LargeUtf8(Some(text)),
+        ) = self.next()?
+        {
+            return Ok(text);
+        }
+        plan_err!(
+            "{0}: an argument is not the text that it should be: {0}({1})",
+            self.function,
+            self.usage
+        )
+    }
+
+    /// Nothing more may come.
+    pub fn end(mut self) -> Result<()> {
+        if self.positional.next().is_some() {
+            return plan_err!(
+                "{0} takes fewer than {1} arguments: {0}({2})",
+                self.function,
+                self.count,
+                self.usage
+            );
+        }
+        match self.named.first() {
+            Some((name, _)) => plan_err!(
+                "{0} has no option '{name}': {0}({1})",
+                self.function,
+                self.usage
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The value of an expression without columns.
+fn constant(expr: &Expr) -> Result<ScalarValue> {
+    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+    let physical = create_physical_expr(expr, &DFSchema::empty(), &properties, &planning)?;
+    let one_row = RecordBatch::try_new_with_options(
+        Arc::new(Schema::empty()),
+        vec![],
+        &RecordBatchOptions::new().with_row_count(Some(1)),
+    )?;
+    match physical.evaluate(&one_row)? {
+        ColumnarValue::Scalar(value) => Ok(value),
+        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0),
+    }
+}

@@ -1,0 +1,179 @@
+//! Functions that stand where a table stands: `FROM lookup('t', …)` and the like.
+//!
+//! Each takes constants or subqueries. Those that are scans with a shape of their own become
+//! ordinary plans here (a lookup is a filter on the key, or a join with it), so that everything
+//! that holds for scans holds for them.
+
+mod arguments;
+mod rows;
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, TableReference, plan_datafusion_err, plan_err};
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::planner::{
+    PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
+};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::sql::sqlparser::ast::TableFactor;
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::table::{Database, TableSnapshot};
+
+use crate::FlashTable;
+use crate::error::from_storage;
+use arguments::Arguments;
+
+/// Plans the table functions of a database.
+#[derive(Debug)]
+pub struct StoreRelations {
+    database: Arc<Database>,
+    node: Arc<StorageNode>,
+    /// The catalog by which SQL names the database.
+    catalog: String,
+}
+
+/// A function, the text of its arguments, and how it is planned.
+type Function = (
+    &'static str,
+    &'static str,
+    fn(&StoreRelations, Arguments<'_>) -> Result<LogicalPlan>,
+);
+
+/// The functions.
+const FUNCTIONS: &[Function] = &[
+    ("lookup", "'table', keys", rows::lookup),
+    ("fetch", "'table', row_ids", rows::fetch),
+    ("matches", "'table', 'column', needle", rows::matches),
+];
+
+/// Names of the table functions with the text of their arguments.
+pub fn table_functions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FUNCTIONS.iter().map(|(name, usage, _)| (*name, *usage))
+}
+
+impl StoreRelations {
+    /// The functions over `database`, which SQL calls `catalog`; Programs run on `node`.
+    pub fn new(database: Arc<Database>, node: Arc<StorageNode>, catalog: &str) -> Self {
+        Self {
+            database,
+            node,
+            catalog: catalog.into(),
+        }
+    }
+
+    /// Schema and name of a table or an index that an argument names.
+    fn resolve(&self, name: &str, arguments: &Arguments<'_>) -> Result<(String, String)> {
+        let name =
+            TableReference::parse_str(name).resolve(&self.catalog, &arguments.default_schema());
+        if name.catalog.as_ref() != self.catalog {
+            return plan_err!(
+                "{}: '{name}' is not in this database; write schema.name or name",
+                arguments.function()
+            );
+        }
+        Ok((name.schema.to_string(), name.table.to_string()))
+    }
+
+    /// A table that an argument names.
+    fn table(&self, name: &str, arguments: &Arguments<'_>) -> Result<Table> {
+        let (schema, name) = self.resolve(name, arguments)?;
+        let snapshot = self
+            .database
+            .snapshot(&schema, &name)
+            .map_err(from_storage)?;
+        Ok(Table {
+            schema,
+            name,
+            snapshot,
+        })
+    }
+
+    /// A scan of all columns of a table, with the ids of its rows if asked for.
+    fn scan(&self, table: &Table, row_ids: bool) -> Result<LogicalPlanBuilder> {
+        let provider = FlashTable::new(
+            Arc::clone(&self.database),
+            Arc::clone(&self.node),
+            &table.schema,
+            &table.name,
+            Arc::clone(&table.snapshot),
+        );
+        let provider = if row_ids {
+            provider.with_row_ids()
+        } else {
+            provider
+        };
+        LogicalPlanBuilder::scan(
+            table.name.clone(),
+            provider_as_source(Arc::new(provider)),
+            None,
+        )
+    }
+}
+
+/// A table that a function reads.
+struct Table {
+    schema: String,
+    name: String,
+    snapshot: Arc<TableSnapshot>,
+}
+
+impl Table {
+    /// A column that an argument names.
+    fn column(&self, name: &str, arguments: &Arguments<'_>) -> Result<usize> {
+        self.snapshot.schema.index_of(name).map_err(|_| {
+            let names: Vec<_> = self
+                .snapshot
+                .schema
+                .fields()
+                .iter()
+                .map(|f| f.name().as_str())
+                .collect();
+            plan_datafusion_err!(
+                "{}: table '{}' has no column '{name}'; it has: {}",
+                arguments.function(),
+                self.name,
+                names.join(", ")
+            )
+        })
+    }
+}
+
+impl RelationPlanner for StoreRelations {
+    fn plan_relation(
+        &self,
+        relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> Result<RelationPlanning> {
+        let called = match &relation {
+            TableFactor::Table {
+                name,
+                args: Some(_),
+                ..
+            } => name.to_string().to_ascii_lowercase(),
+            _ => return Ok(RelationPlanning::Original(Box::new(relation))),
+        };
+        let Some((name, usage, plan)) = FUNCTIONS.iter().find(|(name, ..)| *name == called) else {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        };
+        let TableFactor::Table {
+            args: Some(args),
+            alias,
+            ..
+        } = relation
+        else {
+            return plan_err!("{name} is called as {name}({usage})");
+        };
+        let arguments = Arguments::new(name, usage, args.args, context)?;
+        let plan = plan(self, arguments)?;
+        // Its columns are the function's own, whatever table they come from.
+        let qualifier = alias.as_ref().map_or_else(
+            || name.to_string(),
+            |alias| context.normalize_ident(alias.name.clone()),
+        );
+        let plan = LogicalPlanBuilder::from(plan).alias(qualifier)?.build()?;
+        let alias = alias.filter(|alias| !alias.columns.is_empty());
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(
+            plan, alias,
+        ))))
+    }
+}

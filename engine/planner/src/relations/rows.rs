@@ -1,0 +1,203 @@
+//! Rows by key, by id, and by what their text holds.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, UInt64Builder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{Column, Result, ScalarValue, exec_err, plan_err};
+use datafusion::functions::expr_fn::contains;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, cast as cast_to, col, lit,
+};
+use memchr::memmem;
+
+use super::arguments::{Argument, Arguments};
+use super::{StoreRelations, Table};
+
+/// `lookup('table', keys)`: the rows whose primary key is one of `keys`, a constant, an array, or
+/// a subquery of one column. Many keys are one command to the store.
+pub(super) fn lookup(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
+    let name = arguments.text()?;
+    let table = store.table(&name, &arguments)?;
+    let Some(key) = table.snapshot.primary_key() else {
+        return plan_err!(
+            "lookup: table '{}' has no primary key; say WHERE column IN (…), which uses an index on the column if there is one",
+            table.name
+        );
+    };
+    let [ordinal] = key.definition.columns.as_slice() else {
+        return plan_err!(
+            "lookup: the primary key of table '{}' has several columns; say WHERE a = … AND b = …, which uses it",
+            table.name
+        );
+    };
+    let column = table.snapshot.schema.field(*ordinal as usize).clone();
+    let scan = store.scan(&table, false)?;
+    rows_of(scan, &table, &column, arguments)
+}
+
+/// `fetch('table', row_ids)`: the rows of these ids, with the ids.
+pub(super) fn fetch(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
+    let name = arguments.text()?;
+    let table = store.table(&name, &arguments)?;
+    let ids = table.snapshot.scan_schema.fields().last().cloned();
+    let Some(column) = ids else {
+        return plan_err!("fetch: table '{}' has no columns", table.name);
+    };
+    let scan = store.scan(&table, true)?;
+    rows_of(scan, &table, &column, arguments)
+}
+
+/// The rows of `scan` whose `column` is one of the values that the next argument gives.
+fn rows_of(
+    scan: LogicalPlanBuilder,
+    table: &Table,
+    column: &Field,
+    mut arguments: Arguments<'_>,
+) -> Result<LogicalPlan> {
+    let named = Column::new(Some(table.name.clone()), column.name());
+    let keys = arguments.next()?;
+    let function = arguments.function();
+    arguments.end()?;
+    match keys {
+        Argument::Constant(keys) => {
+            let keys = constants(&keys)?
+                .into_iter()
+                .filter(|key| !key.is_null())
+                .map(|key| {
+                    key.cast_to(column.data_type()).map(lit).or_else(|_| {
+                        plan_err!(
+                            "{function}: {key} is not a value of column '{}' of type {}",
+                            column.name(),
+                            column.data_type()
+                        )
+                    })
+                })
+                .collect::<Result<Vec<_>>>()?;
+            scan.filter(Expr::Column(named).in_list(keys, false))?
+                .build()
+        }
+        Argument::Rows(keys) => {
+            let [field] = keys.schema().fields().as_ref() else {
+                return plan_err!(
+                    "{function}: the subquery gives {} columns, not the keys alone",
+                    keys.schema().fields().len()
+                );
+            };
+            let key = Expr::Column(Column::from(keys.schema().qualified_field(0)));
+            let key = if field.data_type() == column.data_type() {
+                key
+            } else {
+                cast_to(key, column.data_type().clone())
+            };
+            let keys = LogicalPlanBuilder::from(keys)
+                .project([key.alias("key")])?
+                .alias("keys")?
+                .build()?;
+            let on = (vec![named], vec![Column::new(Some("keys"), "key")]);
+            scan.join(keys, JoinType::LeftSemi, on, None)?.build()
+        }
+    }
+}
+
+/// The values of a constant: those of an array, or itself.
+fn constants(value: &ScalarValue) -> Result<Vec<ScalarValue>> {
+    let values: ArrayRef = match value {
+        ScalarValue::List(list) => list.value(0),
+        ScalarValue::LargeList(list) => list.value(0),
+        ScalarValue::FixedSizeList(list) => list.value(0),
+        one => return Ok(vec![one.clone()]),
+    };
+    (0..values.len())
+        .map(|i| ScalarValue::try_from_array(&values, i))
+        .collect()
+}
+
+/// `matches('table', 'column', needle)`: where a text occurs (BlueDBM section 7.3): for each
+/// occurrence the id of its row, the byte at which it starts in the value, and the value.
+/// Occurrences do not overlap; the leftmost one counts.
+pub(super) fn matches(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
+    let name = arguments.text()?;
+    let table = store.table(&name, &arguments)?;
+    let column = arguments.text()?;
+    let ordinal = table.column(&column, &arguments)?;
+    let needle = arguments.text()?;
+    let field = table.snapshot.schema.field(ordinal).clone();
+    arguments.end()?;
+    if field.data_type() != &DataType::Utf8View {
+        return plan_err!(
+            "matches: column '{column}' of type {} is no text",
+            field.data_type()
+        );
+    }
+    if needle.is_empty() {
+        return plan_err!("matches: the needle is empty, it would be everywhere; give a text");
+    }
+    let schema = &table.snapshot.scan_schema;
+    let id = schema.field(schema.fields().len() - 1).name();
+    let text = Expr::Column(Column::new(Some(table.name.clone()), field.name()));
+    let id = Expr::Column(Column::new(Some(table.name.clone()), id));
+    let offsets = ScalarUDF::from(Occurrences::new()).call(vec![text.clone(), lit(needle.clone())]);
+    store
+        .scan(&table, true)?
+        .filter(contains(text.clone(), lit(needle)))?
+        .project([
+            id.alias("row_id"),
+            offsets.alias("byte_offset"),
+            text.alias("value"),
+        ])?
+        .unnest_column("byte_offset")?
+        .project([col("row_id"), col("byte_offset"), col("value")])?
+        .build()
+}
+
+/// The byte offsets at which a needle occurs in a text.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Occurrences {
+    signature: Signature,
+}
+
+impl Occurrences {
+    fn new() -> Self {
+        Self {
+            signature: Signature::any(2, Volatility::Immutable),
+        }
+    }
+}
+
+impl ScalarUDFImpl for Occurrences {
+    fn name(&self) -> &str {
+        "occurrences"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        let item = Field::new_list_field(DataType::UInt64, true);
+        Ok(DataType::List(Arc::new(item)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [texts, ColumnarValue::Scalar(needle)] = args.args.as_slice() else {
+            return exec_err!("occurrences takes a text and a constant");
+        };
+        let Some(Some(needle)) = needle.try_as_str() else {
+            return exec_err!("occurrences takes a text to look for");
+        };
+        let texts = cast(&texts.to_array(args.number_rows)?, &DataType::Utf8View)?;
+        let finder = memmem::Finder::new(needle);
+        let mut offsets = ListBuilder::new(UInt64Builder::new());
+        for text in texts.as_string_view() {
+            if let Some(text) = text {
+                let found = finder.find_iter(text.as_bytes());
+                found.for_each(|at| offsets.values().append_value(at as u64));
+            }
+            offsets.append(text.is_some());
+        }
+        Ok(ColumnarValue::Array(Arc::new(offsets.finish())))
+    }
+}
