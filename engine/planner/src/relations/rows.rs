@@ -96,8 +96,12 @@ fn rows_of(
                 .project([key.alias("key")])?
                 .alias("keys")?
                 .build()?;
-            let on = (vec![named], vec![Column::new(Some("keys"), "key")]);
-            scan.join(keys, JoinType::LeftSemi, on, None)?.build()
+            // The keys come first: they are the side of the join that is kept, whose values reach
+            // the scan as a runtime filter.
+            let on = (vec![Column::new(Some("keys"), "key")], vec![named]);
+            LogicalPlanBuilder::from(keys)
+                .join(scan.build()?, JoinType::RightSemi, on, None)?
+                .build()
         }
     }
 }
