@@ -16,6 +16,8 @@
 pub mod accelerator;
 mod error;
 pub mod flash;
+pub mod index;
+mod literals;
 pub mod node;
 pub mod page;
 pub mod store;
