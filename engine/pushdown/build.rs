@@ -16,6 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cast",
         "case",
         "substring",
+        "position",
+        "regex",
+        "contains_any",
     ] {
         config.boxed(format!(
             ".flashmesh.program.v1.Node.instruction.{instruction}"

@@ -20,6 +20,7 @@ pub mod access;
 mod error;
 pub mod flash;
 pub mod index;
+mod literals;
 pub mod node;
 pub mod page;
 pub mod store;

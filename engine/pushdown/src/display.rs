@@ -252,9 +252,11 @@ fn binding(expr: &Expr) -> Binding {
         Expr::Or(operands) | Expr::And(operands) => binding(&operands[0]),
         Expr::Not(operand) if matches!(**operand, Expr::IsNull(_)) => Binding::Comparison,
         Expr::Not(_) => Binding::Not,
-        Expr::Compare { .. } | Expr::IsNull(_) | Expr::InList { .. } | Expr::Like { .. } => {
-            Binding::Comparison
-        }
+        Expr::Compare { .. }
+        | Expr::IsNull(_)
+        | Expr::InList { .. }
+        | Expr::Like { .. }
+        | Expr::Regex { .. } => Binding::Comparison,
         Expr::Arithmetic {
             op: ArithmeticOp::Multiply,
             ..
@@ -380,6 +382,31 @@ fn write_bare(f: &mut Formatter<'_>, expr: &Expr, columns: &[InputColumn]) -> fm
                 "SUBSTRING({} FROM {start} FOR {length})",
                 expr.display(columns)
             )
+        }
+        Expr::Position { expr, needle } => {
+            write!(f, "strpos({}, ", expr.display(columns))?;
+            write_text(f, needle)?;
+            f.write_char(')')
+        }
+        Expr::Regex {
+            expr,
+            pattern,
+            negated,
+            case_insensitive,
+        } => {
+            operand(f, expr)?;
+            let not = if *negated { "!" } else { "" };
+            let any_case = if *case_insensitive { "*" } else { "" };
+            write!(f, " {not}~{any_case} ")?;
+            write_text(f, pattern)
+        }
+        Expr::ContainsAny { expr, needles } => {
+            write!(f, "contains_any({}", expr.display(columns))?;
+            for needle in needles {
+                f.write_str(", ")?;
+                write_text(f, needle)?;
+            }
+            f.write_char(')')
         }
     }
 }

@@ -23,11 +23,13 @@ impl Expr {
             | Self::Not(_)
             | Self::IsNull(_)
             | Self::InList { .. }
-            | Self::Like { .. } => DataType::Boolean,
+            | Self::Like { .. }
+            | Self::Regex { .. }
+            | Self::ContainsAny { .. } => DataType::Boolean,
             Self::Arithmetic { data_type, .. }
             | Self::Cast { data_type, .. }
             | Self::Case { data_type, .. } => data_type.clone(),
-            Self::DatePart { .. } => DataType::Int32,
+            Self::DatePart { .. } | Self::Position { .. } => DataType::Int32,
             Self::Substring { .. } => DataType::Utf8View,
         }
     }
@@ -76,7 +78,10 @@ impl Expr {
             | Self::Like { expr, .. }
             | Self::Cast { expr, .. }
             | Self::DatePart { expr, .. }
-            | Self::Substring { expr, .. } => visit(expr),
+            | Self::Substring { expr, .. }
+            | Self::Position { expr, .. }
+            | Self::Regex { expr, .. }
+            | Self::ContainsAny { expr, .. } => visit(expr),
             Self::Case {
                 branches,
                 otherwise,
@@ -108,7 +113,10 @@ impl Expr {
             | Self::Like { expr, .. }
             | Self::Cast { expr, .. }
             | Self::DatePart { expr, .. }
-            | Self::Substring { expr, .. } => visit(expr),
+            | Self::Substring { expr, .. }
+            | Self::Position { expr, .. }
+            | Self::Regex { expr, .. }
+            | Self::ContainsAny { expr, .. } => visit(expr),
             Self::Case {
                 branches,
                 otherwise,

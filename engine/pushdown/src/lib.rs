@@ -27,4 +27,4 @@ pub use program::{
     Output, Program, Scalar, SortKey,
 };
 pub use runtime_filter::{RuntimeFilter, RuntimePredicate};
-pub use verify::{Limits, VerifiedProgram, verify, verify_runtime_filter};
+pub use verify::{Limits, VerifiedProgram, compile_regex, verify, verify_runtime_filter};

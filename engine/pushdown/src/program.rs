@@ -211,6 +211,34 @@ pub enum Expr {
         /// Number of characters.
         length: u32,
     },
+    /// Where `needle` first occurs in the text, in characters from 1, or 0 where it does not; an
+    /// empty needle is found at 1. Of type `Int32`.
+    Position {
+        /// A `Utf8View` expression.
+        expr: Box<Expr>,
+        /// What is looked for.
+        needle: String,
+    },
+    /// Whether the regular expression matches somewhere in the text, in syntax and meaning of
+    /// the `regex` crate (linear time, Unicode, neither look-around nor back references).
+    Regex {
+        /// A `Utf8View` expression.
+        expr: Box<Expr>,
+        /// The regular expression.
+        pattern: String,
+        /// Does not match.
+        negated: bool,
+        /// As with the flag `i`.
+        case_insensitive: bool,
+    },
+    /// Whether the text holds at least one of the needles. No needle: FALSE; an empty needle is
+    /// in every text.
+    ContainsAny {
+        /// A `Utf8View` expression.
+        expr: Box<Expr>,
+        /// What is looked for.
+        needles: Vec<String>,
+    },
 }
 
 /// Comparison operators. Integers, dates, timestamps and decimals compare by value, text and

@@ -29,8 +29,14 @@ pub struct Limits {
     pub outputs: u32,
     /// Constants in all `IN` lists together.
     pub in_list_values: u32,
-    /// Bytes of one `LIKE` pattern.
+    /// Bytes of one `LIKE` pattern, regular expression or needle.
     pub pattern_bytes: u32,
+    /// Regular expressions: each is compiled into as much as [`Limits::regex_bytes`].
+    pub regexes: u32,
+    /// Bytes of one compiled regular expression.
+    pub regex_bytes: u32,
+    /// Needles of one search for several.
+    pub needles: u32,
     /// Group keys.
     pub group_keys: u32,
     /// Aggregates.
@@ -52,6 +58,9 @@ impl Default for Limits {
             outputs: 4_096,
             in_list_values: 65_536,
             pattern_bytes: 4_096,
+            regexes: 64,
+            regex_bytes: 2 << 20,
+            needles: 4_096,
             group_keys: 64,
             aggregates: 1_024,
             top_k_rows: 1 << 20,
@@ -226,8 +235,25 @@ pub fn verify_runtime_filter(
 #[derive(Debug, Default)]
 struct Used {
     nodes: u64,
+    regexes: u64,
     in_list_values: u64,
     bytes: u64,
+}
+
+/// Compiles the pattern of an [`Expr::Regex`] as what it means; both what is compiled and the
+/// automaton that is built while matching stay within about `size_limit_bytes`.
+///
+/// # Errors
+/// `regex`'s own, for a pattern that is none or whose compiled form is larger.
+pub fn compile_regex(
+    pattern: &str,
+    case_insensitive: bool,
+    size_limit_bytes: u32,
+) -> Result<regex::Regex, regex::Error> {
+    regex::RegexBuilder::new(pattern)
+        .case_insensitive(case_insensitive)
+        .size_limit(size_limit_bytes as usize)
+        .build()
 }
 
 /// An error when `found` is more than `allowed`.
@@ -323,6 +349,13 @@ impl Checker<'_> {
     fn use_bytes(&mut self, bytes: u64) -> Result<(), ProgramError> {
         self.used.bytes += bytes;
         over("bytes", self.used.bytes, self.limits.bytes)
+    }
+
+    /// Counts a pattern or needle.
+    fn pattern(&mut self, pattern: &str) -> Result<(), ProgramError> {
+        let bytes = pattern.len() as u64;
+        over("pattern_bytes", bytes, self.limits.pattern_bytes)?;
+        self.use_bytes(bytes)
     }
 
     /// Checks an expression that must be a condition.
@@ -439,12 +472,7 @@ impl Checker<'_> {
                 ..
             } => {
                 self.text(operand, below)?;
-                over(
-                    "pattern_bytes",
-                    pattern.len() as u64,
-                    self.limits.pattern_bytes,
-                )?;
-                self.use_bytes(pattern.len() as u64)?;
+                self.pattern(pattern)?;
                 Ok(DataType::Boolean)
             }
             Expr::Arithmetic {
@@ -520,6 +548,40 @@ impl Checker<'_> {
                     return self.refused(expr, "characters are counted from 1");
                 }
                 Ok(DataType::Utf8View)
+            }
+            Expr::Position {
+                expr: operand,
+                needle,
+            } => {
+                self.text(operand, below)?;
+                self.pattern(needle)?;
+                Ok(DataType::Int32)
+            }
+            Expr::Regex {
+                expr: operand,
+                pattern,
+                case_insensitive,
+                ..
+            } => {
+                self.text(operand, below)?;
+                self.pattern(pattern)?;
+                self.used.regexes += 1;
+                over("regexes", self.used.regexes, self.limits.regexes)?;
+                match compile_regex(pattern, *case_insensitive, self.limits.regex_bytes) {
+                    Ok(_) => Ok(DataType::Boolean),
+                    Err(error) => self.refused(expr, error.to_string()),
+                }
+            }
+            Expr::ContainsAny {
+                expr: operand,
+                needles,
+            } => {
+                self.text(operand, below)?;
+                over("needles", needles.len() as u64, self.limits.needles)?;
+                for needle in needles {
+                    self.pattern(needle)?;
+                }
+                Ok(DataType::Boolean)
             }
         }
     }

@@ -9,12 +9,14 @@ use arrow::array::{
     Int32Array, Int64Array, PrimitiveArray, RecordBatch, RecordBatchOptions, Scalar as ArrowScalar,
     StringArray, StringViewArray, UInt32Array, UInt64Array, new_empty_array, new_null_array,
 };
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::compute::kernels::regexp::regexp_is_match_scalar;
 use arrow::compute::kernels::substring::substring_by_char;
 use arrow::compute::kernels::{cmp, numeric, zip::zip};
 use arrow::compute::{
     CastOptions, DatePart as ArrowDatePart, SortColumn, SortOptions, and_kleene, cast_with_options,
-    date_part, filter_record_batch, ilike, is_null, lexsort_to_indices, like, not, or_kleene, sum,
-    take,
+    contains, date_part, filter_record_batch, ilike, is_null, lexsort_to_indices, like, not,
+    or_kleene, sum, take,
 };
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float16Type, Float32Type, Float64Type, Int64Type,
@@ -177,6 +179,43 @@ fn vectorised(expr: &Expr, batch: &RecordBatch) -> ArrayRef {
             let start = i64::from(*start) - 1;
             let part = substring_by_char(&text, start, Some((*length).into())).unwrap();
             return Arc::new(part.iter().collect::<StringViewArray>());
+        }
+        // As DataFusion's strpos: bytes are searched, characters counted.
+        Expr::Position { expr, needle } => {
+            let position = |text: &str| {
+                let found = text.find(needle.as_str());
+                found.map_or(0, |at| text[..at].chars().count() as i32 + 1)
+            };
+            let text = value(expr);
+            let text = text.as_string_view().iter();
+            return Arc::new(text.map(|t| t.map(position)).collect::<Int32Array>());
+        }
+        Expr::Regex {
+            expr,
+            pattern,
+            negated,
+            case_insensitive,
+        } => {
+            let text = value(expr);
+            let flag = case_insensitive.then_some("i");
+            let matches = regexp_is_match_scalar(text.as_string_view(), pattern, flag).unwrap();
+            if *negated {
+                not(&matches).unwrap()
+            } else {
+                matches
+            }
+        }
+        Expr::ContainsAny { expr, needles } => {
+            let text = value(expr);
+            let valid = not(&is_null(&text).unwrap()).unwrap();
+            let none = BooleanArray::new(
+                BooleanBuffer::new_unset(text.len()),
+                Some(NullBuffer::new(valid.values().clone())),
+            );
+            needles.iter().fold(none, |found, needle| {
+                let needle = ArrowScalar::new(StringViewArray::from(vec![needle.as_str()]));
+                or_kleene(&found, &contains(&text, &needle).unwrap()).unwrap()
+            })
         }
     };
     Arc::new(result)

@@ -260,6 +260,29 @@ fn expressions_read_like_sql() {
             "l_comment NOT ILIKE 'it''s\\n%'",
         ),
         (
+            Expr::Regex {
+                expr: column(COMMENT),
+                pattern: "^it's".to_owned(),
+                negated: true,
+                case_insensitive: true,
+            },
+            "l_comment !~* '^it''s'",
+        ),
+        (
+            Expr::Position {
+                expr: column(COMMENT),
+                needle: "a".to_owned(),
+            },
+            "strpos(l_comment, 'a')",
+        ),
+        (
+            Expr::ContainsAny {
+                expr: column(COMMENT),
+                needles: vec!["a".to_owned(), "b".to_owned()],
+            },
+            "contains_any(l_comment, 'a', 'b')",
+        ),
+        (
             Expr::Case {
                 branches: vec![(is_null.clone(), *money(1))],
                 otherwise: Some(money(2)),

@@ -53,6 +53,15 @@ fn rows(exprs: Vec<Expr>) -> Output {
     }
 }
 
+fn regex(pattern: &str) -> Expr {
+    Expr::Regex {
+        expr: column(NAME),
+        pattern: pattern.to_owned(),
+        negated: false,
+        case_insensitive: false,
+    }
+}
+
 fn filtered(condition: Expr) -> Program {
     Program {
         columns: columns(),
@@ -186,6 +195,21 @@ fn refusals_say_what_is_wrong() {
                 case_insensitive: false,
             }),
             "id: must be Utf8View here, but is Int64",
+        ),
+        (
+            filtered(regex("a(")),
+            "name ~ 'a(': regex parse error:\n    a(\n     ^\nerror: unclosed group",
+        ),
+        (
+            filtered(regex(r"\w{3000}")),
+            r"name ~ '\w{3000}': Compiled regex exceeds size limit of 2097152 bytes.",
+        ),
+        (
+            filtered(Expr::Position {
+                expr: column(NAME),
+                needle: "n".to_owned(),
+            }),
+            "strpos(name, 'n'): must be Boolean here, but is Int32",
         ),
         (
             filtered(equal(
@@ -416,6 +440,22 @@ fn each_limit_holds() {
     };
     assert!(verify(list(3), &schema(), &limits).is_ok());
     assert_eq!(limited(list(4), limits), "in_list_values");
+    let few = Limits {
+        regexes: 1,
+        needles: 2,
+        ..default()
+    };
+    let regexes = |count: usize| filtered(Expr::And(vec![regex("a"); count]));
+    assert!(verify(regexes(1), &schema(), &few).is_ok());
+    assert_eq!(limited(regexes(2), few.clone()), "regexes");
+    let any = |count: usize| {
+        filtered(Expr::ContainsAny {
+            expr: column(NAME),
+            needles: vec!["n".to_owned(); count],
+        })
+    };
+    assert!(verify(any(2), &schema(), &few).is_ok());
+    assert_eq!(limited(any(3), few), "needles");
     let like = |pattern: &str| {
         filtered(Expr::Like {
             expr: column(NAME),

@@ -2,7 +2,7 @@
 
 use flashmesh_pushdown::testing::{Generator, for_each_case};
 use flashmesh_pushdown::{
-    Limits, Program, ProgramError, RuntimeFilter, RuntimePredicate, Scalar, verify,
+    Expr, Limits, Output, Program, ProgramError, RuntimeFilter, RuntimePredicate, Scalar, verify,
     verify_runtime_filter,
 };
 use rand::RngExt;
@@ -43,6 +43,43 @@ fn runtime_filters_come_back_as_they_were() {
             assert_eq!(decoded.encode(), bytes);
         }
     });
+}
+
+/// A Program states the lowest version that knows all of it, so that an older reader takes
+/// whatever it can run.
+#[test]
+fn the_version_is_the_lowest() {
+    let program = |expr: Expr| Program {
+        columns: Vec::new(),
+        filter: vec![Expr::Not(Box::new(expr))],
+        output: Output::Rows {
+            exprs: Vec::new(),
+            order: Vec::new(),
+            limit: None,
+        },
+    };
+    let text = || Box::new(Expr::Column(0));
+    // Field 1, a varint.
+    let version = |expr| program(expr).encode()[..2].to_vec();
+    assert_eq!(version(Expr::IsNull(text())), [0x08, 1]);
+    for newer in [
+        Expr::Position {
+            expr: text(),
+            needle: "n".into(),
+        },
+        Expr::Regex {
+            expr: text(),
+            pattern: "p".into(),
+            negated: false,
+            case_insensitive: true,
+        },
+        Expr::ContainsAny {
+            expr: text(),
+            needles: vec!["n".into()],
+        },
+    ] {
+        assert_eq!(version(newer), [0x08, 2]);
+    }
 }
 
 /// Damaged bytes either are refused or are another Program, which the verifier then judges;

@@ -11,6 +11,7 @@
 //! | `hash` | [`hash`] | which rows have this key (Minerva section IV-C) |
 
 pub mod hash;
+pub mod ngram;
 
 use std::collections::BTreeMap;
 use std::fmt;

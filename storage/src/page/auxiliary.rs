@@ -217,6 +217,7 @@ pub struct SymbolTable {
     /// Its length; 0 for codes without a symbol.
     pub(super) lengths: [u8; 256],
     len: usize,
+    is_canonical: bool,
 }
 
 impl SymbolTable {
@@ -227,6 +228,7 @@ impl SymbolTable {
             symbols: [0; 256],
             lengths: [0; 256],
             len,
+            is_canonical: page.header().has(flags::CANONICAL),
         };
         table.lengths[..len].copy_from_slice(&data[..len]);
         for (code, symbol) in table.symbols[..len].iter_mut().enumerate() {
@@ -239,6 +241,12 @@ impl SymbolTable {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether the chunk's text is compressed by the longest symbol at each place, so that
+    /// [`CodeSearch`](super::CodeSearch) may draw conclusions from what is not there.
+    pub fn is_canonical(&self) -> bool {
+        self.is_canonical
     }
 
     /// The bytes of a symbol, in the low bytes of a word, and how many they are.

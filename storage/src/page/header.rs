@@ -27,6 +27,9 @@ pub mod flags {
     /// step and the packed width. [`PageHeader::width`](super::PageHeader::width) stays the width
     /// of the offsets themselves.
     pub const SCALED: u16 = 1 << 3;
+    /// A symbol table: the chunk's text is compressed greedily, at each place by the longest
+    /// symbol that matches what is left of the row.
+    pub const CANONICAL: u16 = 1 << 4;
 }
 
 /// The validity bitmap of a page whose rows are all NULL, which stores none.

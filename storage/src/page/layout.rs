@@ -288,6 +288,29 @@ impl Text {
         (self.min + (word & ((1 << self.width) - 1))) as usize
     }
 
+    /// The row whose bytes hold `place`, which is before their end.
+    pub fn row_at(&self, data: &[u8], place: usize) -> usize {
+        let (mut low, mut high) = (0, self.rows.div_ceil(TEXT_BLOCK_ROWS));
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            if self.stored_start(data, middle) <= place {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let mut row = low * TEXT_BLOCK_ROWS;
+        let mut end = self.stored_start(data, low);
+        while row + 1 < self.rows {
+            end += self.length(data, row);
+            if place < end {
+                break;
+            }
+            row += 1;
+        }
+        row
+    }
+
     /// Where `row` (at most the number of rows) starts within the bytes.
     #[inline]
     pub fn start(&self, data: &[u8], row: usize) -> usize {

@@ -13,6 +13,7 @@
 
 mod auxiliary;
 mod builder;
+mod code_search;
 mod encode;
 mod forbp;
 mod header;
@@ -29,6 +30,7 @@ mod zone;
 
 pub use auxiliary::{Aux, Dictionary, SymbolTable};
 pub use builder::{ColumnBuilder, decode, gather};
+pub use code_search::CodeSearch;
 pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chunk_rows};
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
 pub use sketch::{estimate_distinct, merge_sketches};

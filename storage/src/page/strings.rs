@@ -10,7 +10,7 @@ use crate::{Result, StorageError};
 
 /// The code that says "the next byte as it is" (Boncz, Neumann, Leis, "FSST: fast random access
 /// string compression", 2020).
-const ESCAPE: u8 = 255;
+pub(super) const ESCAPE: u8 = 255;
 /// The longest symbol, and what one code writes at most.
 const SYMBOL_BYTES: usize = 8;
 

@@ -24,11 +24,16 @@ pub struct TestTable {
 
 impl TestTable {
     pub fn new(batches: Vec<RecordBatch>) -> Self {
+        Self::with_cache(batches, 256 << 20)
+    }
+
+    /// A table with so large a page cache.
+    pub fn with_cache(batches: Vec<RecordBatch>, cache_bytes: u64) -> Self {
         let geometry = Geometry {
             pages_per_erase_block: 256,
             erase_blocks: 4096,
         };
-        let store = PageStore::open(Arc::new(MemoryFlash::new(geometry, 1)), 256 << 20, [])
+        let store = PageStore::open(Arc::new(MemoryFlash::new(geometry, 1)), cache_bytes, [])
             .expect("an empty store");
         let mut writer = store.writer().expect("a writer");
         let schema = batches[0].schema();

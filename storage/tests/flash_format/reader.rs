@@ -21,6 +21,7 @@ pub const HAS_VALIDITY: u16 = 1;
 pub const AUXILIARY: u16 = 2;
 pub const CONTINUES: u16 = 4;
 pub const SCALED: u16 = 8;
+pub const CANONICAL: u16 = 16;
 
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())
@@ -245,15 +246,29 @@ fn text<'a>(header: &Header, data: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
 fn symbols(auxiliary: Option<(&Header, &[u8])>, codes: &[u8]) -> Vec<u8> {
     let (header, data) = auxiliary.expect("a symbol table");
     let n = header.row_count;
+    let symbol = |code: usize| &data[pad(n) + 8 * code..][..data[code].into()];
     let mut out = Vec::new();
+    // Where each code's bytes start, and how many they are if it stands for a symbol.
+    let mut lengths = Vec::new();
     let mut codes = codes.iter();
     while let Some(code) = codes.next() {
         let code = usize::from(*code);
         if code == 255 {
+            lengths.push((out.len(), None));
             out.push(*codes.next().expect("a byte after the escape"));
         } else if code < n {
-            let symbol = &data[pad(n) + 8 * code..];
-            out.extend_from_slice(&symbol[..data[code].into()]);
+            lengths.push((out.len(), Some(symbol(code).len())));
+            out.extend_from_slice(symbol(code));
+        }
+    }
+    if header.flags & CANONICAL != 0 {
+        for (start, length) in lengths {
+            let matching = (0..n).map(symbol).filter(|s| out[start..].starts_with(s));
+            assert_eq!(
+                length,
+                matching.map(<[u8]>::len).max(),
+                "the longest symbol"
+            );
         }
     }
     out

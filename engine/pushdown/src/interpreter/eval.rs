@@ -8,7 +8,8 @@ use arrow::datatypes::DataType;
 use super::{calendar, like};
 use crate::scalar::{narrow_f16, narrow_f32};
 use crate::types::units_per_second;
-use crate::{ArithmeticOp, CompareOp, Expr, InputColumn, ProgramError, Scalar};
+use crate::verify::compile_regex;
+use crate::{ArithmeticOp, CompareOp, Expr, InputColumn, Limits, ProgramError, Scalar};
 
 /// One row of the input.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +179,35 @@ pub fn evaluate(expr: &Expr, row: Row<'_>) -> Result<Scalar, ProgramError> {
                 let skipped = text.chars().skip((*start as usize).saturating_sub(1));
                 let part: String = skipped.take(*length as usize).collect();
                 Scalar::Bytes(part.into_bytes())
+            }
+            None => Scalar::Null,
+        }),
+        Expr::Position { expr, needle } => Ok(match text(&evaluate(expr, row)?) {
+            Some(text) => {
+                let starts = text.char_indices().map(|(start, _)| start);
+                let mut starts = starts.chain([text.len()]);
+                let found = starts.position(|start| text[start..].starts_with(needle.as_str()));
+                Scalar::Int(found.map_or(0, |before| before as i128 + 1))
+            }
+            None => Scalar::Null,
+        }),
+        Expr::Regex {
+            expr: operand,
+            pattern,
+            negated,
+            case_insensitive,
+        } => Ok(match text(&evaluate(operand, row)?) {
+            Some(text) => {
+                let limit = Limits::default().regex_bytes;
+                let regex = compile_regex(pattern, *case_insensitive, limit)
+                    .map_err(|e| ProgramError::invalid(expr.brief(row.columns), e.to_string()))?;
+                Scalar::Boolean(regex.is_match(&text) != *negated)
+            }
+            None => Scalar::Null,
+        }),
+        Expr::ContainsAny { expr, needles } => Ok(match text(&evaluate(expr, row)?) {
+            Some(text) => {
+                Scalar::Boolean(needles.iter().any(|needle| text.contains(needle.as_str())))
             }
             None => Scalar::Null,
         }),

@@ -27,6 +27,15 @@ const ALPHABET: &[char] = &[
     '\0', 'é', 'É', 'ß', 'ſ', 'σ', 'ς', 'İ', '\u{212a}', '漢', '😀',
 ];
 
+/// The character as a regular expression that matches it only.
+fn escaped(c: char) -> String {
+    if c.is_ascii_punctuation() {
+        format!("\\{c}")
+    } else {
+        c.to_string()
+    }
+}
+
 /// How the values of a column lie, so that each way of encoding them has its turn.
 enum Shape {
     /// One value.
@@ -232,6 +241,43 @@ impl Generator {
         }
         if wildcards && self.rng.random() {
             pattern.push('%');
+        }
+        pattern
+    }
+
+    /// A needle, mostly a part of a text that is to hold it.
+    pub fn needle(&mut self, of: Option<&str>) -> String {
+        let base = match of {
+            Some(text) if self.rng.random_bool(0.8) => text.to_owned(),
+            _ => self.text(),
+        };
+        let skipped = self.rng.random_range(0..=base.chars().count());
+        let length = self.rng.random_range(0..=8);
+        base.chars().skip(skipped).take(length).collect()
+    }
+
+    /// A regular expression, mostly one made of a text that is to match.
+    pub fn regex(&mut self, of: Option<&str>) -> String {
+        let mut pattern = String::new();
+        if self.rng.random_bool(0.1) {
+            pattern.push('^');
+        }
+        let needle = self.needle(of);
+        for c in needle.chars() {
+            match self.rng.random_range(0..16) {
+                0 => pattern.push('.'),
+                1 => pattern.push_str(".*"),
+                2 => pattern.push_str("[^b]"),
+                3 => pattern.push_str("(?:a|é|Sk)?"),
+                4 => pattern.extend(["(?:", &escaped(c), "|", &escaped(c), "b)"]),
+                5 => pattern.extend([&escaped(c), "+"]),
+                6 => pattern.extend(["[a-c", &escaped(c), "]"]),
+                7 => pattern.push_str(r"\w"),
+                _ => pattern.push_str(&escaped(c)),
+            }
+        }
+        if self.rng.random_bool(0.1) {
+            pattern.push('$');
         }
         pattern
     }

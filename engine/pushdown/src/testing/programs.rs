@@ -140,6 +140,14 @@ impl Programs<'_> {
         self.generator.scalar(data_type)
     }
 
+    /// A text, often one that the sample has.
+    fn text_constant(&mut self) -> Option<String> {
+        match self.constant(&DataType::Utf8View, false) {
+            Scalar::Bytes(bytes) => String::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
     fn literal(&mut self, data_type: &DataType) -> Expr {
         let value = self.constant(data_type, true);
         Expr::Literal(Literal {
@@ -195,6 +203,17 @@ impl Programs<'_> {
                         _ => DatePart::Day,
                     };
                     (Expr::DatePart { part, expr: boxed }, DataType::Int32)
+                }
+                DataType::Utf8View if self.below(3) == 0 => {
+                    let like = self.text_constant();
+                    let needle = self.generator.needle(like.as_deref());
+                    (
+                        Expr::Position {
+                            expr: boxed,
+                            needle,
+                        },
+                        DataType::Int32,
+                    )
                 }
                 DataType::Utf8View => {
                     let (start, length) = (1 + self.below(6), self.below(6));
@@ -366,11 +385,24 @@ impl Programs<'_> {
                     negated,
                 }
             }
+            2 | 3 if data_type == DataType::Utf8View && self.below(3) == 0 => {
+                let like = self.text_constant();
+                if self.flip() {
+                    let pattern = self.generator.regex(like.as_deref());
+                    return Expr::Regex {
+                        expr,
+                        pattern,
+                        negated,
+                        case_insensitive: self.below(4) == 0,
+                    };
+                }
+                let needles = (0..self.below(4))
+                    .map(|_| self.generator.needle(like.as_deref()))
+                    .collect();
+                Expr::ContainsAny { expr, needles }
+            }
             2 | 3 if data_type == DataType::Utf8View => {
-                let like = match self.constant(&DataType::Utf8View, false) {
-                    Scalar::Bytes(bytes) => String::from_utf8(bytes).ok(),
-                    _ => None,
-                };
+                let like = self.text_constant();
                 let pattern = self.generator.pattern(like.as_deref());
                 Expr::Like {
                     expr,

@@ -173,7 +173,10 @@ fn operand_count(instruction: &Instruction) -> usize {
         | Instruction::Like(_)
         | Instruction::Cast(_)
         | Instruction::DatePart(_)
-        | Instruction::Substring(_) => 1,
+        | Instruction::Substring(_)
+        | Instruction::Position(_)
+        | Instruction::Regex(_)
+        | Instruction::ContainsAny(_) => 1,
     }
 }
 
@@ -274,6 +277,20 @@ fn apply(instruction: Instruction, mut operands: impl Iterator<Item = Expr>) -> 
             expr: next()?,
             start: message.start,
             length: message.length,
+        },
+        Instruction::Position(message) => Expr::Position {
+            expr: next()?,
+            needle: message.needle,
+        },
+        Instruction::Regex(message) => Expr::Regex {
+            expr: next()?,
+            pattern: message.pattern,
+            negated: message.negated,
+            case_insensitive: message.case_insensitive,
+        },
+        Instruction::ContainsAny(message) => Expr::ContainsAny {
+            expr: next()?,
+            needles: message.needles,
         },
     })
 }

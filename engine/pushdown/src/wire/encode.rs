@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
-use super::{VERSION, proto};
+use super::proto;
 use crate::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, Output, Program,
     RuntimeFilter, RuntimePredicate, Scalar,
@@ -36,7 +36,7 @@ pub(super) fn program(program: &Program) -> proto::Program {
         }
     };
     proto::Program {
-        version: VERSION,
+        version: version(program),
         columns: program
             .columns
             .iter()
@@ -50,6 +50,27 @@ pub(super) fn program(program: &Program) -> proto::Program {
         filter: program.filter.iter().map(expression).collect(),
         output: Some(output),
     }
+}
+
+/// The lowest version that knows everything that the Program uses.
+fn version(program: &Program) -> u32 {
+    fn of(expr: &Expr) -> u32 {
+        let mut version = match expr {
+            Expr::Position { .. } | Expr::Regex { .. } | Expr::ContainsAny { .. } => 2,
+            _ => 1,
+        };
+        expr.for_each_child(&mut |child| version = version.max(of(child)));
+        version
+    }
+    let outputs: Vec<&Expr> = match &program.output {
+        Output::Rows { exprs, .. } => exprs.iter().collect(),
+        Output::Aggregate { keys, aggregates } => keys
+            .iter()
+            .chain(aggregates.iter().flat_map(Aggregate::exprs))
+            .collect(),
+    };
+    let exprs = program.filter.iter().chain(outputs);
+    exprs.map(of).max().unwrap_or(1)
 }
 
 pub(super) fn runtime_filter(filter: &RuntimeFilter) -> proto::RuntimeFilter {
@@ -68,7 +89,7 @@ pub(super) fn runtime_filter(filter: &RuntimeFilter) -> proto::RuntimeFilter {
         }),
     };
     proto::RuntimeFilter {
-        version: VERSION,
+        version: 1,
         column: filter.column,
         keep_nulls: filter.keep_nulls,
         predicate: Some(predicate),
@@ -162,6 +183,24 @@ fn push(expr: &Expr, nodes: &mut Vec<proto::Node>) {
             Instruction::Substring(Box::new(proto::Substring {
                 start: *start,
                 length: *length,
+            }))
+        }
+        Expr::Position { needle, .. } => Instruction::Position(Box::new(proto::Position {
+            needle: needle.clone(),
+        })),
+        Expr::Regex {
+            pattern,
+            negated,
+            case_insensitive,
+            ..
+        } => Instruction::Regex(Box::new(proto::Regex {
+            pattern: pattern.clone(),
+            negated: *negated,
+            case_insensitive: *case_insensitive,
+        })),
+        Expr::ContainsAny { needles, .. } => {
+            Instruction::ContainsAny(Box::new(proto::ContainsAny {
+                needles: needles.clone(),
             }))
         }
     };

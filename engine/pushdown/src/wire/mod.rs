@@ -12,9 +12,14 @@ use prost::Message;
 
 use crate::{Limits, Program, ProgramError, RuntimeFilter};
 
-/// The newest version of the format that this build reads, and the one that it writes. A
-/// Program states the lowest version that knows everything it uses.
-pub const VERSION: u32 = 1;
+/// The newest version of the format that this build reads. A Program states the lowest version
+/// that knows everything it uses:
+///
+/// | version | brought |
+/// |---|---|
+/// | 1 | all that is not listed below |
+/// | 2 | `Position`, `Regex`, `ContainsAny` |
+pub const VERSION: u32 = 2;
 
 /// Levels of nesting of an expression that can be read: bounds the stack that walking it takes.
 /// [`Limits::depth`] is what is allowed to run.
@@ -103,9 +108,9 @@ mod tests {
             matches!(
                 error,
                 ProgramError::NewerVersion {
-                    found: 2,
-                    supported: 1
-                }
+                    found,
+                    supported: VERSION
+                } if found == VERSION + 1
             ),
             "{error}"
         );

@@ -23,7 +23,7 @@ use flashmesh_pushdown::{
 use super::eval::bounds::{CALENDAR_DAYS, cast_factor, decimal_factors};
 use super::eval::graph::{Graph, ListSet, NodeId, Op};
 use super::eval::kernels::civil_from_days;
-use super::eval::like::LikePattern;
+use super::eval::text::TextTest;
 use super::eval::vector::Kind;
 use crate::page::{PageZone, ZoneKey, zone_key};
 use crate::table::Chunk;
@@ -239,7 +239,7 @@ pub(super) fn truth(graph: &Graph, id: NodeId, column: &dyn Fn(usize) -> Facts) 
             }
         }
         Op::InList(operand, set) => in_list(facts(graph, *operand, column), set),
-        Op::Like(operand, pattern) => like(facts(graph, *operand, column), pattern),
+        Op::Text(operand, test) => text(facts(graph, *operand, column), test),
         _ => Truth::of_facts(facts(graph, id, column)),
     }
 }
@@ -338,8 +338,12 @@ fn facts(graph: &Graph, id: NodeId, column: &dyn Fn(usize) -> Facts) -> Facts {
         | Op::Not(_)
         | Op::IsNull(_)
         | Op::InList(..)
-        | Op::Like(..) => truth(graph, id, column).facts(),
+        | Op::Text(..) => truth(graph, id, column).facts(),
         Op::Substring(..) => Facts::UNKNOWN,
+        Op::Position(operand, _) => {
+            let inner = facts(graph, *operand, column);
+            with_interval(&[inner], Some((0, i32::MAX.into())), kind)
+        }
     }
 }
 
@@ -504,9 +508,9 @@ fn in_list(operand: Facts, set: &ListSet) -> Truth {
     }
 }
 
-fn like(operand: Facts, pattern: &LikePattern) -> Truth {
+fn text(operand: Facts, test: &TextTest) -> Truth {
     let can_be_null = operand.may_be_null;
-    match (operand.values, pattern.prefix()) {
+    match (operand.values, test.prefix()) {
         (Span::Nothing, _) => Truth {
             can_be_true: false,
             can_be_false: false,

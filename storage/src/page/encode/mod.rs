@@ -294,7 +294,12 @@ impl ChunkWriter {
             rows: entries,
             encoding,
             width,
-            flags: flags::AUXILIARY,
+            flags: flags::AUXILIARY
+                | match encoding {
+                    // As `fsst` compresses; the tests of this module hold it to that.
+                    Encoding::Fsst => flags::CANONICAL,
+                    _ => 0,
+                },
             reference,
             zone: NO_VALUES,
         };

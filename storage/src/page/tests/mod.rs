@@ -1,6 +1,7 @@
 //! Every type, with every pattern of NULLs and many distributions, against naive code.
 
 mod arrays;
+mod code_search;
 mod hostile;
 mod round_trip;
 

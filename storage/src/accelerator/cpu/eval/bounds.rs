@@ -169,6 +169,7 @@ fn bind_node(
             bound.may_be_null |= !CALENDAR_DAYS.contains(&bounds[operand.index()].range.0)
                 || !CALENDAR_DAYS.contains(&bounds[operand.index()].range.1);
         }
+        Op::Position(..) => bound.range = (0, i32::MAX.into()),
         Op::IsNull(_) => bound.may_be_null = false,
         Op::InList(_, set) => bound.may_be_null |= set.has_null,
         _ => {}

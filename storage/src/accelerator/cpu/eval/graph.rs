@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{ArithmeticOp, CompareOp, DatePart, Expr, Output, Program, Scalar};
 
-use super::like::LikePattern;
+use super::text::TextTest;
 use super::vector::Kind;
 use crate::page::{ZoneKey, zone_key};
 
@@ -33,12 +33,14 @@ pub(in crate::accelerator::cpu) enum Op {
     Not(NodeId),
     IsNull(NodeId),
     InList(NodeId, Arc<ListSet>),
-    Like(NodeId, Arc<LikePattern>),
+    /// Whether the text passes; what is negated is a `Not` above it.
+    Text(NodeId, Arc<TextTest>),
     Arithmetic(ArithmeticOp, NodeId, NodeId),
     Cast(NodeId),
     Case(Vec<(NodeId, NodeId)>, Option<NodeId>),
     DatePart(DatePart, NodeId),
     Substring(NodeId, u32, u32),
+    Position(NodeId, Arc<str>),
 }
 
 /// One node.
@@ -225,10 +227,11 @@ impl Graph {
             Op::Not(a)
             | Op::IsNull(a)
             | Op::InList(a, _)
-            | Op::Like(a, _)
+            | Op::Text(a, _)
             | Op::Cast(a)
             | Op::DatePart(_, a)
-            | Op::Substring(a, ..) => f(*a),
+            | Op::Substring(a, ..)
+            | Op::Position(a, _) => f(*a),
             Op::Case(branches, otherwise) => {
                 branches.iter().for_each(|(c, v)| {
                     f(*c);
@@ -288,14 +291,29 @@ impl Graph {
                 negated,
                 case_insensitive,
             } => {
-                let node = self.add(program, text);
-                let pattern = Arc::new(LikePattern::new(pattern, *case_insensitive));
-                let found = self.intern(program, Op::Like(node, pattern), boolean.clone(), expr);
-                if !negated {
-                    return found;
-                }
-                (Op::Not(found), boolean)
+                let test = TextTest::like(pattern, *case_insensitive);
+                return self.text(program, text, test, *negated, expr);
             }
+            Expr::Regex {
+                expr: text,
+                pattern,
+                negated,
+                case_insensitive,
+            } => {
+                let test = TextTest::regex(pattern, *case_insensitive);
+                return self.text(program, text, test, *negated, expr);
+            }
+            Expr::ContainsAny {
+                expr: text,
+                needles,
+            } => {
+                let test = TextTest::contains_any(needles);
+                return self.text(program, text, test, false, expr);
+            }
+            Expr::Position { expr, needle } => (
+                Op::Position(self.add(program, expr), Arc::from(needle.as_str())),
+                DataType::Int32,
+            ),
             Expr::Arithmetic {
                 op,
                 left,
@@ -338,6 +356,23 @@ impl Graph {
             ),
         };
         self.intern(program, op, data_type, expr)
+    }
+
+    fn text(
+        &mut self,
+        program: &Program,
+        text: &Expr,
+        test: TextTest,
+        negated: bool,
+        expr: &Expr,
+    ) -> NodeId {
+        let node = self.add(program, text);
+        let found = Op::Text(node, Arc::new(test));
+        let found = self.intern(program, found, DataType::Boolean, expr);
+        match negated {
+            true => self.intern(program, Op::Not(found), DataType::Boolean, expr),
+            false => found,
+        }
     }
 
     fn intern(&mut self, program: &Program, op: Op, data_type: DataType, expr: &Expr) -> NodeId {
@@ -397,13 +432,14 @@ fn fingerprint(op: &Op) -> u64 {
         Op::Not(a)
         | Op::IsNull(a)
         | Op::InList(a, _)
-        | Op::Like(a, _)
+        | Op::Text(a, _)
         | Op::Cast(a)
         | Op::DatePart(_, a) => {
             a.hash(&mut hasher);
         }
         Op::Case(branches, otherwise) => (branches, otherwise).hash(&mut hasher),
         Op::Substring(a, start, length) => (a, start, length).hash(&mut hasher),
+        Op::Position(a, needle) => (a, needle).hash(&mut hasher),
     }
     hasher.finish()
 }

@@ -2,6 +2,8 @@
 
 use memchr::memmem::Finder;
 
+use super::text::Search;
+
 /// A compiled pattern: `%` any run of characters, `_` one character, backslash takes the next
 /// character (or, at the end, itself) as it is.
 ///
@@ -27,22 +29,6 @@ enum Piece {
     Literal(Box<Finder<'static>>),
     /// Characters, `None` for any one.
     Characters(Vec<Option<char>>),
-}
-
-/// What texts that match have in common.
-#[derive(Debug)]
-pub(in crate::accelerator::cpu) enum Search<'a> {
-    /// They are those that start with this.
-    Prefix(&'a [u8]),
-    /// They are those that end with this.
-    Suffix(&'a [u8]),
-    /// All hold this; if `is_all`, nothing else is asked of them.
-    Literal {
-        finder: &'a Finder<'static>,
-        is_all: bool,
-    },
-    /// Nothing that could be looked for.
-    Each,
 }
 
 impl PartialEq for LikePattern {
@@ -240,6 +226,15 @@ fn fold(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
     }
+    match c {
+        // Its capital is I, but it is a case of i only in Turkic languages.
+        'ı' => return c,
+        // One letter encoded twice; their capitals are several characters.
+        '\u{1fd3}' => return '\u{390}',
+        '\u{1fe3}' => return '\u{3b0}',
+        '\u{fb05}' => return '\u{fb06}',
+        _ => {}
+    }
     let single =
         |mut all: std::iter::Peekable<std::char::ToLowercase>, c| match (all.next(), all.next()) {
             (Some(one), None) => one,
@@ -296,9 +291,14 @@ mod tests {
                     .map(|_| alphabet[rng.random_range(0..alphabet.len())])
                     .collect()
             };
-            let pattern = text(&["a", "b", "é", "%", "%", "_", "\\", "B"], 6);
+            let pattern = text(&["a", "b", "é", "%", "%", "_", "\\", "B", "i"], 6);
             let texts: Vec<String> = (0..20)
-                .map(|_| text(&["a", "b", "é", "É", "%", "_", "\\", "B", "\n"], 7))
+                .map(|_| {
+                    text(
+                        &["a", "b", "é", "É", "%", "_", "\\", "B", "\n", "ı", "I"],
+                        7,
+                    )
+                })
                 .collect();
             for case_insensitive in [false, true] {
                 let compiled = LikePattern::new(&pattern, case_insensitive);

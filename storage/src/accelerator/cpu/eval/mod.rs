@@ -10,6 +10,7 @@ pub(super) mod graph;
 pub(super) mod kernels;
 pub(super) mod like;
 mod nodes;
+pub(super) mod text;
 pub(super) mod vector;
 
 use std::sync::Arc;

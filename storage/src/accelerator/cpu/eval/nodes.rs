@@ -9,7 +9,8 @@ use super::graph::{ListSet, Members, NodeId, Op};
 use super::kernels::{
     arithmetic_f64, arithmetic_i64, civil_from_days, compare_f64, compare_i64, holds, scale_i64,
 };
-use super::like::{LikePattern, substring};
+use super::like::substring;
+use super::text::{TextTest, position};
 use super::vector::{Kind, Operand, Values, Vector, narrow_f16};
 use super::{Evaluator, as_float, both_valid};
 use crate::accelerator::cpu::bitmap::Bitmap;
@@ -46,7 +47,10 @@ impl Evaluator {
                 *out = Vector::bool(bits, None);
             }
             Op::InList(operand, set) => in_list(&self.slots[operand.index()], set, len, out),
-            Op::Like(operand, pattern) => like(&self.slots[operand.index()], pattern, len, out),
+            Op::Text(operand, test) => text(&self.slots[operand.index()], test, len, out),
+            Op::Position(operand, needle) => {
+                positions(&self.slots[operand.index()], needle, len, out);
+            }
             Op::Arithmetic(op, left, right) => self.arithmetic(id, *op, *left, *right, len, out)?,
             Op::Cast(operand) => self.cast(id, *operand, len, out)?,
             Op::DatePart(part, operand) => date_part(*part, &self.slots[operand.index()], len, out),
@@ -382,10 +386,20 @@ fn in_list(operand: &Vector, set: &ListSet, len: usize, out: &mut Vector) {
     *out = Vector::bool(bits, validity);
 }
 
-fn like(operand: &Vector, pattern: &LikePattern, len: usize, out: &mut Vector) {
+fn positions(operand: &Vector, needle: &str, len: usize, out: &mut Vector) {
+    let finder = memchr::memmem::Finder::new(needle);
+    let mut values = out.reuse_i64();
+    values.extend((0..len).map(|i| match operand.is_valid(i) {
+        true => position(&finder, operand.bytes(i)),
+        false => 0,
+    }));
+    *out = Vector::i64(values, operand.validity_of(len));
+}
+
+fn text(operand: &Vector, test: &TextTest, len: usize, out: &mut Vector) {
     let mut bits = out.reuse_bool();
     bits.fill_from_fn(len, |i| {
-        operand.is_valid(i) && pattern.matches(operand.bytes(i))
+        operand.is_valid(i) && test.matches(operand.bytes(i))
     });
     *out = Vector::bool(bits, operand.validity_of(len));
 }

@@ -27,7 +27,7 @@ use super::bitmap::Bitmap;
 use super::columns::{Columns, Rows};
 use super::eval::Evaluator;
 use super::eval::graph::{Graph, NodeId, Op};
-use super::eval::like::LikePattern;
+use super::eval::text::TextTest;
 use super::eval::vector::Kind;
 use super::prune::{self, Facts, Verdict};
 use super::values::ValueSet;
@@ -65,10 +65,10 @@ pub(super) struct Test {
 pub(super) enum TestKind {
     /// Conjuncts that together hold for a set of numbers of one column.
     Values { nodes: Vec<NodeId>, set: ValueSet },
-    /// `column [NOT] LIKE pattern`.
-    Like {
+    /// A test of a column of text, `LIKE` among them, or its negation.
+    Text {
         node: NodeId,
-        pattern: Arc<LikePattern>,
+        test: Arc<TextTest>,
         negated: bool,
     },
     /// Any other conjunct.
@@ -199,7 +199,7 @@ impl Test {
     fn verdict(&self, graph: &Graph, facts: &dyn Fn(usize) -> Facts) -> Verdict {
         match &self.kind {
             TestKind::Values { set, .. } => set.verdict(facts(self.columns[0])),
-            TestKind::Like { node, .. } | TestKind::Expression { node, .. } => {
+            TestKind::Text { node, .. } | TestKind::Expression { node, .. } => {
                 prune::truth(graph, *node, facts).verdict()
             }
         }
@@ -288,7 +288,7 @@ impl Test {
     fn nodes(&self) -> &[NodeId] {
         match &self.kind {
             TestKind::Values { nodes, .. } => nodes,
-            TestKind::Like { node, .. } | TestKind::Expression { node, .. } => {
+            TestKind::Text { node, .. } | TestKind::Expression { node, .. } => {
                 std::slice::from_ref(node)
             }
         }
@@ -373,12 +373,12 @@ fn test_kind(graph: &Graph, node: NodeId, columns: &[usize]) -> TestKind {
             Op::Not(inner) => (inner, true),
             _ => (node, false),
         };
-        if let Op::Like(operand, pattern) = &graph.node(inner).op
+        if let Op::Text(operand, test) = &graph.node(inner).op
             && graph.column(*operand) == Some(column)
         {
-            return TestKind::Like {
+            return TestKind::Text {
                 node,
-                pattern: Arc::clone(pattern),
+                test: Arc::clone(test),
                 negated,
             };
         }
@@ -409,7 +409,7 @@ fn count_nodes(graph: &Graph, id: NodeId, most: usize) -> usize {
 fn expectation(graph: &Graph, node: NodeId, kind: &TestKind) -> (f64, f64) {
     match kind {
         TestKind::Values { .. } => (0.1, 0.3),
-        TestKind::Like { negated, .. } => (20.0, if *negated { 0.9 } else { 0.1 }),
+        TestKind::Text { negated, .. } => (20.0, if *negated { 0.9 } else { 0.1 }),
         TestKind::Expression { .. } => {
             let columns = &graph.node(node).columns;
             let text = columns

@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 
-use memchr::memmem::Finder;
-
 use super::{Test, TestKind, by_block};
 use crate::Result;
 use crate::accelerator::cpu::bitmap::Bitmap;
 use crate::accelerator::cpu::columns::{Columns, Rows, validity_words};
 use crate::accelerator::cpu::eval::Evaluator;
-use crate::accelerator::cpu::eval::like::{LikePattern, Search};
+use crate::accelerator::cpu::eval::text::{Search, TextTest};
 use crate::page::flags;
-use crate::page::{Aux, BLOCK_VALUES, Encoding, Page, ints, strings};
+use crate::page::{Aux, BLOCK_VALUES, CodeSearch, Encoding, Page, ints, strings};
 use crate::store::PageReader;
 
 /// Rows of a page that are selected at least for all of it to be decompressed: else single
@@ -158,6 +156,7 @@ pub(super) fn run(
     let column = test.columns[0];
     let codes = code_set(test, columns, evaluator, reader)?;
     let mut text = TextBuffers::default();
+    let mut codes_of_literals = LiteralCodes::default();
     let select =
         |page: &Page, aux: &Aux, rows: Range<u32>, selection: &Bitmap, bits: &mut [u64]| {
             if page.header().null_count == page.header().row_count {
@@ -182,13 +181,18 @@ pub(super) fn run(
                     settle_nulls(page, rows, set.has_null, bits);
                     Ok(true)
                 }
-                TestKind::Like {
-                    pattern, negated, ..
-                } => {
+                TestKind::Text { test, negated, .. } => {
                     if !TextBuffers::pays(page, &rows, selection) {
                         return Ok(false);
                     }
-                    text.select_like(page, aux, rows.clone(), pattern, *negated, bits)?;
+                    let codes = match page.header().encoding {
+                        Encoding::Fsst => codes_of_literals.get(test, aux),
+                        _ => None,
+                    };
+                    text.select_test(page, aux, rows.clone(), test, codes, bits)?;
+                    if *negated {
+                        bits.iter_mut().for_each(|word| *word = !*word);
+                    }
                     settle_nulls(page, rows, false, bits);
                     Ok(true)
                 }
@@ -256,6 +260,22 @@ pub(super) struct TextBuffers {
     /// The texts one after the other, with [`EDGE_BYTES`] zeros before and behind.
     bytes: Vec<u8>,
     offsets: Vec<u32>,
+    /// Rows that may pass.
+    candidates: Vec<u32>,
+}
+
+/// How a test's literals look among the codes of a chunk, worked out when it is first asked for.
+#[derive(Debug, Default)]
+struct LiteralCodes(Option<Option<CodeSearch>>);
+
+impl LiteralCodes {
+    fn get(&mut self, test: &TextTest, aux: &Aux) -> Option<&CodeSearch> {
+        let search = self.0.get_or_insert_with(|| match aux {
+            Aux::Symbols(symbols) => CodeSearch::new(symbols, &test.search().literals()),
+            _ => None,
+        });
+        search.as_ref()
+    }
 }
 
 impl TextBuffers {
@@ -283,18 +303,27 @@ impl TextBuffers {
         Ok(())
     }
 
-    fn select_like(
+    /// Bit `i` of `bits` := whether text `rows.start + i` of the page passes the test. `codes`
+    /// finds the rows that may, where it is given.
+    fn select_test(
         &mut self,
         page: &Page,
         aux: &Aux,
         rows: Range<u32>,
-        pattern: &LikePattern,
-        negated: bool,
+        test: &TextTest,
+        codes: Option<&CodeSearch>,
         bits: &mut [u64],
     ) -> Result<()> {
+        if let Some(codes) = codes {
+            self.candidates.clear();
+            codes.candidates(page, rows.clone(), &mut self.candidates);
+            if self.candidates.len() * DENSE_TEXT <= rows.len() {
+                return self.select_candidates(page, aux, rows, test, bits);
+            }
+        }
         self.load(page, aux, rows)?;
         let bytes = self.bytes.as_slice();
-        match pattern.search() {
+        match test.search() {
             Search::Prefix(prefix) => {
                 let edge = Edge::of_prefix(prefix);
                 self.set_where(bits, |start, end| edge.starts(&bytes[start..], end - start));
@@ -303,19 +332,58 @@ impl TextBuffers {
                 let edge = Edge::of_suffix(suffix);
                 self.set_where(bits, |start, end| edge.ends(&bytes[..end], end - start));
             }
-            Search::Literal { finder, is_all } => find_rows(finder, bytes, &self.offsets, |row| {
-                let text = &bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize];
-                let matches = is_all || pattern.matches(text);
-                bits[row / 64] |= u64::from(matches) << (row % 64);
-            }),
+            Search::Literal { finder, is_all } => {
+                let length = finder.needle().len();
+                let find = |text: &[u8]| finder.find(text).map(|start| (start, start + length));
+                self.set_found(find, |text| is_all || test.matches(text), bits);
+            }
+            Search::Any { needles, is_all } => {
+                let passes = |text: &[u8]| is_all || test.matches(text);
+                self.set_found(|text| needles.find(text), passes, bits);
+            }
             Search::Each => {
-                self.set_where(bits, |start, end| pattern.matches(&bytes[start..end]));
+                self.set_where(bits, |start, end| test.matches(&bytes[start..end]));
             }
         }
-        if negated {
-            bits.iter_mut().for_each(|word| *word = !*word);
+        Ok(())
+    }
+
+    /// Sets the bits of those candidates that pass.
+    fn select_candidates(
+        &mut self,
+        page: &Page,
+        aux: &Aux,
+        rows: Range<u32>,
+        test: &TextTest,
+        bits: &mut [u64],
+    ) -> Result<()> {
+        if self.candidates.is_empty() {
+            return Ok(());
+        }
+        self.bytes.clear();
+        self.offsets.clear();
+        let (bytes, offsets) = (&mut self.bytes, &mut self.offsets);
+        strings::decompress_gather(page, aux, &self.candidates, bytes, offsets)?;
+        for (row, ends) in self.candidates.iter().zip(offsets.windows(2)) {
+            let place = (row - rows.start) as usize;
+            let passes = test.matches(&bytes[ends[0] as usize..ends[1] as usize]);
+            bits[place / 64] |= u64::from(passes) << (place % 64);
         }
         Ok(())
+    }
+
+    /// Sets the bits of the texts that hold what `find` finds and pass: one search through all of
+    /// them, as what is looked for is rare and a row short.
+    fn set_found(
+        &self,
+        find: impl Fn(&[u8]) -> Option<(usize, usize)>,
+        passes: impl Fn(&[u8]) -> bool,
+        bits: &mut [u64],
+    ) {
+        find_rows(find, &self.bytes, &self.offsets, |row| {
+            let text = &self.bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize];
+            bits[row / 64] |= u64::from(passes(text)) << (row % 64);
+        });
     }
 
     fn load(&mut self, page: &Page, aux: &Aux, rows: Range<u32>) -> Result<()> {
@@ -408,28 +476,31 @@ impl<'a> Edge<'a> {
     }
 }
 
-/// Calls `found` with each row that holds the needle: one search through all of them, as a needle
-/// is rare and a row short. What is found across the end of a row is no match.
-fn find_rows(needle: &Finder<'_>, bytes: &[u8], offsets: &[u32], mut found: impl FnMut(usize)) {
+/// Calls `found` with each row that holds what `find` finds, start and end. What is found across
+/// the end of a row is no match; it may hide one that is shorter.
+fn find_rows(
+    find: impl Fn(&[u8]) -> Option<(usize, usize)>,
+    bytes: &[u8],
+    offsets: &[u32],
+    mut found: impl FnMut(usize),
+) {
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
         return;
     };
     let bytes = &bytes[..last as usize];
     let mut at = first as usize;
     let mut row = 0;
-    while let Some(place) = needle.find(&bytes[at..]) {
-        let start = at + place;
+    while let Some((start, end)) = find(&bytes[at..]) {
+        let (start, end) = (at + start, at + end);
         row += rows_before(&offsets[row + 1..], start);
-        if start + needle.needle().len() <= offsets[row + 1] as usize {
+        let Some(&row_end) = offsets.get(row + 1) else {
+            break;
+        };
+        if end <= row_end as usize || find(&bytes[start..row_end as usize]).is_some() {
             found(row);
-            at = offsets[row + 1] as usize;
-            row += 1;
-            if row + 1 >= offsets.len() {
-                break;
-            }
-        } else {
-            at = start + 1;
         }
+        at = row_end as usize;
+        row += 1;
     }
 }
 
