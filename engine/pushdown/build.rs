@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cast",
         "case",
         "substring",
+        "distance",
     ] {
         config.boxed(format!(
             ".flashmesh.program.v1.Node.instruction.{instruction}"

@@ -14,6 +14,7 @@
 //! Dependencies point upwards only; nothing here knows DataFusion.
 
 pub mod accelerator;
+mod distance;
 mod error;
 pub mod flash;
 pub mod node;

@@ -14,7 +14,7 @@ use crate::{Limits, Program, ProgramError, RuntimeFilter};
 
 /// The newest version of the format that this build reads, and the one that it writes. A
 /// Program states the lowest version that knows everything it uses.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Levels of nesting of an expression that can be read: bounds the stack that walking it takes.
 /// [`Limits::depth`] is what is allowed to run.
@@ -103,8 +103,8 @@ mod tests {
             matches!(
                 error,
                 ProgramError::NewerVersion {
-                    found: 2,
-                    supported: 1
+                    found: 3,
+                    supported: VERSION
                 }
             ),
             "{error}"

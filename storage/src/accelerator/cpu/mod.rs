@@ -9,6 +9,7 @@ mod bitmap;
 mod columns;
 mod eval;
 mod filter;
+mod nearest;
 mod output;
 mod prune;
 mod topk;
@@ -33,6 +34,7 @@ use columns::Columns;
 use eval::Evaluator;
 use eval::graph::Graph;
 use filter::{Filter, RuntimeTests, ZonePlan};
+use nearest::Nearest;
 use output::RowOutput;
 use topk::TopK;
 use work::Work;
@@ -96,6 +98,7 @@ enum Sink {
     Rows(RowOutput),
     TopK(TopK),
     Aggregate(Aggregation),
+    Nearest(Nearest),
 }
 
 /// A segment at work.
@@ -135,6 +138,11 @@ impl CpuRun {
                 schema,
                 batch_rows,
             )),
+            Output::Nearest {
+                queries, metric, k, ..
+            } => Sink::Nearest(Nearest::new(
+                schema, &graph, *metric, queries, *k, batch_rows,
+            )),
         };
         let outputs = graph.outputs.iter().copied();
         let aggregates = graph
@@ -143,6 +151,7 @@ impl CpuRun {
             .flat_map(|(a, f)| a.iter().chain(f).copied());
         let output_columns: BTreeSet<usize> = outputs
             .chain(aggregates)
+            .chain(graph.vectors)
             .flat_map(|n| graph.node(n).columns.iter().copied())
             .collect();
         Self {
@@ -254,6 +263,7 @@ impl CpuRun {
             // A limit needs few of them, a top-k its keys first.
             Sink::Rows(output) if output.rows_left() < u64::from(BLOCK_ROWS) => Vec::new(),
             Sink::TopK(topk) => topk.key_columns(&self.graph),
+            Sink::Nearest(nearest) => nearest.vector_columns(&self.graph),
             _ => self.output_columns.clone(),
         }
     }
@@ -292,6 +302,7 @@ impl CpuRun {
                 Sink::Aggregate(aggregation) if present.selected > 0 => {
                     aggregation.consume(&mut work)?
                 }
+                Sink::Nearest(nearest) if present.selected > 0 => nearest.consume(&mut work)?,
                 _ => {}
             }
             self.end_segment();
@@ -384,6 +395,7 @@ impl TaskRun for CpuRun {
             Sink::Rows(output) => output.finish(),
             Sink::TopK(topk) => topk.finish(),
             Sink::Aggregate(aggregation) => aggregation.finish(),
+            Sink::Nearest(nearest) => nearest.finish(),
         }
     }
 
@@ -392,6 +404,7 @@ impl TaskRun for CpuRun {
             Sink::Rows(output) => output.is_satisfied(),
             Sink::TopK(topk) => topk.is_satisfied(),
             Sink::Aggregate(_) => false,
+            Sink::Nearest(nearest) => nearest.is_satisfied(),
         }
     }
 }

@@ -339,7 +339,7 @@ fn facts(graph: &Graph, id: NodeId, column: &dyn Fn(usize) -> Facts) -> Facts {
         | Op::IsNull(_)
         | Op::InList(..)
         | Op::Like(..) => truth(graph, id, column).facts(),
-        Op::Substring(..) => Facts::UNKNOWN,
+        Op::Substring(..) | Op::Distance(..) => Facts::UNKNOWN,
     }
 }
 
