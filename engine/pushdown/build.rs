@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "position",
         "regex",
         "contains_any",
+        "distance",
     ] {
         config.boxed(format!(
             ".flashmesh.program.v1.Node.instruction.{instruction}"

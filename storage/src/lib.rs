@@ -17,6 +17,7 @@
 
 pub mod accelerator;
 pub mod access;
+mod distance;
 mod error;
 pub mod flash;
 pub mod index;

@@ -8,7 +8,7 @@ use arrow::temporal_conversions::{date32_to_datetime, date64_to_datetime};
 use crate::types::units_per_second;
 use crate::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Literal,
-    Output, Program, RuntimeFilter, RuntimePredicate, Scalar,
+    Output, Program, QueryVector, RuntimeFilter, RuntimePredicate, Scalar,
 };
 
 /// Values of an `IN` list that are printed before the rest is only counted.
@@ -166,6 +166,24 @@ impl Display for Program {
                 write_list(f, aggregates, |f, aggregate| {
                     aggregate.display(columns).fmt(f)
                 })?;
+            }
+            Output::Nearest {
+                queries,
+                metric,
+                expr,
+                k,
+                exprs,
+            } => {
+                let vectors = expr.display(columns);
+                write!(f, "\nnearest {k} by {metric}({vectors}) to ")?;
+                match queries.as_slice() {
+                    [query] => write_vector(f, query)?,
+                    queries => write!(f, "{} queries", queries.len())?,
+                }
+                if !exprs.is_empty() {
+                    f.write_str("\nrows ")?;
+                    write_list(f, exprs, |f, expr| expr.display(columns).fmt(f))?;
+                }
             }
         }
         Ok(())
@@ -407,6 +425,42 @@ fn write_bare(f: &mut Formatter<'_>, expr: &Expr, columns: &[InputColumn]) -> fm
                 write_text(f, needle)?;
             }
             f.write_char(')')
+        }
+        Expr::Distance {
+            metric,
+            expr,
+            query,
+        } => {
+            write!(f, "{metric}({}, ", expr.display(columns))?;
+            write_vector(f, query)?;
+            f.write_char(')')
+        }
+    }
+}
+
+/// Its first elements.
+fn write_vector(f: &mut Formatter<'_>, vector: &QueryVector) -> fmt::Result {
+    match vector {
+        QueryVector::Bits(bytes) => {
+            f.write_str("X'")?;
+            for byte in bytes.iter().take(LIST_VALUES) {
+                write!(f, "{byte:02x}")?;
+            }
+            f.write_str(if bytes.len() > LIST_VALUES {
+                "…'"
+            } else {
+                "'"
+            })
+        }
+        QueryVector::Floats(values) => {
+            f.write_char('[')?;
+            let shown = &values[..values.len().min(LIST_VALUES)];
+            write_list(f, shown, |f, value| write!(f, "{value}"))?;
+            f.write_str(if values.len() > LIST_VALUES {
+                ", …]"
+            } else {
+                "]"
+            })
         }
     }
 }

@@ -31,6 +31,7 @@ impl Expr {
             | Self::Case { data_type, .. } => data_type.clone(),
             Self::DatePart { .. } | Self::Position { .. } => DataType::Int32,
             Self::Substring { .. } => DataType::Utf8View,
+            Self::Distance { metric, .. } => metric.data_type(),
         }
     }
 
@@ -42,6 +43,14 @@ impl Expr {
             Self::IsNull(_) => false,
             // Days beyond the calendar have no fields.
             Self::DatePart { .. } => true,
+            // An element of a vector may be NULL where the vector isn't.
+            Self::Distance { expr, .. } => {
+                expr.nullable(columns)
+                    || matches!(
+                        expr.data_type(columns),
+                        DataType::FixedSizeList(child, _) if child.is_nullable()
+                    )
+            }
             Self::InList { expr, list, .. } => {
                 expr.nullable(columns) || list.iter().any(|value| value.is_null())
             }
@@ -81,7 +90,8 @@ impl Expr {
             | Self::Substring { expr, .. }
             | Self::Position { expr, .. }
             | Self::Regex { expr, .. }
-            | Self::ContainsAny { expr, .. } => visit(expr),
+            | Self::ContainsAny { expr, .. }
+            | Self::Distance { expr, .. } => visit(expr),
             Self::Case {
                 branches,
                 otherwise,
@@ -116,7 +126,8 @@ impl Expr {
             | Self::Substring { expr, .. }
             | Self::Position { expr, .. }
             | Self::Regex { expr, .. }
-            | Self::ContainsAny { expr, .. } => visit(expr),
+            | Self::ContainsAny { expr, .. }
+            | Self::Distance { expr, .. } => visit(expr),
             Self::Case {
                 branches,
                 otherwise,
@@ -172,8 +183,8 @@ impl Aggregate {
 }
 
 impl Program {
-    /// The schema of the batches that leave the scan: one field for each output expression, or
-    /// for each group key and then each aggregate. A field has its column's name if it is just
+    /// The schema of the batches that leave the scan: one field for each output expression, for
+    /// each group key and then each aggregate, or `query`, `distance` and each expression. A field has its column's name if it is just
     /// that column, otherwise `c` and its position.
     pub fn output_schema(&self) -> SchemaRef {
         let field = |position: usize, expr: &Expr| {
@@ -202,6 +213,15 @@ impl Program {
                 });
                 keys_and_names.chain(results).collect()
             }
+            Output::Nearest { metric, exprs, .. } => {
+                let found = [
+                    Field::new("query", DataType::UInt32, false),
+                    Field::new("distance", metric.data_type(), false),
+                ];
+                let exprs = exprs.iter().enumerate();
+                let exprs = exprs.map(|(i, expr)| field(i + found.len(), expr));
+                found.iter().cloned().chain(exprs).collect()
+            }
         };
         Arc::new(Schema::new(fields))
     }
@@ -218,6 +238,10 @@ impl Program {
             Output::Aggregate { keys, aggregates } => keys
                 .iter()
                 .chain(aggregates.iter().flat_map(Aggregate::exprs))
+                .flat_map(Expr::columns)
+                .collect(),
+            Output::Nearest { expr, exprs, .. } => std::iter::once(expr)
+                .chain(exprs)
                 .flat_map(Expr::columns)
                 .collect(),
         }

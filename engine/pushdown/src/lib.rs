@@ -9,6 +9,7 @@
 //! This crate knows Arrow and protobuf, nothing of DataFusion and nothing of flash.
 
 mod display;
+pub mod distance;
 mod error;
 mod expr;
 pub mod interpreter;
@@ -21,6 +22,7 @@ pub mod types;
 mod verify;
 pub mod wire;
 
+pub use distance::{Metric, QueryVector};
 pub use error::ProgramError;
 pub use program::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Literal,

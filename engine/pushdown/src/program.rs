@@ -2,6 +2,8 @@
 
 use arrow::datatypes::DataType;
 
+use crate::{Metric, QueryVector};
+
 /// What one scan does beside the pages.
 ///
 /// Columns are read, rows for which every conjunct of `filter` is TRUE survive (FALSE and NULL
@@ -53,6 +55,27 @@ pub enum Output {
         keys: Vec<Expr>,
         /// The aggregates.
         aggregates: Vec<Aggregate>,
+    },
+    /// The nearest rows to each of several vectors: one output row for each query and neighbour.
+    /// One command serves many small requests (Minerva section III), and each page is read once
+    /// for all of them.
+    ///
+    /// Columns: the query's place in `queries` (UInt32), the distance (the metric's type), then
+    /// `exprs`. A row whose distance is NULL is nobody's neighbour. *Partial*: each stream gives
+    /// its own `k` nearest for each query, ordered by query, then by
+    /// [`distance::rank`](crate::distance::rank); the receiver merges them. Among rows that are
+    /// equally far, any.
+    Nearest {
+        /// The vectors that are looked for, all of the column's length.
+        queries: Vec<QueryVector>,
+        /// What near means.
+        metric: Metric,
+        /// The vectors: an expression of the metric's operand type.
+        expr: Expr,
+        /// Rows for each query at most.
+        k: u64,
+        /// Further output columns, over the neighbours.
+        exprs: Vec<Expr>,
     },
 }
 
@@ -238,6 +261,16 @@ pub enum Expr {
         expr: Box<Expr>,
         /// What is looked for.
         needles: Vec<String>,
+    },
+    /// The distance between a vector and a constant one: see [`distance`](crate::distance). NULL
+    /// where the vector or one of its elements is NULL.
+    Distance {
+        /// What is measured.
+        metric: Metric,
+        /// `FixedSizeBinary(n)` for Hamming, otherwise a column of `FixedSizeList(Float32, n)`.
+        expr: Box<Expr>,
+        /// The constant, of length `n`.
+        query: QueryVector,
     },
 }
 

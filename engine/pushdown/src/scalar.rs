@@ -252,7 +252,7 @@ fn same_float(left: f64, right: f64) -> bool {
 }
 
 /// Exact also for NaN: `as` may change its bits, which Arrow's order sees.
-fn widen_f32(value: f32) -> f64 {
+pub(crate) fn widen_f32(value: f32) -> f64 {
     if value.is_nan() {
         let bits = u64::from(value.to_bits());
         f64::from_bits((bits & 1 << 31) << 32 | 0x7ff << 52 | (bits & 0x7f_ffff) << 29)

@@ -12,8 +12,8 @@ use crate::types::{
     arithmetic_type, is_integer_like, is_known, is_widening_cast, physical, sum_type,
 };
 use crate::{
-    Aggregate, AggregateFunction, Expr, InputColumn, Output, Program, ProgramError, RuntimeFilter,
-    RuntimePredicate, Scalar,
+    Aggregate, AggregateFunction, Expr, InputColumn, Metric, Output, Program, ProgramError,
+    QueryVector, RuntimeFilter, RuntimePredicate, Scalar,
 };
 
 /// What a Program may ask for at most.
@@ -41,8 +41,11 @@ pub struct Limits {
     pub group_keys: u32,
     /// Aggregates.
     pub aggregates: u32,
-    /// Rows that a top-k holds: the `limit` of an ordered output.
+    /// Rows that a top-k holds: the `limit` of an ordered output, `k` × the queries of a search
+    /// for nearest rows.
     pub top_k_rows: u64,
+    /// Queries of a search for nearest rows.
+    pub queries: u32,
     /// Bytes of all constants, patterns, names and time zones together.
     pub bytes: u64,
     /// Bytes of one runtime filter's values or bits.
@@ -64,6 +67,7 @@ impl Default for Limits {
             group_keys: 64,
             aggregates: 1_024,
             top_k_rows: 1 << 20,
+            queries: 65_536,
             bytes: 4 << 20,
             runtime_filter_bytes: 16 << 20,
         }
@@ -171,6 +175,25 @@ pub fn verify(
             }
             for aggregate in aggregates {
                 checker.aggregate(aggregate)?;
+            }
+        }
+        Output::Nearest {
+            queries,
+            metric,
+            expr,
+            k,
+            exprs,
+        } => {
+            over("outputs", 2 + exprs.len() as u64, limits.outputs)?;
+            over("queries", queries.len() as u64, limits.queries)?;
+            let rows = k.saturating_mul(queries.len() as u64);
+            over("top_k_rows", rows, limits.top_k_rows)?;
+            let vectors = checker.any(expr, 1)?;
+            for query in queries {
+                checker.vectors(expr, *metric, &vectors, query)?;
+            }
+            for expr in exprs {
+                checker.any(expr, 1)?;
             }
         }
     }
@@ -583,7 +606,47 @@ impl Checker<'_> {
                 }
                 Ok(DataType::Boolean)
             }
+            Expr::Distance {
+                metric,
+                expr: operand,
+                query,
+            } => {
+                let vectors = self.any(operand, below)?;
+                self.vectors(expr, *metric, &vectors, query)?;
+                Ok(metric.data_type())
+            }
         }
+    }
+
+    /// Checks that a metric can measure from vectors of this type to a constant one.
+    fn vectors(
+        &mut self,
+        expr: &Expr,
+        metric: Metric,
+        vectors: &DataType,
+        query: &QueryVector,
+    ) -> Result<(), ProgramError> {
+        self.use_bytes(query.size_bytes() as u64)?;
+        let (operand, unit) = match metric {
+            Metric::Hamming => ("FixedSizeBinary", "bytes"),
+            _ => ("FixedSizeList of Float32", "elements"),
+        };
+        let Some(length) = metric.length_of(vectors) else {
+            return self.refused(expr, format!("{metric} needs a {operand}, not {vectors}"));
+        };
+        if !metric.takes(query) {
+            return self.refused(expr, format!("{metric} needs a query of {operand}"));
+        }
+        if query.len() != length {
+            return self.refused(
+                expr,
+                format!(
+                    "the query has {} {unit}, the vectors have {length}; give it their length",
+                    query.len()
+                ),
+            );
+        }
+        Ok(())
     }
 
     fn aggregate(&mut self, aggregate: &Aggregate) -> Result<(), ProgramError> {

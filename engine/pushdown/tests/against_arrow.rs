@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Date32Array, Datum, Decimal128Array, Float64Array,
-    Int32Array, Int64Array, PrimitiveArray, RecordBatch, RecordBatchOptions, Scalar as ArrowScalar,
-    StringArray, StringViewArray, UInt32Array, UInt64Array, new_empty_array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Date32Array, Datum, Decimal128Array, Float32Array,
+    Float64Array, Int32Array, Int64Array, PrimitiveArray, RecordBatch, RecordBatchOptions,
+    Scalar as ArrowScalar, StringArray, StringViewArray, UInt32Array, UInt64Array, new_empty_array,
+    new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::kernels::regexp::regexp_is_match_scalar;
@@ -26,7 +27,7 @@ use arrow::row::{RowConverter, SortField};
 use flashmesh_pushdown::types::{arithmetic_type, is_widening_cast, physical};
 use flashmesh_pushdown::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Limits,
-    Literal, Output, Program, Scalar, interpreter, testing, verify,
+    Literal, Metric, Output, Program, QueryVector, Scalar, distance, interpreter, testing, verify,
 };
 
 /// DataFusion casts so: what doesn't fit is an error.
@@ -217,8 +218,37 @@ fn vectorised(expr: &Expr, batch: &RecordBatch) -> ArrayRef {
                 or_kleene(&found, &contains(&text, &needle).unwrap()).unwrap()
             })
         }
+        Expr::Distance {
+            metric,
+            expr,
+            query,
+        } => return distances(*metric, &value(expr), query),
     };
     Arc::new(result)
+}
+
+fn distances(metric: Metric, vectors: &ArrayRef, query: &QueryVector) -> ArrayRef {
+    match query {
+        QueryVector::Bits(query) => {
+            let bits = |byte: u8| (0..8).filter(|bit| byte >> bit & 1 == 1).count();
+            let vectors = vectors.as_fixed_size_binary();
+            Arc::new(UInt32Array::from_iter(vectors.iter().map(|vector| {
+                let pairs = vector?.iter().zip(query);
+                Some(pairs.map(|(l, r)| bits(l ^ r) as u32).sum())
+            })))
+        }
+        QueryVector::Floats(query) => {
+            let vectors = vectors.as_fixed_size_list();
+            Arc::new(Float32Array::from_iter(vectors.iter().map(|vector| {
+                let vector = vector?;
+                if vector.null_count() > 0 {
+                    return None;
+                }
+                let vector = vector.as_primitive::<Float32Type>();
+                distance::distance(metric, vector.values(), query)
+            })))
+        }
+    }
 }
 
 fn aggregate(aggregate: &Aggregate, batch: &RecordBatch) -> ArrayRef {
@@ -320,6 +350,46 @@ fn run_vectorised(program: &Program, batch: &RecordBatch) -> Vec<RecordBatch> {
                 .map(|array| take(array, &chosen, None).unwrap())
                 .collect();
             vec![output(arrays, limit)]
+        }
+        Output::Nearest {
+            queries,
+            metric,
+            expr,
+            k,
+            exprs,
+        } => {
+            let vectors = vectorised(expr, &batch);
+            let neighbours = |(number, query): (u32, &QueryVector)| {
+                let distances = distances(*metric, &vectors, query);
+                let near =
+                    RecordBatch::try_from_iter_with_nullable(
+                        [("distance".to_owned(), distances.clone(), true)]
+                            .into_iter()
+                            .chain(exprs.iter().enumerate().map(|(i, expr)| {
+                                (format!("c{i}"), vectorised(expr, &batch), true)
+                            })),
+                    )
+                    .unwrap();
+                let near = filter_record_batch(&near, &not(&is_null(&distances).unwrap()).unwrap());
+                let near = near.unwrap();
+                let order = SortColumn {
+                    values: near.column(0).clone(),
+                    options: Some(SortOptions {
+                        descending: *metric == Metric::Dot,
+                        nulls_first: false,
+                    }),
+                };
+                let order = lexsort_to_indices(&[order], Some(*k as usize)).unwrap();
+                let queries = UInt32Array::from(vec![number; order.len()]);
+                let mut arrays: Vec<ArrayRef> = vec![Arc::new(queries)];
+                arrays.extend(
+                    near.columns()
+                        .iter()
+                        .map(|a| take(a, &order, None).unwrap()),
+                );
+                output(arrays, order.len())
+            };
+            (0..).zip(queries).map(neighbours).collect()
         }
         Output::Aggregate { keys, aggregates } => {
             let group = |rows: &[u32], keys: &[ArrayRef]| {

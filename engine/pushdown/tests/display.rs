@@ -6,8 +6,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use flashmesh_pushdown::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Limits,
-    Literal, Output, Program, RuntimeFilter, RuntimePredicate, Scalar, SortKey, interpreter,
-    verify,
+    Literal, Metric, Output, Program, QueryVector, RuntimeFilter, RuntimePredicate, Scalar,
+    SortKey, interpreter, verify,
 };
 
 const QUANTITY: u32 = 0;
@@ -395,5 +395,46 @@ fn runtime_filters_read_like_sql() {
             false
         ),
         "l_shipdate IN (bitmap of 4 values from 7)"
+    );
+}
+
+#[test]
+fn distances_show_the_first_elements() {
+    let columns = vec![InputColumn {
+        ordinal: 0,
+        name: "code".into(),
+        data_type: DataType::FixedSizeBinary(32),
+        nullable: false,
+    }];
+    let program = |output| Program {
+        columns: columns.clone(),
+        filter: vec![],
+        output,
+    };
+    let query = QueryVector::Bits((0..32).collect());
+    let distance = Expr::Distance {
+        metric: Metric::Hamming,
+        expr: column(0),
+        query: query.clone(),
+    };
+    let rows = program(Output::Rows {
+        exprs: vec![distance],
+        order: vec![],
+        limit: None,
+    });
+    assert_eq!(
+        rows.to_string(),
+        "read code\nrows hamming_distance(code, X'0001020304050607…')"
+    );
+    let nearest = program(Output::Nearest {
+        queries: vec![query; 3],
+        metric: Metric::Hamming,
+        expr: Expr::Column(0),
+        k: 10,
+        exprs: vec![Expr::Column(0)],
+    });
+    assert_eq!(
+        nearest.to_string(),
+        "read code\nnearest 10 by hamming_distance(code) to 3 queries\nrows code"
     );
 }

@@ -386,6 +386,10 @@ fn random_programs_have_variety() {
                 exprs.iter().for_each(|expr| visit(expr, &mut seen));
                 seen.insert(format!("rows {} {}", order.is_empty(), limit.is_some()));
             }
+            Output::Nearest { metric, exprs, .. } => {
+                exprs.iter().for_each(|expr| visit(expr, &mut seen));
+                seen.insert(format!("nearest by {metric}"));
+            }
             Output::Aggregate { keys, aggregates } => {
                 keys.iter().for_each(|key| visit(key, &mut seen));
                 for aggregate in aggregates {
@@ -411,7 +415,7 @@ fn random_programs_have_variety() {
     });
     // Replaying one seed shows only what that one has.
     if std::env::var(testing::SEED_VARIABLE).is_err() {
-        assert_eq!(seen.len(), 40, "{seen:#?}");
+        assert_eq!(seen.len(), 44, "{seen:#?}");
         assert!(
             (filtered / 10..filtered * 9 / 10).contains(&kept),
             "{kept} of {filtered} rows"

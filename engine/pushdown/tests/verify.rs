@@ -6,8 +6,8 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use flashmesh_pushdown::testing::for_each_case;
 use flashmesh_pushdown::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Limits,
-    Literal, Output, Program, ProgramError, RuntimeFilter, RuntimePredicate, Scalar, SortKey,
-    interpreter, testing, verify, verify_runtime_filter,
+    Literal, Metric, Output, Program, ProgramError, QueryVector, RuntimeFilter, RuntimePredicate,
+    Scalar, SortKey, interpreter, testing, verify, verify_runtime_filter,
 };
 use rand::RngExt;
 
@@ -693,4 +693,106 @@ fn zones_are_not_guessed() {
     };
     assert!(cast(None).is_ok());
     assert!(cast(Some("UTC")).is_err());
+}
+
+fn distance(metric: Metric, column: u32, query: QueryVector) -> Expr {
+    Expr::Distance {
+        metric,
+        expr: Box::new(Expr::Column(column)),
+        query,
+    }
+}
+
+#[test]
+fn distances_need_vectors_of_their_length() {
+    let of = |expr: Expr| {
+        let program = Program {
+            columns: columns(),
+            filter: vec![],
+            output: rows(vec![expr]),
+        };
+        verify(program, &schema(), &Limits::default())
+    };
+    let floats = |count| QueryVector::Floats(vec![0.5; count]);
+    let fine = of(distance(Metric::L2, VECTOR, floats(4))).unwrap();
+    assert_eq!(
+        *fine.output_schema().field(0).data_type(),
+        DataType::Float32
+    );
+    assert!(fine.output_schema().field(0).is_nullable());
+    for (expr, problem) in [
+        (
+            distance(Metric::Cosine, VECTOR, floats(3)),
+            "the query has 3 elements, the vectors have 4",
+        ),
+        (
+            distance(Metric::Dot, VECTOR, QueryVector::Bits(vec![0; 4])),
+            "needs a query of FixedSizeList",
+        ),
+        (
+            distance(Metric::Hamming, VECTOR, QueryVector::Bits(vec![0; 4])),
+            "needs a FixedSizeBinary",
+        ),
+        (distance(Metric::L2, ID, floats(1)), "not Int64"),
+    ] {
+        let error = of(expr).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn searches_for_nearest_rows_are_limited() {
+    let of = |queries: Vec<QueryVector>, k| {
+        let program = Program {
+            columns: columns(),
+            filter: vec![],
+            output: Output::Nearest {
+                queries,
+                metric: Metric::L2,
+                expr: Expr::Column(VECTOR),
+                k,
+                exprs: vec![Expr::Column(ID)],
+            },
+        };
+        verify(program, &schema(), &Limits::default())
+    };
+    let query = QueryVector::Floats(vec![1.0; 4]);
+    let fine = of(vec![query.clone(); 3], 10).unwrap();
+    let names: Vec<_> = fine
+        .output_schema()
+        .fields()
+        .iter()
+        .map(|f| f.name().clone())
+        .collect();
+    assert_eq!(names, ["query", "distance", "id"]);
+    assert!(of(vec![], 0).is_ok());
+    let error = of(vec![query.clone(); 2], u64::MAX).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ProgramError::OverLimit {
+                limit: "top_k_rows",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = of(vec![query; 65_537], 1).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ProgramError::OverLimit {
+                limit: "queries",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = of(vec![QueryVector::Floats(vec![1.0; 5])], 1)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("5 elements") && error.contains("have 4"),
+        "{error}"
+    );
 }

@@ -176,7 +176,7 @@ pub fn row_of_id(id: u64) -> Option<(SegmentId, u32)> {
 }
 
 /// The table's columns and the rows' ids.
-pub(crate) fn scan_schema(schema: &SchemaRef) -> SchemaRef {
+pub fn scan_schema(schema: &SchemaRef) -> SchemaRef {
     let mut name = "row_id".to_string();
     while schema.index_of(&name).is_ok() {
         name.insert(0, '_');

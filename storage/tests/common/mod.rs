@@ -11,7 +11,7 @@ use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode
 use flashmesh_storage::page::{ChunkIdentity, PageIdentity, encode_chunk};
 use flashmesh_storage::store::{PageRun, PageStore};
 use flashmesh_storage::table::{
-    Chunk, ColumnStatistics, Segment, SegmentId, TableId, TableSnapshot,
+    Chunk, ColumnStatistics, Segment, SegmentId, TableId, TableSnapshot, scan_schema,
 };
 
 /// A table whose segments are the given batches.
@@ -78,6 +78,8 @@ impl TestTable {
         }
         writer.finish().expect("writes").keep();
         let snapshot = Arc::new(TableSnapshot {
+            scan_schema: scan_schema(&schema),
+            indexes: vec![],
             id: TableId(1),
             name: "public.test".into(),
             statistics: vec![ColumnStatistics::default(); schema.fields().len()],

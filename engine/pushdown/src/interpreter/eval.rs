@@ -2,14 +2,17 @@
 
 use std::cmp::Ordering;
 
-use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Float32Type};
 
 use super::{calendar, like};
-use crate::scalar::{narrow_f16, narrow_f32};
+use crate::distance;
+use crate::scalar::{narrow_f16, narrow_f32, widen_f32};
 use crate::types::units_per_second;
 use crate::verify::compile_regex;
-use crate::{ArithmeticOp, CompareOp, Expr, InputColumn, Limits, ProgramError, Scalar};
+use crate::{
+    ArithmeticOp, CompareOp, Expr, InputColumn, Limits, Metric, ProgramError, QueryVector, Scalar,
+};
 
 /// One row of the input.
 #[derive(Debug, Clone, Copy)]
@@ -211,7 +214,49 @@ pub fn evaluate(expr: &Expr, row: Row<'_>) -> Result<Scalar, ProgramError> {
             }
             None => Scalar::Null,
         }),
+        Expr::Distance {
+            metric,
+            expr,
+            query,
+        } => vector_distance(*metric, expr, query, row),
     }
+}
+
+/// The distance of a row's vector from a constant one.
+pub(super) fn vector_distance(
+    metric: Metric,
+    expr: &Expr,
+    query: &QueryVector,
+    row: Row<'_>,
+) -> Result<Scalar, ProgramError> {
+    let query = match query {
+        QueryVector::Bits(bits) => {
+            return Ok(match evaluate(expr, row)? {
+                Scalar::Bytes(bytes) => Scalar::Int(distance::hamming(&bytes, bits).into()),
+                _ => Scalar::Null,
+            });
+        }
+        QueryVector::Floats(values) => values,
+    };
+    // Lists are carried, so that only a column can be one.
+    let unsuited = || ProgramError::invalid(expr.brief(row.columns), "is no vector of floats");
+    let Expr::Column(column) = expr else {
+        return Err(unsuited());
+    };
+    let array = row.array(*column)?;
+    let lists = array.as_fixed_size_list_opt().ok_or_else(unsuited)?;
+    if lists.is_null(row.index) {
+        return Ok(Scalar::Null);
+    }
+    let values = lists.value(row.index);
+    let values = values
+        .as_primitive_opt::<Float32Type>()
+        .ok_or_else(unsuited)?;
+    if values.null_count() > 0 {
+        return Ok(Scalar::Null);
+    }
+    let distance = distance::distance(metric, values.values(), query).ok_or_else(unsuited)?;
+    Ok(Scalar::Float(widen_f32(distance)))
 }
 
 /// AND and OR: the first operand that is `deciding` decides.

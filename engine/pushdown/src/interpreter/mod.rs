@@ -42,13 +42,15 @@ use std::cmp::Ordering;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array, new_empty_array};
 use arrow::compute::{concat, take};
+use arrow::datatypes::DataType;
 
 #[cfg(feature = "testing")]
 pub(crate) use aggregate::merge;
 pub use eval::{Row, evaluate};
 
+use crate::distance;
 use crate::types::physical;
-use crate::{Expr, Output, Program, ProgramError, Scalar, SortKey};
+use crate::{Expr, Metric, Output, Program, ProgramError, Scalar, SortKey};
 
 /// Runs a Program over batches that hold its input columns, in the order of
 /// [`Program::columns`]. The result has [`Program::output_schema`].
@@ -104,6 +106,63 @@ pub fn run(program: &Program, batches: &[RecordBatch]) -> Result<RecordBatch, Pr
             let count = groups.len();
             batch(program, groups.finish(&program.columns)?, count)
         }
+        Output::Nearest {
+            queries,
+            metric,
+            expr,
+            k,
+            exprs,
+        } => {
+            let mut survivors = Vec::new();
+            for index in 0..rows {
+                if survives(program, row(index))? {
+                    survivors.push(index);
+                }
+            }
+            let mut found = Neighbours::default();
+            for (number, query) in queries.iter().enumerate() {
+                let mut near = Vec::new();
+                for index in &survivors {
+                    let distance = eval::vector_distance(*metric, expr, query, row(*index))?;
+                    if !distance.is_null() {
+                        near.push((rank(*metric, &distance), distance, *index));
+                    }
+                }
+                near.sort_by(|(left, ..), (right, ..)| {
+                    left.total_order(right).unwrap_or(Ordering::Equal)
+                });
+                near.truncate(usize::try_from(*k).unwrap_or(usize::MAX));
+                for (_, distance, index) in near {
+                    found.queries.push(Scalar::Int(number as i128));
+                    found.distances.push(distance);
+                    found.rows.push(index);
+                }
+            }
+            let mut columns = vec![
+                Scalar::build_array(&found.queries, &DataType::UInt32)?,
+                Scalar::build_array(&found.distances, &metric.data_type())?,
+            ];
+            for expr in exprs {
+                columns.push(output_column(program, expr, &arrays, &found.rows, row)?);
+            }
+            batch(program, columns, found.rows.len())
+        }
+    }
+}
+
+/// The output of a search for nearest rows.
+#[derive(Default)]
+struct Neighbours {
+    queries: Vec<Scalar>,
+    distances: Vec<Scalar>,
+    rows: Vec<usize>,
+}
+
+/// What nearest rows are ordered by.
+pub(crate) fn rank(metric: Metric, distance: &Scalar) -> Scalar {
+    match distance {
+        Scalar::Float(value) => Scalar::Float(distance::rank(metric, *value as f32).into()),
+        other => other.clone(),
     }
 }
 

@@ -9,7 +9,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::interpreter::{self, compare_keys};
 use crate::types::physical;
-use crate::{Aggregate, AggregateFunction, Output, Program, Scalar};
+use crate::{Aggregate, AggregateFunction, Expr, Output, Program, Scalar};
 
 /// One value of a row, ordered so that rows can be sorted and found.
 #[derive(Debug, Clone)]
@@ -95,7 +95,112 @@ pub fn check_output(
             }
             check_aggregates(program, input, actual, keys.len(), aggregates)
         }
+        Output::Nearest { .. } => check_nearest(program, input, actual, streams),
     }
+}
+
+/// Checks the neighbours of each query as a top-k of its own.
+fn check_nearest(
+    program: &Program,
+    input: &[RecordBatch],
+    actual: Vec<CellRow>,
+    streams: usize,
+) -> Result<(), String> {
+    let Output::Nearest {
+        queries,
+        metric,
+        expr,
+        k,
+        exprs,
+    } = &program.output
+    else {
+        return Err("not nearest rows".to_owned());
+    };
+    let mut of_queries: Vec<Vec<CellRow>> = vec![Vec::new(); queries.len()];
+    for mut row in actual {
+        let Cell::Value(Scalar::Int(query)) = row.remove(0) else {
+            return Err("a neighbour of no query".to_owned());
+        };
+        let rows = usize::try_from(query).ok();
+        let rows = rows.and_then(|query| of_queries.get_mut(query));
+        rows.ok_or(format!("a neighbour of query {query}"))?
+            .push(row);
+    }
+    for (query, mut actual) in queries.iter().zip(of_queries) {
+        let distance = Expr::Distance {
+            metric: *metric,
+            expr: Box::new(expr.clone()),
+            query: query.clone(),
+        };
+        let mut everything = program.clone();
+        let is_null = Expr::IsNull(Box::new(distance.clone()));
+        everything.filter.push(Expr::Not(Box::new(is_null)));
+        everything.output = Output::Rows {
+            exprs: std::iter::once(distance)
+                .chain(exprs.iter().cloned())
+                .collect(),
+            order: Vec::new(),
+            limit: None,
+        };
+        let mut survivors = run(&everything, input)?;
+        let k = usize::try_from(*k).unwrap_or(usize::MAX);
+        let wanted = survivors.len().min(k);
+        check_survivors(
+            &mut survivors,
+            &mut actual,
+            wanted,
+            k.saturating_mul(streams),
+        )?;
+        let ranks = |rows: &[CellRow]| -> Vec<Scalar> {
+            let mut ranks: Vec<Scalar> = rows
+                .iter()
+                .map(|row| match &row[0] {
+                    Cell::Value(distance) => interpreter::rank(*metric, distance),
+                    Cell::Carried(_) => Scalar::Null,
+                })
+                .collect();
+            ranks.sort_by(|l, r| l.total_order(r).expect("distances are of one type"));
+            ranks.truncate(wanted);
+            ranks
+        };
+        let (expected, found) = (ranks(&survivors), ranks(&actual));
+        let differs = |(l, r): (&Scalar, &Scalar)| l.total_order(r) != Some(Ordering::Equal);
+        if expected.iter().zip(&found).any(differs) {
+            return Err(format!(
+                "the neighbours of {query:?} rank {found:?}, expected {expected:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the number of rows, and that each is a survivor, as often as it is one. Both lists are
+/// sorted thereby.
+fn check_survivors(
+    survivors: &mut [CellRow],
+    actual: &mut [CellRow],
+    wanted: usize,
+    most: usize,
+) -> Result<(), String> {
+    let most = survivors.len().min(most);
+    if !(wanted..=most).contains(&actual.len()) {
+        return Err(format!(
+            "{} rows, expected {wanted} to {most} of {} survivors",
+            actual.len(),
+            survivors.len()
+        ));
+    }
+    survivors.sort();
+    actual.sort();
+    let mut remaining = survivors.iter();
+    for row in actual {
+        if !remaining.by_ref().any(|survivor| survivor == row) {
+            return Err(format!(
+                "the row {row:?} came too often, or should not have come"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn run(program: &Program, input: &[RecordBatch]) -> Result<Vec<CellRow>, String> {
@@ -130,26 +235,8 @@ fn check_rows(
         usize::try_from(limit).unwrap_or(usize::MAX)
     });
     let wanted = survivors.len().min(limit);
-    let most = survivors.len().min(limit.saturating_mul(streams));
-    if !(wanted..=most).contains(&actual.len()) {
-        return Err(format!(
-            "{} rows, expected {wanted} to {most} of {} survivors",
-            actual.len(),
-            survivors.len()
-        ));
-    }
-
-    // Each row must be a survivor, as often as it is one.
-    survivors.sort();
-    actual.sort();
-    let mut remaining = survivors.iter();
-    for row in &actual {
-        if !remaining.by_ref().any(|survivor| survivor == row) {
-            return Err(format!(
-                "the row {row:?} came too often, or should not have come"
-            ));
-        }
-    }
+    let most = limit.saturating_mul(streams);
+    check_survivors(&mut survivors, &mut actual, wanted, most)?;
 
     if !order.is_empty() {
         let keys = |row: &CellRow| -> Vec<Scalar> {

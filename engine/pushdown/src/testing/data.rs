@@ -358,6 +358,9 @@ impl Generator {
     }
 
     fn carried_array(&mut self, data_type: &DataType, rows: usize, valid: Vec<bool>) -> ArrayRef {
+        if let DataType::FixedSizeList(_, size) = data_type {
+            return self.vectors(*size, valid);
+        }
         let mut small = || self.rng.random_range(-5..=5_i32);
         match data_type {
             DataType::Interval(IntervalUnit::YearMonth) => {
@@ -376,16 +379,6 @@ impl Generator {
                     })
                 })),
             ),
-            DataType::FixedSizeList(_, size) => {
-                let mut builder = FixedSizeListBuilder::new(Float32Builder::new(), *size);
-                for valid in valid {
-                    for _ in 0..*size {
-                        builder.values().append_value(small() as f32 / 2.0);
-                    }
-                    builder.append(valid);
-                }
-                Arc::new(builder.finish())
-            }
             DataType::List(_) => {
                 let lists = valid.iter().map(|valid| {
                     valid.then(|| {
@@ -410,6 +403,22 @@ impl Generator {
             }
             other => panic!("no values of type {other} are made"),
         }
+    }
+
+    /// Vectors of floats, sometimes with elements that are NULL.
+    fn vectors(&mut self, size: i32, valid: Vec<bool>) -> ArrayRef {
+        let mut builder = FixedSizeListBuilder::new(Float32Builder::new(), size);
+        let has_null_elements = self.rng.random_bool(0.2);
+        for valid in valid {
+            for _ in 0..size {
+                let value = self.rng.random_range(-5..=5_i8);
+                let is_null = has_null_elements && self.rng.random_bool(0.1);
+                let value = (!is_null).then_some(f32::from(value) / 2.0);
+                builder.values().append_option(value);
+            }
+            builder.append(valid);
+        }
+        Arc::new(builder.finish())
     }
 
     /// Rows of a table.

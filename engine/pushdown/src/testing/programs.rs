@@ -9,7 +9,7 @@ use super::Generator;
 use crate::types::{arithmetic_type, is_integer_like, is_widening_cast, physical, sum_type};
 use crate::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Literal,
-    Output, Program, RuntimeFilter, RuntimePredicate, Scalar, SortKey,
+    Metric, Output, Program, QueryVector, RuntimeFilter, RuntimePredicate, Scalar, SortKey,
 };
 
 /// Levels of nesting below a filter's or output's root. With it, and with floats of at most 4
@@ -49,7 +49,10 @@ impl Generator {
         let filter = (0..conjuncts).map(|_| programs.condition(DEPTH)).collect();
         let output = match programs.below(3) {
             0 => programs.aggregates(),
-            _ => programs.rows(),
+            _ => match programs.nearest() {
+                Some(nearest) if programs.below(3) == 0 => nearest,
+                _ => programs.rows(),
+            },
         };
         Program {
             columns,
@@ -156,8 +159,72 @@ impl Programs<'_> {
         })
     }
 
+    /// A metric and a column that it is for.
+    fn vectors(&mut self) -> Option<(Metric, u32, DataType)> {
+        let metrics = [Metric::Hamming, Metric::L2, Metric::Cosine, Metric::Dot];
+        let metric = *metrics.choose(&mut self.generator.rng)?;
+        let (column, data_type) = self.column(|other| metric.length_of(other).is_some())?;
+        Some((metric, column, data_type))
+    }
+
+    /// A constant vector for a column that the metric is for.
+    fn query(&mut self, metric: Metric, data_type: &DataType) -> QueryVector {
+        match metric {
+            Metric::Hamming => match self.constant(data_type, false) {
+                Scalar::Bytes(bytes) => QueryVector::Bits(bytes),
+                other => panic!("{other:?} is no vector of bits"),
+            },
+            _ => {
+                let length = metric.length_of(data_type).unwrap_or(0);
+                let rng = &mut self.generator.rng;
+                let whole = rng.random_bool(0.5);
+                let mut value = || match whole {
+                    true => f32::from(rng.random_range(-5..=5_i8)) / 2.0,
+                    false => rng.random_range(-4.0..=4.0),
+                };
+                QueryVector::Floats((0..length).map(|_| value()).collect())
+            }
+        }
+    }
+
+    /// A distance from one of the columns, if one is a vector.
+    fn distance(&mut self) -> Option<(Expr, DataType)> {
+        let (metric, column, data_type) = self.vectors()?;
+        let query = self.query(metric, &data_type);
+        let expr = Box::new(Expr::Column(column));
+        let distance = Expr::Distance {
+            metric,
+            expr,
+            query,
+        };
+        Some((distance, metric.data_type()))
+    }
+
+    /// A search for nearest rows, if one of the columns is a vector.
+    fn nearest(&mut self) -> Option<Output> {
+        let (metric, column, data_type) = self.vectors()?;
+        let count = *[0, 1, 2, 9, 20].choose(&mut self.generator.rng)?;
+        let k = *[0, 1, 3, 10, 1000].choose(&mut self.generator.rng)?;
+        let queries = (0..count).map(|_| self.query(metric, &data_type)).collect();
+        let Output::Rows { exprs, .. } = self.rows() else {
+            return None;
+        };
+        Some(Output::Nearest {
+            queries,
+            metric,
+            expr: Expr::Column(column),
+            k,
+            exprs,
+        })
+    }
+
     /// An expression of any type that can be computed with.
     fn value(&mut self, depth: u32) -> (Expr, DataType) {
+        if self.below(12) == 0
+            && let Some(distance) = self.distance()
+        {
+            return distance;
+        }
         let (expr, data_type) = match self.column(|data_type| physical(data_type).is_some()) {
             Some((column, data_type)) if self.below(20) > 0 => (Expr::Column(column), data_type),
             _ => {

@@ -7,7 +7,8 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use super::{MAX_DEPTH, MAX_TYPE_DEPTH, VERSION, proto};
 use crate::{
     Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Literal,
-    Output, Program, ProgramError, RuntimeFilter, RuntimePredicate, Scalar, SortKey,
+    Metric, Output, Program, ProgramError, QueryVector, RuntimeFilter, RuntimePredicate, Scalar,
+    SortKey,
 };
 use proto::TypeKind;
 use proto::node::Instruction;
@@ -41,6 +42,16 @@ pub(super) fn program(message: proto::Program) -> Result<Program> {
             keys: collect(output.keys, expression)?,
             aggregates: collect(output.aggregates, aggregate)?,
         },
+        Some(proto::program::Output::Nearest(output)) => {
+            let metric = metric(output.metric())?;
+            Output::Nearest {
+                queries: collect(output.queries, |query| vector(metric, query))?,
+                metric,
+                expr: expression(output.expr.ok_or_else(|| missing("vectors"))?)?,
+                k: output.k,
+                exprs: collect(output.exprs, expression)?,
+            }
+        }
         None => return Err(missing("output")),
     };
     Ok(Program {
@@ -176,7 +187,8 @@ fn operand_count(instruction: &Instruction) -> usize {
         | Instruction::Substring(_)
         | Instruction::Position(_)
         | Instruction::Regex(_)
-        | Instruction::ContainsAny(_) => 1,
+        | Instruction::ContainsAny(_)
+        | Instruction::Distance(_) => 1,
     }
 }
 
@@ -292,7 +304,39 @@ fn apply(instruction: Instruction, mut operands: impl Iterator<Item = Expr>) -> 
             expr: next()?,
             needles: message.needles,
         },
+        Instruction::Distance(message) => {
+            let metric = metric(message.metric())?;
+            Expr::Distance {
+                metric,
+                expr: next()?,
+                query: vector(metric, message.query)?,
+            }
+        }
     })
+}
+
+fn metric(metric: proto::Metric) -> Result<Metric> {
+    Ok(match metric {
+        proto::Metric::Hamming => Metric::Hamming,
+        proto::Metric::L2 => Metric::L2,
+        proto::Metric::Cosine => Metric::Cosine,
+        proto::Metric::Dot => Metric::Dot,
+        proto::Metric::Unspecified => return Err(missing("metric")),
+    })
+}
+
+fn vector(metric: Metric, bytes: Vec<u8>) -> Result<QueryVector> {
+    if metric == Metric::Hamming {
+        return Ok(QueryVector::Bits(bytes));
+    }
+    let (values, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(ProgramError::malformed(
+            "a vector that isn't whole floats of 32 bits",
+        ));
+    }
+    let values = values.iter().map(|value| f32::from_le_bytes(*value));
+    Ok(QueryVector::Floats(values.collect()))
 }
 
 fn scalar(message: proto::Scalar) -> Result<Scalar> {

@@ -4,11 +4,14 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
 use super::proto;
 use crate::{
-    Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, Output, Program,
-    RuntimeFilter, RuntimePredicate, Scalar,
+    Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, Metric, Output, Program,
+    QueryVector, RuntimeFilter, RuntimePredicate, Scalar,
 };
 use proto::TypeKind;
 use proto::node::Instruction;
+
+/// The lowest version that knows all runtime filters.
+const RUNTIME_FILTER_VERSION: u32 = 1;
 
 pub(super) fn program(program: &Program) -> proto::Program {
     let output = match &program.output {
@@ -34,6 +37,19 @@ pub(super) fn program(program: &Program) -> proto::Program {
                 aggregates: aggregates.iter().map(aggregate).collect(),
             })
         }
+        Output::Nearest {
+            queries,
+            metric: measured,
+            expr,
+            k,
+            exprs,
+        } => proto::program::Output::Nearest(proto::Nearest {
+            metric: metric(*measured).into(),
+            queries: queries.iter().map(vector).collect(),
+            expr: Some(expression(expr)),
+            k: *k,
+            exprs: exprs.iter().map(expression).collect(),
+        }),
     };
     proto::Program {
         version: version(program),
@@ -56,21 +72,41 @@ pub(super) fn program(program: &Program) -> proto::Program {
 fn version(program: &Program) -> u32 {
     fn of(expr: &Expr) -> u32 {
         let mut version = match expr {
-            Expr::Position { .. } | Expr::Regex { .. } | Expr::ContainsAny { .. } => 2,
+            Expr::Position { .. }
+            | Expr::Regex { .. }
+            | Expr::ContainsAny { .. }
+            | Expr::Distance { .. } => 2,
             _ => 1,
         };
         expr.for_each_child(&mut |child| version = version.max(of(child)));
         version
     }
-    let outputs: Vec<&Expr> = match &program.output {
-        Output::Rows { exprs, .. } => exprs.iter().collect(),
-        Output::Aggregate { keys, aggregates } => keys
-            .iter()
-            .chain(aggregates.iter().flat_map(Aggregate::exprs))
-            .collect(),
+    let output = match &program.output {
+        Output::Rows { exprs, .. } => exprs.iter().map(of).max(),
+        Output::Aggregate { keys, aggregates } => {
+            let arguments = aggregates.iter().flat_map(Aggregate::exprs);
+            keys.iter().chain(arguments).map(of).max()
+        }
+        Output::Nearest { .. } => Some(2),
     };
-    let exprs = program.filter.iter().chain(outputs);
-    exprs.map(of).max().unwrap_or(1)
+    let filter = program.filter.iter().map(of).max();
+    output.max(filter).unwrap_or(1)
+}
+
+fn metric(metric: Metric) -> proto::Metric {
+    match metric {
+        Metric::Hamming => proto::Metric::Hamming,
+        Metric::L2 => proto::Metric::L2,
+        Metric::Cosine => proto::Metric::Cosine,
+        Metric::Dot => proto::Metric::Dot,
+    }
+}
+
+fn vector(vector: &QueryVector) -> Vec<u8> {
+    match vector {
+        QueryVector::Bits(bytes) => bytes.clone(),
+        QueryVector::Floats(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    }
 }
 
 pub(super) fn runtime_filter(filter: &RuntimeFilter) -> proto::RuntimeFilter {
@@ -89,7 +125,7 @@ pub(super) fn runtime_filter(filter: &RuntimeFilter) -> proto::RuntimeFilter {
         }),
     };
     proto::RuntimeFilter {
-        version: 1,
+        version: RUNTIME_FILTER_VERSION,
         column: filter.column,
         keep_nulls: filter.keep_nulls,
         predicate: Some(predicate),
@@ -203,6 +239,14 @@ fn push(expr: &Expr, nodes: &mut Vec<proto::Node>) {
                 needles: needles.clone(),
             }))
         }
+        Expr::Distance {
+            metric: measured,
+            query,
+            ..
+        } => Instruction::Distance(Box::new(proto::Distance {
+            metric: metric(*measured).into(),
+            query: vector(query),
+        })),
     };
     nodes.push(proto::Node {
         instruction: Some(instruction),

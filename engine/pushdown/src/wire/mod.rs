@@ -18,7 +18,7 @@ use crate::{Limits, Program, ProgramError, RuntimeFilter};
 /// | version | brought |
 /// |---|---|
 /// | 1 | all that is not listed below |
-/// | 2 | `Position`, `Regex`, `ContainsAny` |
+/// | 2 | `Position`, `Regex`, `ContainsAny`, `Distance`, `Nearest` |
 pub const VERSION: u32 = 2;
 
 /// Levels of nesting of an expression that can be read: bounds the stack that walking it takes.

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
-use flashmesh_pushdown::Program;
+use flashmesh_pushdown::{Metric, Program};
 use multiversion::multiversion;
 
 use super::bitmap::Bitmap;
 use super::eval::Leaves;
 use super::eval::bounds::ColumnBound;
-use super::eval::vector::{Kind, Values, Vector};
+use super::eval::vector::{FixedVectors, Kind, Values, Vector, widen_f32};
 use super::prune::Facts;
 use super::row_ids;
-use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, ints};
+use crate::distance::{Positions, Targets};
+use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, flags, ints};
 use crate::store::PageReader;
 use crate::table::{Chunk, Segment};
 use crate::{Result, StorageError};
@@ -34,6 +35,14 @@ impl Rows<'_> {
         match self {
             Self::Range(range) => range.len(),
             Self::List(rows) => rows.len(),
+        }
+    }
+
+    /// The row at a place among them.
+    pub fn get(&self, place: usize) -> u32 {
+        match self {
+            Self::Range(range) => range.start + place as u32,
+            Self::List(rows) => rows[place],
         }
     }
 }
@@ -66,6 +75,26 @@ struct Column {
     /// Dictionary codes of the rows of `codes_block`.
     codes: Vec<u32>,
     codes_block: u64,
+}
+
+/// Vectors as they lie in a page (or an array), and which of them are wanted: none that is NULL.
+pub(super) struct VectorPage<'a> {
+    pub values: &'a [u8],
+    pub positions: Positions<'a>,
+    /// The row of the first position if rows follow each other as positions do.
+    first_row: u32,
+    /// Otherwise the row of each position.
+    rows: Option<&'a [u32]>,
+}
+
+impl VectorPage<'_> {
+    /// The row of a position.
+    pub fn row(&self, position: u32) -> u32 {
+        match self.rows {
+            None => self.first_row + position,
+            Some(rows) => rows[position as usize],
+        }
+    }
 }
 
 /// Rows of one page, numbered within it.
@@ -288,6 +317,64 @@ impl Columns {
             reader,
             rows,
         }
+    }
+
+    /// Calls `f` with the selected vectors of a column of vectors of `size` bytes, page by page.
+    pub fn for_vectors(
+        &mut self,
+        column: usize,
+        size: usize,
+        selection: &Bitmap,
+        reader: &mut PageReader,
+        mut f: impl FnMut(&VectorPage<'_>),
+    ) -> Result<()> {
+        let mut wanted: Vec<u32> = Vec::new();
+        for place in 0..self.columns[column].starts.len() {
+            let vectors = &mut self.columns[column];
+            let (first, end) = (vectors.starts[place].0, vectors.end_of(place));
+            let count = selection.count_in(first..end);
+            if count == 0 {
+                continue;
+            }
+            vectors.load_page(place, reader)?;
+            wanted.clear();
+            let zone = vectors.starts[place].1 as usize;
+            let page = vectors.pages[zone].as_ref();
+            let page = page.expect("the page was loaded");
+            if let Some(values) = plain_vectors(page, size) {
+                let positions = match page.validity() {
+                    None if count as u32 == end - first => Positions::All(count),
+                    validity => {
+                        selection.append_rows(first..end, &mut wanted);
+                        wanted.iter_mut().for_each(|row| *row -= first);
+                        if let Some(bits) = validity {
+                            wanted.retain(|row| bits[*row as usize / 8] >> (row % 8) & 1 == 1);
+                        }
+                        Positions::List(&wanted)
+                    }
+                };
+                f(&VectorPage {
+                    values,
+                    positions,
+                    first_row: first,
+                    rows: None,
+                });
+                continue;
+            }
+            selection.append_rows(first..end, &mut wanted);
+            let array = self.array(column, &Rows::List(&wanted), reader)?;
+            let vectors = FixedVectors::of(&array)?;
+            let valid: Vec<u32> = (0..count as u32)
+                .filter(|position| vectors.is_valid(*position as usize))
+                .collect();
+            f(&VectorPage {
+                values: vectors.values(),
+                positions: Positions::List(&valid),
+                first_row: 0,
+                rows: Some(&wanted),
+            });
+        }
+        Ok(())
     }
 
     /// Rows of a column as an array of its type.
@@ -532,6 +619,54 @@ impl Column {
         Ok(validity)
     }
 
+    /// The rows' distances from the first target, if their vectors lie plainly in the pages.
+    fn load_distances(
+        &mut self,
+        rows: &Rows<'_>,
+        targets: &Targets,
+        reader: &mut PageReader,
+        out: &mut Vector,
+    ) -> Result<bool> {
+        let (mut counts, mut floats) = (Vec::new(), Vec::new());
+        let (mut validity, mut start) = (None, 0);
+        let mut complete = true;
+        let mut list: Vec<u32> = Vec::new();
+        self.load_aux(reader)?;
+        self.for_parts(rows, reader, |column, place, part, _| {
+            let page = column.loaded(place).0;
+            let Some(values) = plain_vectors(page, targets.size()).filter(|_| complete) else {
+                complete = false;
+                return Ok(());
+            };
+            let positions = match &part {
+                Part::Range(range) if range.start == 0 => Positions::All(range.len()),
+                Part::Range(range) => {
+                    list.clear();
+                    list.extend(range.clone());
+                    Positions::List(&list)
+                }
+                Part::List(list) => Positions::List(list),
+            };
+            match targets.metric() {
+                Metric::Hamming => targets.hamming(0, values, positions, &mut counts),
+                _ => targets.floats(0, values, positions, &mut floats),
+            }
+            mark_nulls(page, &part, start, rows.len(), &mut validity);
+            start += part.len();
+            Ok(())
+        })?;
+        if complete && targets.metric() == Metric::Hamming {
+            let mut values = out.reuse_i64();
+            values.extend(counts.into_iter().map(i64::from));
+            *out = Vector::i64(values, validity);
+        } else if complete {
+            let mut values = out.reuse_f64();
+            values.extend(floats.into_iter().map(widen_f32));
+            *out = Vector::f64(values, validity);
+        }
+        Ok(complete)
+    }
+
     fn load_codes(&mut self, rows: &Rows<'_>, reader: &mut PageReader) -> Result<()> {
         let mut codes = std::mem::take(&mut self.codes);
         // All are overwritten: what is there need not be cleared.
@@ -550,6 +685,16 @@ impl Column {
         self.codes = codes;
         result
     }
+}
+
+/// The vectors of a page in which they lie one after the other.
+fn plain_vectors(page: &Page, size: usize) -> Option<&[u8]> {
+    let header = page.header();
+    let is_plain = header.encoding == Encoding::Raw
+        && !header.has(flags::CONTINUES)
+        && header.null_count < header.row_count
+        && page.data().len() == header.row_count as usize * size;
+    is_plain.then(|| page.data())
 }
 
 /// Loads the rows' codes; NULL is the code after the last.
@@ -691,6 +836,11 @@ impl Leaves for Block<'_> {
             *out = Vector::from_arrow(&array, wide)?;
         }
         Ok(())
+    }
+
+    fn distances(&mut self, column: usize, targets: &Targets, out: &mut Vector) -> Result<bool> {
+        let column = &mut self.columns.columns[column];
+        column.load_distances(&self.rows, targets, self.reader, out)
     }
 
     fn validity(&mut self, column: usize) -> Result<Option<Bitmap>> {

@@ -9,6 +9,7 @@ mod bitmap;
 mod columns;
 mod eval;
 mod filter;
+mod nearest;
 mod output;
 mod prune;
 mod row_ids;
@@ -35,6 +36,7 @@ use columns::Columns;
 use eval::Evaluator;
 use eval::graph::Graph;
 use filter::{Filter, RuntimeTests, ZonePlan};
+use nearest::Nearest;
 use output::RowOutput;
 use topk::TopK;
 use work::Work;
@@ -98,6 +100,7 @@ enum Sink {
     Rows(RowOutput),
     TopK(TopK),
     Aggregate(Aggregation),
+    Nearest(Nearest),
 }
 
 /// A segment at work.
@@ -139,6 +142,11 @@ impl CpuRun {
                 schema,
                 batch_rows,
             )),
+            Output::Nearest {
+                queries, metric, k, ..
+            } => Sink::Nearest(Nearest::new(
+                schema, &graph, *metric, queries, *k, batch_rows,
+            )),
         };
         let outputs = graph.outputs.iter().copied();
         let aggregates = graph
@@ -147,6 +155,7 @@ impl CpuRun {
             .flat_map(|(a, f)| a.iter().chain(f).copied());
         let output_columns: BTreeSet<usize> = outputs
             .chain(aggregates)
+            .chain(graph.vectors)
             .flat_map(|n| graph.node(n).columns.iter().copied())
             .collect();
         Self {
@@ -266,6 +275,7 @@ impl CpuRun {
             // A limit needs few of them, a top-k its keys first.
             Sink::Rows(output) if output.rows_left() < u64::from(BLOCK_ROWS) => Vec::new(),
             Sink::TopK(topk) => topk.key_columns(&self.graph),
+            Sink::Nearest(nearest) => nearest.vector_columns(&self.graph),
             _ => self.output_columns.clone(),
         }
     }
@@ -304,6 +314,7 @@ impl CpuRun {
                 Sink::Aggregate(aggregation) if present.selected > 0 => {
                     aggregation.consume(&mut work)?
                 }
+                Sink::Nearest(nearest) if present.selected > 0 => nearest.consume(&mut work)?,
                 _ => {}
             }
             self.end_segment();
@@ -405,6 +416,7 @@ impl TaskRun for CpuRun {
             Sink::Rows(output) => output.finish(),
             Sink::TopK(topk) => topk.finish(),
             Sink::Aggregate(aggregation) => aggregation.finish(),
+            Sink::Nearest(nearest) => nearest.finish(),
         }
     }
 
@@ -413,6 +425,7 @@ impl TaskRun for CpuRun {
             Sink::Rows(output) => output.is_satisfied(),
             Sink::TopK(topk) => topk.is_satisfied(),
             Sink::Aggregate(_) => false,
+            Sink::Nearest(nearest) => nearest.is_satisfied(),
         }
     }
 }

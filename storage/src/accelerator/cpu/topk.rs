@@ -17,6 +17,7 @@ use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar, SortKey};
 use super::BLOCK_ROWS;
 use super::columns::Rows;
 use super::eval::graph::{Graph, NodeId};
+use super::nearest::NearestRows;
 use super::output::{node_array, output_batch};
 use super::work::{Cut, Work, rows_of};
 use crate::Result;
@@ -36,6 +37,8 @@ pub(super) struct TopK {
     rows: usize,
     /// The column that the first key is, if it is just that.
     first_column: Option<usize>,
+    /// Finds the rows if the order is that of a distance.
+    nearest: Option<NearestRows>,
     /// What the first key of further rows has to satisfy.
     threshold: Option<RuntimeFilter>,
     /// At the end: the result and how much of it was given out.
@@ -54,11 +57,13 @@ impl TopK {
         let first_column = order
             .first()
             .and_then(|key| graph.column(exprs[key.output as usize]));
+        let k = usize::try_from(k).unwrap_or(usize::MAX);
         Self {
+            nearest: NearestRows::of(graph, &order, &exprs, k),
             schema,
             exprs,
             order,
-            k: usize::try_from(k).unwrap_or(usize::MAX),
+            k,
             batch_rows,
             candidates: Vec::new(),
             rows: 0,
@@ -94,11 +99,21 @@ impl TopK {
         if self.k == 0 {
             return Ok(());
         }
-        let mut rows: Vec<u32> = Vec::with_capacity(work.selected);
-        work.selection.append_rows(0..work.rows, &mut rows);
-        if rows.len() > self.k {
-            rows = self.winners(work, rows)?;
-        }
+        let nearest = match &mut self.nearest {
+            Some(nearest) => nearest.winners(work)?,
+            None => None,
+        };
+        let rows = match nearest {
+            Some(rows) => rows,
+            None => {
+                let mut rows: Vec<u32> = Vec::with_capacity(work.selected);
+                work.selection.append_rows(0..work.rows, &mut rows);
+                if rows.len() > self.k {
+                    rows = self.winners(work, rows)?;
+                }
+                rows
+            }
+        };
         for chunk in rows.chunks(BLOCK_ROWS as usize) {
             let batch = output_batch(&self.schema, &self.exprs, work, &rows_of(chunk))?;
             self.rows += batch.num_rows();

@@ -2,7 +2,7 @@
 //! it decides which representation holds them and whether an overflow has to be looked for.
 
 use arrow::datatypes::{DataType, TimeUnit};
-use flashmesh_pushdown::{ArithmeticOp, DatePart, Scalar};
+use flashmesh_pushdown::{ArithmeticOp, DatePart, Metric, Scalar};
 
 use super::graph::{Graph, NodeId, Op};
 use super::vector::Kind;
@@ -170,6 +170,15 @@ fn bind_node(
                 || !CALENDAR_DAYS.contains(&bounds[operand.index()].range.1);
         }
         Op::Position(..) => bound.range = (0, i32::MAX.into()),
+        Op::Distance(operand, targets) => {
+            if targets.metric() == Metric::Hamming {
+                bound.range = (0, 8 * targets.size() as i128);
+            }
+            // An element of a vector may be NULL where the vector isn't.
+            let vectors = &graph.node(*operand).data_type;
+            bound.may_be_null |=
+                matches!(vectors, DataType::FixedSizeList(child, _) if child.is_nullable());
+        }
         Op::IsNull(_) => bound.may_be_null = false,
         Op::InList(_, set) => bound.may_be_null |= set.has_null,
         _ => {}

@@ -9,6 +9,7 @@ use flashmesh_pushdown::{ArithmeticOp, CompareOp, DatePart, Expr, Output, Progra
 
 use super::text::TextTest;
 use super::vector::Kind;
+use crate::distance::Targets;
 use crate::page::{ZoneKey, zone_key};
 
 /// Number of a node; a node's operands have smaller numbers.
@@ -41,6 +42,8 @@ pub(in crate::accelerator::cpu) enum Op {
     DatePart(DatePart, NodeId),
     Substring(NodeId, u32, u32),
     Position(NodeId, Arc<str>),
+    /// From one vector.
+    Distance(NodeId, Arc<Targets>),
 }
 
 /// One node.
@@ -159,6 +162,8 @@ pub(in crate::accelerator::cpu) struct Graph {
     pub conjuncts: Vec<NodeId>,
     /// The output columns, or the group keys.
     pub outputs: Vec<NodeId>,
+    /// The vectors that a search for nearest rows compares.
+    pub vectors: Option<NodeId>,
     /// Argument and filter of each aggregate.
     pub aggregates: Vec<(Option<NodeId>, Option<NodeId>)>,
 }
@@ -190,6 +195,10 @@ impl Graph {
                         (argument, a.filter.as_ref().map(|e| graph.add(program, e)))
                     })
                     .collect();
+            }
+            Output::Nearest { expr, exprs, .. } => {
+                graph.vectors = Some(graph.add(program, expr));
+                graph.outputs = exprs.iter().map(|e| graph.add(program, e)).collect();
             }
         }
         graph
@@ -231,7 +240,8 @@ impl Graph {
             | Op::Cast(a)
             | Op::DatePart(_, a)
             | Op::Substring(a, ..)
-            | Op::Position(a, _) => f(*a),
+            | Op::Position(a, _)
+            | Op::Distance(a, _) => f(*a),
             Op::Case(branches, otherwise) => {
                 branches.iter().for_each(|(c, v)| {
                     f(*c);
@@ -354,6 +364,17 @@ impl Graph {
                 Op::Substring(self.add(program, expr), *start, *length),
                 DataType::Utf8View,
             ),
+            Expr::Distance {
+                metric,
+                expr,
+                query,
+            } => {
+                let targets = Targets::new(*metric, query.len(), [query]);
+                (
+                    Op::Distance(self.add(program, expr), Arc::new(targets)),
+                    metric.data_type(),
+                )
+            }
         };
         self.intern(program, op, data_type, expr)
     }
@@ -434,7 +455,8 @@ fn fingerprint(op: &Op) -> u64 {
         | Op::InList(a, _)
         | Op::Text(a, _)
         | Op::Cast(a)
-        | Op::DatePart(_, a) => {
+        | Op::DatePart(_, a)
+        | Op::Distance(a, _) => {
             a.hash(&mut hasher);
         }
         Op::Case(branches, otherwise) => (branches, otherwise).hash(&mut hasher),

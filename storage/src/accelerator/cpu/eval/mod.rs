@@ -21,6 +21,7 @@ use vector::{Kind, Values, Vector};
 
 use super::bitmap::Bitmap;
 use crate::Result;
+use crate::distance::Targets;
 
 /// Where a block's columns come from.
 pub(super) trait Leaves {
@@ -30,6 +31,10 @@ pub(super) trait Leaves {
     /// Loads a column for the block's rows into `out`, whose allocation may be reused. Numbers
     /// come as 128-bit values when `wide`.
     fn load(&mut self, column: usize, wide: bool, out: &mut Vector) -> Result<()>;
+
+    /// The distances of a column's vectors from the first target, straight from the pages; FALSE
+    /// if they have to be loaded for that.
+    fn distances(&mut self, column: usize, targets: &Targets, out: &mut Vector) -> Result<bool>;
 
     /// Which of the block's rows are not NULL in a column; `None`: all.
     fn validity(&mut self, column: usize) -> Result<Option<Bitmap>>;
@@ -161,6 +166,12 @@ impl Evaluator {
             && self.try_lift(id, column, leaves)?
         {
             return self.look_up(id, column, leaves, out);
+        }
+        if let Op::Distance(operand, targets) = &node.op
+            && let Some(column) = graph.column(*operand)
+            && leaves.distances(column, targets, out)?
+        {
+            return Ok(());
         }
         if let Op::Case(branches, otherwise) = &node.op {
             return self.case(id, branches, *otherwise, leaves, out);
@@ -487,6 +498,10 @@ impl Leaves for NoLeaves {
 
     fn load(&mut self, column: usize, _: bool, _: &mut Vector) -> Result<()> {
         unreachable!("column {column} was put in place")
+    }
+
+    fn distances(&mut self, _: usize, _: &Targets, _: &mut Vector) -> Result<bool> {
+        Ok(false)
     }
 
     fn validity(&mut self, column: usize) -> Result<Option<Bitmap>> {

@@ -11,9 +11,10 @@ use super::kernels::{
 };
 use super::like::substring;
 use super::text::{TextTest, position};
-use super::vector::{Kind, Operand, Values, Vector, narrow_f16};
+use super::vector::{FixedVectors, Kind, Operand, Values, Vector, narrow_f16, widen_f32};
 use super::{Evaluator, as_float, both_valid};
 use crate::accelerator::cpu::bitmap::Bitmap;
+use crate::distance::{Positions, Targets};
 use crate::{Result, StorageError};
 
 impl Evaluator {
@@ -61,6 +62,9 @@ impl Evaluator {
                     validity: operand.validity_of(len),
                     constant: false,
                 };
+            }
+            Op::Distance(operand, targets) => {
+                distances(&self.slots[operand.index()], targets, len, out)?
             }
             Op::Column(_) | Op::Literal(_) | Op::Case(..) => unreachable!("computed elsewhere"),
         }
@@ -446,4 +450,35 @@ fn substrings(operand: &Vector, start: u32, length: u32, len: usize) -> Result<B
         source.data_buffers().to_vec(),
         None,
     )?)
+}
+
+/// Distances of vectors that were loaded from the first target.
+fn distances(vectors: &Vector, targets: &Targets, len: usize, out: &mut Vector) -> Result<()> {
+    let mut validity = vectors.validity_of(len);
+    if let Values::Array(array) = &vectors.values {
+        let vectors = FixedVectors::of(array)?;
+        if let Some(valid) = vectors.validity(len) {
+            validity = both_valid(validity, Some(valid));
+        }
+        let mut distances = Vec::new();
+        targets.floats(0, vectors.values(), Positions::All(len), &mut distances);
+        let mut values = out.reuse_f64();
+        values.extend(distances.into_iter().map(widen_f32));
+        *out = Vector::f64(values, validity);
+        return Ok(());
+    }
+    let mut counts = Vec::with_capacity(len);
+    for row in 0..len {
+        // What stands in the place of a NULL may have any length.
+        match vectors.bytes(row) {
+            bytes if bytes.len() == targets.size() => {
+                targets.hamming(0, bytes, Positions::All(1), &mut counts)
+            }
+            _ => counts.push(0),
+        }
+    }
+    let mut values = out.reuse_i64();
+    values.extend(counts.into_iter().map(i64::from));
+    *out = Vector::i64(values, validity);
+    Ok(())
 }
