@@ -14,10 +14,11 @@ use flashmesh_pushdown::{
 };
 use parking_lot::Mutex;
 
-use crate::Result;
+use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash};
 use crate::store::PageReader;
-use crate::table::{SegmentId, TableSnapshot, row_of_id};
+use crate::table::{SegmentId, TableSnapshot, ngram_blocks, page_of_row, read_rows, row_of_id};
+use crate::{Result, StorageError};
 
 /// An index is asked when it is expected to name at most one row in so many.
 const MIN_ROWS_PER_HIT: u64 = 32;
@@ -50,6 +51,8 @@ enum Probe {
     Keys(Arc<Index>, Vec<u64>),
     /// Ids of rows.
     RowIds(Vec<u64>),
+    /// Parts of a text, to ask an index for.
+    Grams(Arc<Index>, NgramQuery),
 }
 
 impl AccessPath {
@@ -66,8 +69,9 @@ impl AccessPath {
             .iter()
             .filter_map(|index| match index.definition.kind {
                 IndexKind::Hash => by_constants(index, program, table),
+                IndexKind::Ngram => by_text(index, program),
             });
-        // The fewest keys leave the fewest rows.
+        // The fewest keys leave the fewest rows, and any key fewer than a text.
         by_id.into_iter().chain(by_index).min_by_key(Self::keys)
     }
 
@@ -132,6 +136,7 @@ impl AccessPath {
     fn keys(&self) -> usize {
         match &self.probe {
             Probe::Keys(_, keys) | Probe::RowIds(keys) => keys.len(),
+            Probe::Grams(..) => usize::MAX,
         }
     }
 
@@ -164,7 +169,7 @@ impl AccessPath {
     }
 
     /// Asks the index.
-    fn rows(&self, reader: &mut PageReader) -> Result<RowsBySegment> {
+    fn rows(&self, table: &TableSnapshot, reader: &mut PageReader) -> Result<RowsBySegment> {
         let mut rows: HashMap<SegmentId, Vec<u32>> = HashMap::new();
         let mut found = |segment, row| rows.entry(segment).or_default().push(row);
         match &self.probe {
@@ -178,6 +183,7 @@ impl AccessPath {
                     found(segment, row);
                 }
             }
+            Probe::Grams(index, query) => return rows_with_grams(index, query, table, reader),
         }
         Ok(rows
             .into_iter()
@@ -198,6 +204,10 @@ impl std::fmt::Display for AccessPath {
                 write!(f, "{name} ({kind}, {keys} key{s})")
             }
             Probe::RowIds(_) => write!(f, "row ids ({keys} row{s})"),
+            Probe::Grams(index, _) => {
+                let definition = &index.definition;
+                write!(f, "{} ({})", definition.name, definition.kind)
+            }
         }
     }
 }
@@ -230,6 +240,60 @@ fn by_constants(
     }
     let hash = hash::hash_scalars(&key);
     Some(AccessPath::of_keys(index, hash.into_iter().collect(), None))
+}
+
+/// An n-gram index for the first conjunct on its column that it helps with.
+fn by_text(index: &Arc<Index>, program: &Program) -> Option<AccessPath> {
+    let ordinal = index.definition.columns.first()?;
+    let column = program.columns.iter().position(|c| c.ordinal == *ordinal)?;
+    let query = NgramQuery::for_all(&program.filter, column as u32)?;
+    Some(AccessPath {
+        probe: Probe::Grams(Arc::clone(index), query),
+        proves: None,
+    })
+}
+
+/// The rows on pages that may hold what is looked for. The index's pages of all segments are
+/// announced before the first is waited for.
+fn rows_with_grams(
+    index: &Index,
+    query: &NgramQuery,
+    table: &TableSnapshot,
+    reader: &mut PageReader,
+) -> Result<RowsBySegment> {
+    let ordinal = index.definition.columns[0] as usize;
+    let corrupt = || {
+        StorageError::corrupt(format!(
+            "index '{}' does not cover its table; drop it and create it again",
+            index.definition.name
+        ))
+    };
+    let mut chunks = HashMap::new();
+    for part in &index.parts {
+        let array = part.arrays.first().ok_or_else(corrupt)?;
+        let covered = part.covers.iter().map(|(id, _)| *id);
+        chunks.extend(covered.zip(array.chunks.iter().map(|chunk| (chunk, &array.data_type))));
+    }
+    for (chunk, _) in chunks.values() {
+        let mut last = None;
+        for row in query.rows() {
+            let page = chunk.aux_pages + page_of_row(chunk, *row)? as u32;
+            if last.replace(page) != Some(page) {
+                reader.prefetch(&chunk.run, page..page + 1)?;
+            }
+        }
+    }
+    let mut rows = RowsBySegment::with_capacity(table.segments.len());
+    for segment in &table.segments {
+        let (chunk, data_type) = chunks.get(&segment.id).ok_or_else(corrupt)?;
+        let part = read_rows(reader, chunk, data_type, query.rows())?;
+        let blocks = ngram_blocks(segment, ordinal);
+        let found = RowSelection::of_ranges(query.candidates(&part, &blocks)?);
+        if !found.is_empty() {
+            rows.insert(segment.id, Arc::new(found));
+        }
+    }
+    Ok(rows)
 }
 
 /// The position of the rows' ids among the columns of a scan.
@@ -327,7 +391,11 @@ impl SharedAccess {
 
     /// The rows to look at; `None` for all. Whoever comes first asks the index, the others wait
     /// for the answer.
-    pub fn rows(&self, reader: &mut PageReader) -> Result<Option<Arc<RowsBySegment>>> {
+    pub fn rows(
+        &self,
+        table: &TableSnapshot,
+        reader: &mut PageReader,
+    ) -> Result<Option<Arc<RowsBySegment>>> {
         match self.settle(|| None) {
             Access::All => Ok(None),
             Access::Rows(rows) => Ok(Some(Arc::clone(rows))),
@@ -335,7 +403,7 @@ impl SharedAccess {
                 let mut found = self.found.lock();
                 let rows = match &*found {
                     Some(rows) => Arc::clone(rows),
-                    None => Arc::clone(found.insert(Arc::new(path.rows(reader)?))),
+                    None => Arc::clone(found.insert(Arc::new(path.rows(table, reader)?))),
                 };
                 Ok(Some(rows))
             }

@@ -106,6 +106,7 @@ impl StorageNode {
         command.work.streams.fetch_add(1, Ordering::Relaxed);
         Ok(ResultStream {
             run,
+            table: Arc::clone(&command.table),
             reader: self.store.reader()?,
             work: command.work,
             runtime_filters: command.runtime_filters,
@@ -189,6 +190,7 @@ impl RuntimeFilters {
 /// thread with others pulls by [`ResultStream::step`].
 pub struct ResultStream {
     run: Box<dyn TaskRun>,
+    table: Arc<TableSnapshot>,
     reader: PageReader,
     work: Arc<SegmentQueue>,
     runtime_filters: Arc<RuntimeFilters>,
@@ -221,7 +223,7 @@ impl ResultStream {
     /// The next segment that has rows to look at, to work on or to read ahead for.
     fn take(&mut self, is_ahead: bool) -> Result<Option<Work>> {
         if self.rows.is_none() {
-            self.rows = Some(self.work.access.rows(&mut self.reader)?);
+            self.rows = Some(self.work.access.rows(&self.table, &mut self.reader)?);
         }
         loop {
             let segment = match is_ahead {

@@ -242,10 +242,20 @@ fn share_of(expr: &Expr, table: &TableSnapshot) -> f64 {
             };
             if *negated { 1.0 - share } else { share }
         }
+        Expr::ContainsAny { needles, .. } => default_share::CONTAINS * needles.len() as f64,
+        Expr::Regex { negated, .. } => {
+            if *negated {
+                1.0 - default_share::CONTAINS
+            } else {
+                default_share::CONTAINS
+            }
+        }
         Expr::Case { .. }
         | Expr::Cast { .. }
         | Expr::Arithmetic { .. }
         | Expr::DatePart { .. }
+        | Expr::Position { .. }
+        | Expr::Distance { .. }
         | Expr::Substring { .. } => default_share::OTHER,
     };
     share.clamp(0.0, 1.0)
@@ -286,7 +296,11 @@ pub fn distinct_values(expr: &Expr, rows: f64, table: &TableSnapshot) -> f64 {
         | Expr::Not(_)
         | Expr::IsNull(_)
         | Expr::InList { .. }
+        | Expr::Regex { .. }
+        | Expr::ContainsAny { .. }
         | Expr::Like { .. } => 3.0,
+        Expr::Position { .. } => 100.0,
+        Expr::Distance { .. } => rows,
         Expr::Arithmetic { .. } | Expr::Cast { .. } => {
             let mut product = 1.0;
             expr.for_each_child(&mut |child| product *= distinct_values(child, rows, table));

@@ -20,6 +20,7 @@
 pub mod config;
 pub mod cost;
 pub mod error;
+pub mod functions;
 pub mod join_order;
 mod reason;
 pub mod relations;
@@ -29,6 +30,8 @@ mod sink;
 mod table;
 pub mod translate;
 mod tree;
+
+use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionStateBuilder;
 
@@ -41,7 +44,12 @@ pub use table::FlashTable;
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut builder = builder
         .with_optimizer_rules(rules::optimizer_rules())
-        .with_physical_optimizer_rules(rules::physical_optimizer_rules());
+        .with_physical_optimizer_rules(rules::physical_optimizer_rules())
+        .with_query_planner(Arc::new(relations::StorePlanner));
+    builder
+        .scalar_functions()
+        .get_or_insert_default()
+        .extend(functions::scalar_functions());
     let config = builder.config().get_or_insert_default();
     if config
         .options()

@@ -10,6 +10,7 @@ pub fn output_exprs(output: &Output) -> Vec<&Expr> {
             .iter()
             .chain(aggregates.iter().flat_map(Aggregate::exprs))
             .collect(),
+        Output::Nearest { expr, exprs, .. } => [expr].into_iter().chain(exprs).collect(),
     }
 }
 
@@ -27,6 +28,10 @@ pub fn map_output_columns(output: &Output, f: &impl Fn(u32) -> u32) -> Output {
         |expr: &mut Expr| expr.for_each_column_mut(&mut |column| *column = f(*column));
     match &mut output {
         Output::Rows { exprs, .. } => exprs.iter_mut().for_each(&mut renumber),
+        Output::Nearest { expr, exprs, .. } => {
+            renumber(expr);
+            exprs.iter_mut().for_each(&mut renumber);
+        }
         Output::Aggregate { keys, aggregates } => {
             keys.iter_mut().for_each(&mut renumber);
             for aggregate in aggregates {

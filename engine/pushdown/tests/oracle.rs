@@ -415,7 +415,7 @@ fn random_programs_have_variety() {
     });
     // Replaying one seed shows only what that one has.
     if std::env::var(testing::SEED_VARIABLE).is_err() {
-        assert_eq!(seen.len(), 44, "{seen:#?}");
+        assert_eq!(seen.len(), 45, "{seen:#?}");
         assert!(
             (filtered / 10..filtered * 9 / 10).contains(&kept),
             "{kept} of {filtered} rows"

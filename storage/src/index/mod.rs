@@ -9,6 +9,7 @@
 //! | kind | room | what it answers |
 //! |---|---|---|
 //! | `hash` | [`hash`] | which rows have this key (Minerva section IV-C) |
+//! | `ngram` | [`ngram`] | which pages may hold this text |
 
 pub mod hash;
 pub mod ngram;
@@ -30,16 +31,19 @@ use crate::{Result, StorageError};
 pub enum IndexKind {
     /// Keys to rows: point and batched lookups.
     Hash,
+    /// Parts of texts to pages: LIKE, `contains` and regular expressions.
+    Ngram,
 }
 
 impl IndexKind {
     /// All kinds.
-    pub const ALL: [Self; 1] = [Self::Hash];
+    pub const ALL: [Self; 2] = [Self::Hash, Self::Ngram];
 
     /// The word after `USING`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hash => "hash",
+            Self::Ngram => "ngram",
         }
     }
 
@@ -116,6 +120,16 @@ impl IndexDefinition {
             IndexKind::Hash => {
                 self.check_options(&[])?;
                 hash::check(&types)
+            }
+            IndexKind::Ngram => {
+                self.check_options(&[])?;
+                match types.as_slice() {
+                    [(_, DataType::Utf8View)] => Ok(()),
+                    [(name, other)] => Err(format!(
+                        "column '{name}' of type {other} is no text, and text is what an ngram index is for"
+                    )),
+                    _ => Err("an ngram index has one column; make one for each".into()),
+                }
             }
         };
         checked.or_else(invalid)

@@ -9,7 +9,9 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use crate::index::{Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash};
+use crate::index::{
+    Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, ngram,
+};
 use crate::page::{ChunkIdentity, PageIdentity, encode_chunk};
 use crate::store::{PageReader, PageRun, Reservation};
 use crate::table::catalog::PutTable;
@@ -360,6 +362,7 @@ impl NewParts {
                 }
                 (data, hashes)
             }
+            IndexKind::Ngram => (self.ngrams(definition, segments)?, Vec::new()),
         };
         let (part, reservation) = self.write(definition, segments, data)?;
         Ok(Prepared {
@@ -367,6 +370,41 @@ impl NewParts {
             hashes,
             merged: Vec::new(),
             reservation,
+        })
+    }
+
+    /// The parts of an n-gram index, a slice for each segment, made by as many threads as there
+    /// are.
+    fn ngrams(&self, definition: &IndexDefinition, segments: &[Arc<Segment>]) -> Result<PartData> {
+        let ordinal = definition.columns[0] as usize;
+        let data_type = self.schema.field(ordinal).data_type();
+        let build = |segments: &[Arc<Segment>]| -> Result<Vec<ArrayRef>> {
+            let mut reader = self.database.store().reader()?;
+            let parts = segments.iter().map(|segment| {
+                let column = read_column(&mut reader, segment, ordinal, data_type)?;
+                ngram::build(&column, &ngram_blocks(segment, ordinal))
+            });
+            parts.collect()
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let share = segments.len().div_ceil(threads).max(1);
+        let parts = std::thread::scope(|scope| {
+            let running: Vec<_> = segments
+                .chunks(share)
+                .map(|segments| scope.spawn(|| build(segments)))
+                .collect();
+            let ended = running.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| {
+                    Err(StorageError::Invalid(
+                        "building an ngram index failed".into(),
+                    ))
+                })
+            });
+            ended.collect::<Result<Vec<_>>>()
+        })?;
+        Ok(PartData {
+            arrays: vec![parts.into_iter().flatten().collect()],
+            meta: Vec::new(),
         })
     }
 
@@ -547,6 +585,19 @@ impl NewParts {
         }
         Ok(())
     }
+}
+
+/// The rows of a segment that an n-gram index tells apart: those of each page of the column.
+pub(crate) fn ngram_blocks(segment: &Segment, ordinal: usize) -> Vec<std::ops::Range<u32>> {
+    let zones = segment
+        .chunks
+        .get(ordinal)
+        .map_or(&[][..], |chunk| &chunk.zones);
+    zones
+        .iter()
+        .filter(|zone| zone.row_count > 0)
+        .map(|zone| zone.first_row..zone.first_row + zone.row_count)
+        .collect()
 }
 
 /// The parts that are small beside one of `rows` rows, smallest first: merging them with it costs

@@ -23,6 +23,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
+pub(crate) use indexing::ngram_blocks;
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
 
@@ -217,6 +218,63 @@ pub fn read_column(
         }
     }
     builder.finish()
+}
+
+/// Some rows, ascending, of a chunk.
+///
+/// # Errors
+/// The device's errors; `Corrupt`, which names the page; `Invalid` for a row beyond the chunk.
+pub(crate) fn read_rows(
+    reader: &mut PageReader,
+    chunk: &Chunk,
+    data_type: &DataType,
+    rows: &[u32],
+) -> Result<ArrayRef> {
+    let mut builder = ColumnBuilder::new(data_type, rows.len())?;
+    let mut aux = Aux::None;
+    if chunk.aux_pages > 0 {
+        aux = Aux::parse(&*reader.get(&chunk.run, 0)?, data_type)?;
+    }
+    let mut left = rows;
+    let mut local = Vec::new();
+    while let [first, ..] = left {
+        let place = page_of_row(chunk, *first)?;
+        let zone = &chunk.zones[place];
+        let here = left.partition_point(|row| *row < zone.first_row + zone.row_count);
+        local.clear();
+        local.extend(left[..here].iter().map(|row| row - zone.first_row));
+        left = &left[here..];
+        let page = reader.get(&chunk.run, chunk.aux_pages + place as u32)?;
+        builder.append_gather(&page, &aux, &local)?;
+        // A long value goes on in the pages behind.
+        for (next, _) in chunk.zones.iter().enumerate().skip(place + 1) {
+            if chunk.zones[next].row_count > 0 {
+                break;
+            }
+            let page = reader.get(&chunk.run, chunk.aux_pages + next as u32)?;
+            builder.append_rows(&page, &aux, 0..0)?;
+        }
+    }
+    builder.finish()
+}
+
+/// The place among a chunk's zones of the page that holds a row.
+pub(crate) fn page_of_row(chunk: &Chunk, row: u32) -> Result<usize> {
+    let mut place = chunk.zones.partition_point(|zone| zone.first_row <= row);
+    while place > 0 {
+        place -= 1;
+        let zone = &chunk.zones[place];
+        if zone.row_count > 0 && row < zone.first_row + zone.row_count {
+            return Ok(place);
+        }
+        if zone.row_count > 0 {
+            break;
+        }
+    }
+    Err(StorageError::Invalid(format!(
+        "{}: row {row} is beyond its end",
+        chunk.run.label
+    )))
 }
 
 /// What the planner knows of a column.

@@ -5,6 +5,7 @@
 //! that holds for scans holds for them.
 
 mod arguments;
+mod exec;
 mod rows;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use flashmesh_storage::table::{Database, TableSnapshot};
 use crate::FlashTable;
 use crate::error::from_storage;
 use arguments::Arguments;
+pub(crate) use exec::StorePlanner;
 
 /// Plans the table functions of a database.
 #[derive(Debug)]

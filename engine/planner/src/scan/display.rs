@@ -26,6 +26,15 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
                 None => {}
             }
         }
+        Output::Nearest {
+            queries, metric, k, ..
+        } => {
+            parts.push(("output", list(&spec.text.columns)));
+            parts.push((
+                "nearest",
+                format!("{k} by {metric} of {} queries", queries.len()),
+            ));
+        }
         Output::Aggregate { keys, .. } => {
             if !keys.is_empty() {
                 parts.push(("group_by", list(&spec.text.columns)));

@@ -158,6 +158,7 @@ impl ScanSpec {
         match &self.output {
             Output::Rows { limit, .. } => limit.is_none(),
             Output::Aggregate { keys, .. } => !keys.is_empty(),
+            Output::Nearest { .. } => false,
         }
     }
 
@@ -165,6 +166,10 @@ impl ScanSpec {
     pub fn output_columns(&self) -> Vec<Option<&Expr>> {
         match &self.output {
             Output::Rows { exprs, .. } => exprs.iter().map(Some).collect(),
+            Output::Nearest { exprs, .. } => [None, None]
+                .into_iter()
+                .chain(exprs.iter().map(Some))
+                .collect(),
             Output::Aggregate { keys, aggregates } => keys
                 .iter()
                 .map(Some)

@@ -63,6 +63,10 @@ pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize, dynamic: boo
             let one_stream = rows_passing / partitions as f64;
             (one_stream.min(*limit as f64) * partitions as f64, false)
         }
+        Output::Nearest { queries, k, .. } => {
+            let one_stream = queries.len() as f64 * (*k as f64).min(rows_passing);
+            (one_stream * partitions as f64, false)
+        }
         Output::Aggregate { keys, .. } => {
             let groups = if keys.is_empty() {
                 1.0

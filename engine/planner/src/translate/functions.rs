@@ -11,6 +11,7 @@ use flashmesh_pushdown::{DatePart, Expr};
 
 use super::{Scope, string_literal, text_of, translate, translate_string};
 use crate::Reason;
+use crate::functions::{metric_of, query_vector};
 
 /// Names of DataFusion's own functions, to tell a missing one from a user's.
 static BUILT_IN: LazyLock<HashSet<String>> = LazyLock::new(|| {
@@ -67,6 +68,40 @@ pub(super) fn translate_function(
         ("contains", [text, needle]) => {
             like(*text, *needle, "%", "%", scope).unwrap_or_else(refused)
         }
+        ("strpos", [text, needle]) => match string_literal(*needle) {
+            Some(needle) => Ok(Expr::Position {
+                expr: Box::new(translate_string(*text, scope)?),
+                needle: needle.into(),
+            }),
+            None => refused(),
+        },
+        ("regexp_like", [text, pattern]) => {
+            regex(*text, *pattern, "", scope).unwrap_or_else(refused)
+        }
+        ("regexp_like", [text, pattern, flags]) => match string_literal(*flags) {
+            Some(flags) => regex(*text, *pattern, &flags, scope).unwrap_or_else(refused),
+            None => refused(),
+        },
+        (name, [left, right]) if let Some(metric) = metric_of(name) => {
+            let constant = |expr: &dyn PhysicalExpr| {
+                let value = expr.downcast_ref::<DfLiteral>()?.value();
+                query_vector(value, metric)
+            };
+            // All metrics are symmetric.
+            let (vectors, query) = match (constant(*left), constant(*right)) {
+                (None, Some(query)) => (*left, query),
+                (Some(query), None) => (*right, query),
+                _ => return refused(),
+            };
+            if metric.length_of(&scope.type_of(vectors)?) != Some(query.len()) {
+                return refused();
+            }
+            Ok(Expr::Distance {
+                metric,
+                expr: Box::new(translate(vectors, scope)?),
+                query,
+            })
+        }
         (name, _) if BUILT_IN.contains(name) => refused(),
         (name, _) => Err(Reason::UserFunction(name.into())),
     }
@@ -94,6 +129,27 @@ fn substring(
         start,
         // No text has more characters than that.
         length: u32::try_from(length).unwrap_or(u32::MAX),
+    }))
+}
+
+/// `None` for patterns and flags that are not constants or not known.
+fn regex(
+    text: &dyn PhysicalExpr,
+    pattern: &dyn PhysicalExpr,
+    flags: &str,
+    scope: &Scope,
+) -> Option<Result<Expr, Reason>> {
+    let pattern = string_literal(pattern)?;
+    let case_insensitive = match flags {
+        "" => false,
+        "i" => true,
+        _ => return None,
+    };
+    Some(translate_string(text, scope).map(|expr| Expr::Regex {
+        expr: Box::new(expr),
+        pattern: pattern.to_string(),
+        negated: false,
+        case_insensitive,
     }))
 }
 

@@ -209,7 +209,22 @@ fn translate_binary(binary: &BinaryExpr, scope: &Scope) -> Result<Expr, Reason> 
             Ok(if *binary.op() == Operator::And {
                 flatten_and([left, right])
             } else {
-                equalities_as_list(flatten_or([left, right]))
+                needles_as_list(equalities_as_list(flatten_or([left, right])))
+            })
+        }
+        Operator::RegexMatch
+        | Operator::RegexIMatch
+        | Operator::RegexNotMatch
+        | Operator::RegexNotIMatch => {
+            let Some(pattern) = string_literal(right) else {
+                return Err(Reason::Operator(binary.op().to_string()));
+            };
+            let op = binary.op();
+            Ok(Expr::Regex {
+                expr: Box::new(translate_string(left, scope)?),
+                pattern: pattern.to_string(),
+                negated: matches!(op, Operator::RegexNotMatch | Operator::RegexNotIMatch),
+                case_insensitive: matches!(op, Operator::RegexIMatch | Operator::RegexNotIMatch),
             })
         }
         Operator::Plus => arithmetic(ArithmeticOp::Add),
@@ -261,6 +276,55 @@ fn equalities_as_list(or: Expr) -> Expr {
         },
         _ => or,
     }
+}
+
+/// `t LIKE '%a%' OR t LIKE '%b%'` as one search for several needles.
+fn needles_as_list(or: Expr) -> Expr {
+    let Expr::Or(operands) = &or else { return or };
+    let mut text = None;
+    let mut list = Vec::with_capacity(operands.len());
+    for operand in operands {
+        let (this, mut needles) = match operand {
+            Expr::Like {
+                expr,
+                pattern,
+                negated: false,
+                case_insensitive: false,
+            } => match needle_of(pattern) {
+                Some(needle) => (&**expr, vec![needle]),
+                None => return or,
+            },
+            Expr::ContainsAny { expr, needles } => (&**expr, needles.clone()),
+            _ => return or,
+        };
+        if **text.get_or_insert(this) != *this {
+            return or;
+        }
+        list.append(&mut needles);
+    }
+    match text {
+        Some(text) => Expr::ContainsAny {
+            expr: Box::new(text.clone()),
+            needles: list,
+        },
+        None => or,
+    }
+}
+
+/// What `LIKE '%needle%'` looks for; `None` for other patterns.
+fn needle_of(pattern: &str) -> Option<String> {
+    let inner = pattern.strip_prefix('%')?.strip_suffix('%')?;
+    let mut needle = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '%' | '_' => return None,
+            // What ends in a backslash escapes the last wildcard.
+            '\\' => needle.push(chars.next()?),
+            c => needle.push(c),
+        }
+    }
+    Some(needle)
 }
 
 /// AND of all, without an AND directly below an AND.

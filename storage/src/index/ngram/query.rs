@@ -54,6 +54,14 @@ impl NgramQuery {
         (rows.len() <= MAX_ROWS).then_some(Self { rows, condition })
     }
 
+    /// [`Self::for_expr`] of a conjunction.
+    pub fn for_all(conjuncts: &[Expr], column: u32) -> Option<Self> {
+        match conjuncts {
+            [one] => Self::for_expr(one, column),
+            several => Self::for_expr(&Expr::And(several.to_vec()), column),
+        }
+    }
+
     /// The rows of a part that [`Self::candidates`] looks at, ascending.
     pub fn rows(&self) -> &[u32] {
         &self.rows

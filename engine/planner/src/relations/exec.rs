@@ -1,0 +1,303 @@
+//! Functions that the store runs as a whole, as operators of a plan.
+
+use std::fmt::{self, Debug};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{
+    Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
+    execute_stream,
+};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use futures::TryStreamExt;
+
+/// A function over the store.
+pub(super) trait StoreFunction: Debug + Send + Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// What it is asked for, for `EXPLAIN`.
+    fn arguments(&self) -> String;
+
+    /// Its columns.
+    fn schema(&self) -> SchemaRef;
+
+    /// Computes its rows and gives them to `emit`, on a thread that may block. `input` holds the
+    /// rows of the subquery, if it has one; `run` says with what means.
+    fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()>;
+}
+
+/// Takes batches; an error means that nobody wants more.
+pub(super) type Emit<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
+
+/// The means of one execution.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// Threads that it may use.
+    pub threads: usize,
+    /// Rows of a batch.
+    pub batch_rows: usize,
+    /// Set when the query has ended.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+/// A [`StoreFunction`] in a logical plan.
+#[derive(Debug, Clone)]
+pub(super) struct StoreFunctionNode {
+    function: Arc<dyn StoreFunction>,
+    input: Option<LogicalPlan>,
+    schema: DFSchemaRef,
+}
+
+impl StoreFunctionNode {
+    /// The plan of a function over the rows of `input`.
+    pub fn plan(
+        function: Arc<dyn StoreFunction>,
+        input: Option<LogicalPlan>,
+    ) -> Result<LogicalPlan> {
+        let schema = DFSchema::try_from(function.schema())?;
+        Ok(LogicalPlan::Extension(Extension {
+            node: Arc::new(Self {
+                function,
+                input,
+                schema: Arc::new(schema),
+            }),
+        }))
+    }
+}
+
+impl PartialEq for StoreFunctionNode {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.function, &other.function) && self.input == other.input
+    }
+}
+
+impl Eq for StoreFunctionNode {}
+
+impl PartialOrd for StoreFunctionNode {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        (self == other).then_some(std::cmp::Ordering::Equal)
+    }
+}
+
+impl Hash for StoreFunctionNode {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.function).cast::<()>().hash(state);
+        self.input.hash(state);
+    }
+}
+
+impl UserDefinedLogicalNodeCore for StoreFunctionNode {
+    fn name(&self) -> &str {
+        "StoreFunction"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        self.input.iter().collect()
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        vec![]
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(
+            f,
+            "StoreFunction: {}({})",
+            self.function.name(),
+            self.function.arguments()
+        )
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        Ok(Self {
+            input: inputs.into_iter().next(),
+            ..self.clone()
+        })
+    }
+
+    fn necessary_children_exprs(&self, _: &[usize]) -> Option<Vec<Vec<usize>>> {
+        // All that the subquery gives is wanted.
+        let columns = |input: &LogicalPlan| (0..input.schema().fields().len()).collect();
+        Some(self.input.iter().map(columns).collect())
+    }
+}
+
+/// A [`StoreFunction`] in a physical plan.
+#[derive(Debug)]
+pub(super) struct StoreFunctionExec {
+    function: Arc<dyn StoreFunction>,
+    input: Option<Arc<dyn ExecutionPlan>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl StoreFunctionExec {
+    fn new(function: Arc<dyn StoreFunction>, input: Option<Arc<dyn ExecutionPlan>>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(function.schema()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        Self {
+            function,
+            input,
+            properties: Arc::new(properties),
+        }
+    }
+}
+
+impl DisplayAs for StoreFunctionExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(
+            f,
+            "StoreFunctionExec: {}({})",
+            self.function.name(),
+            self.function.arguments()
+        )
+    }
+}
+
+/// Sets the flag when the stream that holds it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl ExecutionPlan for StoreFunctionExec {
+    fn name(&self) -> &str {
+        "StoreFunctionExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.input.iter().collect()
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        vec![Distribution::SinglePartition; self.children().len()]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let function = Arc::clone(&self.function);
+        Ok(Arc::new(Self::new(function, children.into_iter().next())))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return internal_err!("partition {partition} of a store function");
+        }
+        let config = context.session_config();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let run = Run {
+            threads: config.target_partitions(),
+            batch_rows: config.batch_size(),
+            cancelled: Arc::clone(&cancelled),
+        };
+        let input = match &self.input {
+            Some(input) => Some(execute_stream(Arc::clone(input), context)?),
+            None => None,
+        };
+        let function = Arc::clone(&self.function);
+        let mut builder = RecordBatchReceiverStreamBuilder::new(function.schema(), 2);
+        let sender = builder.tx();
+        builder.spawn(async move {
+            let guard = CancelOnDrop(cancelled);
+            let input = match input {
+                Some(input) => input.try_collect().await?,
+                None => vec![],
+            };
+            let computed = tokio::task::spawn_blocking(move || {
+                function.run(input, &run, &mut |batch| {
+                    sender.blocking_send(Ok(batch)).map_err(|_| {
+                        datafusion::common::DataFusionError::Execution("the query has ended".into())
+                    })
+                })
+            });
+            let result = computed.await;
+            drop(guard);
+            match result {
+                Ok(result) => result,
+                Err(error) => internal_err!("a store function failed: {error}"),
+            }
+        });
+        Ok(builder.build())
+    }
+}
+
+/// DataFusion's planner with [`StoreFunctionNode`]s.
+#[derive(Debug)]
+pub(crate) struct StorePlanner;
+
+#[async_trait]
+impl QueryPlanner for StorePlanner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        state: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Self)])
+            .create_physical_plan(plan, state)
+            .await
+    }
+}
+
+#[async_trait]
+impl ExtensionPlanner for StorePlanner {
+    async fn plan_extension(
+        &self,
+        _: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &dyn Session,
+        _: &PhysicalPlanningContext,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(node) = node.as_any().downcast_ref::<StoreFunctionNode>() else {
+            return Ok(None);
+        };
+        let function = Arc::clone(&node.function);
+        let input = inputs.first().cloned();
+        Ok(Some(Arc::new(StoreFunctionExec::new(function, input))))
+    }
+}
