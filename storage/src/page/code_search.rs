@@ -24,6 +24,8 @@ const ENOUGH_CODES: usize = 4;
 const MIN_CODES: usize = 2;
 /// Sequences that are searched for at once at most (Teddy's buckets fill up).
 const MAX_SEQUENCES: usize = 48;
+/// Bytes of a literal that are looked for at most, its first ones: compiling takes time for each.
+const MAX_LITERAL_BYTES: usize = 32;
 
 /// Sequences of codes, one of which every row with one of some literals holds.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ impl CodeSearch {
         }
         let mut sequences = Vec::new();
         for literal in literals {
+            let literal = &literal[..literal.len().min(MAX_LITERAL_BYTES)];
             Enumeration { symbols, literal }.sequences(&mut sequences)?;
             if sequences.len() > MAX_SEQUENCES {
                 return None;
