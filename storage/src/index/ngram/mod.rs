@@ -55,7 +55,7 @@ fn slot(gram: [u8; GRAM_BYTES]) -> u32 {
     let number = u32::from_le_bytes([gram[0], gram[1], gram[2], 0]);
     // Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4).
     let hash = number.wrapping_mul(0x9E37_79B1);
-    (u64::from(hash) * u64::from(SLOTS) >> 32) as u32
+    ((u64::from(hash) * u64::from(SLOTS)) >> 32) as u32
 }
 
 /// Makes the part of a segment's column of text. `pages` are the rows of the column's data pages,

@@ -11,7 +11,7 @@ use crate::literals;
 /// A test of text.
 #[derive(Debug)]
 pub(in crate::accelerator::cpu) enum TextTest {
-    Like(LikePattern),
+    Like(Box<LikePattern>),
     Regex(Box<RegexPattern>),
     ContainsAny(Box<Needles>),
 }
@@ -38,7 +38,7 @@ pub(in crate::accelerator::cpu) struct Needles {
 enum NeedleFinder {
     /// One after the other: for none, and for what no automaton can be made of.
     Each,
-    One(Finder<'static>),
+    One(Box<Finder<'static>>),
     /// In upper or lower case, or mixed.
     AnyCase(regex::bytes::Regex),
     /// By the algorithm of Aho and Corasick, or a packed search where they are few.
@@ -81,7 +81,7 @@ impl PartialEq for TextTest {
 
 impl TextTest {
     pub fn like(pattern: &str, case_insensitive: bool) -> Self {
-        Self::Like(LikePattern::new(pattern, case_insensitive))
+        Self::Like(Box::new(LikePattern::new(pattern, case_insensitive)))
     }
 
     pub fn regex(pattern: &str, case_insensitive: bool) -> Self {
@@ -172,7 +172,7 @@ impl Needles {
     fn new(list: Vec<Vec<u8>>) -> Self {
         let finder = match list.as_slice() {
             [] => NeedleFinder::Each,
-            [one] => NeedleFinder::One(Finder::new(one).into_owned()),
+            [one] => NeedleFinder::One(Box::new(Finder::new(one).into_owned())),
             several => {
                 // Leftmost-first, because only then few needles are searched for in vectors.
                 let automaton = AhoCorasick::builder()
