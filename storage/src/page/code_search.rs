@@ -70,12 +70,13 @@ impl CodeSearch {
     }
 
     /// Appends those of `rows` (relative to the page, as the result) that may hold a literal, of
-    /// an FSST page of the chunk. Nothing for other pages.
+    /// an FSST page of the chunk. Nothing for other pages, and for rows beyond the page.
     pub fn candidates(&self, page: &Page, rows: Range<u32>, found: &mut Vec<u32>) {
         let Layout::Text(text) = page.layout() else {
             return;
         };
-        if page.header().encoding != Encoding::Fsst || rows.is_empty() {
+        let is_within = !rows.is_empty() && rows.end <= page.header().row_count;
+        if page.header().encoding != Encoding::Fsst || !is_within {
             return;
         }
         let data = page.data();
