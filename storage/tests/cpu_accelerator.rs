@@ -6,12 +6,12 @@ mod common;
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::DataType;
+use arrow::array::{AsArray, RecordBatch, StringViewArray};
+use arrow::datatypes::{DataType, Field, Schema};
 use common::TestTable;
 use flashmesh_pushdown::testing::{self, Generator};
 use flashmesh_pushdown::{
-    CompareOp, Expr, Limits, Literal, Output, Program, ProgramError, RuntimeFilter,
+    CompareOp, Expr, InputColumn, Limits, Literal, Output, Program, ProgramError, RuntimeFilter,
     RuntimePredicate, Scalar, interpreter, verify,
 };
 use flashmesh_storage::StorageError;
@@ -101,6 +101,115 @@ fn random_programs_on_small_tables() {
 fn random_programs_on_tables_of_several_pages() {
     testing::for_each_case("random programs on tables of several pages", 20, |g| {
         random_case(g, 12_000, 6)
+    });
+}
+
+/// Text as logs have it: of a few hundred words, compressed over several pages, some of it NULL,
+/// empty, or longer than a page.
+fn lines(generator: &mut Generator, rows: usize) -> RecordBatch {
+    let words: Vec<String> = (0..300)
+        .map(|_| match generator.rng().random_range(0..8) {
+            0 => generator.text(),
+            _ => {
+                let rng = generator.rng();
+                let length = rng.random_range(2..9);
+                (0..length)
+                    .map(|_| char::from(rng.random_range(b'a'..=b'z')))
+                    .collect()
+            }
+        })
+        .collect();
+    let rng = generator.rng();
+    let line = |rng: &mut rand::rngs::StdRng| {
+        let count = match rng.random_range(0..1000) {
+            0 => 8_000,
+            1..20 => 0,
+            _ => rng.random_range(1..12),
+        };
+        let words: Vec<&str> = (0..count)
+            // Frequent words and rare ones.
+            .map(|_| {
+                let most = rng.random_range(0..300);
+                words[rng.random_range(0..=most)].as_str()
+            })
+            .collect();
+        rng.random_bool(0.98).then(|| words.join(" "))
+    };
+    let lines: StringViewArray = (0..rows).map(|_| line(rng)).collect();
+    let field = Field::new("line", DataType::Utf8View, true);
+    RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::new(lines)])
+        .expect("one column")
+}
+
+#[test]
+fn searches_in_lines() {
+    testing::for_each_case("searches in lines", 6, |generator| {
+        let rows = generator.rng().random_range(2_000..8_000);
+        let table = TestTable::new(vec![lines(generator, rows), lines(generator, 700)]);
+        for _ in 0..20 {
+            let row = generator.rng().random_range(0..700);
+            let of = table.batches[1].column(0).as_string_view().value(row);
+            let (negated, case_insensitive) = (
+                generator.rng().random_bool(0.2),
+                generator.rng().random_bool(0.3),
+            );
+            let expr = Box::new(Expr::Column(0));
+            let (mut needle, regex) = (generator.needle(Some(of)), generator.regex(Some(of)));
+            if generator.rng().random_bool(0.1) {
+                needle = format!("{needle}\\x{needle}");
+            }
+            let condition = match generator.rng().random_range(0..8) {
+                0 => Expr::Regex {
+                    expr,
+                    pattern: regex,
+                    negated,
+                    case_insensitive,
+                },
+                1 | 2 => Expr::ContainsAny {
+                    expr,
+                    needles: (0..3).map(|_| generator.needle(Some(of))).collect(),
+                },
+                3 => Expr::Compare {
+                    op: [CompareOp::Gt, CompareOp::Eq, CompareOp::LtEq][negated as usize],
+                    left: Box::new(Expr::Position { expr, needle }),
+                    right: Box::new(Expr::Literal(Literal {
+                        value: Scalar::Int(generator.rng().random_range(0..3)),
+                        data_type: DataType::Int32,
+                    })),
+                },
+                shape => Expr::Like {
+                    expr,
+                    pattern: match shape {
+                        4 => format!("{needle}%"),
+                        5 => format!("%{needle}"),
+                        _ => format!("%{needle}%"),
+                    },
+                    negated,
+                    case_insensitive,
+                },
+            };
+            let program = Program {
+                columns: vec![InputColumn {
+                    ordinal: 0,
+                    name: "line".into(),
+                    data_type: DataType::Utf8View,
+                    nullable: true,
+                }],
+                filter: vec![condition],
+                output: Output::Rows {
+                    exprs: vec![
+                        Expr::Column(0),
+                        Expr::Position {
+                            expr: Box::new(Expr::Column(0)),
+                            needle: generator.needle(Some(of)),
+                        },
+                    ],
+                    order: Vec::new(),
+                    limit: None,
+                },
+            };
+            check(&table, &program, &[], 2, 1000);
+        }
     });
 }
 

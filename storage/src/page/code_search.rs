@@ -24,6 +24,8 @@ const ENOUGH_CODES: usize = 4;
 const MIN_CODES: usize = 2;
 /// Sequences that are searched for at once at most (Teddy's buckets fill up).
 const MAX_SEQUENCES: usize = 48;
+/// Bytes of a literal that are looked for at most, its first ones: compiling takes time for each.
+const MAX_LITERAL_BYTES: usize = 32;
 
 /// Sequences of codes, one of which every row with one of some literals holds.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ impl CodeSearch {
         }
         let mut sequences = Vec::new();
         for literal in literals {
+            let literal = &literal[..literal.len().min(MAX_LITERAL_BYTES)];
             Enumeration { symbols, literal }.sequences(&mut sequences)?;
             if sequences.len() > MAX_SEQUENCES {
                 return None;
@@ -67,12 +70,13 @@ impl CodeSearch {
     }
 
     /// Appends those of `rows` (relative to the page, as the result) that may hold a literal, of
-    /// an FSST page of the chunk. Nothing for other pages.
+    /// an FSST page of the chunk. Nothing for other pages, and for rows beyond the page.
     pub fn candidates(&self, page: &Page, rows: Range<u32>, found: &mut Vec<u32>) {
         let Layout::Text(text) = page.layout() else {
             return;
         };
-        if page.header().encoding != Encoding::Fsst || rows.is_empty() {
+        let is_within = !rows.is_empty() && rows.end <= page.header().row_count;
+        if page.header().encoding != Encoding::Fsst || !is_within {
             return;
         }
         let data = page.data();

@@ -116,7 +116,7 @@ fn no_row_is_lost() {
             strings::decompress(page, aux, 0..rows, &mut bytes, &mut offsets).unwrap();
             let literals: Vec<Vec<u8>> = (0..rng.random_range(1..4))
                 .map(|_| {
-                    let length = rng.random_range(1..=24).min(bytes.len());
+                    let length = rng.random_range(1..=48).min(bytes.len());
                     let start = rng.random_range(0..=bytes.len() - length);
                     let mut literal = bytes[start..start + length].to_vec();
                     if rng.random_bool(0.2) {

@@ -264,6 +264,10 @@ impl Graph {
                 literal.data_type.clone(),
             ),
             Expr::Compare { op, left, right } => {
+                if let Some((text, needle, negated)) = presence(*op, left, right) {
+                    let test = TextTest::contains_any(std::slice::from_ref(needle));
+                    return self.text(program, text, test, negated, expr);
+                }
                 let (left, right) = (self.add(program, left), self.add(program, right));
                 // The constant goes to the right, where the fast paths look for it.
                 if self.literal(left).is_some() && self.literal(right).is_none() {
@@ -432,6 +436,26 @@ impl Graph {
         self.nodes[id.index()].columns = columns;
         id
     }
+}
+
+/// Text, needle and negation where a comparison of a position asks only whether the needle is
+/// there: that takes no counting of characters, and pages are searched as a whole.
+fn presence<'a>(
+    op: CompareOp,
+    left: &'a Expr,
+    right: &'a Expr,
+) -> Option<(&'a Expr, &'a String, bool)> {
+    let (Expr::Position { expr, needle }, Expr::Literal(literal)) = (left, right) else {
+        return None;
+    };
+    let negated = match (op, &literal.value) {
+        (CompareOp::Gt | CompareOp::NotEq, Scalar::Int(0)) => false,
+        (CompareOp::GtEq, Scalar::Int(1)) => false,
+        (CompareOp::Eq | CompareOp::LtEq, Scalar::Int(0)) => true,
+        (CompareOp::Lt, Scalar::Int(1)) => true,
+        _ => return None,
+    };
+    Some((expr, needle, negated))
 }
 
 /// A hash that equal operations share.

@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 
-use super::text::Search;
+use super::text::{Needles, Search};
 
 /// A compiled pattern: `%` any run of characters, `_` one character, backslash takes the next
 /// character (or, at the end, itself) as it is.
@@ -20,6 +20,8 @@ pub(in crate::accelerator::cpu) struct LikePattern {
     from_start: bool,
     /// The last piece must stand at the end.
     to_end: bool,
+    /// Ignoring case: a text that every match holds in some case.
+    any_case: Option<Needles>,
 }
 
 /// What stands between two `%`.
@@ -57,6 +59,9 @@ impl LikePattern {
         }
         let (from_start, to_end) = (!pattern.starts_with('%'), !percent_last);
         let wildcard = pieces.len() > 1;
+        let any_case = case_insensitive
+            .then(|| longest_ascii(&pieces))
+            .and_then(|text| Needles::in_any_case(vec![text]));
         let pieces = pieces
             .into_iter()
             .filter(|p| !wildcard || !p.is_empty())
@@ -75,6 +80,7 @@ impl LikePattern {
             pieces,
             from_start,
             to_end,
+            any_case,
         }
     }
 
@@ -94,7 +100,13 @@ impl LikePattern {
                         finder,
                         is_all: pieces.len() == 1 && !self.from_start && !self.to_end,
                     },
-                    _ => Search::Each,
+                    _ => match &self.any_case {
+                        Some(needles) => Search::Any {
+                            needles,
+                            is_all: false,
+                        },
+                        None => Search::Each,
+                    },
                 }
             }
         }
@@ -205,6 +217,16 @@ impl LikePattern {
             }
         }
     }
+}
+
+/// The longest run of ASCII characters of a pattern's pieces. (What is folded to a character
+/// beyond ASCII, `regex` may fold to another.)
+fn longest_ascii(pieces: &[Vec<Option<char>>]) -> Vec<u8> {
+    let runs = pieces
+        .iter()
+        .flat_map(|piece| piece.split(|c| !c.is_some_and(|c| c.is_ascii())));
+    let longest = runs.max_by_key(|run| run.len()).unwrap_or_default();
+    longest.iter().flatten().map(|c| *c as u8).collect()
 }
 
 fn is_continuation(byte: u8) -> bool {

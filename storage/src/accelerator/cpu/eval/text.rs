@@ -11,7 +11,7 @@ use crate::literals;
 /// A test of text.
 #[derive(Debug)]
 pub(in crate::accelerator::cpu) enum TextTest {
-    Like(LikePattern),
+    Like(Box<LikePattern>),
     Regex(Box<RegexPattern>),
     ContainsAny(Box<Needles>),
 }
@@ -38,7 +38,9 @@ pub(in crate::accelerator::cpu) struct Needles {
 enum NeedleFinder {
     /// One after the other: for none, and for what no automaton can be made of.
     Each,
-    One(Finder<'static>),
+    One(Box<Finder<'static>>),
+    /// In upper or lower case, or mixed.
+    AnyCase(regex::bytes::Regex),
     /// By the algorithm of Aho and Corasick, or a packed search where they are few.
     Several(AhoCorasick),
 }
@@ -79,14 +81,14 @@ impl PartialEq for TextTest {
 
 impl TextTest {
     pub fn like(pattern: &str, case_insensitive: bool) -> Self {
-        Self::Like(LikePattern::new(pattern, case_insensitive))
+        Self::Like(Box::new(LikePattern::new(pattern, case_insensitive)))
     }
 
     pub fn regex(pattern: &str, case_insensitive: bool) -> Self {
         Self::Regex(Box::new(RegexPattern {
             case_insensitive,
             regex: compile_regex(pattern, case_insensitive, u32::MAX).ok(),
-            required: literals::required(pattern, case_insensitive, false).map(Needles::new),
+            required: required(pattern, case_insensitive),
         }))
     }
 
@@ -148,10 +150,29 @@ impl Search<'_> {
 }
 
 impl Needles {
+    /// Looks for ASCII texts, or others that have no case, in whatever case; `None` without one or
+    /// where one is empty.
+    pub fn in_any_case(list: Vec<Vec<u8>>) -> Option<Self> {
+        let texts: Option<Vec<String>> = list
+            .into_iter()
+            .map(|text| String::from_utf8(text).ok().filter(|text| !text.is_empty()))
+            .collect();
+        let texts = texts.filter(|texts| !texts.is_empty())?;
+        let escaped: Vec<String> = texts.iter().map(|text| regex::escape(text)).collect();
+        let regex = regex::bytes::RegexBuilder::new(&escaped.join("|"))
+            .case_insensitive(true)
+            .build();
+        Some(Self {
+            // What is looked for among codes is looked for as it is.
+            list: Vec::new(),
+            finder: NeedleFinder::AnyCase(regex.ok()?),
+        })
+    }
+
     fn new(list: Vec<Vec<u8>>) -> Self {
         let finder = match list.as_slice() {
             [] => NeedleFinder::Each,
-            [one] => NeedleFinder::One(Finder::new(one).into_owned()),
+            [one] => NeedleFinder::One(Box::new(Finder::new(one).into_owned())),
             several => {
                 // Leftmost-first, because only then few needles are searched for in vectors.
                 let automaton = AhoCorasick::builder()
@@ -177,12 +198,31 @@ impl Needles {
                 let start = finder.find(text)?;
                 Some((start, start + finder.needle().len()))
             }
+            NeedleFinder::AnyCase(regex) => {
+                let found = regex.find(text)?;
+                Some((found.start(), found.end()))
+            }
             NeedleFinder::Several(automaton) => {
                 let found = automaton.find(text)?;
                 Some((found.start(), found.end()))
             }
         }
     }
+}
+
+/// What every match of a regular expression holds one of, as it is or, where that is longer, in
+/// whatever case.
+fn required(pattern: &str, case_insensitive: bool) -> Option<Needles> {
+    let shortest = |list: &Option<Vec<Vec<u8>>>| {
+        let lengths = list.iter().flatten().map(Vec::len);
+        lengths.min().unwrap_or(0)
+    };
+    let exact = literals::required(pattern, case_insensitive, false);
+    let folded = literals::required(pattern, case_insensitive, true);
+    if shortest(&folded) > shortest(&exact) {
+        return folded.and_then(Needles::in_any_case);
+    }
+    exact.map(Needles::new)
 }
 
 /// Where the needle first occurs, in characters from 1; 0 where it does not.

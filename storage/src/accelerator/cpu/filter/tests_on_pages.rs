@@ -185,11 +185,7 @@ pub(super) fn run(
                     if !TextBuffers::pays(page, &rows, selection) {
                         return Ok(false);
                     }
-                    let codes = match page.header().encoding {
-                        Encoding::Fsst => codes_of_literals.get(test, aux),
-                        _ => None,
-                    };
-                    text.select_test(page, aux, rows.clone(), test, codes, bits)?;
+                    text.select_test(page, aux, rows.clone(), test, &mut codes_of_literals, bits)?;
                     if *negated {
                         bits.iter_mut().for_each(|word| *word = !*word);
                     }
@@ -266,15 +262,27 @@ pub(super) struct TextBuffers {
 
 /// How a test's literals look among the codes of a chunk, worked out when it is first asked for.
 #[derive(Debug, Default)]
-struct LiteralCodes(Option<Option<CodeSearch>>);
+struct LiteralCodes {
+    search: Option<Option<CodeSearch>>,
+    /// Pages on which it left so many candidates that all rows were decompressed, less twice
+    /// those on which it did not.
+    vain: i32,
+}
 
 impl LiteralCodes {
+    /// Pages in vain after which a chunk's codes are not searched any more.
+    const PATIENCE: i32 = 4;
+
     fn get(&mut self, test: &TextTest, aux: &Aux) -> Option<&CodeSearch> {
-        let search = self.0.get_or_insert_with(|| match aux {
+        let search = self.search.get_or_insert_with(|| match aux {
             Aux::Symbols(symbols) => CodeSearch::new(symbols, &test.search().literals()),
             _ => None,
         });
-        search.as_ref()
+        search.as_ref().filter(|_| self.vain < Self::PATIENCE)
+    }
+
+    fn learn(&mut self, left_few: bool) {
+        self.vain += if left_few { -2 } else { 1 };
     }
 }
 
@@ -304,20 +312,24 @@ impl TextBuffers {
     }
 
     /// Bit `i` of `bits` := whether text `rows.start + i` of the page passes the test. `codes`
-    /// finds the rows that may, where it is given.
+    /// may find the rows that can.
     fn select_test(
         &mut self,
         page: &Page,
         aux: &Aux,
         rows: Range<u32>,
         test: &TextTest,
-        codes: Option<&CodeSearch>,
+        codes: &mut LiteralCodes,
         bits: &mut [u64],
     ) -> Result<()> {
-        if let Some(codes) = codes {
+        if page.header().encoding == Encoding::Fsst
+            && let Some(search) = codes.get(test, aux)
+        {
             self.candidates.clear();
-            codes.candidates(page, rows.clone(), &mut self.candidates);
-            if self.candidates.len() * DENSE_TEXT <= rows.len() {
+            search.candidates(page, rows.clone(), &mut self.candidates);
+            let left_few = self.candidates.len() * DENSE_TEXT <= rows.len();
+            codes.learn(left_few);
+            if left_few {
                 return self.select_candidates(page, aux, rows, test, bits);
             }
         }
