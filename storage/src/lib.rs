@@ -8,6 +8,7 @@
 //! | [`page`] | one page's bytes: header, encodings, checks |
 //! | [`store`] | the log-structured page store and the page cache |
 //! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
+//! | [`index`] | what finds rows without looking at all of them |
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //!
@@ -17,6 +18,7 @@ pub mod accelerator;
 mod distance;
 mod error;
 pub mod flash;
+pub mod index;
 pub mod node;
 pub mod page;
 pub mod store;
