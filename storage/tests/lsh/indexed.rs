@@ -35,11 +35,15 @@ impl Indexed {
         let mut builder = LshBuilder::new(columns[0].data_type(), metric, options)?;
         let mut segments = HashMap::new();
         for (number, column) in (0..).zip(columns) {
+            builder.add(SegmentId(number), column)?;
+            // No table has segments without rows.
+            if column.is_empty() {
+                continue;
+            }
             let (run, aux, zones) = write(&mut writer, column, 1, number)?;
             let chunk = Chunk::new(run, aux.into(), zones);
             let segment = Segment::new(SegmentId(number), 1, column.len() as u32, vec![chunk]);
             segments.insert(SegmentId(number), Arc::new(segment));
-            builder.add(SegmentId(number), column)?;
         }
         let data = builder.finish()?;
         let mut arrays = Vec::new();

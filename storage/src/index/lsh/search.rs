@@ -90,7 +90,7 @@ impl LshPart {
     /// # Errors
     /// `Corrupt` for what no builder has made; the reader's errors.
     pub fn open(meta: &[u8], arrays: Vec<Vec<Chunk>>, reader: &mut PageReader) -> Result<Self> {
-        let meta = Meta::decode(meta).map_err(|error| corrupt(error))?;
+        let meta = Meta::decode(meta).map_err(corrupt)?;
         if meta.version != VERSION {
             return Err(corrupt(format!(
                 "version {} is not known, only {VERSION}; open it with a newer flashmesh",
