@@ -13,9 +13,14 @@
 
 use std::collections::BinaryHeap;
 
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::DataType;
 use flashmesh_pushdown::distance::{self, LANES};
 use flashmesh_pushdown::{Metric, QueryVector};
 use multiversion::multiversion;
+
+use crate::{Result, StorageError};
 
 /// Codes side by side.
 const SIDE: usize = 8;
@@ -308,23 +313,77 @@ impl Search {
                 let keys = self.distances.iter().map(|d| order.key(metric, *d));
                 keep_below(keys, limit, &mut self.hits);
             }
-            let best = &mut self.best[query];
-            for (key, number) in &self.hits {
-                let position = match positions {
-                    Positions::All(_) => *number,
-                    Positions::List(list) => list[*number as usize],
-                };
-                let found = Found {
-                    key: *key,
-                    place: place(position),
-                };
-                if best.len() < self.k {
-                    best.push(found);
-                } else if let Some(mut last) = best.peek_mut()
-                    && *key < last.key
-                {
-                    *last = found;
-                }
+            self.keep(query, |number| {
+                Some(place(match positions {
+                    Positions::All(_) => number,
+                    Positions::List(list) => list[number as usize],
+                }))
+            });
+        }
+    }
+
+    /// [`Self::add`] of codes, all of `values`, for one of the queries; `place` may refuse.
+    pub fn add_codes(
+        &mut self,
+        query: usize,
+        values: &[u8],
+        place: impl FnMut(u32) -> Option<u64>,
+    ) {
+        self.hits.clear();
+        let (limit, size) = (self.limit(query), self.targets.size);
+        let words = self.targets.query_words(query);
+        let all = Positions::All(values.len() / size.max(1));
+        nearer(words, size, values, all, limit, &mut self.hits);
+        self.keep(query, place);
+    }
+
+    /// [`Self::add`] of one vector for one of the queries.
+    pub fn add_vector(
+        &mut self,
+        query: usize,
+        value: &[u8],
+        place: impl FnMut(u32) -> Option<u64>,
+    ) {
+        if self.targets.metric == Metric::Hamming {
+            return self.add_codes(query, value, place);
+        }
+        let mut distances = std::mem::take(&mut self.distances);
+        distances.clear();
+        self.targets
+            .floats(query, value, Positions::All(1), &mut distances);
+        self.add_distances(query, &distances, place);
+        self.distances = distances;
+    }
+
+    /// Takes in vectors by their distances from one of the queries; `place` may refuse.
+    pub fn add_distances(
+        &mut self,
+        query: usize,
+        distances: &[f32],
+        place: impl FnMut(u32) -> Option<u64>,
+    ) {
+        self.hits.clear();
+        let limit = self.limit(query);
+        let keys = distances.iter().map(|distance| total_key(*distance));
+        keep_below(keys, limit, &mut self.hits);
+        self.keep(query, place);
+    }
+
+    /// Keeps what was hit if it is still among the best.
+    fn keep(&mut self, query: usize, mut place: impl FnMut(u32) -> Option<u64>) {
+        let best = &mut self.best[query];
+        for (key, number) in &self.hits {
+            if best.len() >= self.k && best.peek().is_none_or(|last| *key >= last.key) {
+                continue;
+            }
+            let Some(place) = place(*number) else {
+                continue;
+            };
+            let found = Found { key: *key, place };
+            if best.len() < self.k {
+                best.push(found);
+            } else if let Some(mut last) = best.peek_mut() {
+                *last = found;
             }
         }
     }
@@ -673,6 +732,70 @@ fn add_lanes(mut lanes: [f32; LANES]) -> f32 {
         width /= 2;
     }
     lanes[0]
+}
+
+/// The vectors of an array: their bytes, one after the other, and which of them are NULL or have
+/// an element that is.
+#[derive(Debug)]
+pub(crate) struct FixedVectors {
+    bytes: Buffer,
+    rows: Option<NullBuffer>,
+    elements: Option<NullBuffer>,
+    length: usize,
+}
+
+impl FixedVectors {
+    /// Of an array of FixedSizeBinary, or of FixedSizeList of Float32.
+    pub fn of(array: &ArrayRef) -> Result<Self> {
+        let unsuited =
+            || StorageError::Invalid(format!("{} is no type of vectors", array.data_type()));
+        let rows = array.nulls().cloned();
+        let part = |data: &ArrayData, size: usize| {
+            let (start, length) = (data.offset() * size, data.len() * size);
+            data.buffers()[0].slice_with_length(start, length)
+        };
+        Ok(match array.data_type() {
+            DataType::FixedSizeBinary(size) => Self {
+                bytes: part(&array.to_data(), *size as usize),
+                rows,
+                elements: None,
+                length: *size as usize,
+            },
+            DataType::FixedSizeList(child, size) if *child.data_type() == DataType::Float32 => {
+                let lists = array.as_fixed_size_list();
+                let length = *size as usize;
+                let start = lists.value_offset(0) as usize;
+                let elements = lists.values().slice(start, lists.len() * length);
+                Self {
+                    bytes: part(&elements.to_data(), 4),
+                    rows,
+                    elements: elements.nulls().cloned().filter(|n| n.null_count() > 0),
+                    length,
+                }
+            }
+            _ => return Err(unsuited()),
+        })
+    }
+
+    /// The values, one vector after the other.
+    pub fn values(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether the vector at `row` and all its elements are not NULL.
+    pub fn is_valid(&self, row: usize) -> bool {
+        let elements = row * self.length..(row + 1) * self.length;
+        self.rows.as_ref().is_none_or(|rows| rows.is_valid(row))
+            && self
+                .elements
+                .as_ref()
+                .is_none_or(|nulls| elements.into_iter().all(|element| nulls.is_valid(element)))
+    }
+
+    /// Whether one of them may not be valid.
+    pub fn has_nulls(&self) -> bool {
+        self.rows.is_some() || self.elements.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | `ngram` | [`ngram`] | which pages may hold this text |
 
 pub mod hash;
+pub mod lsh;
 pub mod ngram;
 
 use std::collections::BTreeMap;

@@ -14,11 +14,10 @@ use flashmesh_pushdown::{Metric, QueryVector, SortKey};
 
 use super::BLOCK_ROWS;
 use super::eval::graph::{Graph, NodeId, Op};
-use super::eval::vector::FixedVectors;
 use super::output::node_array;
 use super::work::{Cut, Work, rows_of};
 use crate::Result;
-use crate::distance::{Order, Positions, Search, Targets};
+use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
 
 /// Rows of earlier segments that are kept, beyond twice those that are best, before they are
 /// cleared of what isn't.

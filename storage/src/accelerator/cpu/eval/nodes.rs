@@ -11,10 +11,10 @@ use super::kernels::{
 };
 use super::like::substring;
 use super::text::{TextTest, position};
-use super::vector::{FixedVectors, Kind, Operand, Values, Vector, narrow_f16, widen_f32};
+use super::vector::{Kind, Operand, Values, Vector, narrow_f16, widen_f32};
 use super::{Evaluator, as_float, both_valid};
 use crate::accelerator::cpu::bitmap::Bitmap;
-use crate::distance::{Positions, Targets};
+use crate::distance::{FixedVectors, Positions, Targets};
 use crate::{Result, StorageError};
 
 impl Evaluator {
@@ -457,7 +457,8 @@ fn distances(vectors: &Vector, targets: &Targets, len: usize, out: &mut Vector) 
     let mut validity = vectors.validity_of(len);
     if let Values::Array(array) = &vectors.values {
         let vectors = FixedVectors::of(array)?;
-        if let Some(valid) = vectors.validity(len) {
+        if vectors.has_nulls() {
+            let valid = Bitmap::from_fn(len, |row| vectors.is_valid(row));
             validity = both_valid(validity, Some(valid));
         }
         let mut distances = Vec::new();
