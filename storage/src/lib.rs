@@ -8,6 +8,8 @@
 //! | [`page`] | one page's bytes: header, encodings, checks |
 //! | [`store`] | the log-structured page store and the page cache |
 //! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
+//! | [`index`] | what indexes are made of: long arrays in pages, neighbour lists |
+//! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //!
@@ -16,6 +18,8 @@
 pub mod accelerator;
 mod error;
 pub mod flash;
+pub mod graph;
+pub mod index;
 pub mod node;
 pub mod page;
 pub mod store;
