@@ -330,12 +330,11 @@ impl Graph {
         // The vertex exists if it has an edge.
         for part in &self.parts {
             for against in [false, true] {
-                let Some(number) = part.to_part(number) else {
+                let Some(local) = part.to_part(number).map(u64::from) else {
                     continue;
                 };
                 let offsets = &part.adjacency.lists(against).offsets;
-                let next = offsets.get(reader, u64::from(number) + 1)?;
-                if next > offsets.get(reader, u64::from(number))? {
+                if offsets.get(reader, local + 1)? > offsets.get(reader, local)? {
                     return Ok(Some(number));
                 }
             }

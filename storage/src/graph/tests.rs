@@ -96,7 +96,7 @@ fn random_edges(rng: &mut SmallRng) -> Vec<Edge> {
     let weights = rng.random_range(1..20u32);
     let mut rows_of_segment = rng.random_range(1..1000u64);
     let (mut segment, mut row) = (rng.random_range(0..5u64), 0);
-    let mut key = |rng: &mut SmallRng| {
+    let key = |rng: &mut SmallRng| {
         if nulls && rng.random_bool(0.05) {
             return None;
         }
