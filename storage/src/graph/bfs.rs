@@ -21,7 +21,7 @@ const VERTICES_PER_EDGE: u64 = 32;
 /// A frontier of more than this share of all vertices goes bottom-up unasked.
 const VERTICES_PER_FRONTIER: usize = 16;
 /// A frontier of more than this share of all vertices is sorted through a bitmap.
-const VERTICES_PER_SORTED: usize = 256;
+pub(super) const VERTICES_PER_SORTED: usize = 256;
 
 /// What a breadth-first search has reached: 4 bytes for each vertex of the graph and 4 for each
 /// that was reached.
@@ -56,7 +56,7 @@ impl Graph {
     ) -> Result<Bfs<'_>> {
         let session = Session::new(self, job);
         let mut workers = session.workers()?;
-        let mut order = self.numbers(&mut workers[0].reader, seeds)?;
+        let mut order = session.numbers(&mut workers[0], seeds)?;
         order.sort_unstable();
         order.dedup();
 

@@ -2,6 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, UInt32Array, UInt64Array};
 
+use super::bfs::VERTICES_PER_SORTED;
 use super::bits::Bits;
 use super::session::{EdgeAt, Session, Worker};
 use super::{Direction, Graph, Job};
@@ -40,8 +41,8 @@ impl Graph {
     /// can be reached, once, at its least depth. Each seed has a neighbourhood of its own, so
     /// vertices come again with other seeds; a seed that comes twice has two.
     ///
-    /// `take` gets the neighbourhoods in the order of the seeds, ordered by depth and vertex.
-    /// Memory: a bit a vertex for each thread, and 32 bytes for each row of at most four
+    /// `take` gets the neighbourhoods in the order of the seeds, each ordered by depth.
+    /// Memory: two bits a vertex for each thread, and 32 bytes for each row of at most four
     /// seeds a thread. Which of several possible edges leads to a vertex may differ from run to
     /// run.
     ///
@@ -57,7 +58,7 @@ impl Graph {
     ) -> Result<()> {
         let session = Session::new(self, job);
         let mut workers = session.workers()?;
-        let seeds = self.numbers(&mut workers[0].reader, seeds)?;
+        let seeds = session.numbers(&mut workers[0], seeds)?;
         let threads = workers.len();
         let mut give = |worker: &mut Worker<'a>, seed: usize, found: Found| {
             take(Neighbourhood {
@@ -68,23 +69,25 @@ impl Graph {
             })
         };
         if seeds.len() < SEEDS_PER_THREAD_MIN * threads {
-            let visited = Bits::new(self.vertices);
+            let mut bits = [Bits::new(self.vertices), Bits::new(self.vertices)];
             for (place, seed) in seeds.into_iter().enumerate() {
-                let found = session.neighbourhood(&mut workers, &visited, seed, hops, direction)?;
+                let found =
+                    session.neighbourhood(&mut workers, &mut bits, seed, hops, direction)?;
                 give(&mut workers[0], place, found)?;
             }
             return Ok(());
         }
         for (group, seeds) in seeds.chunks(threads * SEEDS_PER_THREAD).enumerate() {
-            type Made = (Option<Bits>, Vec<(usize, Found)>);
+            type Made = (Option<[Bits; 2]>, Vec<(usize, Found)>);
             let made = session.share(
                 &mut workers,
                 seeds.len(),
                 |worker, place, made: &mut Made| {
-                    let visited = made.0.get_or_insert_with(|| Bits::new(self.vertices));
+                    let bits = made
+                        .0
+                        .get_or_insert_with(|| [(); 2].map(|()| Bits::new(self.vertices)));
                     let one = std::slice::from_mut(worker);
-                    let found =
-                        session.neighbourhood(one, visited, seeds[place], hops, direction)?;
+                    let found = session.neighbourhood(one, bits, seeds[place], hops, direction)?;
                     made.1.push((place, found));
                     Ok(())
                 },
@@ -101,35 +104,38 @@ impl Graph {
 }
 
 impl<'a> Session<'a> {
-    /// The neighbourhood of one seed. `visited` is empty before and after.
+    /// The neighbourhood of one seed. The first of the sets is empty before and after.
     fn neighbourhood(
         &self,
         workers: &mut [Worker<'a>],
-        visited: &Bits,
+        [visited, sorter]: &mut [Bits; 2],
         seed: u32,
         hops: u32,
         direction: Direction,
     ) -> Result<Found> {
+        let few = self.graph.vertices as usize / VERTICES_PER_SORTED;
         let mut found = Found::default();
         visited.insert(seed);
         let mut frontier = vec![seed];
         for depth in 1..=hops {
-            let mut reached = self.follow(workers, &frontier, direction, |hop| {
+            let reached = self.follow(workers, &frontier, direction, |hop| {
                 visited.insert(hop.to).then_some((hop.to, hop.edge))
             })?;
             if reached.is_empty() {
                 break;
             }
-            reached.sort_unstable();
-            frontier.clear();
-            frontier.extend(reached.iter().map(|(vertex, _)| *vertex));
             found
                 .depths
-                .resize(found.depths.len() + frontier.len(), depth);
-            found.vertices.extend_from_slice(&frontier);
+                .resize(found.depths.len() + reached.len(), depth);
             found
-                .edges
-                .extend(reached.into_iter().map(|(_, edge)| edge));
+                .vertices
+                .extend(reached.iter().map(|(vertex, _)| *vertex));
+            found.edges.extend(reached.iter().map(|(_, edge)| *edge));
+            if depth < hops {
+                frontier.clear();
+                frontier.extend(reached.iter().map(|(vertex, _)| *vertex));
+                sorter.sort(&mut frontier, few);
+            }
         }
         visited.remove(seed);
         found

@@ -28,7 +28,7 @@ mod whole;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use parking_lot::Mutex;
 
 pub use bfs::Bfs;
@@ -281,39 +281,9 @@ impl Graph {
         self.parts.iter().all(|part| part.adjacency.has_weights())
     }
 
-    /// The numbers of vertices by key, in the same order.
-    ///
-    /// # Errors
-    /// `NotFound` for a key that no edge has at either end; `Invalid` for NULL and for keys of
-    /// another type.
-    fn numbers(&self, reader: &mut PageReader, keys: &dyn Array) -> Result<Vec<u32>> {
-        if !keys.data_type().is_integer() || keys.null_count() > 0 {
-            return Err(StorageError::Invalid(format!(
-                "vertices of this graph are {}, not {}",
-                self.key_type.data_type(),
-                if keys.null_count() > 0 {
-                    "NULL".into()
-                } else {
-                    keys.data_type().to_string()
-                }
-            )));
-        }
-        let number = |key| {
-            self.number(reader, key)?
-                .ok_or_else(|| StorageError::NotFound {
-                    kind: "vertex",
-                    name: self.key_type.show(key),
-                })
-        };
-        self.key_type
-            .encode(keys)?
-            .into_iter()
-            .map(number)
-            .collect()
-    }
-
+    /// The number that a key has or would have: a gap has one, too.
     fn number(&self, reader: &mut PageReader, key: i64) -> Result<Option<u32>> {
-        let found = if let Some(keys) = &self.keys {
+        let number = if let Some(keys) = &self.keys {
             keys.binary_search(&key).ok().map(|number| number as u64)
         } else if let Some(part) = self.parts.first() {
             match part.adjacency.keys() {
@@ -324,22 +294,7 @@ impl Graph {
         } else {
             None
         };
-        let Some(number) = found.map(|number| number as u32) else {
-            return Ok(None);
-        };
-        // The vertex exists if it has an edge.
-        for part in &self.parts {
-            for against in [false, true] {
-                let Some(local) = part.to_part(number).map(u64::from) else {
-                    continue;
-                };
-                let offsets = &part.adjacency.lists(against).offsets;
-                if offsets.get(reader, local + 1)? > offsets.get(reader, local)? {
-                    return Ok(Some(number));
-                }
-            }
-        }
-        Ok(None)
+        Ok(number.map(|number| number as u32))
     }
 
     /// The keys of vertices, in the same order.

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use arrow::array::Array;
+
 use super::{Direction, Graph, Job, Part};
 use crate::index::paged::{PagedArray, PinnedPages};
 use crate::store::PageReader;
@@ -51,13 +53,24 @@ pub(super) struct Hop {
     pub edge: EdgeAt,
 }
 
-/// Where an edge is in the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Where an edge is in the index: a part, in the lists along the edges or against them, a position
+/// there. The order is that of the pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct EdgeAt {
-    pub part: u32,
-    /// In the lists against the edges.
-    pub against: bool,
-    pub position: u64,
+    /// Twice the part, and 1 for the lists against the edges.
+    lists: u32,
+    position: u32,
+}
+
+impl EdgeAt {
+    /// A part has fewer than 2^32 edges, and a graph fewer than 2^31 parts.
+    #[inline(always)]
+    pub fn new(part: usize, against: bool, position: u64) -> Self {
+        Self {
+            lists: (part as u32) << 1 | u32::from(against),
+            position: position as u32,
+        }
+    }
 }
 
 impl<'a> Session<'a> {
@@ -88,6 +101,56 @@ impl<'a> Session<'a> {
             numbers: Vec::new(),
             scratch: Vec::new(),
         })
+    }
+
+    /// The numbers of vertices by key, in the same order.
+    ///
+    /// # Errors
+    /// `NotFound` for a key that no edge has at either end; `Invalid` for NULL and for keys of
+    /// another type.
+    pub fn numbers(&self, worker: &mut Worker<'a>, keys: &dyn Array) -> Result<Vec<u32>> {
+        let key_type = self.graph.key_type;
+        if !keys.data_type().is_integer() || keys.null_count() > 0 {
+            let found = match keys.null_count() {
+                0 => keys.data_type().to_string(),
+                _ => "NULL".into(),
+            };
+            return Err(StorageError::Invalid(format!(
+                "vertices of this graph are {}, not {found}",
+                key_type.data_type()
+            )));
+        }
+        let unknown = |key| StorageError::NotFound {
+            kind: "vertex",
+            name: key_type.show(key),
+        };
+        let keys = key_type.encode(keys)?;
+        let number = |key: &i64| {
+            let number = self.graph.number(&mut worker.reader, *key)?;
+            number.ok_or_else(|| unknown(*key))
+        };
+        let numbers: Vec<u32> = keys.iter().map(number).collect::<Result<_>>()?;
+        // A number may be a gap's: a vertex has edges.
+        let mut missing = numbers.clone();
+        missing.sort_unstable();
+        missing.dedup();
+        for part in 0..self.graph.parts.len() {
+            for against in [false, true] {
+                self.ranges(worker, part, against, &missing)?;
+                let mut listed = worker.listed(&missing).map(|(vertex, _)| vertex).peekable();
+                let is_gap = |vertex: &u32| listed.next_if_eq(vertex).is_none();
+                let gaps = missing.iter().copied().filter(is_gap).collect();
+                drop(listed);
+                missing = gaps;
+            }
+        }
+        match missing.first() {
+            None => Ok(numbers),
+            Some(missing) => {
+                let place = numbers.iter().position(|number| number == missing);
+                Err(unknown(place.map_or(0, |place| keys[place])))
+            }
+        }
     }
 
     /// Whether the search may go on.
@@ -195,11 +258,7 @@ impl<'a> Session<'a> {
                 self.lists(worker, part, against, vertices, |from, position, others| {
                     let view = &self.graph.parts[part];
                     for (position, to) in (position..).zip(others) {
-                        let edge = EdgeAt {
-                            part: part as u32,
-                            against,
-                            position,
-                        };
+                        let edge = EdgeAt::new(part, against, position);
                         let to = view.to_graph(*to)?;
                         take(Hop { from, to, edge })?;
                     }
@@ -345,25 +404,21 @@ impl<'a> Session<'a> {
 
     /// The rows of the edge table (segment << 16 | row) of edges, in the same order.
     pub fn rows(&self, worker: &mut Worker<'a>, edges: &[EdgeAt]) -> Result<Vec<u64>> {
-        let mut order: Vec<u32> = (0..edges.len() as u32).collect();
-        order.sort_unstable_by_key(|place| edges[*place as usize]);
+        // Edges come in the order of a few threads: the stable sort makes use of that.
+        let mut order: Vec<(EdgeAt, u32)> = edges.iter().copied().zip(0..).collect();
+        order.sort_by_key(|(edge, _)| *edge);
         let mut rows = vec![0; edges.len()];
-        let of_list = |a: &u32, b: &u32| {
-            let (a, b) = (edges[*a as usize], edges[*b as usize]);
-            (a.part, a.against) == (b.part, b.against)
-        };
-        for places in order.chunk_by(of_list) {
-            let list = edges[places[0] as usize];
-            let part = &self.graph.parts[list.part as usize].adjacency;
-            let positions: Vec<u64> = places
-                .iter()
-                .map(|place| edges[*place as usize].position)
-                .collect();
-            let mut packed: Vec<u32> = Vec::with_capacity(positions.len());
-            let array = &part.lists(list.against).rows;
-            array.gather(&mut worker.reader, &positions, &mut packed)?;
-            for (place, packed) in places.iter().zip(packed) {
-                rows[*place as usize] = part.row(packed)?;
+        let (mut positions, mut packed) = (Vec::new(), Vec::new());
+        for edges in order.chunk_by(|(a, _), (b, _)| a.lists == b.lists) {
+            let lists = edges[0].0.lists;
+            let part = &self.graph.parts[(lists >> 1) as usize].adjacency;
+            positions.clear();
+            positions.extend(edges.iter().map(|(edge, _)| u64::from(edge.position)));
+            packed.clear();
+            let array = &part.lists(lists & 1 == 1).rows;
+            array.gather::<u32>(&mut worker.reader, &positions, &mut packed)?;
+            for ((_, place), packed) in edges.iter().zip(&packed) {
+                rows[*place as usize] = part.row(*packed)?;
             }
         }
         Ok(rows)

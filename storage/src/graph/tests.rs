@@ -275,7 +275,7 @@ fn large_frontiers_go_bottom_up_and_reach_the_same() {
     for_seeds(3, |rng| {
         // Two blocks of vertices and more, one hub, lists that go over pages.
         let vertices = 40_000i64;
-        let row = |edge: u64| edge / 50_000 << 16 | edge % 50_000;
+        let row = |edge: u64| ((edge / 50_000) << 16) | (edge % 50_000);
         let hub = rng.random_range(0..vertices);
         let edges: Vec<Edge> = (0..250_000)
             .map(|edge| Edge {
@@ -558,7 +558,7 @@ fn weights_that_are_no_distances_are_refused() {
 fn ring(vertices: i64) -> Vec<Edge> {
     (0..vertices)
         .map(|vertex| Edge {
-            row: vertex as u64 / 60_000 << 16 | vertex as u64 % 60_000,
+            row: ((vertex as u64 / 60_000) << 16) | (vertex as u64 % 60_000),
             source: Some(vertex),
             target: Some((vertex * 7 + 1) % vertices),
             weight: 1.0,

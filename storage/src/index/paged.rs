@@ -396,7 +396,7 @@ impl PagedArray {
 
     /// Where `value` is in the sorted positions `within`: `Ok` with the position of one such
     /// value, `Err` with the position that it would have. Zone maps lead to the page: one page is
-    /// read, the last two at most.
+    /// read, or two when the positions begin within a page. Other positions need not be sorted.
     ///
     /// # Errors
     /// `Invalid` for positions beyond the end; those of [`PageReader::get`].
@@ -412,9 +412,13 @@ impl PagedArray {
         if within.is_empty() {
             return Ok(Err(within.start));
         }
-        // The first page that ends with the value or behind it; the last page of the range
-        // has it if any.
+        // The first page that ends with the value or behind it; if there is none, the last.
         let (mut low, mut high) = (self.page_of(within.start), self.page_of(within.end - 1));
+        if low < high && self.positions(low).start < within.start {
+            // Its zone map speaks of values before the range, too.
+            let page = self.page(reader, low)?;
+            low += u32::from(page.value(page.positions().end - 1)? < value);
+        }
         while low < high {
             let middle = low.midpoint(high);
             if self.zone(middle).max < value {
@@ -629,7 +633,7 @@ mod sealed {
                 return Ok(());
             }
             // Whole blocks unpack straight into their places; what is begun of one does not.
-            let middle = if rows.start as usize % BLOCK_VALUES == 0 {
+            let middle = if (rows.start as usize).is_multiple_of(BLOCK_VALUES) {
                 rows.end - rows.end % BLOCK_VALUES as u32
             } else {
                 rows.start

@@ -216,8 +216,12 @@ impl AdjacencyPart {
             .first_key
             .checked_add(i64::from(record.vertices))
             .is_none();
-        if record.vertices == NO_VERTEX || !record.has_keys && is_beyond {
-            return Err(corrupt(format!("{} vertices", record.vertices)));
+        let has_too_many = record.vertices == NO_VERTEX || record.edges >= u64::from(u32::MAX);
+        if has_too_many || !record.has_keys && is_beyond {
+            return Err(corrupt(format!(
+                "{} vertices, {} edges",
+                record.vertices, record.edges
+            )));
         }
         let [keys, a, b, c, d, e, f, g, h] = arrays;
         let lists = |offsets, neighbours, rows, weights| Lists {

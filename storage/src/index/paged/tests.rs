@@ -141,6 +141,17 @@ fn what_was_written_is_read_in_every_way() {
             assert_eq!(page.value(*position).unwrap(), value);
         }
 
+        let (start, end) = (rng.random_range(0..len), rng.random_range(1..=len));
+        if !is_sorted && start < end {
+            // What lies around a sorted range does not matter.
+            values[start as usize..end as usize].sort_unstable();
+            let array = write(&store, Arc::new(Int64Array::from(values.clone())));
+            for _ in 0..20 {
+                let value = values[rng.random_range(start..end) as usize];
+                let found = array.search(&mut reader, start..end, value).unwrap();
+                assert_eq!(values[found.unwrap() as usize], value);
+            }
+        }
         if is_sorted {
             for place in 0..100 {
                 let (start, end) = (rng.random_range(0..=len), rng.random_range(0..=len));
@@ -176,10 +187,11 @@ fn pages_in_order_of_address_are_read_together_and_once() {
     store.cache().clear();
     let mut reader = store.reader().unwrap();
     let mut sum = 0u64;
+    let halves = [0..array.len() / 2, array.len() / 2..array.len()];
     array
         .visit(
             &mut reader,
-            &[0..array.len()],
+            &halves,
             &mut Vec::new(),
             |_, _, values: &[u32]| {
                 sum += values.len() as u64;
@@ -231,7 +243,6 @@ fn what_is_no_such_array_is_refused() {
     let large: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 0]));
     let large = write(&[large]).unwrap();
     let array = write(&[short]).unwrap();
-    drop(write);
     writer.finish().unwrap().keep();
     let mut reader = store.reader().unwrap();
     let error = large.get(&mut reader, 0).unwrap_err();
