@@ -5,19 +5,27 @@
 //! at the rows that it names (BlueDBM's stream of addresses, section 7.1). Where the index proves
 //! the conjunct, the rows are not even tested for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
+use arrow::array::AsArray;
+use arrow::datatypes::{DataType, UInt64Type};
+
 use flashmesh_pushdown::{
-    CompareOp, Expr, Limits, Program, RuntimeFilter, RuntimePredicate, Scalar, VerifiedProgram,
-    verify,
+    CompareOp, Expr, InputColumn, Limits, Output, Program, QueryVector, RuntimeFilter,
+    RuntimePredicate, Scalar, VerifiedProgram, verify,
 };
 use parking_lot::Mutex;
 
+use crate::accelerator::cpu::CpuAccelerator;
+use crate::accelerator::{Accelerator, Task, Work};
 use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash};
+use crate::page::SEGMENT_ROWS;
 use crate::store::PageReader;
-use crate::table::{SegmentId, TableSnapshot, ngram_blocks, page_of_row, read_rows, row_of_id};
+use crate::table::{
+    SegmentId, TableSnapshot, ngram_blocks, page_of_row, read_rows, row_id, row_of_id,
+};
 use crate::{Result, StorageError};
 
 /// An index is asked when it is expected to name at most one row in so many.
@@ -53,11 +61,27 @@ enum Probe {
     RowIds(Vec<u64>),
     /// Parts of a text, to ask an index for.
     Grams(Arc<Index>, NgramQuery),
+    /// What a top-k by distance looks for, to ask an index for.
+    Near(Arc<Index>, Arc<Near>),
+}
+
+/// A search for the nearest rows that pass a filter.
+#[derive(Debug)]
+struct Near {
+    query: QueryVector,
+    k: usize,
+    /// Gives the ids of the rows that pass the filter; `None`: all pass.
+    passing: Option<Arc<VerifiedProgram>>,
 }
 
 impl AccessPath {
     /// The best index for a Program's filter, if one helps. Decided by cached metadata only.
-    pub fn choose(program: &Program, table: &TableSnapshot) -> Option<Self> {
+    ///
+    /// `approximate` allows an answer that misses some of the nearest rows.
+    pub fn choose(program: &Program, table: &TableSnapshot, approximate: bool) -> Option<Self> {
+        if approximate && let Some(near) = by_distance(program, table) {
+            return Some(near);
+        }
         let by_id = equal_to(program, row_id_ordinal(table))
             .min_by_key(|(_, values)| values.len())
             .map(|(conjunct, values)| Self {
@@ -70,6 +94,7 @@ impl AccessPath {
             .filter_map(|index| match index.definition.kind {
                 IndexKind::Hash => by_constants(index, program, table),
                 IndexKind::Ngram => by_text(index, program),
+                IndexKind::Lsh | IndexKind::Adjacency => None,
             });
         // The fewest keys leave the fewest rows, and any key fewer than a text.
         by_id.into_iter().chain(by_index).min_by_key(Self::keys)
@@ -136,7 +161,7 @@ impl AccessPath {
     fn keys(&self) -> usize {
         match &self.probe {
             Probe::Keys(_, keys) | Probe::RowIds(keys) => keys.len(),
-            Probe::Grams(..) => usize::MAX,
+            Probe::Grams(..) | Probe::Near(..) => usize::MAX,
         }
     }
 
@@ -169,7 +194,7 @@ impl AccessPath {
     }
 
     /// Asks the index.
-    fn rows(&self, table: &TableSnapshot, reader: &mut PageReader) -> Result<RowsBySegment> {
+    fn rows(&self, table: &Arc<TableSnapshot>, reader: &mut PageReader) -> Result<RowsBySegment> {
         let mut rows: HashMap<SegmentId, Vec<u32>> = HashMap::new();
         let mut found = |segment, row| rows.entry(segment).or_default().push(row);
         match &self.probe {
@@ -183,6 +208,7 @@ impl AccessPath {
                     found(segment, row);
                 }
             }
+            Probe::Near(index, near) => return rows_near(index, near, table, reader),
             Probe::Grams(index, query) => return rows_with_grams(index, query, table, reader),
         }
         Ok(rows
@@ -204,7 +230,7 @@ impl std::fmt::Display for AccessPath {
                 write!(f, "{name} ({kind}, {keys} key{s})")
             }
             Probe::RowIds(_) => write!(f, "row ids ({keys} row{s})"),
-            Probe::Grams(index, _) => {
+            Probe::Grams(index, _) | Probe::Near(index, _) => {
                 let definition = &index.definition;
                 write!(f, "{} ({})", definition.name, definition.kind)
             }
@@ -294,6 +320,149 @@ fn rows_with_grams(
         }
     }
     Ok(rows)
+}
+
+/// An lsh index for a top-k by distance.
+fn by_distance(program: &Program, table: &TableSnapshot) -> Option<AccessPath> {
+    let Output::Rows {
+        exprs,
+        order,
+        limit: Some(limit),
+    } = &program.output
+    else {
+        return None;
+    };
+    let [key] = order.as_slice() else { return None };
+    let Expr::Distance {
+        metric,
+        expr,
+        query,
+    } = exprs.get(key.output as usize)?
+    else {
+        return None;
+    };
+    let Expr::Column(column) = &**expr else {
+        return None;
+    };
+    // An index has no rows without a distance: they must come last.
+    if key.descending || key.nulls_first {
+        return None;
+    }
+    let column = program.columns.get(*column as usize)?;
+    let index = table.indexes.iter().find(|index| {
+        let definition = &index.definition;
+        definition.columns == [column.ordinal]
+            && definition.metric(&column.data_type) == Some(*metric)
+    })?;
+    let passing = if program.filter.is_empty() {
+        None
+    } else {
+        let mut columns = program.columns.clone();
+        let id = columns
+            .iter()
+            .position(|c| c.ordinal == row_id_ordinal(table));
+        let id = id.unwrap_or_else(|| {
+            columns.push(InputColumn {
+                ordinal: row_id_ordinal(table),
+                name: "row_id".into(),
+                data_type: DataType::UInt64,
+                nullable: false,
+            });
+            columns.len() - 1
+        });
+        let passing = Program {
+            columns,
+            filter: program.filter.clone(),
+            output: Output::Rows {
+                exprs: vec![Expr::Column(id as u32)],
+                order: vec![],
+                limit: None,
+            },
+        };
+        let passing = verify(passing, &table.scan_schema, &Limits::default()).ok()?;
+        Some(Arc::new(passing))
+    };
+    Some(AccessPath {
+        probe: Probe::Near(
+            Arc::clone(index),
+            Arc::new(Near {
+                query: query.clone(),
+                k: usize::try_from(*limit).ok()?,
+                passing,
+            }),
+        ),
+        proves: None,
+    })
+}
+
+/// The rows that may be the nearest: more buckets are looked at until there are enough, or no
+/// more buckets. The scan then measures the distance of each.
+fn rows_near(
+    index: &Index,
+    near: &Near,
+    table: &Arc<TableSnapshot>,
+    reader: &mut PageReader,
+) -> Result<RowsBySegment> {
+    let passing = match &near.passing {
+        Some(program) => Some(ids_passing(program, table, reader)?),
+        None => None,
+    };
+    let mut rows: HashMap<SegmentId, Vec<u32>> = HashMap::new();
+    for part in index.lsh_parts(reader)? {
+        let wanted = part.wanted(near.k);
+        let mut allowed = |_: usize, segment: SegmentId, row: u32| {
+            let ids = passing.as_ref();
+            ids.is_none_or(|ids| ids.contains(&row_id(segment, row)))
+        };
+        for round in 0.. {
+            let queries = std::slice::from_ref(&near.query);
+            let allowed = Some(&mut allowed as &mut dyn FnMut(usize, SegmentId, u32) -> bool);
+            let found = part.candidates(queries, wanted, round, allowed, reader)?;
+            let candidates = found.of_queries.first().map_or(&[][..], Vec::as_slice);
+            if candidates.len() < near.k && !found.complete {
+                continue;
+            }
+            for candidate in candidates {
+                rows.entry(candidate.segment)
+                    .or_default()
+                    .push(candidate.row);
+            }
+            break;
+        }
+    }
+    Ok(rows
+        .into_iter()
+        .map(|(segment, rows)| (segment, Arc::new(RowSelection::of_rows(rows))))
+        .collect())
+}
+
+/// The ids of the rows that pass a filter.
+fn ids_passing(
+    program: &Arc<VerifiedProgram>,
+    table: &Arc<TableSnapshot>,
+    reader: &mut PageReader,
+) -> Result<HashSet<u64>> {
+    let mut run = CpuAccelerator::new().open(Task {
+        program: Arc::clone(program),
+        table: Arc::clone(table),
+        batch_rows: SEGMENT_ROWS,
+        metrics: Arc::default(),
+    })?;
+    let mut ids = HashSet::new();
+    for segment in &table.segments {
+        let work = Work {
+            segment: Arc::clone(segment),
+            rows: None,
+        };
+        run.start_segment(work, &[], reader)?;
+        while let Some(batch) = run.next(reader)? {
+            ids.extend(batch.column(0).as_primitive::<UInt64Type>().values());
+        }
+    }
+    while let Some(batch) = run.finish()? {
+        ids.extend(batch.column(0).as_primitive::<UInt64Type>().values());
+    }
+    Ok(ids)
 }
 
 /// The position of the rows' ids among the columns of a scan.
@@ -393,7 +562,7 @@ impl SharedAccess {
     /// for the answer.
     pub fn rows(
         &self,
-        table: &TableSnapshot,
+        table: &Arc<TableSnapshot>,
         reader: &mut PageReader,
     ) -> Result<Option<Arc<RowsBySegment>>> {
         match self.settle(|| None) {

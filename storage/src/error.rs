@@ -84,6 +84,9 @@ pub enum StorageError {
         /// Left.
         free_bytes: u64,
     },
+    /// The caller wished it to end before it was done.
+    #[error("cancelled")]
+    Cancelled,
     /// An operation of the operating system failed; trying again may help.
     #[error("{action}: {source}")]
     Io {

@@ -10,6 +10,7 @@
 //! | [`index`] | what indexes hold, and how they are asked |
 //! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
 //! | [`access`] | which rows a scan looks at: all, or those that an index names |
+//! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //!
@@ -20,6 +21,7 @@ pub mod access;
 mod distance;
 mod error;
 pub mod flash;
+pub mod graph;
 pub mod index;
 mod literals;
 pub mod node;

@@ -86,6 +86,9 @@ pub struct FlashmeshOptions {
     /// database was opened with. The cache belongs to the database, so the last session that
     /// set a size decides.
     pub cache_size_bytes: Option<u64>,
+    /// `flashmesh.approximate`: whether `ORDER BY distance LIMIT k` may use an lsh index, and so
+    /// miss some of the nearest rows.
+    pub approximate: bool,
 }
 
 impl FlashmeshOptions {
@@ -116,10 +119,11 @@ impl ExtensionOptions for FlashmeshOptions {
         match key {
             "pushdown" => self.pushdown = value.parse()?,
             "fallback" => self.fallback = value.parse()?,
+            "approximate" => self.approximate = parse_switch(value)?,
             "cache_size" => self.cache_size_bytes = Some(parse_size(value)?),
             _ => {
                 return Err(DataFusionError::Configuration(format!(
-                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback and flashmesh.cache_size"
+                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size and flashmesh.approximate"
                 )));
             }
         }
@@ -143,6 +147,11 @@ impl ExtensionOptions for FlashmeshOptions {
                 value: self.cache_size_bytes.map(format_size),
                 description: "Capacity of the page cache, e.g. '512MB' or '1GiB'",
             },
+            ConfigEntry {
+                key: "flashmesh.approximate".into(),
+                value: Some(if self.approximate { "on" } else { "off" }.into()),
+                description: "Whether ORDER BY distance LIMIT k may use an lsh index and miss some of the nearest rows: 'on' or 'off'",
+            },
         ]
     }
 }
@@ -151,6 +160,14 @@ fn refused(key: &str, value: &str, allowed: &str) -> DataFusionError {
     DataFusionError::Configuration(format!(
         "flashmesh.{key} can't be '{value}'; it is {allowed}"
     ))
+}
+
+fn parse_switch(value: &str) -> Result<bool> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err(refused("approximate", value, "'on' or 'off'")),
+    }
 }
 
 /// Units of a size, longest suffix first so that `kib` is not read as `b`.
@@ -292,7 +309,8 @@ mod tests {
             [
                 "flashmesh.pushdown",
                 "flashmesh.fallback",
-                "flashmesh.cache_size"
+                "flashmesh.cache_size",
+                "flashmesh.approximate"
             ]
         );
     }

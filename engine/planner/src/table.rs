@@ -41,6 +41,8 @@ pub struct FlashTable {
     constraints: Constraints,
     /// The columns that it shows.
     schema: SchemaRef,
+    /// Whether a search for near rows may miss some; `None`: as the session says.
+    approximate: Option<bool>,
 }
 
 impl FlashTable {
@@ -63,6 +65,7 @@ impl FlashTable {
         Self {
             constraints: Constraints::new_unverified(keys.collect()),
             schema: Arc::clone(&snapshot.schema),
+            approximate: None,
             database,
             node,
             name: (schema.into(), table.into()),
@@ -74,6 +77,15 @@ impl FlashTable {
     pub fn with_row_ids(self) -> Self {
         Self {
             schema: Arc::clone(&self.snapshot.scan_schema),
+            ..self
+        }
+    }
+
+    /// The same where a search for near rows may miss some, or must not, whatever the session
+    /// says.
+    pub fn with_approximate(self, approximate: bool) -> Self {
+        Self {
+            approximate: Some(approximate),
             ..self
         }
     }
@@ -203,6 +215,7 @@ impl TableProvider for FlashTable {
             None => (0..table_schema.fields().len()).collect(),
         };
         let mut spec = ScanSpec::of_columns(Arc::clone(&self.snapshot), options.pushdown, &wanted);
+        spec.approximate = self.approximate.unwrap_or(options.approximate);
         let residual = self.split_filters(&filters, &mut spec, options.fallback)?;
 
         let target = state.config().target_partitions();

@@ -10,10 +10,16 @@
 //! |---|---|---|
 //! | `hash` | [`hash`] | which rows have this key (Minerva section IV-C) |
 //! | `ngram` | [`ngram`] | which pages may hold this text |
+//! | `lsh` | [`lsh`] | which vectors are near this one (BlueDBM section 7.1) |
+//! | `adjacency` | [`adjacency`] | where a vertex's edges lead (BlueDBM section 7.2); [`crate::graph`] searches it |
+//!
+//! [`paged`] holds long arrays of integers in pages, for those that need them.
 
+pub mod adjacency;
 pub mod hash;
 pub mod lsh;
 pub mod ngram;
+pub mod paged;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,9 +27,14 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
+use flashmesh_pushdown::Metric;
 
+use self::adjacency::{AdjacencyPart, KeyType};
+use self::lsh::{LshBuilder, LshOptions, LshPart};
+use self::paged::PagedArray;
+use crate::graph::Graph;
 use crate::page::SEGMENT_ROWS;
-use crate::store::PageStore;
+use crate::store::{PageReader, PageStore};
 use crate::table::{Chunk, SegmentId, free_chunks};
 use crate::{Result, StorageError};
 
@@ -34,17 +45,23 @@ pub enum IndexKind {
     Hash,
     /// Parts of texts to pages: LIKE, `contains` and regular expressions.
     Ngram,
+    /// Vectors to near vectors.
+    Lsh,
+    /// Vertices to their neighbours.
+    Adjacency,
 }
 
 impl IndexKind {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Hash, Self::Ngram];
+    pub const ALL: [Self; 4] = [Self::Hash, Self::Ngram, Self::Lsh, Self::Adjacency];
 
     /// The word after `USING`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hash => "hash",
             Self::Ngram => "ngram",
+            Self::Lsh => "lsh",
+            Self::Adjacency => "adjacency",
         }
     }
 
@@ -132,8 +149,77 @@ impl IndexDefinition {
                     _ => Err("an ngram index has one column; make one for each".into()),
                 }
             }
+            IndexKind::Lsh => {
+                self.check_options(&["tables", "bits", "probes", "metric"])?;
+                match types.as_slice() {
+                    [(_, data_type)] => self.lsh(data_type).map(|_| ()).map_err(|e| e.to_string()),
+                    _ => Err("an lsh index has one column; make one for each".into()),
+                }
+            }
+            IndexKind::Adjacency => {
+                self.check_options(&[])?;
+                match types.as_slice() {
+                    [(_, source), (_, target)] => KeyType::of(source, target)
+                        .map(|_| ())
+                        .map_err(|e| e.to_string()),
+                    [(_, source), (_, target), (name, weight)] => {
+                        match KeyType::of(source, target) {
+                            Err(error) => Err(error.to_string()),
+                            Ok(_) if weight.is_numeric() => Ok(()),
+                            Ok(_) => Err(format!(
+                                "column '{name}' of type {weight} can't be a weight; numbers can"
+                            )),
+                        }
+                    }
+                    _ => Err("an adjacency index has the columns (source, target), and after them the weight if edges have one".into()),
+                }
+            }
         };
         checked.or_else(invalid)
+    }
+
+    /// The metric that an `lsh` index over a column of this type serves; `None` for others.
+    pub fn metric(&self, data_type: &DataType) -> Option<Metric> {
+        if self.kind != IndexKind::Lsh {
+            return None;
+        }
+        self.lsh(data_type).ok().map(|lsh| lsh.metric())
+    }
+
+    /// A builder of an `lsh` index over a column of this type.
+    ///
+    /// # Errors
+    /// `Invalid` for a type or options that don't fit.
+    pub(crate) fn lsh(&self, data_type: &DataType) -> Result<LshBuilder> {
+        let number = |name: &str| -> Result<Option<u32>> {
+            let Some(value) = self.options.get(name) else {
+                return Ok(None);
+            };
+            value.parse().map(Some).map_err(|_| {
+                StorageError::Invalid(format!("option '{name}' is a number, not '{value}'"))
+            })
+        };
+        let options = LshOptions {
+            tables: number("tables")?,
+            bits: number("bits")?,
+            probes: number("probes")?,
+            seed: 0,
+        };
+        let default = match data_type {
+            DataType::FixedSizeBinary(_) => "hamming",
+            _ => "l2",
+        };
+        let metric = match self.options.get("metric").map_or(default, String::as_str) {
+            "hamming" => Metric::Hamming,
+            "l2" => Metric::L2,
+            "cosine" => Metric::Cosine,
+            other => {
+                return Err(StorageError::Invalid(format!(
+                    "option 'metric' is hamming, l2 or cosine, not '{other}'"
+                )));
+            }
+        };
+        LshBuilder::new(data_type, metric, options)
     }
 
     fn check_options(&self, known: &[&str]) -> Result<()> {
@@ -160,6 +246,66 @@ pub struct Index {
     pub definition: IndexDefinition,
     /// Its parts; together they cover the version's segments, each once.
     pub parts: Vec<Arc<IndexPart>>,
+    /// The graph of an adjacency index, once it was asked for.
+    graph: OnceLock<Arc<Graph>>,
+}
+
+impl Index {
+    /// An index of these parts.
+    pub fn new(definition: IndexDefinition, parts: Vec<Arc<IndexPart>>) -> Self {
+        Self {
+            definition,
+            parts,
+            graph: OnceLock::new(),
+        }
+    }
+
+    /// The graph of an adjacency index, whose pages are in `store`.
+    ///
+    /// # Errors
+    /// `Invalid` for an index of another kind; `Corrupt`; of several parts, those of reading the
+    /// keys of their vertices, which happens once.
+    pub fn graph(&self, store: &Arc<PageStore>) -> Result<Arc<Graph>> {
+        if self.definition.kind != IndexKind::Adjacency {
+            return Err(StorageError::Invalid(format!(
+                "'{}' is a {} index; a graph is searched by an adjacency index",
+                self.definition.name, self.definition.kind
+            )));
+        }
+        if let Some(graph) = self.graph.get() {
+            return Ok(Arc::clone(graph));
+        }
+        let parts = self.parts.iter().map(|part| {
+            let arrays = part
+                .arrays
+                .iter()
+                .map(|a| PagedArray::new(a.chunks.clone()));
+            AdjacencyPart::open(&part.meta, arrays.collect::<Result<_>>()?)
+        });
+        let graph = Graph::open(store, parts.collect::<Result<_>>()?)?;
+        Ok(Arc::clone(self.graph.get_or_init(|| Arc::new(graph))))
+    }
+
+    /// The parts of an `lsh` index.
+    ///
+    /// # Errors
+    /// `Invalid` for an index of another kind; `Corrupt`; those of reading the parts' centres,
+    /// which happens once.
+    pub fn lsh_parts(&self, reader: &mut PageReader) -> Result<Vec<Arc<LshPart>>> {
+        if self.definition.kind != IndexKind::Lsh {
+            return Err(StorageError::Invalid(format!(
+                "'{}' is a {} index; near vectors are found by an lsh index",
+                self.definition.name, self.definition.kind
+            )));
+        }
+        let open = |part: &Arc<IndexPart>| {
+            part.opened(|| {
+                let arrays = part.arrays.iter().map(|array| array.chunks.clone());
+                LshPart::open(&part.meta, arrays.collect(), reader)
+            })
+        };
+        self.parts.iter().map(open).collect()
+    }
 }
 
 /// The content of a part before it is stored.

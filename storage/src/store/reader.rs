@@ -202,6 +202,19 @@ impl PageReader {
         Ok(())
     }
 
+    /// A page of a run if the cache has it; nothing is read from flash.
+    ///
+    /// Together with [`PageReader::prefetch`] of what is missing this spares the window all that
+    /// is cached.
+    #[inline]
+    pub(crate) fn cached(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
+        if page < run.count {
+            self.look_up(run, page)
+        } else {
+            None
+        }
+    }
+
     /// The counters since the last call.
     pub fn take_counters(&mut self) -> ReadCounters {
         self.report();
@@ -506,7 +519,9 @@ impl PageReader {
                     let single = read.single(index);
                     match Page::verify(buffer, &single.identity, &single.label) {
                         Ok(page) => {
-                            self.store.cache.insert(address(single.first), page.clone());
+                            if self.uses_cache {
+                                self.store.cache.insert(address(single.first), page.clone());
+                            }
                             self.pages.insert(single.first.0, PageState::Ready(page));
                         }
                         Err(error) => fail(self, single, error),

@@ -481,10 +481,7 @@ fn open_indexes(
                 record.name
             )));
         }
-        Ok(Arc::new(Index {
-            definition: decode_definition(record)?,
-            parts,
-        }))
+        Ok(Arc::new(Index::new(decode_definition(record)?, parts)))
     });
     indexes.collect()
 }

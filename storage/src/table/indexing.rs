@@ -9,6 +9,7 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use crate::index::adjacency::AdjacencyBuilder;
 use crate::index::{
     Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, ngram,
 };
@@ -296,10 +297,7 @@ impl NewParts {
             self.published
                 .push((definition.name.clone(), prepared.part));
         }
-        Ok(Arc::new(Index {
-            definition: definition.clone(),
-            parts,
-        }))
+        Ok(Arc::new(Index::new(definition.clone(), parts)))
     }
 
     /// Parts of `old` that [`extend`](Self::extend) has merged into new ones.
@@ -361,6 +359,31 @@ impl NewParts {
                     self.check_twins(definition, segments, &twins, &mut reader)?;
                 }
                 (data, hashes)
+            }
+            IndexKind::Lsh => {
+                let column = definition.columns[0] as usize;
+                let mut builder = definition.lsh(self.schema.field(column).data_type())?;
+                for segment in segments {
+                    let columns = self.key_columns(definition, segment, &mut reader)?;
+                    builder.add(segment.id, &columns[0])?;
+                }
+                (builder.finish()?, Vec::new())
+            }
+            IndexKind::Adjacency => {
+                let data_type = |i: usize| {
+                    let column = definition.columns[i] as usize;
+                    self.schema.field(column).data_type()
+                };
+                let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+                let has_weights = definition.columns.len() > 2;
+                let mut builder =
+                    AdjacencyBuilder::new(data_type(0), data_type(1), has_weights, threads)?;
+                for segment in segments {
+                    let columns = self.key_columns(definition, segment, &mut reader)?;
+                    let weights = columns.get(2).map(|weights| weights.as_ref());
+                    builder.add(segment.id.0, &columns[0], &columns[1], weights)?;
+                }
+                (builder.finish()?, Vec::new())
             }
             IndexKind::Ngram => (self.ngrams(definition, segments)?, Vec::new()),
         };

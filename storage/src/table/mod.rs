@@ -97,7 +97,7 @@ pub(crate) fn free_chunks<'a>(store: &PageStore, chunks: impl IntoIterator<Item 
 }
 
 /// One column of one segment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Chunk {
     /// Its pages, the auxiliary page (if any) first.
     pub run: PageRun,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatchOptions;
-use arrow::datatypes::Schema;
+use arrow::array::{ArrayRef, RecordBatchOptions};
+use arrow::datatypes::{DataType, Schema};
 use arrow::record_batch::RecordBatch;
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::execution_props::ExecutionProps;
@@ -116,6 +116,71 @@ impl<'a> Arguments<'a> {
         )
     }
 
+    /// Whether another argument comes by position.
+    pub fn has_next(&self) -> bool {
+        !self.positional.as_slice().is_empty()
+    }
+
+    /// The next argument, which must be a number from 0 on.
+    pub fn number(&mut self) -> Result<u32> {
+        if let Argument::Constant(value) = self.next()?
+            && let Some(number) = unsigned(&value)
+        {
+            return Ok(number);
+        }
+        plan_err!(
+            "{0}: an argument is not the whole number that it should be: {0}({1})",
+            self.function,
+            self.usage
+        )
+    }
+
+    fn option<T>(
+        &mut self,
+        name: &str,
+        what: &str,
+        value: impl Fn(&ScalarValue) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(place) = self.named.iter().position(|(known, _)| known == name) else {
+            return Ok(None);
+        };
+        let (_, given) = self.named.remove(place);
+        match value(&given) {
+            Some(value) => Ok(Some(value)),
+            None => plan_err!("{}: option '{name}' is {what}, not {given}", self.function),
+        }
+    }
+
+    /// An option that is a text.
+    pub fn option_text(&mut self, name: &str) -> Result<Option<String>> {
+        self.option(name, "a text", |value| {
+            value.try_as_str().flatten().map(str::to_string)
+        })
+    }
+
+    /// An option that is a whole number.
+    pub fn option_number(&mut self, name: &str) -> Result<Option<u32>> {
+        self.option(name, "a whole number", unsigned)
+    }
+
+    /// An option that is a number.
+    pub fn option_float(&mut self, name: &str) -> Result<Option<f64>> {
+        self.option(name, "a number", |value| {
+            match value.cast_to(&DataType::Float64).ok()? {
+                ScalarValue::Float64(number) => number,
+                _ => None,
+            }
+        })
+    }
+
+    /// An option that is TRUE or FALSE.
+    pub fn option_bool(&mut self, name: &str) -> Result<Option<bool>> {
+        self.option(name, "true or false", |value| match value {
+            ScalarValue::Boolean(value) => *value,
+            _ => None,
+        })
+    }
+
     /// Nothing more may come.
     pub fn end(mut self) -> Result<()> {
         if self.positional.next().is_some() {
@@ -135,6 +200,29 @@ impl<'a> Arguments<'a> {
             None => Ok(()),
         }
     }
+}
+
+fn unsigned(value: &ScalarValue) -> Option<u32> {
+    if !value.data_type().is_integer() {
+        return None;
+    }
+    match value.cast_to(&DataType::UInt32).ok()? {
+        ScalarValue::UInt32(number) => number,
+        _ => None,
+    }
+}
+
+/// The values of a constant: those of an array, or itself.
+pub(super) fn constants(value: &ScalarValue) -> Result<Vec<ScalarValue>> {
+    let values: ArrayRef = match value {
+        ScalarValue::List(list) => list.value(0),
+        ScalarValue::LargeList(list) => list.value(0),
+        ScalarValue::FixedSizeList(list) => list.value(0),
+        one => return Ok(vec![one.clone()]),
+    };
+    (0..values.len())
+        .map(|i| ScalarValue::try_from_array(&values, i))
+        .collect()
 }
 
 /// The value of an expression without columns.

@@ -10,7 +10,7 @@ use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
+use datafusion::common::{DFSchema, DFSchemaRef, Result, exec_err, internal_err};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -55,6 +55,16 @@ pub(super) struct Run {
     pub batch_rows: usize,
     /// Set when the query has ended.
     pub cancelled: Arc<AtomicBool>,
+}
+
+impl Run {
+    /// An error when the query has ended.
+    pub fn check(&self) -> Result<()> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => exec_err!("the query was cancelled"),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A [`StoreFunction`] in a logical plan.

@@ -6,6 +6,8 @@
 
 mod arguments;
 mod exec;
+mod graph;
+mod near;
 mod rows;
 
 use std::sync::Arc;
@@ -46,6 +48,36 @@ const FUNCTIONS: &[Function] = &[
     ("lookup", "'table', keys", rows::lookup),
     ("fetch", "'table', row_ids", rows::fetch),
     ("matches", "'table', 'column', needle", rows::matches),
+    (
+        "nearest",
+        "'table', 'column', query [, k] [, metric => 'l2'] [, exact => true]",
+        near::nearest,
+    ),
+    (
+        "expand",
+        "'index', vertices, hops [, direction => 'out']",
+        graph::expand,
+    ),
+    (
+        "bfs",
+        "'index', vertices [, max_depth] [, direction => 'out']",
+        graph::bfs,
+    ),
+    (
+        "shortest_path",
+        "'index', from, to [, 'weight column'] [, direction => 'out']",
+        graph::shortest_path,
+    ),
+    (
+        "connected_components",
+        "'index'",
+        graph::connected_components,
+    ),
+    (
+        "page_rank",
+        "'index' [, damping => 0.85] [, max_iterations => 100] [, tolerance => 1e-6]",
+        graph::page_rank,
+    ),
 ];
 
 /// Names of the table functions with the text of their arguments.
@@ -104,12 +136,28 @@ impl StoreRelations {
         } else {
             provider
         };
-        LogicalPlanBuilder::scan(
-            table.name.clone(),
-            provider_as_source(Arc::new(provider)),
-            None,
-        )
+        scan_of(table, provider)
     }
+
+    /// A scan of all columns of a table, in which a search for near rows may use an index.
+    fn near_scan(&self, table: &Table, approximate: bool) -> Result<LogicalPlanBuilder> {
+        let provider = FlashTable::new(
+            Arc::clone(&self.database),
+            Arc::clone(&self.node),
+            &table.schema,
+            &table.name,
+            Arc::clone(&table.snapshot),
+        );
+        scan_of(table, provider.with_approximate(approximate))
+    }
+}
+
+fn scan_of(table: &Table, provider: FlashTable) -> Result<LogicalPlanBuilder> {
+    LogicalPlanBuilder::scan(
+        table.name.clone(),
+        provider_as_source(Arc::new(provider)),
+        None,
+    )
 }
 
 /// A table that a function reads.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, UInt64Builder};
+use arrow::array::{AsArray, ListBuilder, UInt64Builder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::{Column, Result, ScalarValue, exec_err, plan_err};
+use datafusion::common::{Column, Result, exec_err, plan_err};
 use datafusion::functions::expr_fn::contains;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 };
 use memchr::memmem;
 
-use super::arguments::{Argument, Arguments};
+use super::arguments::{Argument, Arguments, constants};
 use super::{StoreRelations, Table};
 
 /// `lookup('table', keys)`: the rows whose primary key is one of `keys`, a constant, an array, or
@@ -104,19 +104,6 @@ fn rows_of(
                 .build()
         }
     }
-}
-
-/// The values of a constant: those of an array, or itself.
-fn constants(value: &ScalarValue) -> Result<Vec<ScalarValue>> {
-    let values: ArrayRef = match value {
-        ScalarValue::List(list) => list.value(0),
-        ScalarValue::LargeList(list) => list.value(0),
-        ScalarValue::FixedSizeList(list) => list.value(0),
-        one => return Ok(vec![one.clone()]),
-    };
-    (0..values.len())
-        .map(|i| ScalarValue::try_from_array(&values, i))
-        .collect()
 }
 
 /// `matches('table', 'column', needle)`: where a text occurs (BlueDBM section 7.3): for each

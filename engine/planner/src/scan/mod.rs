@@ -69,7 +69,7 @@ impl FlashScanExec {
         let program = spec.verified(&node)?;
         let access = match spec.mode {
             Pushdown::Never => None,
-            _ => AccessPath::choose(&program, &spec.table).map(Arc::new),
+            _ => AccessPath::choose(&program, &spec.table, spec.approximate).map(Arc::new),
         };
         let emission = match &spec.output {
             Output::Rows { order, .. } if order.is_empty() => EmissionType::Incremental,

@@ -50,6 +50,8 @@ pub struct ScanSpec {
     pub table: Arc<TableSnapshot>,
     /// The session's choice when the scan was planned.
     pub mode: Pushdown,
+    /// Whether a search for near rows may miss some.
+    pub approximate: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// What stayed above, for `EXPLAIN`.
@@ -77,6 +79,7 @@ impl ScanSpec {
         Self {
             table,
             mode,
+            approximate: false,
             filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {

@@ -11,6 +11,7 @@ use prost::Message;
 use super::centres::{self, Random, Vectors};
 use super::{LshOptions, MAX_BITS, MAX_SEGMENTS, Meta, VERSION, floats, normalised};
 use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
+use crate::index::PartData;
 use crate::page::SEGMENT_ROWS;
 use crate::table::SegmentId;
 use crate::{Result, StorageError};
@@ -30,7 +31,6 @@ const TUNING_RECALL: f64 = 0.99;
 pub(super) const LEVELS: f32 = 16.0;
 /// What the 4 bits span, in standard deviations.
 const SPAN_DEVIATIONS: f64 = 6.0;
-
 
 /// Builds a part over some segments. It holds their vectors in memory until it is done.
 #[derive(Debug)]
@@ -64,6 +64,11 @@ impl LshBuilder {
             rows: Vec::new(),
             values: Vec::new(),
         })
+    }
+
+    /// The metric that the index will serve.
+    pub fn metric(&self) -> Metric {
+        self.metric
     }
 
     /// Adds a segment's column, all its rows in order.

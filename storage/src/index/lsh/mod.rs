@@ -30,7 +30,7 @@ use prost::Message;
 use crate::table::SegmentId;
 use crate::{Result, StorageError};
 
-pub use build::{LshBuilder, PartData};
+pub use build::LshBuilder;
 pub use search::{Candidate, Candidates, LshPart, Neighbour};
 
 /// Arrays of each table: centres, starts of the buckets, rows, codes.

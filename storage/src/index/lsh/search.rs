@@ -85,7 +85,7 @@ pub struct Neighbour {
 
 impl LshPart {
     /// Opens a part: `meta` and the chunks of `arrays` are what
-    /// [`PartData`](super::PartData) was stored as, in its order.
+    /// [`PartData`](crate::index::PartData) was stored as, in its order.
     ///
     /// # Errors
     /// `Corrupt` for what no builder has made; the reader's errors.

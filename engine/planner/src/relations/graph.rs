@@ -1,0 +1,452 @@
+//! Searches in graphs (BlueDBM section 7.2): the frontier and what was visited stay in the store,
+//! only the answer leaves it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::logical_expr::LogicalPlan;
+use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions};
+use flashmesh_storage::index::adjacency::KeyType;
+use flashmesh_storage::index::{Index, IndexKind};
+use flashmesh_storage::store::PageStore;
+use flashmesh_storage::table::TableSnapshot;
+
+use super::StoreRelations;
+use super::arguments::{Argument, Arguments, constants};
+use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use crate::error::from_storage;
+
+/// A search in a graph.
+#[derive(Debug)]
+struct GraphFunction {
+    name: &'static str,
+    index: Arc<Index>,
+    /// Keeps the version of the edge table that the index is of.
+    _table: Arc<TableSnapshot>,
+    store: Arc<PageStore>,
+    keys: DataType,
+    seeds: Seeds,
+    search: Search,
+}
+
+/// Where a search starts.
+#[derive(Debug)]
+enum Seeds {
+    /// At these vertices.
+    Given(ArrayRef),
+    /// At those that the subquery gives.
+    Input,
+    /// Nowhere in particular.
+    None,
+}
+
+#[derive(Debug)]
+enum Search {
+    Expand {
+        hops: u32,
+        direction: Direction,
+    },
+    Bfs {
+        max_depth: u32,
+        direction: Direction,
+    },
+    Path {
+        weighted: bool,
+        direction: Direction,
+    },
+    Components,
+    PageRank(PageRankOptions),
+}
+
+/// `expand('index', seeds, hops [, direction => 'out' | 'in' | 'both'])`: for each seed every
+/// other vertex within so many hops, once, with its least depth and the id of an edge's row that
+/// leads to it.
+pub(super) fn expand(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
+    let graph = Opened::new(store, &mut arguments)?;
+    let seeds = graph.seeds(&mut arguments)?;
+    let hops = arguments.number()?;
+    let direction = direction(&mut arguments)?;
+    arguments.end()?;
+    graph.plan("expand", seeds, Search::Expand { hops, direction })
+}
+
+/// `bfs('index', seeds [, max_depth] [, direction => …])`: every vertex that can be reached, its
+/// depth, and the vertex before it; NULL for seeds.
+pub(super) fn bfs(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
+    let graph = Opened::new(store, &mut arguments)?;
+    let seeds = graph.seeds(&mut arguments)?;
+    let max_depth = match arguments.has_next() {
+        true => arguments.number()?,
+        false => u32::MAX,
+    };
+    let direction = direction(&mut arguments)?;
+    arguments.end()?;
+    let search = Search::Bfs {
+        max_depth,
+        direction,
+    };
+    graph.plan("bfs", seeds, search)
+}
+
+/// `shortest_path('index', from, to [, 'weight column'] [, direction => …])`: the vertices of a
+/// shortest path, one a row, with the ids of the edges' rows between them; no row when there is
+/// none.
+pub(super) fn shortest_path(
+    store: &StoreRelations,
+    mut arguments: Arguments<'_>,
+) -> Result<LogicalPlan> {
+    let graph = Opened::new(store, &mut arguments)?;
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let Argument::Constant(end) = arguments.next()? else {
+            return plan_err!("shortest_path goes between two constants, not from a subquery");
+        };
+        ends.push(graph.keys(&end)?);
+    }
+    let weighted = arguments.has_next();
+    if weighted {
+        let column = arguments.text()?;
+        let definition = &graph.index.definition;
+        let names = graph.table.index_columns(definition);
+        if names.get(2) != Some(&column.as_str()) {
+            return plan_err!(
+                "shortest_path: index '{}' does not hold '{column}' as its weight; make one USING adjacency (source, target, {column})",
+                definition.name
+            );
+        }
+    }
+    let direction = direction(&mut arguments)?;
+    arguments.end()?;
+    let ends: Vec<&dyn Array> = ends.iter().map(AsRef::as_ref).collect();
+    let seeds = (Seeds::Given(concat(&ends)?), None);
+    let search = Search::Path {
+        weighted,
+        direction,
+    };
+    graph.plan("shortest_path", seeds, search)
+}
+
+/// `connected_components('index')`: each vertex with the least vertex of its component, edges
+/// taken both ways.
+pub(super) fn connected_components(
+    store: &StoreRelations,
+    mut arguments: Arguments<'_>,
+) -> Result<LogicalPlan> {
+    let graph = Opened::new(store, &mut arguments)?;
+    arguments.end()?;
+    let seeds = (Seeds::None, None);
+    graph.plan("connected_components", seeds, Search::Components)
+}
+
+/// `page_rank('index' [, damping => 0.85] [, max_iterations => 100] [, tolerance => 1e-6])`: each
+/// vertex with its rank; ranks sum to 1.
+pub(super) fn page_rank(
+    store: &StoreRelations,
+    mut arguments: Arguments<'_>,
+) -> Result<LogicalPlan> {
+    let graph = Opened::new(store, &mut arguments)?;
+    let mut options = PageRankOptions::default();
+    if let Some(damping) = arguments.option_float("damping")? {
+        options.damping = damping;
+    }
+    if let Some(iterations) = arguments.option_number("max_iterations")? {
+        options.max_iterations = iterations;
+    }
+    if let Some(tolerance) = arguments.option_float("tolerance")? {
+        options.tolerance = tolerance;
+    }
+    arguments.end()?;
+    let seeds = (Seeds::None, None);
+    graph.plan("page_rank", seeds, Search::PageRank(options))
+}
+
+fn direction(arguments: &mut Arguments<'_>) -> Result<Direction> {
+    match arguments.option_text("direction")?.as_deref() {
+        None | Some("out") => Ok(Direction::Out),
+        Some("in") => Ok(Direction::In),
+        Some("both") => Ok(Direction::Both),
+        Some(other) => plan_err!(
+            "{}: direction is 'out', 'in' or 'both', not '{other}'",
+            arguments.function()
+        ),
+    }
+}
+
+/// The index that the first argument names.
+struct Opened {
+    index: Arc<Index>,
+    table: Arc<TableSnapshot>,
+    store: Arc<PageStore>,
+    keys: DataType,
+    function: &'static str,
+}
+
+impl Opened {
+    fn new(store: &StoreRelations, arguments: &mut Arguments<'_>) -> Result<Self> {
+        let name = arguments.text()?;
+        let (schema, name) = store.resolve(&name, arguments)?;
+        let (_, table, index) = store.database.index(&schema, &name).map_err(from_storage)?;
+        let definition = &index.definition;
+        if definition.kind != IndexKind::Adjacency {
+            return plan_err!(
+                "{}: '{name}' is a {} index; a graph is searched by an index made USING adjacency (source, target)",
+                arguments.function(),
+                definition.kind
+            );
+        }
+        let data_type = |i: usize| {
+            let column = definition.columns[i] as usize;
+            table.schema.field(column).data_type()
+        };
+        let keys = KeyType::of(data_type(0), data_type(1)).map_err(from_storage)?;
+        Ok(Self {
+            keys: keys.data_type(),
+            store: Arc::clone(store.database.store()),
+            table,
+            index,
+            function: arguments.function(),
+        })
+    }
+
+    /// The next argument: where to start, and the subquery for it.
+    fn seeds(&self, arguments: &mut Arguments<'_>) -> Result<(Seeds, Option<LogicalPlan>)> {
+        match arguments.next()? {
+            Argument::Constant(seeds) => Ok((Seeds::Given(self.keys(&seeds)?), None)),
+            Argument::Rows(seeds) if seeds.schema().fields().len() == 1 => {
+                Ok((Seeds::Input, Some(seeds)))
+            }
+            Argument::Rows(seeds) => plan_err!(
+                "{}: the subquery gives {} columns, not the vertices alone",
+                self.function,
+                seeds.schema().fields().len()
+            ),
+        }
+    }
+
+    /// A constant, or an array of them, as vertices.
+    fn keys(&self, value: &ScalarValue) -> Result<ArrayRef> {
+        let values = constants(value)?
+            .into_iter()
+            .filter(|value| !value.is_null());
+        let keys = values.map(|value| match value.cast_to(&self.keys) {
+            Ok(key) => Ok(key),
+            Err(_) => plan_err!(
+                "{}: {value} is no vertex of index '{}', which are of type {}",
+                self.function,
+                self.index.definition.name,
+                self.keys
+            ),
+        });
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        if keys.is_empty() {
+            return Ok(arrow::array::new_empty_array(&self.keys));
+        }
+        ScalarValue::iter_to_array(keys)
+    }
+
+    fn plan(
+        self,
+        name: &'static str,
+        (seeds, input): (Seeds, Option<LogicalPlan>),
+        search: Search,
+    ) -> Result<LogicalPlan> {
+        let function = GraphFunction {
+            name,
+            index: self.index,
+            _table: self.table,
+            store: self.store,
+            keys: self.keys,
+            seeds,
+            search,
+        };
+        StoreFunctionNode::plan(Arc::new(function), input)
+    }
+}
+
+impl StoreFunction for GraphFunction {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn arguments(&self) -> String {
+        let index = &self.index.definition.name;
+        let seeds = match &self.seeds {
+            Seeds::Given(seeds) if seeds.len() == 1 => ", 1 vertex".to_string(),
+            Seeds::Given(seeds) => format!(", {} vertices", seeds.len()),
+            Seeds::Input => ", vertices of the input".to_string(),
+            Seeds::None => String::new(),
+        };
+        match &self.search {
+            Search::Expand { hops, .. } => format!("{index}{seeds}, {hops} hops"),
+            _ => format!("{index}{seeds}"),
+        }
+    }
+
+    fn schema(&self) -> SchemaRef {
+        let key = |name: &str, nullable| Field::new(name, self.keys.clone(), nullable);
+        let fields = match &self.search {
+            Search::Expand { .. } => vec![
+                key("seed", false),
+                Field::new("depth", DataType::UInt32, false),
+                key("vertex", false),
+                Field::new("edge", DataType::UInt64, false),
+            ],
+            Search::Bfs { .. } => vec![
+                key("vertex", false),
+                Field::new("depth", DataType::UInt32, false),
+                key("parent", true),
+            ],
+            Search::Path { .. } => vec![
+                Field::new("step", DataType::UInt32, false),
+                key("vertex", false),
+                Field::new("edge", DataType::UInt64, true),
+                Field::new("cost", DataType::Float64, false),
+            ],
+            Search::Components => vec![key("vertex", false), key("component", false)],
+            Search::PageRank(_) => vec![
+                key("vertex", false),
+                Field::new("rank", DataType::Float64, false),
+            ],
+        };
+        Arc::new(Schema::new(fields))
+    }
+
+    fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
+        let graph = self.index.graph(&self.store).map_err(from_storage)?;
+        let job = Job::new(run.threads).cancelled_by(Arc::clone(&run.cancelled));
+        let seeds = match &self.seeds {
+            Seeds::Given(seeds) => Arc::clone(seeds),
+            Seeds::Input => self.seeds_of(&input)?,
+            Seeds::None => arrow::array::new_empty_array(&self.keys),
+        };
+        match &self.search {
+            Search::Expand { hops, direction } => {
+                self.expand(&graph, &job, &seeds, *hops, *direction, emit)
+            }
+            Search::Bfs {
+                max_depth,
+                direction,
+            } => {
+                let found = graph
+                    .bfs(&job, &seeds, *max_depth, *direction)
+                    .map_err(from_storage)?;
+                for rows in slices(found.len(), run) {
+                    let (vertices, depths, parents) = found.rows(rows).map_err(from_storage)?;
+                    emit(self.batch(vec![vertices, Arc::new(depths), parents])?)?;
+                }
+                Ok(())
+            }
+            Search::Path {
+                weighted,
+                direction,
+            } => {
+                let path = graph
+                    .shortest_path(
+                        &job,
+                        &seeds.slice(0, 1),
+                        &seeds.slice(1, 1),
+                        *direction,
+                        *weighted,
+                    )
+                    .map_err(from_storage)?;
+                let Some((keys, steps)) = path else {
+                    return Ok(());
+                };
+                let places = UInt32Array::from_iter_values(steps.iter().map(|step| step.step));
+                let vertices = take(&keys, &places, None)?;
+                let edges = UInt64Array::from_iter(steps.iter().map(|step| step.row));
+                let costs = Float64Array::from_iter_values(steps.iter().map(|step| step.cost));
+                emit(self.batch(vec![
+                    Arc::new(places),
+                    vertices,
+                    Arc::new(edges),
+                    Arc::new(costs),
+                ])?)
+            }
+            Search::Components => {
+                let found = graph.connected_components(&job).map_err(from_storage)?;
+                for rows in slices(found.len(), run) {
+                    let (vertices, components) = found.rows(rows).map_err(from_storage)?;
+                    emit(self.batch(vec![vertices, components])?)?;
+                }
+                Ok(())
+            }
+            Search::PageRank(options) => {
+                let found = graph.page_rank(&job, *options).map_err(from_storage)?;
+                for rows in slices(found.len(), run) {
+                    let (vertices, ranks) = found.rows(rows).map_err(from_storage)?;
+                    emit(self.batch(vec![vertices, Arc::new(ranks)])?)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl GraphFunction {
+    fn batch(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+        Ok(RecordBatch::try_new(self.schema(), columns)?)
+    }
+
+    /// The vertices of the subquery, without NULLs.
+    fn seeds_of(&self, input: &[RecordBatch]) -> Result<ArrayRef> {
+        let mut seeds = Vec::with_capacity(input.len());
+        for batch in input {
+            let keys = cast(batch.column(0), &self.keys)?;
+            let valid = arrow::compute::is_not_null(&keys)?;
+            seeds.push(arrow::compute::filter(&keys, &valid)?);
+        }
+        if seeds.is_empty() {
+            return Ok(arrow::array::new_empty_array(&self.keys));
+        }
+        let seeds: Vec<&dyn Array> = seeds.iter().map(AsRef::as_ref).collect();
+        Ok(concat(&seeds)?)
+    }
+
+    fn expand(
+        &self,
+        graph: &Graph,
+        job: &Job,
+        seeds: &ArrayRef,
+        hops: u32,
+        direction: Direction,
+        emit: &mut Emit<'_>,
+    ) -> Result<()> {
+        // What the receiver answered, which has no place in the store's error.
+        let mut answer = Ok(());
+        let done = graph.expand(job, seeds, hops, direction, |found| {
+            let rows = found.vertices.len();
+            let places =
+                UInt32Array::from_iter_values(std::iter::repeat_n(found.seed as u32, rows));
+            answer = take(seeds, &places, None)
+                .map_err(Into::into)
+                .and_then(|seed| {
+                    self.batch(vec![
+                        seed,
+                        Arc::new(found.depths),
+                        found.vertices,
+                        Arc::new(found.rows),
+                    ])
+                })
+                .and_then(&mut *emit);
+            match answer {
+                Ok(()) => Ok(()),
+                Err(_) => Err(flashmesh_storage::StorageError::Cancelled),
+            }
+        });
+        answer?;
+        done.map_err(from_storage)
+    }
+}
+
+/// The rows of an answer, a batch at a time.
+fn slices(rows: usize, run: &Run) -> impl Iterator<Item = Range<usize>> {
+    let batch = run.batch_rows.max(1);
+    (0..rows)
+        .step_by(batch)
+        .map(move |start| start..rows.min(start + batch))
+}

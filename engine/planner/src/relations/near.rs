@@ -1,0 +1,454 @@
+//! The nearest rows to vectors (BlueDBM section 7.1).
+
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
+use datafusion::common::{Column, Result, ScalarValue, exec_err, plan_err};
+use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder, lit};
+use flashmesh_pushdown::{
+    Expr as ProgramExpr, InputColumn, Limits, Metric, Output, Program, QueryVector, verify,
+};
+use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::index::{Index, IndexKind};
+use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
+use flashmesh_storage::store::PageStore;
+use flashmesh_storage::table::{TableSnapshot, row_id};
+
+use super::StoreRelations;
+use super::arguments::{Argument, Arguments};
+use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use crate::error::from_storage;
+use crate::functions::{query_vector, scalar_functions};
+
+/// Neighbours when the call doesn't say how many.
+const DEFAULT_K: u32 = 10;
+
+/// `nearest('table', 'column', query [, k] [, metric => 'l2' | 'cosine' | 'dot']
+/// [, exact => true])`: the k rows nearest to a vector, or to each vector of a subquery. Gives
+/// `query`, the number of the vector (0 for a constant), `distance` and the table's columns.
+///
+/// An lsh index on the column is used if there is one of the metric, and may then miss some,
+/// unless `exact`.
+pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
+    let name = arguments.text()?;
+    let table = store.table(&name, &arguments)?;
+    let column = arguments.text()?;
+    let ordinal = table.column(&column, &arguments)?;
+    let data_type = table.snapshot.schema.field(ordinal).data_type().clone();
+    let metric = match (&data_type, arguments.option_text("metric")?.as_deref()) {
+        (DataType::FixedSizeBinary(_), None | Some("hamming")) => Metric::Hamming,
+        (DataType::FixedSizeList(..), None | Some("l2")) => Metric::L2,
+        (DataType::FixedSizeList(..), Some("cosine")) => Metric::Cosine,
+        (DataType::FixedSizeList(..), Some("dot")) => Metric::Dot,
+        (data_type, metric) => {
+            return plan_err!(
+                "nearest: column '{column}' of type {data_type} has no metric '{}'; fixed-size binary has hamming, fixed-size lists of float32 have l2, cosine and dot",
+                metric.unwrap_or("hamming or l2")
+            );
+        }
+    };
+    let Some(length) = metric.length_of(&data_type) else {
+        return plan_err!(
+            "nearest: column '{column}' of type {data_type} holds no vectors; fixed-size binary and fixed-size lists of float32 do"
+        );
+    };
+    let query = arguments.next()?;
+    let k = match arguments.has_next() {
+        true => arguments.number()?,
+        false => DEFAULT_K,
+    };
+    let exact = arguments.option_bool("exact")?.unwrap_or(false);
+    arguments.end()?;
+    let table_name = table.name.clone();
+    let own = |name: &str| Expr::Column(Column::new(Some(table_name.clone()), name));
+    // The function's columns get out of the way of the table's.
+    let free = |name: &str| {
+        let mut name = name.to_string();
+        while table.snapshot.schema.index_of(&name).is_ok() {
+            name.insert(0, '_');
+        }
+        name
+    };
+    let fields = table.snapshot.schema.fields();
+    let columns = fields.iter().map(|field| own(field.name()));
+    match query {
+        Argument::Constant(value) => {
+            let Some(query) = query_vector(&value, metric) else {
+                return plan_err!("nearest: the query is no vector: {value}");
+            };
+            check_length(query.len(), length)?;
+            let distance = distance_to(metric, own(&column), &query);
+            let distance_name = free("distance");
+            let order = Expr::Column(Column::new_unqualified(&distance_name));
+            let first = [
+                lit(0u32).alias(free("query")),
+                distance.alias(&distance_name),
+            ];
+            let is_near_first = metric != Metric::Dot;
+            store
+                .near_scan(&table, !exact)?
+                .project(first.into_iter().chain(columns))?
+                .sort_with_limit([order.sort(is_near_first, false)], Some(k as usize))?
+                .build()
+        }
+        Argument::Rows(queries) => {
+            if queries.schema().fields().len() != 1 {
+                return plan_err!(
+                    "nearest: the subquery gives {} columns, not the vectors alone",
+                    queries.schema().fields().len()
+                );
+            }
+            let index = table.snapshot.indexes.iter().find(|index| {
+                let definition = &index.definition;
+                definition.kind == IndexKind::Lsh
+                    && definition.columns == [ordinal as u32]
+                    && definition.metric(&data_type) == Some(metric)
+            });
+            let function = NearestBatch {
+                store: Arc::clone(store.database.store()),
+                node: Arc::clone(&store.node),
+                table: Arc::clone(&table.snapshot),
+                column: ordinal,
+                metric,
+                length,
+                k: k as usize,
+                index: index.filter(|_| !exact).cloned(),
+            };
+            let found = StoreFunctionNode::plan(Arc::new(function), Some(queries))?;
+            let found = LogicalPlanBuilder::from(found).alias("found")?.build()?;
+            let ids = table.snapshot.scan_schema.fields().last().cloned();
+            let id = ids.map(|field| field.name().clone()).unwrap_or_default();
+            let found_column = |name: &str| Expr::Column(Column::new(Some("found"), name));
+            let on = (
+                vec![Column::new(Some("found"), "row")],
+                vec![Column::new(Some(table_name.clone()), &id)],
+            );
+            let first = [
+                found_column("query").alias(free("query")),
+                found_column("distance").alias(free("distance")),
+            ];
+            LogicalPlanBuilder::from(found)
+                .join(
+                    store.scan(&table, true)?.build()?,
+                    JoinType::Inner,
+                    on,
+                    None,
+                )?
+                .project(first.into_iter().chain(columns))?
+                .build()
+        }
+    }
+}
+
+fn check_length(found: usize, length: usize) -> Result<()> {
+    if found != length {
+        return plan_err!("nearest: a query of length {found} for vectors of length {length}");
+    }
+    Ok(())
+}
+
+/// The call of a distance function.
+fn distance_to(metric: Metric, vectors: Expr, query: &QueryVector) -> Expr {
+    let constant = match query {
+        QueryVector::Bits(bytes) => {
+            ScalarValue::FixedSizeBinary(bytes.len() as i32, Some(bytes.clone()))
+        }
+        QueryVector::Floats(values) => {
+            let values: ArrayRef = Arc::new(Float32Array::from(values.clone()));
+            let item = Arc::new(Field::new_list_field(DataType::Float32, true));
+            let length = values.len() as i32;
+            let list = arrow::array::FixedSizeListArray::new(item, length, values, None);
+            ScalarValue::FixedSizeList(Arc::new(list))
+        }
+    };
+    let name = metric.to_string();
+    let function = scalar_functions().into_iter().find(|f| f.name() == name);
+    function
+        .expect("every metric has a function")
+        .call(vec![vectors, lit(constant)])
+}
+
+/// The nearest rows to many vectors at once: one Program, or one pass through an index.
+#[derive(Debug)]
+struct NearestBatch {
+    store: Arc<PageStore>,
+    node: Arc<StorageNode>,
+    table: Arc<TableSnapshot>,
+    column: usize,
+    metric: Metric,
+    length: usize,
+    k: usize,
+    index: Option<Arc<Index>>,
+}
+
+/// A neighbour, the best first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Hit {
+    distance: f64,
+    row: u64,
+}
+
+impl Eq for Hit {}
+
+impl Ord for Hit {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let by_distance = self.distance.total_cmp(&other.distance);
+        by_distance.then(self.row.cmp(&other.row))
+    }
+}
+
+impl PartialOrd for Hit {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The best hits of one query.
+#[derive(Debug, Default, Clone)]
+struct Best(BinaryHeap<Hit>);
+
+impl Best {
+    fn add(&mut self, hit: Hit, k: usize) {
+        if self.0.len() < k {
+            self.0.push(hit);
+        } else if self.0.peek().is_some_and(|worst| hit < *worst) {
+            self.0.pop();
+            self.0.push(hit);
+        }
+    }
+}
+
+impl StoreFunction for NearestBatch {
+    fn name(&self) -> &'static str {
+        "nearest"
+    }
+
+    fn arguments(&self) -> String {
+        let how = match &self.index {
+            Some(index) => format!("index={} (lsh)", index.definition.name),
+            None => "exact".into(),
+        };
+        let column = self.table.schema.field(self.column).name();
+        format!(
+            "{}.{column}, {} by {}, {how}",
+            self.table.name, self.k, self.metric
+        )
+    }
+
+    fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(vec![
+            Field::new("query", DataType::UInt32, false),
+            Field::new("distance", self.metric.data_type(), true),
+            Field::new("row", DataType::UInt64, false),
+        ]))
+    }
+
+    fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
+        let mut queries = Vec::new();
+        for batch in &input {
+            for row in 0..batch.num_rows() {
+                let value = ScalarValue::try_from_array(batch.column(0), row)?;
+                match query_vector(&value, self.metric) {
+                    Some(query) if query.len() == self.length => queries.push(query),
+                    Some(query) => {
+                        return exec_err!(
+                            "nearest: query {} has length {}, the vectors have {}",
+                            queries.len(),
+                            query.len(),
+                            self.length
+                        );
+                    }
+                    None => {
+                        return exec_err!("nearest: query {} is no vector: {value}", queries.len());
+                    }
+                }
+            }
+        }
+        if queries.is_empty() || self.k == 0 {
+            return Ok(());
+        }
+        let best = match &self.index {
+            Some(index) => self.by_index(index, &queries, run)?,
+            None => self.by_scan(&queries, run)?,
+        };
+        let (mut of, mut distances, mut rows) = (vec![], vec![], vec![]);
+        for (query, best) in (0u32..).zip(best) {
+            for hit in best.0.into_sorted_vec() {
+                of.push(query);
+                distances.push(hit.distance);
+                rows.push(hit.row);
+            }
+        }
+        let distances: ArrayRef = match self.metric {
+            Metric::Hamming => Arc::new(UInt32Array::from_iter_values(
+                distances.iter().map(|d| *d as u32),
+            )),
+            Metric::Dot => Arc::new(Float32Array::from_iter_values(
+                distances.iter().map(|d| -*d as f32),
+            )),
+            _ => Arc::new(Float32Array::from_iter_values(
+                distances.iter().map(|d| *d as f32),
+            )),
+        };
+        emit(RecordBatch::try_new(
+            self.schema(),
+            vec![
+                Arc::new(UInt32Array::from(of)),
+                distances,
+                Arc::new(UInt64Array::from(rows)),
+            ],
+        )?)
+    }
+}
+
+impl NearestBatch {
+    /// One Program for all queries, a stream for each thread.
+    fn by_scan(&self, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
+        let vectors = self.table.schema.field(self.column);
+        let id = self.table.scan_schema.fields().len() - 1;
+        let program = Program {
+            columns: vec![
+                InputColumn {
+                    ordinal: self.column as u32,
+                    name: vectors.name().clone(),
+                    data_type: vectors.data_type().clone(),
+                    nullable: vectors.is_nullable(),
+                },
+                InputColumn {
+                    ordinal: id as u32,
+                    name: "row_id".into(),
+                    data_type: DataType::UInt64,
+                    nullable: false,
+                },
+            ],
+            filter: vec![],
+            output: Output::Nearest {
+                queries: queries.to_vec(),
+                metric: self.metric,
+                expr: ProgramExpr::Column(0),
+                k: self.k as u64,
+                exprs: vec![ProgramExpr::Column(1)],
+            },
+        };
+        let program = verify(program, &self.table.scan_schema, &Limits::default())
+            .map_err(|e| datafusion::common::plan_datafusion_err!("nearest: {e}"))?;
+        let command = Command {
+            program: Arc::new(program),
+            table: Arc::clone(&self.table),
+            work: SegmentQueue::new(self.table.segments.clone()),
+            runtime_filters: Arc::new(RuntimeFilters::default()),
+            batch_rows: run.batch_rows,
+            metrics: Arc::new(ScanMetrics::default()),
+        };
+        let threads = run.threads.min(self.table.segments.len()).max(1);
+        let streams = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads)
+                .map(|_| {
+                    let command = command.clone();
+                    scope.spawn(move || self.stream(command, queries.len(), run))
+                })
+                .collect();
+            running
+                .into_iter()
+                .map(|thread| match thread.join() {
+                    Ok(best) => best,
+                    Err(_) => exec_err!("nearest: a stream failed"),
+                })
+                .collect::<Result<Vec<_>>>()
+        })?;
+        Ok(merge(streams, self.k))
+    }
+
+    fn stream(&self, command: Command, queries: usize, run: &Run) -> Result<Vec<Best>> {
+        let mut best = vec![Best::default(); queries];
+        let mut stream = self.node.submit(command).map_err(from_storage)?;
+        while let Some(step) = stream.step() {
+            run.check()?;
+            let flashmesh_storage::node::Step::Batch(batch) = step.map_err(from_storage)? else {
+                continue;
+            };
+            let of = batch.column(0).as_primitive::<UInt32Type>();
+            let distances = cast(batch.column(1), &DataType::Float32)?;
+            let distances = distances.as_primitive::<Float32Type>();
+            let rows = batch.column(2).as_primitive::<UInt64Type>();
+            for i in 0..batch.num_rows() {
+                if let Some(best) = best.get_mut(of.value(i) as usize) {
+                    let distance = match distances.is_valid(i) {
+                        true => f64::from(distances.value(i)),
+                        false => continue,
+                    };
+                    let distance = match self.metric {
+                        Metric::Dot => -distance,
+                        _ => distance,
+                    };
+                    let row = rows.value(i);
+                    best.add(Hit { distance, row }, self.k);
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    /// Each thread asks the index for a share of the queries.
+    fn by_index(&self, index: &Index, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
+        let mut reader = self.store.reader().map_err(from_storage)?;
+        let parts = index.lsh_parts(&mut reader).map_err(from_storage)?;
+        drop(reader);
+        let segments: HashMap<_, _> = self
+            .table
+            .segments
+            .iter()
+            .map(|s| (s.id, Arc::clone(s)))
+            .collect();
+        let share = queries.len().div_ceil(run.threads.max(1)).max(1);
+        let ask = |queries: &[QueryVector]| -> Result<Vec<Best>> {
+            let mut reader = self.store.reader().map_err(from_storage)?;
+            let mut best = vec![Best::default(); queries.len()];
+            for part in &parts {
+                run.check()?;
+                let found = part
+                    .nearest(queries, self.k, self.column, &segments, &mut reader)
+                    .map_err(from_storage)?;
+                for (best, found) in best.iter_mut().zip(found) {
+                    for neighbour in found {
+                        let hit = Hit {
+                            distance: f64::from(neighbour.distance),
+                            row: row_id(neighbour.segment, neighbour.row),
+                        };
+                        best.add(hit, self.k);
+                    }
+                }
+            }
+            Ok(best)
+        };
+        std::thread::scope(|scope| {
+            let running: Vec<_> = queries
+                .chunks(share)
+                .map(|queries| scope.spawn(|| ask(queries)))
+                .collect();
+            let mut best = Vec::with_capacity(queries.len());
+            for thread in running {
+                match thread.join() {
+                    Ok(found) => best.extend(found?),
+                    Err(_) => return exec_err!("nearest: a search failed"),
+                }
+            }
+            Ok(best)
+        })
+    }
+}
+
+/// The best of several streams.
+fn merge(streams: Vec<Vec<Best>>, k: usize) -> Vec<Best> {
+    let mut streams = streams.into_iter();
+    let mut best = streams.next().unwrap_or_default();
+    for stream in streams {
+        for (best, other) in best.iter_mut().zip(stream) {
+            other.0.into_iter().for_each(|hit| best.add(hit, k));
+        }
+    }
+    best
+}

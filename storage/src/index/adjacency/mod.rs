@@ -1,0 +1,303 @@
+//! Neighbour lists of an edge table: what `CREATE INDEX … USING adjacency (src, dst)` makes
+//! (BlueDBM section 7.2; DESIGN section 5).
+//!
+//! A part numbers the vertices of its edges densely in the order of their keys, and has for both
+//! directions:
+//!
+//! * `offsets`: where each vertex's list starts, one more than there are vertices;
+//! * `neighbours`: all lists one after the other, each in ascending order; an edge that comes
+//!   several times is there several times;
+//! * `rows`: which row of the edge table each neighbour comes from;
+//! * `weights`, if the index was made with a weight column.
+//!
+//! Where the keys are dense enough, the number of a vertex is its key less the least key; the gaps
+//! are vertices without edges, which do not exist for anybody who asks. Otherwise an array has the
+//! keys. An edge with a NULL at one of its ends is no edge.
+
+mod build;
+#[cfg(test)]
+mod tests;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type, UInt64Type};
+use prost::Message;
+
+pub use build::AdjacencyBuilder;
+
+use super::paged::PagedArray;
+use crate::{Result, StorageError};
+
+/// No vertex.
+pub const NO_VERTEX: u32 = u32::MAX;
+/// Arrays of a part.
+const ARRAYS: usize = 9;
+/// Version of the record.
+const VERSION: u32 = 1;
+
+/// The type of vertex keys: the wider of the two columns' types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyType {
+    /// All types but `UInt64`.
+    Int64,
+    /// `UInt64`, alone or with shorter unsigned ones.
+    UInt64,
+}
+
+impl KeyType {
+    /// The key type of an edge table with end columns of these types.
+    ///
+    /// # Errors
+    /// `Invalid` for columns that are not integers, and for `UInt64` with a signed type.
+    pub fn of(source: &DataType, target: &DataType) -> Result<Self> {
+        for data_type in [source, target] {
+            if !data_type.is_integer() {
+                return Err(StorageError::Invalid(format!(
+                    "vertices can't be numbered by a column of type {data_type}; use integers (for other keys, a table that numbers them)"
+                )));
+            }
+        }
+        let is_wide = |data_type: &DataType| *data_type == DataType::UInt64;
+        match is_wide(source) || is_wide(target) {
+            false => Ok(Self::Int64),
+            true if source.is_unsigned_integer() && target.is_unsigned_integer() => {
+                Ok(Self::UInt64)
+            }
+            true => Err(StorageError::Invalid(format!(
+                "vertices can't be numbered by columns of types {source} and {target}; cast one to the other's type"
+            ))),
+        }
+    }
+
+    /// The Arrow type of keys.
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::Int64 => DataType::Int64,
+            Self::UInt64 => DataType::UInt64,
+        }
+    }
+
+    /// Keys in the form that the graph works with: as `i64` in the order of the keys. NULLs give
+    /// an arbitrary one.
+    ///
+    /// # Errors
+    /// `Invalid` when a value is none of this type.
+    pub fn encode(self, keys: &dyn Array) -> Result<Vec<i64>> {
+        let array = cast(keys, &self.data_type())?;
+        if array.null_count() != keys.null_count() {
+            return Err(StorageError::Invalid(format!(
+                "a vertex of type {} is beyond {}",
+                keys.data_type(),
+                self.data_type()
+            )));
+        }
+        Ok(match self {
+            Self::Int64 => array.as_primitive::<Int64Type>().values().to_vec(),
+            Self::UInt64 => array
+                .as_primitive::<UInt64Type>()
+                .values()
+                .iter()
+                .map(|key| (key ^ 1 << 63) as i64)
+                .collect(),
+        })
+    }
+
+    /// Back from [`Self::encode`].
+    pub fn decode(self, keys: Vec<i64>) -> ArrayRef {
+        match self {
+            Self::Int64 => std::sync::Arc::new(Int64Array::from(keys)),
+            Self::UInt64 => std::sync::Arc::new(UInt64Array::from_iter_values(
+                keys.into_iter().map(|key| key as u64 ^ 1 << 63),
+            )),
+        }
+    }
+
+    /// How messages show a key.
+    pub fn show(self, key: i64) -> String {
+        match self {
+            Self::Int64 => key.to_string(),
+            Self::UInt64 => (key as u64 ^ 1 << 63).to_string(),
+        }
+    }
+}
+
+/// What a part keeps besides its arrays.
+#[derive(Clone, PartialEq, Message)]
+struct Record {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    /// Keys are `UInt64`.
+    #[prost(bool, tag = "2")]
+    is_unsigned: bool,
+    /// Vertex numbers, those of gaps among them.
+    #[prost(uint32, tag = "3")]
+    vertices: u32,
+    #[prost(uint64, tag = "4")]
+    edges: u64,
+    /// Keys are in an array; else they start at `first_key`.
+    #[prost(bool, tag = "5")]
+    has_keys: bool,
+    #[prost(sint64, tag = "6")]
+    first_key: i64,
+    /// The segments of the edge table, in the order in which `rows` numbers them.
+    #[prost(uint32, repeated, tag = "7")]
+    segments: Vec<u32>,
+    #[prost(bool, tag = "8")]
+    has_weights: bool,
+    /// A row (segment << 16 | row) with a weight that is negative, NaN or NULL.
+    #[prost(uint64, optional, tag = "9")]
+    bad_weight: Option<u64>,
+}
+
+/// The neighbour lists of one direction.
+#[derive(Debug)]
+pub struct Lists {
+    /// Where each list starts in the other arrays; one more than vertices.
+    pub offsets: PagedArray,
+    /// Vertex numbers.
+    pub neighbours: PagedArray,
+    /// Rows: place of the segment among [`AdjacencyPart::segments`] << 16 | row.
+    pub rows: PagedArray,
+    /// The bits of weights that are not negative.
+    pub weights: Option<PagedArray>,
+}
+
+/// A part of an adjacency index, as it is read.
+#[derive(Debug)]
+pub struct AdjacencyPart {
+    record: Record,
+    keys: Option<PagedArray>,
+    lists: [Lists; 2],
+}
+
+impl AdjacencyPart {
+    /// The part with this record and these arrays, in the order of [`PartData`](super::PartData).
+    ///
+    /// # Errors
+    /// `Corrupt` when they do not belong together, `Invalid` for a record of a newer flashmesh.
+    pub fn open(meta: &[u8], arrays: Vec<PagedArray>) -> Result<Self> {
+        let corrupt = |what: String| StorageError::corrupt(format!("adjacency index: {what}"));
+        let record = Record::decode(meta).map_err(|error| corrupt(error.to_string()))?;
+        if record.version != VERSION {
+            return Err(StorageError::Invalid(format!(
+                "an adjacency index of version {}, where {VERSION} is known; make it anew or open it with a newer flashmesh",
+                record.version
+            )));
+        }
+        let count = arrays.len();
+        let arrays: [PagedArray; ARRAYS] = arrays
+            .try_into()
+            .map_err(|_| corrupt(format!("{count} arrays in place of {ARRAYS}")))?;
+        let weights = if record.has_weights { record.edges } else { 0 };
+        let expected = [
+            if record.has_keys {
+                record.vertices.into()
+            } else {
+                0
+            },
+            u64::from(record.vertices) + 1,
+            record.edges,
+            record.edges,
+            weights,
+            u64::from(record.vertices) + 1,
+            record.edges,
+            record.edges,
+            weights,
+        ];
+        for (number, (array, expected)) in arrays.iter().zip(expected).enumerate() {
+            if array.len() != expected {
+                return Err(corrupt(format!(
+                    "array {number} has {} values in place of {expected}",
+                    array.len()
+                )));
+            }
+        }
+        let is_beyond = record
+            .first_key
+            .checked_add(i64::from(record.vertices))
+            .is_none();
+        let has_too_many = record.vertices == NO_VERTEX || record.edges >= u64::from(u32::MAX);
+        if has_too_many || !record.has_keys && is_beyond {
+            return Err(corrupt(format!(
+                "{} vertices, {} edges",
+                record.vertices, record.edges
+            )));
+        }
+        let [keys, a, b, c, d, e, f, g, h] = arrays;
+        let lists = |offsets, neighbours, rows, weights| Lists {
+            offsets,
+            neighbours,
+            rows,
+            weights: record.has_weights.then_some(weights),
+        };
+        Ok(Self {
+            keys: record.has_keys.then_some(keys),
+            lists: [lists(a, b, c, d), lists(e, f, g, h)],
+            record,
+        })
+    }
+
+    /// Vertex numbers: 0 up to this. Some may be gaps between keys.
+    pub fn vertices(&self) -> u32 {
+        self.record.vertices
+    }
+
+    /// Edges.
+    pub fn edges(&self) -> u64 {
+        self.record.edges
+    }
+
+    /// The type of keys.
+    pub fn key_type(&self) -> KeyType {
+        if self.record.is_unsigned {
+            KeyType::UInt64
+        } else {
+            KeyType::Int64
+        }
+    }
+
+    /// The keys by number, ascending (see [`KeyType::encode`]); `None`: see [`Self::first_key`].
+    pub fn keys(&self) -> Option<&PagedArray> {
+        self.keys.as_ref()
+    }
+
+    /// The key of vertex 0; the others count up.
+    pub fn first_key(&self) -> i64 {
+        self.record.first_key
+    }
+
+    /// The segments of the edge table that the part covers, as rows number them.
+    pub fn segments(&self) -> &[u32] {
+        &self.record.segments
+    }
+
+    /// The lists along the edges (0), against them (1).
+    pub fn lists(&self, against: bool) -> &Lists {
+        &self.lists[usize::from(against)]
+    }
+
+    /// Whether edges have weights.
+    pub fn has_weights(&self) -> bool {
+        self.record.has_weights
+    }
+
+    /// A row (segment << 16 | row) whose weight is negative, NaN or NULL.
+    pub fn bad_weight(&self) -> Option<u64> {
+        self.record.bad_weight
+    }
+
+    /// The row of the edge table (segment << 16 | row) that a value of [`Lists::rows`] stands for.
+    ///
+    /// # Errors
+    /// `Corrupt` when the part has no such segment.
+    pub fn row(&self, packed: u32) -> Result<u64> {
+        let place = (packed >> 16) as usize;
+        match self.record.segments.get(place) {
+            Some(segment) => Ok(u64::from(*segment) << 16 | u64::from(packed & 0xffff)),
+            None => Err(StorageError::corrupt(format!(
+                "adjacency index: segment {place} of {}",
+                self.record.segments.len()
+            ))),
+        }
+    }
+}
