@@ -27,8 +27,8 @@ const IDENTITY_KEYS: u64 = 64;
 /// Builds a part of an adjacency index.
 ///
 /// While rows are added it keeps 10 bytes an edge (18 where the keys of a segment span more than
-/// 32 bits; 8 more for a weight); [`Self::finish`] takes up to 30 bytes an edge in all (54 with
-/// weights) and up to 24 bytes a vertex. 67 million edges take 2.0 GB.
+/// 32 bits; 8 more for a weight); [`Self::finish`] takes up to 24 bytes an edge in all (40 with
+/// weights) and up to 48 bytes a vertex: 1.6 GB for 67 million edges of 4 million vertices.
 #[derive(Debug)]
 pub struct AdjacencyBuilder {
     keys: KeyType,
