@@ -94,7 +94,7 @@ fn main() -> Result<()> {
             }
             values
         };
-        let (all, queries) = (near(rows), near(300));
+        let (all, queries) = (near(rows), near(100));
         let exact = |query: &[f32]| {
             tenth(
                 all.chunks(LENGTH)

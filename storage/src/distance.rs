@@ -685,18 +685,16 @@ fn products_of(vector: &[[u8; 4]], query: &[f32]) -> f32 {
 }
 
 /// The sum in the order that [`flashmesh_pushdown::distance`] defines.
+///
+/// The chunks are slices, not arrays: of a loop whose length it knows a compiler makes 32 scalar
+/// sums.
 #[inline(always)]
 fn sum(vector: &[[u8; 4]], query: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0_f32; LANES];
-    let (chunks, rest) = vector.as_chunks::<LANES>();
-    let (query_chunks, query_rest) = query.as_chunks::<LANES>();
-    for (vector, query) in chunks.iter().zip(query_chunks) {
-        for lane in 0..LANES {
-            lanes[lane] += term(f32::from_le_bytes(vector[lane]), query[lane]);
+    for (vector, query) in vector.chunks(LANES).zip(query.chunks(LANES)) {
+        for ((lane, value), query) in lanes.iter_mut().zip(vector).zip(query) {
+            *lane += term(f32::from_le_bytes(*value), *query);
         }
-    }
-    for ((lane, vector), query) in lanes.iter_mut().zip(rest).zip(query_rest) {
-        *lane += term(f32::from_le_bytes(*vector), *query);
     }
     add_lanes(lanes)
 }
@@ -705,19 +703,13 @@ fn sum(vector: &[[u8; 4]], query: &[f32], term: impl Fn(f32, f32) -> f32) -> f32
 #[inline(always)]
 fn sums(vector: &[[u8; 4]], query: &[f32]) -> (f32, f32) {
     let (mut both, mut own) = ([0.0_f32; LANES], [0.0_f32; LANES]);
-    let (chunks, rest) = vector.as_chunks::<LANES>();
-    let (query_chunks, query_rest) = query.as_chunks::<LANES>();
-    for (vector, query) in chunks.iter().zip(query_chunks) {
-        for lane in 0..LANES {
-            let value = f32::from_le_bytes(vector[lane]);
-            both[lane] += value * query[lane];
-            own[lane] += value * value;
+    for (vector, query) in vector.chunks(LANES).zip(query.chunks(LANES)) {
+        let lanes = both.iter_mut().zip(&mut own);
+        for (((both, own), value), query) in lanes.zip(vector).zip(query) {
+            let value = f32::from_le_bytes(*value);
+            *both += value * query;
+            *own += value * value;
         }
-    }
-    for (lane, (vector, query)) in rest.iter().zip(query_rest).enumerate() {
-        let value = f32::from_le_bytes(*vector);
-        both[lane] += value * query;
-        own[lane] += value * value;
     }
     (add_lanes(both), add_lanes(own))
 }
