@@ -148,8 +148,8 @@ impl ScalarUDFImpl for Distance {
                     valid.append(pair.is_some());
                     distances.push(match pair {
                         Some((l, r)) => match distance::distance(self.metric, &l, &r) {
-                            Some(distance) => distance,
-                            None => return unequal(l.len(), r.len()),
+                            Some(distance) if l.len() == r.len() => distance,
+                            _ => return unequal(l.len(), r.len()),
                         },
                         None => 0.0,
                     });

@@ -9,8 +9,9 @@ use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, DFSchemaRef, Result, exec_err, internal_err};
+use datafusion::common::{DFSchema, DFSchemaRef, Result, Statistics, exec_err, internal_err};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -19,6 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
@@ -37,6 +39,9 @@ pub(super) trait StoreFunction: Debug + Send + Sync {
 
     /// Its columns.
     fn schema(&self) -> SchemaRef;
+
+    /// Rows that it may give, as far as can be said: what the order of joins goes by.
+    fn expected_rows(&self) -> usize;
 
     /// Computes its rows and gives them to `emit`, on a thread that may block. `input` holds the
     /// rows of the subquery, if it has one; `run` says with what means.
@@ -215,6 +220,17 @@ impl ExecutionPlan for StoreFunctionExec {
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.input.iter().collect()
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        Ok(Arc::new(Statistics {
+            num_rows: Precision::Inexact(self.function.expected_rows()),
+            ..Statistics::new_unknown(&self.function.schema())
+        }))
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {

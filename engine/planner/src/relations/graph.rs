@@ -20,6 +20,12 @@ use super::arguments::{Argument, Arguments, constants};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
 use crate::error::from_storage;
 
+/// What the order of joins takes for granted: vertices of a path, neighbours of seeds, edges of a
+/// vertex.
+const EXPECTED_STEPS: usize = 10;
+const EXPECTED_NEIGHBOURS: usize = 1_000;
+const EDGES_PER_VERTEX: usize = 16;
+
 /// A search in a graph.
 #[derive(Debug)]
 struct GraphFunction {
@@ -313,6 +319,18 @@ impl StoreFunction for GraphFunction {
             ],
         };
         Arc::new(Schema::new(fields))
+    }
+
+    fn expected_rows(&self) -> usize {
+        let edges: u64 = self.index.parts.iter().map(|part| part.rows()).sum();
+        match &self.search {
+            Search::Path { .. } => EXPECTED_STEPS,
+            // A neighbourhood of one hop is short, one of several may be everything.
+            Search::Expand { hops: 1, .. } | Search::Bfs { max_depth: 1, .. } => {
+                EXPECTED_NEIGHBOURS
+            }
+            _ => edges as usize / EDGES_PER_VERTEX,
+        }
     }
 
     fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {

@@ -26,6 +26,9 @@ use crate::functions::{query_vector, scalar_functions};
 /// Neighbours when the call doesn't say how many.
 const DEFAULT_K: u32 = 10;
 
+/// Vectors that a subquery is expected to give, for the order of joins.
+const EXPECTED_QUERIES: usize = 100;
+
 /// `nearest('table', 'column', query [, k] [, metric => 'l2' | 'cosine' | 'dot']
 /// [, exact => true])`: the k rows nearest to a vector, or to each vector of a subquery. Gives
 /// `query`, the number of the vector (0 for a constant), `distance` and the table's columns.
@@ -91,7 +94,8 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
             store
                 .near_scan(&table, !exact)?
                 .project(first.into_iter().chain(columns))?
-                .sort_with_limit([order.sort(is_near_first, false)], Some(k as usize))?
+                .sort([order.sort(is_near_first, false)])?
+                .limit(0, Some(k as usize))?
                 .build()
         }
         Argument::Rows(queries) => {
@@ -244,6 +248,10 @@ impl StoreFunction for NearestBatch {
             Field::new("distance", self.metric.data_type(), true),
             Field::new("row", DataType::UInt64, false),
         ]))
+    }
+
+    fn expected_rows(&self) -> usize {
+        self.k * EXPECTED_QUERIES
     }
 
     fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
