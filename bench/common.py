@@ -190,6 +190,17 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def interleaved(contestants: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
+    """Median seconds of each, taking turns after a run that warms them."""
+    for action in contestants.values():
+        action()
+    times = {name: [] for name in contestants}
+    for _ in range(runs):
+        for name, action in contestants.items():
+            times[name].append(timed(action))
+    return {name: median(seconds) for name, seconds in times.items()}
+
+
 def median(values: list[float]) -> float:
     return statistics.median(values)
 

@@ -19,6 +19,7 @@
 mod catalog;
 mod error;
 mod files;
+mod get;
 mod import;
 mod indexes;
 mod load;

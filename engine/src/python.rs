@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyTuple};
-use pyo3_arrow::{PyRecordBatchReader, PySchema};
+use pyo3_arrow::{PyArray, PyRecordBatchReader, PySchema};
 use tokio::runtime::Runtime;
 
 use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode, Session};
@@ -104,6 +104,14 @@ impl Connection {
         let session = self.session()?;
         let frame = wait(py, session.sql(query))?;
         Ok(QueryResult { frame })
+    }
+
+    /// A table of the database.
+    fn table(&self, name: String) -> PyResult<Table> {
+        Ok(Table {
+            session: self.session()?,
+            name,
+        })
     }
 
     /// Run SQL to its end and drop its result.
@@ -331,6 +339,45 @@ impl QueryResult {
     }
 }
 
+/// A table of the database.
+#[pyclass(module = "flashmesh", frozen)]
+struct Table {
+    session: Session,
+    name: String,
+}
+
+#[pymethods]
+impl Table {
+    /// The rows whose primary key is one of `keys`, any sequence or Arrow array, in any order.
+    fn get(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<QueryResult> {
+        let keys = if keys.hasattr("__arrow_c_array__")? {
+            keys.extract::<PyArray>()?
+        } else {
+            // Lists of Python values are pyarrow's to convert.
+            let pyarrow = py.import("pyarrow")?;
+            pyarrow
+                .call_method1("array", (keys,))?
+                .extract::<PyArray>()?
+        };
+        let keys = keys.into_inner().0;
+        let rows = py.detach(|| self.session.get(&self.name, &keys))?;
+        let frame = if rows.is_empty() {
+            let query = format!("SELECT * FROM {} WHERE false", self.name);
+            wait(py, self.session.sql(&query))?
+        } else {
+            self.session
+                .context()
+                .read_batches(rows)
+                .map_err(Error::from)?
+        };
+        Ok(QueryResult { frame })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("flashmesh.Table('{}')", self.name)
+    }
+}
+
 /// A running query as a blocking reader, for consumers that pull.
 struct StreamReader {
     schema: SchemaRef,
@@ -413,6 +460,7 @@ fn _flashmesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Error", module.py().get_type::<FlashmeshError>())?;
     module.add_class::<Connection>()?;
     module.add_class::<QueryResult>()?;
+    module.add_class::<Table>()?;
     module.add_function(wrap_pyfunction!(connect, module)?)?;
     Ok(())
 }

@@ -158,6 +158,11 @@ impl Engine {
             .map(TempDir::path)
     }
 
+    /// The node that runs Programs.
+    pub(crate) fn node(&self) -> &Arc<StorageNode> {
+        &self.node
+    }
+
     /// Threads that a query uses.
     pub fn threads(&self) -> usize {
         self.threads

@@ -7,6 +7,6 @@
 [(2,)]
 """
 
-from ._flashmesh import Connection, Error, Result, __version__, connect
+from ._flashmesh import Connection, Error, Result, Table, __version__, connect
 
-__all__ = ["Connection", "Error", "Result", "__version__", "connect"]
+__all__ = ["Connection", "Error", "Result", "Table", "__version__", "connect"]

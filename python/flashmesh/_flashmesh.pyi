@@ -34,6 +34,9 @@ class Connection:
         """Run SQL. A query runs when its result is fetched; any other statement has happened
         when this returns. Of several statements, the last gives the result."""
 
+    def table(self, name: str) -> Table:
+        """A table of the database."""
+
     def execute(self, query: str) -> None:
         """Run SQL to its end and drop its result."""
 
@@ -56,6 +59,14 @@ class Connection:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+@final
+class Table:
+    """A table of the database."""
+
+    def get(self, keys: Sequence[Any] | object) -> Result:
+        """The rows whose primary key is one of `keys`, a sequence or an Arrow array, in any
+        order. Many keys are one command to the store."""
 
 @final
 class Result:

@@ -25,6 +25,23 @@ pub enum Bench {
     ColdScan(ColdScanArgs),
     /// TPC-H at scale factor 10 with a 512 MB cache and a 4 GB memory limit; prints peak RSS
     Tpch10(Tpch10Args),
+    /// A rare text among 8 million log lines against ripgrep and DuckDB, with and without an
+    /// n-gram index
+    Text(RunsArgs),
+    /// Nearest neighbours of codes and vectors against FAISS and Lance
+    Nearest(RunsArgs),
+    /// Breadth-first search and two hops on an R-MAT graph against DuckDB and Kuzu
+    Graph(RunsArgs),
+    /// Rows of 1 KB by primary key against RocksDB
+    Keys,
+}
+
+/// Options of the benchmarks whose data has one size.
+#[derive(Args)]
+pub struct RunsArgs {
+    /// Measured runs; the median is printed
+    #[arg(long, default_value_t = 7)]
+    runs: u32,
 }
 
 /// Options of the benchmarks that repeat one measurement at one scale.
@@ -87,6 +104,12 @@ impl Bench {
     pub fn run(&self) -> Result<()> {
         let venv = python::venv()?;
         venv.install_requirements("bench/requirements.txt")?;
+        if matches!(
+            self,
+            Bench::Text(_) | Bench::Nearest(_) | Bench::Graph(_) | Bench::Keys
+        ) {
+            venv.install_requirements("bench/requirements-search.txt")?;
+        }
         venv.install_flashmesh()?;
         let folder = bench_dir();
         fs::create_dir_all(&folder)?;
@@ -97,6 +120,11 @@ impl Bench {
                 .arg(format!("bench/{name}.py"))
                 .args(["--scale-factor", &scale.scale_factor])
                 .args(["--runs", &scale.runs.to_string()]);
+        };
+        let searched = |script: &mut std::process::Command, name: &str, args: &RunsArgs| {
+            script
+                .arg(format!("bench/{name}.py"))
+                .args(["--runs", &args.runs.to_string()]);
         };
         match self {
             Bench::Tpch(args) => {
@@ -124,6 +152,12 @@ impl Bench {
                     .arg("bench/cold_scan.py")
                     .args(["--scale-factor", &args.scale_factor])
                     .args(["--runs", &args.runs.to_string()]);
+            }
+            Bench::Text(args) => searched(&mut script, "text", args),
+            Bench::Nearest(args) => searched(&mut script, "nearest", args),
+            Bench::Graph(args) => searched(&mut script, "graph", args),
+            Bench::Keys => {
+                script.arg("bench/keys.py");
             }
             Bench::Tpch10(args) => {
                 script

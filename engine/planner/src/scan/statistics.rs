@@ -24,8 +24,15 @@ pub fn of_table(table: &TableSnapshot, schema: &Schema) -> Statistics {
 
 fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
     let data_type = table.scan_schema.field(ordinal as usize).data_type();
+    let bytes = cost::width_bytes(data_type, Some(ordinal), table) * table.rows() as f64;
     let Some(known) = table.statistics.get(ordinal as usize) else {
-        return ColumnStatistics::new_unknown();
+        // The rows' ids.
+        return ColumnStatistics {
+            null_count: Precision::Exact(0),
+            distinct_count: Precision::Exact(table.rows() as usize),
+            byte_size: Precision::Inexact(bytes as usize),
+            ..ColumnStatistics::new_unknown()
+        };
     };
     let value = |scalar: &Option<flashmesh_pushdown::Scalar>| {
         // Arrow's order of floats puts NaN last and -0.0 before 0.0; SQL functions over exact
@@ -37,7 +44,6 @@ fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
             None => Precision::Absent,
         }
     };
-    let bytes = cost::width_bytes(data_type, Some(ordinal), table) * table.rows() as f64;
     ColumnStatistics {
         null_count: Precision::Exact(known.null_count as usize),
         min_value: value(&known.min),

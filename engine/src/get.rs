@@ -1,0 +1,137 @@
+//! Rows by primary key, without SQL: many keys are one command to the store (Minerva section IV-C).
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{CastOptions, cast_with_options};
+use datafusion::common::{ScalarValue, TableReference};
+use flashmesh_planner::error::from_storage;
+use flashmesh_planner::translate::scalar_of;
+use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
+use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::access::{Access, AccessPath};
+use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
+use flashmesh_storage::table::TableSnapshot;
+
+use crate::Session;
+use crate::error::{Error, Result};
+
+/// Keys of one command.
+const COMMAND_KEYS: usize = 32_768;
+/// Keys from which on more than one thread fetches the rows.
+const KEYS_PER_THREAD: usize = 512;
+
+impl Session {
+    /// The rows of a table whose primary key is one of `keys`, in any order; keys that no row has
+    /// give none. It blocks: an async caller runs it on a thread for that.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a table without a primary key of one column and for keys that are not
+    /// of its type, [`Error::Storage`].
+    pub fn get(&self, table: &str, keys: &ArrayRef) -> Result<Vec<RecordBatch>> {
+        let name = self.resolve(TableReference::parse_str(table));
+        self.flash_schema(&name)?;
+        let database = self.engine().database();
+        let snapshot = database.snapshot(&name.schema, &name.table)?;
+        let key = snapshot
+            .primary_key()
+            .map(|key| key.definition.columns.as_slice());
+        let Some([ordinal]) = key else {
+            return Err(Error::usage(format!(
+                "table '{}' has no primary key of one column to get rows by",
+                name.table
+            )));
+        };
+        let field = snapshot.schema.field(*ordinal as usize);
+        let options = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let keys = cast_with_options(keys, field.data_type(), &options).map_err(|e| {
+            Error::usage(format!(
+                "the keys are not of type {} as column '{}' is: {e}",
+                field.data_type(),
+                field.name()
+            ))
+        })?;
+        let mut rows = Vec::new();
+        for start in (0..keys.len()).step_by(COMMAND_KEYS) {
+            let keys = keys.slice(start, COMMAND_KEYS.min(keys.len() - start));
+            rows.extend(self.get_some(&snapshot, *ordinal, &keys)?);
+        }
+        Ok(rows)
+    }
+
+    fn get_some(
+        &self,
+        table: &Arc<TableSnapshot>,
+        ordinal: u32,
+        keys: &ArrayRef,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut list = Vec::with_capacity(keys.len());
+        for row in (0..keys.len()).filter(|row| keys.is_valid(*row)) {
+            let value = ScalarValue::try_from_array(keys, row)?;
+            match scalar_of(&value) {
+                Ok(Scalar::Null) | Err(_) => {}
+                Ok(key) => list.push(key),
+            }
+        }
+        let columns: Vec<InputColumn> = (0..)
+            .zip(table.schema.fields())
+            .map(|(ordinal, field)| InputColumn {
+                ordinal,
+                name: field.name().clone(),
+                data_type: field.data_type().clone(),
+                nullable: field.is_nullable(),
+            })
+            .collect();
+        let count = list.len();
+        let program = Program {
+            filter: vec![Expr::InList {
+                expr: Box::new(Expr::Column(ordinal)),
+                list,
+                negated: false,
+            }],
+            output: Output::Rows {
+                exprs: (0..columns.len() as u32).map(Expr::Column).collect(),
+                order: vec![],
+                limit: None,
+            },
+            columns,
+        };
+        let program = verify(program, &table.scan_schema, &Limits::default())
+            .map_err(|e| Error::usage(e.to_string()))?;
+        let access = match AccessPath::choose(&program, table, false) {
+            Some(path) => Access::Index(Arc::new(path)),
+            None => Access::All,
+        };
+        let command = Command {
+            program: Arc::new(program),
+            table: Arc::clone(table),
+            work: SegmentQueue::with_access(table.segments.clone(), access),
+            runtime_filters: Arc::new(RuntimeFilters::default()),
+            batch_rows: COMMAND_KEYS,
+            metrics: Arc::new(ScanMetrics::default()),
+        };
+        let node = self.engine().node();
+        let run = |command: Command| node.submit(command)?.collect::<Result<Vec<_>, _>>();
+        let threads = (count / KEYS_PER_THREAD).clamp(1, self.engine().threads());
+        if threads == 1 {
+            return Ok(run(command)?);
+        }
+        let streams = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads)
+                .map(|_| {
+                    let command = command.clone();
+                    scope.spawn(|| run(command))
+                })
+                .collect();
+            let ended = running.into_iter().map(|thread| match thread.join() {
+                Ok(rows) => rows.map_err(|e| Error::from(from_storage(e))),
+                Err(_) => Err(Error::usage("fetching rows failed")),
+            });
+            ended.collect::<Result<Vec<_>>>()
+        })?;
+        Ok(streams.into_iter().flatten().collect())
+    }
+}
