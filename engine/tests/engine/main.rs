@@ -2,6 +2,7 @@
 //! DataFusion.
 
 mod cli;
+mod indexes;
 mod loads;
 mod statements;
 mod support;

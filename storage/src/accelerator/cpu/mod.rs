@@ -80,7 +80,7 @@ struct CpuRun {
     evaluator: Evaluator,
     columns: Columns,
     /// Segments that are read ahead, with what zone maps leave of them.
-    planned: VecDeque<(Arc<Segment>, Option<ZonePlan>)>,
+    planned: VecDeque<Planned>,
     /// The zone maps of the segment that is planned.
     ahead: Columns,
     filter: Filter,
@@ -93,6 +93,14 @@ struct CpuRun {
     present: Option<Present>,
     /// How much of the output columns' pages survives, lately.
     survival: f64,
+}
+
+/// A segment that is read ahead.
+struct Planned {
+    segment: Arc<Segment>,
+    plan: Option<ZonePlan>,
+    /// The output's columns were announced too. Announced twice, a page might be read twice.
+    has_outputs: bool,
 }
 
 /// What becomes of the surviving rows.
@@ -198,9 +206,13 @@ impl CpuRun {
         let planned = self
             .planned
             .iter()
-            .position(|(s, _)| Arc::ptr_eq(s, segment));
+            .position(|planned| Arc::ptr_eq(&planned.segment, segment));
+        let mut has_outputs = false;
         let plan = match planned.and_then(|index| self.planned.remove(index)) {
-            Some((_, plan)) => plan,
+            Some(planned) => {
+                has_outputs = planned.has_outputs;
+                planned.plan
+            }
             None => self.filter.plan(&self.graph, &self.columns, segment.rows),
         };
         let Some(plan) = plan else {
@@ -249,7 +261,7 @@ impl CpuRun {
             reader,
         )?;
         let selected = selection.count();
-        if selected > 0 {
+        if selected > 0 && !has_outputs {
             for column in self.prefetch_columns() {
                 self.columns.prefetch(column, &selection, reader)?;
             }
@@ -369,6 +381,7 @@ impl TaskRun for CpuRun {
         }
         self.ahead.open(segment)?;
         let plan = self.filter.plan(&self.graph, &self.ahead, segment.rows);
+        let mut has_outputs = false;
         if let Some(plan) = &plan {
             let filters = self.filters(runtime);
             self.runtime_ahead.update(&filters, &self.ahead);
@@ -385,13 +398,18 @@ impl TaskRun for CpuRun {
                     reader,
                 )?;
                 if self.survival >= SURVIVAL_TO_PREFETCH {
+                    has_outputs = true;
                     for column in self.prefetch_columns() {
                         self.ahead.prefetch(column, &rows, reader)?;
                     }
                 }
             }
         }
-        self.planned.push_back((Arc::clone(segment), plan));
+        self.planned.push_back(Planned {
+            segment: Arc::clone(segment),
+            plan,
+            has_outputs,
+        });
         if self.planned.len() > MAX_AHEAD {
             self.planned.pop_front();
         }
