@@ -9,8 +9,8 @@ FROM generate_series(1, 500000) AS series(value);
 -- Filter and aggregate are pushed: a handful of numbers leaves the store.
 EXPLAIN SELECT level, count(*) FROM log WHERE line LIKE '%took 99% ms' GROUP BY level;
 
--- The store has no regular expressions yet: that filter stays above the scan, and EXPLAIN says so.
-EXPLAIN SELECT count(*) FROM log WHERE level = 'ERROR' AND line ~ 'took 9[0-9] ms';
+-- Programs have no remainder: that filter stays above the scan, and EXPLAIN says so.
+EXPLAIN SELECT count(*) FROM log WHERE level = 'ERROR' AND id % 7 = 3;
 
 -- What it cost: pages read and skipped, bytes from flash and to the host.
 EXPLAIN ANALYZE SELECT id, line FROM log WHERE level = 'ERROR' ORDER BY id DESC LIMIT 5;

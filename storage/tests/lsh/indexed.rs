@@ -7,7 +7,8 @@ use arrow::array::{Array, ArrayRef, FixedSizeBinaryArray, FixedSizeListArray, Fl
 use arrow::datatypes::{DataType, Field};
 use flashmesh_pushdown::Metric;
 use flashmesh_storage::Result;
-use flashmesh_storage::index::lsh::{LshBuilder, LshOptions, LshPart, PartData};
+use flashmesh_storage::index::PartData;
+use flashmesh_storage::index::lsh::{LshBuilder, LshOptions, LshPart};
 use flashmesh_storage::page::{ChunkIdentity, PageIdentity, encode_chunk};
 use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
 use flashmesh_storage::table::{Chunk, Segment, SegmentId};
