@@ -497,7 +497,7 @@ async fn graph_searches_agree_with_a_naive_search() {
         ("SELECT * FROM bfs('nope', 3)", "'nope'"),
         ("SELECT * FROM expand('g', 'x', 1)", "no vertex"),
         ("SELECT * FROM expand('g', 1)", "hops"),
-        ("SELECT * FROM bfs('g', (SELECT a, b FROM e))", "2 columns"),
+        ("SELECT * FROM bfs('g', (SELECT a, b FROM e))", "one column"),
         (
             "SELECT * FROM bfs('g', 1, direction => 'up')",
             "'out', 'in' or 'both'",

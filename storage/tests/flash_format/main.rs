@@ -443,7 +443,7 @@ fn a_database_reads_as_the_document_says() {
     let catalog = catalog.begin_read().unwrap();
     let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
     let meta = catalog.open_table(meta).unwrap();
-    assert_eq!(meta.get("format").unwrap().unwrap().value(), 1);
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 2);
     let names_of: TableDefinition<(&str, &str), u32> = TableDefinition::new("names");
     let names_of = catalog.open_table(names_of).unwrap();
     let table = names_of.get(("public", "t")).unwrap().unwrap().value();
