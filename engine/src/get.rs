@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
+use arrow::compute::{CastOptions, cast_with_options, partition, sort, take};
 use datafusion::common::{ScalarValue, TableReference};
 use flashmesh_planner::error::from_storage;
 use flashmesh_planner::translate::scalar_of;
@@ -20,6 +20,14 @@ use crate::error::{Error, Result};
 const COMMAND_KEYS: usize = 32_768;
 /// Keys from which on more than one thread fetches the rows.
 const KEYS_PER_THREAD: usize = 512;
+
+/// Each key once: what falls into two commands would give its row twice.
+fn distinct(keys: &ArrayRef) -> Result<ArrayRef> {
+    let sorted = sort(keys, None)?;
+    let firsts = partition(std::slice::from_ref(&sorted))?.ranges();
+    let firsts = UInt64Array::from_iter_values(firsts.into_iter().map(|range| range.start as u64));
+    Ok(take(&sorted, &firsts, None)?)
+}
 
 impl Session {
     /// The rows of a table whose primary key is one of `keys`, in any order; keys that no row has
@@ -54,6 +62,11 @@ impl Session {
                 field.name()
             ))
         })?;
+        let keys = if keys.len() > COMMAND_KEYS {
+            distinct(&keys)?
+        } else {
+            keys
+        };
         let mut rows = Vec::new();
         for start in (0..keys.len()).step_by(COMMAND_KEYS) {
             let keys = keys.slice(start, COMMAND_KEYS.min(keys.len() - start));

@@ -222,7 +222,7 @@ impl Session {
             WriteOp::Insert(InsertOp::Overwrite) => LoadTarget::Overwrite { schema, table },
             WriteOp::Insert(InsertOp::Replace) => {
                 return Err(Error::usage(format!(
-                    "REPLACE INTO {table} needs a primary key, and keys are not supported yet"
+                    "REPLACE INTO {table} is not supported yet; INSERT refuses keys that are there"
                 )));
             }
             op => {

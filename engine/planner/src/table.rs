@@ -276,7 +276,7 @@ impl TableProvider for FlashTable {
         }
         if insert_op == InsertOp::Replace {
             return not_impl_err!(
-                "INSERT OR REPLACE into '{schema}.{table}': tables have no keys yet; use INSERT or INSERT OVERWRITE"
+                "INSERT OR REPLACE into '{schema}.{table}' is not supported yet; use INSERT or INSERT OVERWRITE"
             );
         }
         let sink = FlashSink::new(

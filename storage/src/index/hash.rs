@@ -44,7 +44,7 @@ pub(super) fn check(columns: &[(&str, &DataType)]) -> std::result::Result<(), St
         };
         if !is_key {
             return Err(format!(
-                "column '{name}' of type {data_type} can't be a key; integers, decimals, dates, times, text and binary can"
+                "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
             ));
         }
     }

@@ -170,6 +170,27 @@ impl Database {
         Err(not_found("index", name))
     }
 
+    /// The names of a new table's indexes must be free, but for those of the table that it
+    /// replaces.
+    pub(super) fn check_index_names(
+        &self,
+        schema: &str,
+        table: &str,
+        indexes: &[IndexDefinition],
+    ) -> Result<()> {
+        for (i, index) in indexes.iter().enumerate() {
+            let is_twice = indexes[..i].iter().any(|other| other.name == index.name);
+            let owner = self.index(schema, &index.name).ok();
+            if is_twice || owner.is_some_and(|(owner, ..)| owner != table) {
+                return Err(StorageError::AlreadyExists {
+                    kind: "index",
+                    name: index.name.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     fn check_index_name(&self, schema: &str, name: &str) -> Result<()> {
         match self.index(schema, name) {
             Err(_) => Ok(()),

@@ -112,9 +112,11 @@ impl Load {
             LoadTarget::Create {
                 arrow_schema,
                 or_replace,
+                indexes,
                 ..
             } => {
                 database.check_schema_exists(schema_name)?;
+                database.check_index_names(schema_name, table_name, indexes)?;
                 if !or_replace && database.table_state(schema_name, table_name).is_ok() {
                     return Err(StorageError::AlreadyExists {
                         kind: "table",

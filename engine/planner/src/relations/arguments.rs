@@ -91,7 +91,7 @@ impl<'a> Arguments<'a> {
         match self.positional.next() {
             Some(argument) => Ok(argument),
             None => plan_err!(
-                "{0} takes more than {1} arguments: {0}({2})",
+                "{0} is called as {0}({2}); {1} of its arguments are there",
                 self.function,
                 self.count,
                 self.usage
@@ -185,7 +185,7 @@ impl<'a> Arguments<'a> {
     pub fn end(mut self) -> Result<()> {
         if self.positional.next().is_some() {
             return plan_err!(
-                "{0} takes fewer than {1} arguments: {0}({2})",
+                "{0} is called as {0}({2}); {1} arguments are too many",
                 self.function,
                 self.count,
                 self.usage

@@ -111,7 +111,11 @@ pub(super) fn shortest_path(
         let Argument::Constant(end) = arguments.next()? else {
             return plan_err!("shortest_path goes between two constants, not from a subquery");
         };
-        ends.push(graph.keys(&end)?);
+        let end = graph.keys(&end)?;
+        if end.len() != 1 {
+            return plan_err!("shortest_path goes from one vertex to one, not to NULL or several");
+        }
+        ends.push(end);
     }
     let weighted = arguments.has_next();
     if weighted {

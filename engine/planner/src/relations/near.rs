@@ -389,7 +389,8 @@ impl NearestBatch {
                         false => continue,
                     };
                     let distance = match self.metric {
-                        Metric::Dot => -distance,
+                        // The greatest first, and what is not a number last.
+                        Metric::Dot if !distance.is_nan() => -distance,
                         _ => distance,
                     };
                     let row = rows.value(i);

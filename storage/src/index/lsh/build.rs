@@ -12,7 +12,7 @@ use super::centres::{self, Random, Vectors};
 use super::{LshOptions, MAX_BITS, MAX_SEGMENTS, Meta, VERSION, floats, normalised};
 use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
 use crate::index::PartData;
-use crate::page::SEGMENT_ROWS;
+use crate::page::{PAYLOAD_SIZE_BYTES, SEGMENT_ROWS};
 use crate::table::SegmentId;
 use crate::{Result, StorageError};
 
@@ -56,6 +56,15 @@ impl LshBuilder {
         let length = length.ok_or_else(|| {
             StorageError::Invalid(format!("lsh index: {metric} has no use for {data_type}"))
         })?;
+        let size_bytes = match metric {
+            Metric::Hamming => length,
+            _ => 4 * length,
+        };
+        if size_bytes > PAYLOAD_SIZE_BYTES {
+            return Err(StorageError::Invalid(format!(
+                "lsh index: vectors of {size_bytes} bytes; up to {PAYLOAD_SIZE_BYTES}, what a page holds, can be indexed"
+            )));
+        }
         Ok(Self {
             metric,
             length,

@@ -156,5 +156,6 @@ fn no_row_is_lost() {
         }
     });
     println!("{searches} searches, {refused} refused, {matches} of {candidates} candidates match");
-    assert!(searches > 200 && matches * 4 > candidates);
+    // About a quarter of the candidates match; chance must not decide.
+    assert!(searches > 200 && matches * 10 > candidates);
 }
