@@ -1,13 +1,16 @@
 """Rows by primary key: a million rows of 1 KB, flashmesh against RocksDB.
 
-`get` of batches of random keys, warm (all cached) and from flash: flashmesh with
-a page cache that holds its index but not the rows, RocksDB with direct reads, its
-`multi_get`, and one thread each.
+`get` of batches of random keys, cached and from flash: flashmesh with a page cache
+that holds its index but not the rows, RocksDB with direct reads and its `multi_get`.
+fio reads the same file in the same run.
 """
 
 import argparse
+import json
 import random
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +19,12 @@ import pyarrow.parquet as pq
 import common
 
 ROWS, VALUE_BYTES = 1_000_000, 1_000
+# Fewer keys than twice 512 are one thread's work.
+BATCH, ONE_THREAD_BATCH = 10_000, 1_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--seed", type=int, default=42)
     arguments = parser.parse_args()
@@ -32,32 +36,50 @@ def main() -> None:
     rocksdb = load_rocksdb(keys, values)
     print(common.describe_machine())
 
-    def rate(get) -> float:
+    def rate(get, batch: int) -> float:
         seconds = []
         for _ in range(arguments.batches):
-            wanted = [int(keys[i]) for i in generator.sample(range(ROWS), arguments.batch)]
+            wanted = [int(keys[i]) for i in generator.sample(range(ROWS), batch)]
+            arrow = pa.array(wanted)
             started = time.perf_counter()
-            found = get(wanted)
+            found = get(wanted, arrow)
             seconds.append(time.perf_counter() - started)
-            assert found == len(wanted), (found, len(wanted))
-        return arguments.batch / common.median(seconds)
+            assert found == batch, (found, batch)
+        return batch / common.median(seconds)
 
-    def by_flashmesh(wanted: list[int]) -> int:
-        return flashmesh.connection.table("kv").get(wanted).to_arrow_table().num_rows
+    def by_flashmesh(_: list[int], arrow: pa.Array) -> int:
+        return flashmesh.connection.table("kv").get(arrow).to_arrow_table().num_rows
 
-    def by_rocksdb(wanted: list[int]) -> int:
+    def by_rocksdb(wanted: list[int], _: pa.Array) -> int:
         return len(rocksdb.get([key.to_bytes(8, "big") for key in wanted]))
 
     flashmesh.execute("SET flashmesh.cache_size = '16MB'")
-    by_flashmesh([int(key) for key in keys[: arguments.batch]])
-    cold = {"flashmesh": rate(by_flashmesh), "RocksDB multi_get, direct reads": rate(by_rocksdb)}
+    rate(by_flashmesh, BATCH)
+    fio = fio_reads_per_second(common.bench_dir() / "keys-flashmesh" / "card0.flash")
+    both = rate(by_flashmesh, BATCH)
+    one = rate(by_flashmesh, ONE_THREAD_BATCH)
+    theirs = rate(by_rocksdb, BATCH)
     flashmesh.execute("SET flashmesh.cache_size = '4GB'")
-    flashmesh.run("SELECT count(*) FROM kv WHERE v = X'00'")
-    warm = rate(by_flashmesh)
-    for name, value in cold.items():
-        print(f"from flash, {name:36}{value:12.0f} gets/s")
-    print(f"from flash: {cold['flashmesh'] / cold['RocksDB multi_get, direct reads']:.2f} x RocksDB's rate")
-    print(f"cached, {'flashmesh':40}{warm:12.0f} gets/s")
+    for start in range(0, ROWS, 10 * BATCH):
+        by_flashmesh([], pa.array(keys[start : start + 10 * BATCH]))
+    cached = rate(by_flashmesh, BATCH)
+
+    print(f"{'fio, random reads of 8 KiB, depth 128':44}{fio:12.0f} a second")
+    print(f"{'flashmesh, from flash, ' + str(BATCH) + ' keys a command':44}{both:12.0f} gets/s   {both / fio:.0%} of fio")
+    print(f"{'flashmesh, ' + str(ONE_THREAD_BATCH) + ' keys a command, one thread':44}{one:12.0f} gets/s")
+    print(f"{'RocksDB, multi_get, direct reads, one thread':44}{theirs:12.0f} gets/s")
+    print(f"one thread: {one / theirs:.2f} x RocksDB's rate")
+    print(f"{'flashmesh, cached':44}{cached:12.0f} gets/s")
+
+
+def fio_reads_per_second(file: Path) -> float:
+    """What the device gives."""
+    command = [
+        "fio", "--name=random", f"--filename={file}", "--readonly", "--rw=randread", "--bs=8k", "--iodepth=128",
+        "--ioengine=io_uring", "--direct=1", "--runtime=5", "--time_based", "--output-format=json",
+    ]
+    output = subprocess.run(command, check=True, capture_output=True).stdout
+    return json.loads(output)["jobs"][0]["read"]["iops"]
 
 
 def load_flashmesh(keys, values):

@@ -7,6 +7,10 @@ query after the other, with a page cache of 32 MB.
 
 import argparse
 import os
+
+# FAISS's threads otherwise spin after each search, on the cores of whoever comes next.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import shutil
 import time
 
