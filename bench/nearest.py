@@ -115,8 +115,8 @@ def search_vectors() -> None:
         return engine.run(f"SELECT id FROM nearest('vectors', 'v', [{vector}], {K})")["id"].to_pylist()
 
     def by_lance(query: np.ndarray) -> list[int]:
-        nearest = {"column": "v", "q": query, "k": K, "nprobes": 20, "refine_factor": 10}
-        return dataset.to_table(columns=["id"], nearest=nearest)["id"].to_pylist()
+        nearest = {"column": "v", "q": query, "k": K, "nprobes": 50, "refine_factor": 20}
+        return dataset.to_table(columns=["id", "_distance"], nearest=nearest)["id"].to_pylist()
 
     for name, search in (("flashmesh lsh, 32 MB cache", by_flashmesh), ("Lance IVF_PQ", by_lance)):
         search(queries[-1])
