@@ -70,7 +70,7 @@ impl TaskRun for ReferenceRun {
         let mut fields = Vec::new();
         let mut arrays = Vec::new();
         for column in &program.columns {
-            let values = read_column(reader, &segment, column.ordinal as usize, &column.data_type)?;
+            let values = read_column(reader, segment, column.ordinal as usize, &column.data_type)?;
             fields.push(Field::new(&column.name, column.data_type.clone(), true));
             arrays.push(values);
         }

@@ -95,7 +95,7 @@ fn mix(word: u64) -> u64 {
 pub fn hash_keys(columns: &[ArrayRef]) -> Result<Vec<Option<u64>>> {
     let keys = columns
         .iter()
-        .map(|column| KeyColumn::of(column))
+        .map(KeyColumn::of)
         .collect::<Result<Vec<_>>>()?;
     let rows = columns.first().map_or(0, |c| c.len());
     if let [KeyColumn::Words(words)] = keys.as_slice() {

@@ -33,8 +33,8 @@ use self::adjacency::{AdjacencyPart, KeyType};
 use self::lsh::{LshBuilder, LshOptions, LshPart};
 use self::paged::PagedArray;
 use crate::graph::Graph;
-use crate::page::SEGMENT_ROWS;
-use crate::store::{PageReader, PageStore};
+use crate::page::{ChunkIdentity, PageIdentity, SEGMENT_ROWS, encode_chunk};
+use crate::store::{PageReader, PageRun, PageStore, PageWriter};
 use crate::table::{Chunk, SegmentId, free_chunks};
 use crate::{Result, StorageError};
 
@@ -394,6 +394,57 @@ impl Drop for IndexPart {
             free_chunks(store, self.chunks());
         }
     }
+}
+
+/// Writes arrays as chunks, so many at a time as there are threads; `identity_of` numbers them.
+///
+/// # Errors
+/// Those of [`encode_chunk`]; `Full`, `Io`.
+pub(crate) fn write_chunks(
+    writer: &mut PageWriter,
+    identity_of: impl Fn(usize) -> ChunkIdentity + Sync,
+    label: &Arc<str>,
+    arrays: &[&ArrayRef],
+    threads: usize,
+) -> Result<Vec<Chunk>> {
+    let mut chunks = Vec::with_capacity(arrays.len());
+    for (group, arrays) in arrays.chunks(threads.max(1)).enumerate() {
+        let first = group * threads.max(1);
+        let encode = |place: usize| encode_chunk(arrays[place], identity_of(first + place));
+        let encoded: Vec<_> = if arrays.len() == 1 {
+            vec![encode(0)]
+        } else {
+            std::thread::scope(|scope| {
+                let encode = &encode;
+                let running: Vec<_> = (0..arrays.len())
+                    .map(|place| scope.spawn(move || encode(place)))
+                    .collect();
+                let ended = running.into_iter().map(|thread| {
+                    let failed = || StorageError::Invalid("encoding an array failed".into());
+                    thread.join().unwrap_or_else(|_| Err(failed()))
+                });
+                ended.collect()
+            })
+        };
+        for (place, encoded) in encoded.into_iter().enumerate() {
+            let (encoded, identity) = (encoded?, identity_of(first + place));
+            let count = encoded.pages.len() as u32;
+            let run = PageRun {
+                first: writer.append(encoded.pages)?,
+                count,
+                identity: PageIdentity {
+                    table: identity.table,
+                    segment: identity.segment,
+                    column_group: identity.column_group,
+                    page: 0,
+                    generation: identity.generation,
+                },
+                label: Arc::clone(label),
+            };
+            chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));
+        }
+    }
+    Ok(chunks)
 }
 
 /// Rows of a segment, ascending and without gaps between ranges that touch.

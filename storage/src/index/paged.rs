@@ -23,11 +23,11 @@ use multiversion::multiversion;
 
 pub use stream::{PageStream, PinnedPages};
 
+use crate::index::write_chunks;
 use crate::page::{
-    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageIdentity, PageZone,
-    SEGMENT_ROWS, encode_chunk, ints,
+    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageZone, SEGMENT_ROWS, ints,
 };
-use crate::store::{PageReader, PageRun, PageWriter};
+use crate::store::{PageReader, PageWriter};
 use crate::table::Chunk;
 use crate::{Result, StorageError};
 
@@ -131,7 +131,6 @@ impl PagedArray {
         slices: &[ArrayRef],
         threads: usize,
     ) -> Result<Self> {
-        let mut chunks = Vec::with_capacity(slices.len());
         for (number, slice) in slices.iter().enumerate() {
             let is_whole = number + 1 == slices.len() || slice.len() == SEGMENT_ROWS;
             if !is_whole || slice.is_empty() || slice.null_count() > 0 {
@@ -153,46 +152,8 @@ impl PagedArray {
             segment: identity.segment.wrapping_add(number as u32),
             ..identity
         };
-        for (group, slices) in slices.chunks(threads.max(1)).enumerate() {
-            let first = group * threads.max(1);
-            let encode = |(place, slice): (usize, &ArrayRef)| {
-                encode_chunk(slice, identity_of(first + place))
-            };
-            let encoded: Vec<_> = if slices.len() == 1 {
-                slices.iter().enumerate().map(encode).collect()
-            } else {
-                std::thread::scope(|scope| {
-                    let threads: Vec<_> = slices
-                        .iter()
-                        .enumerate()
-                        .map(|slice| scope.spawn(move || encode(slice)))
-                        .collect();
-                    threads
-                        .into_iter()
-                        .map(|thread| thread.join().expect("encoding does not panic"))
-                        .collect()
-                })
-            };
-            for (place, encoded) in encoded.into_iter().enumerate() {
-                let encoded = encoded?;
-                let identity = identity_of(first + place);
-                let count = encoded.pages.len() as u32;
-                let run = PageRun {
-                    first: writer.append(encoded.pages)?,
-                    count,
-                    identity: PageIdentity {
-                        table: identity.table,
-                        segment: identity.segment,
-                        column_group: identity.column_group,
-                        page: 0,
-                        generation: identity.generation,
-                    },
-                    label: Arc::clone(label),
-                };
-                chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));
-            }
-        }
-        Self::new(chunks)
+        let slices: Vec<&ArrayRef> = slices.iter().collect();
+        Self::new(write_chunks(writer, identity_of, label, &slices, threads)?)
     }
 
     /// Its chunks: what the manifest names.

@@ -6,19 +6,19 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, make_comparator};
 use arrow::compute::SortOptions;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::index::adjacency::AdjacencyBuilder;
 use crate::index::{
-    Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, ngram,
+    Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, ngram, write_chunks,
 };
-use crate::page::{ChunkIdentity, PageIdentity, encode_chunk};
-use crate::store::{PageReader, PageRun, Reservation};
+use crate::page::ChunkIdentity;
+use crate::store::{PageReader, Reservation};
 use crate::table::catalog::PutTable;
-use crate::table::database::{Commit, make_snapshot};
-use crate::table::manifest::{PartRecord, encode_definition, encode_part};
-use crate::table::{Chunk, Database, Segment, SegmentId, TableId, TableSnapshot, read_column};
+use crate::table::database::{Commit, TableState, make_snapshot};
+use crate::table::manifest::{PartRecord, TableRecord, encode_definition, encode_part};
+use crate::table::{Database, Segment, SegmentId, TableId, TableSnapshot, read_column};
 use crate::{Result, StorageError};
 
 /// Parts of an index from which on small ones are merged when one more comes.
@@ -51,7 +51,7 @@ impl Database {
             Arc::clone(&before.next_segment),
         );
         parts.prepare(&definition, &[], &[], &before.snapshot.segments)?;
-        let commit = |present: Option<&super::database::TableState>| {
+        let commit = |present: Option<&TableState>| {
             let present = present
                 .filter(|t| t.snapshot.id == before.snapshot.id)
                 .ok_or_else(|| not_found("table", &format!("{schema}.{table}")))?;
@@ -65,29 +65,9 @@ impl Database {
             record.indexes.push(encode_definition(&definition));
             let mut indexes = snapshot.indexes.clone();
             indexes.push(index);
-            Ok(Commit {
-                snapshot: Arc::new(make_snapshot(
-                    snapshot.id,
-                    snapshot.name.clone(),
-                    Arc::clone(&snapshot.schema),
-                    &record,
-                    snapshot.segments.clone(),
-                    indexes,
-                )),
-                put: PutTable {
-                    schema: schema.into(),
-                    name: table.into(),
-                    id: snapshot.id,
-                    record,
-                    new_segments: Vec::new(),
-                    replace_segments: false,
-                    new_parts: parts.records(),
-                    drop_parts: Vec::new(),
-                },
-                next_segment: Arc::clone(&present.next_segment),
-                retired: Vec::new(),
-                retired_parts: Vec::new(),
-            })
+            let mut commit = index_commit(schema, table, present, record, indexes);
+            commit.put.new_parts = parts.records();
+            Ok(commit)
         };
         self.commit_table(commit, schema, table)?;
         for reservation in parts.into_reservations() {
@@ -108,7 +88,7 @@ impl Database {
                 "index '{name}' is the primary key of table '{table}'; it can't be dropped alone"
             )));
         }
-        let commit = |present: Option<&super::database::TableState>| {
+        let commit = |present: Option<&TableState>| {
             let present =
                 present.ok_or_else(|| not_found("table", &format!("{schema}.{table}")))?;
             let snapshot = &present.snapshot;
@@ -122,29 +102,10 @@ impl Database {
                 .indexes
                 .iter()
                 .filter(|i| i.definition.name != name);
-            Ok(Commit {
-                snapshot: Arc::new(make_snapshot(
-                    snapshot.id,
-                    snapshot.name.clone(),
-                    Arc::clone(&snapshot.schema),
-                    &record,
-                    snapshot.segments.clone(),
-                    kept.cloned().collect(),
-                )),
-                put: PutTable {
-                    schema: schema.into(),
-                    name: table.clone(),
-                    id: snapshot.id,
-                    record,
-                    new_segments: Vec::new(),
-                    replace_segments: false,
-                    new_parts: Vec::new(),
-                    drop_parts: dropped.parts.iter().map(|part| part.id).collect(),
-                },
-                next_segment: Arc::clone(&present.next_segment),
-                retired: Vec::new(),
-                retired_parts: dropped.parts.clone(),
-            })
+            let mut commit = index_commit(schema, &table, present, record, kept.cloned().collect());
+            commit.put.drop_parts = dropped.parts.iter().map(|part| part.id).collect();
+            commit.retired_parts.clone_from(&dropped.parts);
+            Ok(commit)
         };
         self.commit_table(commit, schema, &table)
     }
@@ -199,6 +160,40 @@ impl Database {
                 name: name.into(),
             }),
         }
+    }
+}
+
+/// A commit that changes a table's indexes alone.
+fn index_commit(
+    schema: &str,
+    table: &str,
+    present: &TableState,
+    record: TableRecord,
+    indexes: Vec<Arc<Index>>,
+) -> Commit {
+    let snapshot = &present.snapshot;
+    Commit {
+        put: PutTable {
+            schema: schema.into(),
+            name: table.into(),
+            id: snapshot.id,
+            record: record.clone(),
+            new_segments: Vec::new(),
+            replace_segments: false,
+            new_parts: Vec::new(),
+            drop_parts: Vec::new(),
+        },
+        snapshot: Arc::new(make_snapshot(
+            snapshot.id,
+            snapshot.name.clone(),
+            Arc::clone(&snapshot.schema),
+            &record,
+            snapshot.segments.clone(),
+            indexes,
+        )),
+        next_segment: Arc::clone(&present.next_segment),
+        retired: Vec::new(),
+        retired_parts: Vec::new(),
     }
 }
 
@@ -475,43 +470,29 @@ impl NewParts {
         let id = SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed));
         let label: Arc<str> = format!("table '{}', index '{}'", self.name, definition.name).into();
         let mut pages = self.database.store().writer()?;
-        let mut arrays = Vec::with_capacity(data.arrays.len());
-        let mut number = 0u16;
-        for slices in data.arrays {
-            let mut chunks = Vec::with_capacity(slices.len());
-            let mut data_type = arrow::datatypes::DataType::Null;
-            for slice in slices {
-                data_type = slice.data_type().clone();
-                let identity = ChunkIdentity {
-                    table: self.table.0,
-                    segment: id.0,
-                    column_group: number,
-                    generation: self.generation,
-                };
-                number = number.checked_add(1).ok_or_else(|| {
-                    StorageError::Invalid(format!(
-                        "index '{}': a part of it would be larger than 65,535 arrays of 65,536 values",
-                        definition.name
-                    ))
-                })?;
-                let encoded = encode_chunk(&slice, identity)?;
-                let count = encoded.pages.len() as u32;
-                let run = PageRun {
-                    first: pages.append(encoded.pages)?,
-                    count,
-                    identity: PageIdentity {
-                        table: identity.table,
-                        segment: identity.segment,
-                        column_group: identity.column_group,
-                        page: 0,
-                        generation: identity.generation,
-                    },
-                    label: Arc::clone(&label),
-                };
-                chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));
-            }
-            arrays.push(IndexArray { data_type, chunks });
+        let slices: Vec<&ArrayRef> = data.arrays.iter().flatten().collect();
+        if slices.len() > usize::from(u16::MAX) {
+            return Err(StorageError::Invalid(format!(
+                "index '{}': a part of it would be larger than 65,535 arrays of 65,536 values",
+                definition.name
+            )));
         }
+        let identity_of = |number: usize| ChunkIdentity {
+            table: self.table.0,
+            segment: id.0,
+            column_group: number as u16,
+            generation: self.generation,
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let chunks = write_chunks(&mut pages, identity_of, &label, &slices, threads)?;
+        let mut chunks = chunks.into_iter();
+        let arrays = data.arrays.iter().map(|slices| IndexArray {
+            data_type: slices
+                .first()
+                .map_or(DataType::Null, |slice| slice.data_type().clone()),
+            chunks: chunks.by_ref().take(slices.len()).collect(),
+        });
+        let arrays = arrays.collect();
         self.is_synced = false;
         let part = IndexPart {
             id,

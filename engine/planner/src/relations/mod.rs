@@ -124,13 +124,7 @@ impl StoreRelations {
 
     /// A scan of all columns of a table, with the ids of its rows if asked for.
     fn scan(&self, table: &Table, row_ids: bool) -> Result<LogicalPlanBuilder> {
-        let provider = FlashTable::new(
-            Arc::clone(&self.database),
-            Arc::clone(&self.node),
-            &table.schema,
-            &table.name,
-            Arc::clone(&table.snapshot),
-        );
+        let provider = self.provider(table);
         let provider = if row_ids {
             provider.with_row_ids()
         } else {
@@ -141,14 +135,17 @@ impl StoreRelations {
 
     /// A scan of all columns of a table, in which a search for near rows may use an index.
     fn near_scan(&self, table: &Table, approximate: bool) -> Result<LogicalPlanBuilder> {
-        let provider = FlashTable::new(
+        scan_of(table, self.provider(table).with_approximate(approximate))
+    }
+
+    fn provider(&self, table: &Table) -> FlashTable {
+        FlashTable::new(
             Arc::clone(&self.database),
             Arc::clone(&self.node),
             &table.schema,
             &table.name,
             Arc::clone(&table.snapshot),
-        );
-        scan_of(table, provider.with_approximate(approximate))
+        )
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) fn translate_function(
         ("strpos", [text, needle]) => match string_literal(*needle) {
             Some(needle) => Ok(Expr::Position {
                 expr: Box::new(translate_string(*text, scope)?),
-                needle: needle.into(),
+                needle,
             }),
             None => refused(),
         },
