@@ -88,3 +88,39 @@ def test_explain_is_shown_whole(db):
     shown = repr(db.sql("EXPLAIN ANALYZE SELECT count(*) FROM t WHERE a > 50"))
     assert "FlashScanExec" in shown and "rows_in=100" in shown
     assert "FlashScanExec" in repr(db.sql("EXPLAIN SELECT a FROM t"))
+
+
+def test_rows_come_by_key(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")
+    db.execute("INSERT INTO t SELECT value * 3, 'row ' || value FROM generate_series(1, 100000) AS s(value)")
+    table = db.table("t")
+    keys = [3, 6, 6, 7, 300000, None]
+    for given in (keys, pa.array(keys), pa.array(keys, pa.int32())):
+        rows = sorted(table.get(given).to_pylist(), key=lambda row: row["id"])
+        assert [row["name"] for row in rows] == ["row 1", "row 2", "row 100000"]
+    # More than one command, with a key in both.
+    many = [3, *range(3, 300001, 3), 3]
+    assert sorted(table.get(many).to_arrow_table()["id"].to_pylist()) == list(range(3, 300001, 3))
+    assert table.get([]).to_arrow_table().column_names == ["id", "name"]
+    assert table.get([1]).to_arrow_table().num_rows == 0
+    with pytest.raises(flashmesh.Error, match="Int64"):
+        table.get(["x"])
+    with pytest.raises(OverflowError):
+        table.get([2**70])
+    with pytest.raises(flashmesh.Error, match="primary key"):
+        db.execute("CREATE TABLE plain AS SELECT 1 AS a")
+        db.table("plain").get([1])
+
+
+def test_neighbours_and_graphs(db):
+    codes = pa.array([bytes([i % 256, i // 256]) for i in range(2000)], pa.binary(2))
+    db.load("codes", pa.table({"id": range(2000), "code": codes}))
+    nearest = "SELECT id FROM nearest('codes', 'code', X'0505', 1)"
+    assert db.sql(nearest).fetchall() == [(0x0505,)]
+    db.execute("CREATE INDEX near ON codes USING lsh (code) WITH (probes = 4)")
+    assert db.sql(nearest).fetchall() == [(0x0505,)]
+    db.execute("CREATE TABLE e AS SELECT value AS a, value + 1 AS b FROM generate_series(1, 50) AS s(value)")
+    db.execute("CREATE INDEX g ON e USING adjacency (a, b)")
+    assert db.sql("SELECT max(depth) FROM bfs('g', 1)").fetchall() == [(50,)]
+    with pytest.raises(flashmesh.Error, match="'99'"):
+        db.sql("SELECT * FROM bfs('g', 99)").fetchall()

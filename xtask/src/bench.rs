@@ -135,7 +135,7 @@ impl Bench {
                 if args.vortex {
                     script
                         .arg("--vortex")
-                        .env("FLASHMESH_VORTEX_RIVAL", build_vortex_rival()?);
+                        .env("FLASHMESH_VORTEX_RIVAL", build_vortex_rival(&venv)?);
                 }
                 if args.skip_modes {
                     script.arg("--skip-modes");
@@ -172,13 +172,18 @@ impl Bench {
 }
 
 /// Builds `bench/vortex`, which is no member of the workspace, and gives its binary.
-fn build_vortex_rival() -> Result<PathBuf> {
+fn build_vortex_rival(venv: &python::Venv) -> Result<PathBuf> {
+    venv.install_requirements("bench/vortex/requirements.txt")?;
+    let libclang = venv
+        .python()
+        .args([
+            "-c",
+            "import clang, os; print(os.path.dirname(clang.__file__))",
+        ])
+        .output()?;
+    let libclang = String::from_utf8_lossy(&libclang.stdout);
     let manifest = "bench/vortex/Cargo.toml";
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--manifest-path",
-        manifest,
-    ]))?;
+    let mut build = cargo(&["build", "--release", "--manifest-path", manifest]);
+    run(build.env("LIBCLANG_PATH", format!("{}/native", libclang.trim())))?;
     Ok(target_dir().join("release/vortex-rival"))
 }

@@ -62,6 +62,9 @@ struct Step {
     after: Tables,
 }
 
+/// Kinds of index and the columns that they are made on.
+const INDEXES: [(&str, &str); 3] = [("hash", "v"), ("ngram", "s"), ("adjacency", "id, v")];
+
 /// Runs the crash test.
 pub fn run(args: &CrashArgs) -> Result<()> {
     checks::build_binary()?;
@@ -153,6 +156,14 @@ fn script(rng: &mut Rng, tables: &Tables, next_table: &mut u32, source: &Path) -
             (Some(name), 5) => {
                 state.insert(name.clone(), vec![(from, to)]);
                 format!("CREATE OR REPLACE TABLE {name} AS {select}")
+            }
+            // Later statements keep it up; opening the database checks that it covers its table,
+            // `fsck` its pages.
+            (Some(name), 6 | 7) => {
+                let (kind, columns) = INDEXES[rng.usize(..INDEXES.len())];
+                format!(
+                    "CREATE INDEX IF NOT EXISTS {name}_{kind} ON {name} USING {kind} ({columns})"
+                )
             }
             _ => {
                 let name = format!("t{next_table}");
