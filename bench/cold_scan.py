@@ -8,8 +8,6 @@ Bytes are those that the kernel counts for this process (/proc/self/io).
 """
 
 import argparse
-import json
-import subprocess
 from pathlib import Path
 
 import numpy
@@ -83,12 +81,8 @@ def bytes_read() -> int:
 
 
 def fio_bytes_per_second(flash: Path) -> float:
-    command = [
-        "fio", "--name=sequential", f"--filename={flash}", "--readonly", "--rw=read", "--bs=1M", "--iodepth=16",
-        "--ioengine=io_uring", "--direct=1", "--runtime=10", "--output-format=json",
-    ]  # fmt: skip
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output)["jobs"][0]["read"]["bw_bytes"]
+    options = ["--rw=read", "--bs=1M", "--iodepth=16", "--runtime=10"]
+    return common.fio_read(flash, *options)["bw_bytes"]
 
 
 def random_integers(scale_factor: str) -> Path:

@@ -2,6 +2,7 @@
 
 import decimal
 import importlib.metadata
+import json
 import math
 import os
 import platform
@@ -140,6 +141,25 @@ def fresh_flashmesh(scale_factor: str, **options: str) -> Flashmesh:
     seconds = load_tpch(engine, tpch_parquet(scale_factor))
     note(f"flashmesh loaded TPC-H at scale factor {scale_factor} in {seconds:.1f} s")
     return engine
+
+
+def fresh_engines(name: str, table: str, parquet: Path) -> tuple[Flashmesh, DuckDB]:
+    """flashmesh and DuckDB, each with one table loaded into a new database."""
+    engines = []
+    for make in (Flashmesh, DuckDB):
+        database = bench_dir() / f"{name}-{make.name}"
+        remove(database)
+        engine = make(database)
+        engine.create_table(table, parquet)
+        engines.append(engine)
+    return tuple(engines)
+
+
+def fio_read(file: Path, *options: str) -> dict:
+    """What fio measures when it reads a file past the kernel's cache."""
+    command = ["fio", "--name=read", f"--filename={file}", "--readonly", "--ioengine=io_uring", "--direct=1", *options]
+    output = subprocess.run([*command, "--output-format=json"], check=True, capture_output=True, text=True).stdout
+    return json.loads(output)["jobs"][0]["read"]
 
 
 def duckdb_tpch(scale_factor: str) -> DuckDB:

@@ -18,13 +18,7 @@ def main() -> None:
     parser.add_argument("--skip-kuzu", action="store_true", help="leave out Kuzu, which takes long to load")
     arguments = parser.parse_args()
     parquet = search_data.edges()
-    engines = {}
-    for make in (common.Flashmesh, common.DuckDB):
-        database = common.bench_dir() / f"graph-{make.name}"
-        common.remove(database)
-        engines[make.name] = make(database)
-        engines[make.name].create_table("edges", parquet)
-    flashmesh, duckdb = engines["flashmesh"], engines["DuckDB"]
+    flashmesh, duckdb = common.fresh_engines("graph", "edges", parquet)
     started = time.perf_counter()
     flashmesh.execute("CREATE INDEX neighbours ON edges USING adjacency (src, dst)")
     print(common.describe_machine())

@@ -6,9 +6,7 @@ fio reads the same file in the same run.
 """
 
 import argparse
-import json
 import random
-import subprocess
 import time
 from pathlib import Path
 
@@ -74,12 +72,8 @@ def main() -> None:
 
 def fio_reads_per_second(file: Path) -> float:
     """What the device gives."""
-    command = [
-        "fio", "--name=random", f"--filename={file}", "--readonly", "--rw=randread", "--bs=8k", "--iodepth=128",
-        "--ioengine=io_uring", "--direct=1", "--runtime=5", "--time_based", "--output-format=json",
-    ]
-    output = subprocess.run(command, check=True, capture_output=True).stdout
-    return json.loads(output)["jobs"][0]["read"]["iops"]
+    options = ["--rw=randread", "--bs=8k", "--iodepth=128", "--runtime=5", "--time_based"]
+    return common.fio_read(file, *options)["iops"]
 
 
 def load_flashmesh(keys, values):

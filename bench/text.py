@@ -22,13 +22,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     arguments = parser.parse_args()
     parquet, text = search_data.log()
-    engines = {}
-    for make in (common.Flashmesh, common.DuckDB):
-        database = common.bench_dir() / f"text-{make.name}"
-        common.remove(database)
-        engines[make.name] = make(database)
-        engines[make.name].create_table("log", parquet)
-    flashmesh, duckdb = engines["flashmesh"], engines["DuckDB"]
+    flashmesh, duckdb = common.fresh_engines("text", "log", parquet)
     ripgrep = common.scripts_dir() / "rg"
 
     def count_by_ripgrep() -> int:

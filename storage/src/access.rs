@@ -34,17 +34,6 @@ const MIN_ROWS_PER_HIT: u64 = 32;
 /// Rows of segments, those without any left out.
 pub type RowsBySegment = HashMap<SegmentId, Arc<RowSelection>>;
 
-/// Which rows a scan looks at.
-#[derive(Debug, Clone)]
-pub enum Access {
-    /// All that zone maps leave.
-    All,
-    /// These.
-    Rows(Arc<RowsBySegment>),
-    /// Those that an index names.
-    Index(Arc<AccessPath>),
-}
-
 /// How an index, or the ids of rows, answer a part of a Program's filter.
 #[derive(Debug)]
 pub struct AccessPath {
@@ -116,25 +105,23 @@ impl AccessPath {
             if index.is_none() && !is_id {
                 return None;
             }
-            let keys = match &filter.predicate {
-                RuntimePredicate::Set(values) => values.len(),
-                RuntimePredicate::Bitmap { bits, .. } => {
-                    bits.iter().map(|word| word.count_ones() as usize).sum()
-                }
-                RuntimePredicate::Range { .. } => return None,
-            };
-            if filter.keep_nulls || !is_worth_it(keys, column.ordinal, index, table) {
-                return None;
-            }
-            let mut set = Vec::new();
-            let values: Vec<&Scalar> = match &filter.predicate {
-                RuntimePredicate::Set(values) => values.iter().collect(),
+            let worth_it = |keys| is_worth_it(keys, column.ordinal, index, table);
+            let listed;
+            let values = match &filter.predicate {
+                _ if filter.keep_nulls => return None,
+                RuntimePredicate::Set(values) if worth_it(values.len()) => values,
                 RuntimePredicate::Bitmap { base, bits } => {
+                    // Counted first: a bitmap may have many more values than are worth listing.
+                    if !worth_it(bits.iter().map(|word| word.count_ones() as usize).sum()) {
+                        return None;
+                    }
                     let ones = (0..bits.len() * 64).filter(|i| bits[i / 64] >> (i % 64) & 1 == 1);
-                    set.extend(ones.map(|i| Scalar::Int(i128::from(*base) + i as i128)));
-                    set.iter().collect()
+                    listed = ones
+                        .map(|i| Scalar::Int(i128::from(*base) + i as i128))
+                        .collect();
+                    &listed
                 }
-                RuntimePredicate::Range { .. } => return None,
+                _ => return None,
             };
             let Some(index) = index else {
                 return Some(Self {
@@ -211,11 +198,15 @@ impl AccessPath {
             Probe::Near(index, near) => return rows_near(index, near, table, reader),
             Probe::Grams(index, query) => return rows_with_grams(index, query, table, reader),
         }
-        Ok(rows
-            .into_iter()
-            .map(|(segment, rows)| (segment, Arc::new(RowSelection::of_rows(rows))))
-            .collect())
+        Ok(selections(rows))
     }
+}
+
+/// Single rows, in any order, as selections.
+fn selections(rows: HashMap<SegmentId, Vec<u32>>) -> RowsBySegment {
+    rows.into_iter()
+        .map(|(segment, rows)| (segment, Arc::new(RowSelection::of_rows(rows))))
+        .collect()
 }
 
 /// As `EXPLAIN` shows it: the index, its kind and what it is asked for.
@@ -268,7 +259,7 @@ fn by_constants(
     Some(AccessPath::of_keys(index, hash.into_iter().collect(), None))
 }
 
-/// An n-gram index for the first conjunct on its column that it helps with.
+/// An n-gram index for what the conjuncts say of its column.
 fn by_text(index: &Arc<Index>, program: &Program) -> Option<AccessPath> {
     let ordinal = index.definition.columns.first()?;
     let column = program.columns.iter().position(|c| c.ordinal == *ordinal)?;
@@ -303,7 +294,7 @@ fn rows_with_grams(
     for (chunk, _) in chunks.values() {
         let mut last = None;
         for row in query.rows() {
-            let page = chunk.aux_pages + page_of_row(chunk, *row)? as u32;
+            let page = chunk.aux_pages + page_of_row(chunk, *row).ok_or_else(corrupt)? as u32;
             if last.replace(page) != Some(page) {
                 reader.prefetch(&chunk.run, page..page + 1)?;
             }
@@ -430,10 +421,7 @@ fn rows_near(
             break;
         }
     }
-    Ok(rows
-        .into_iter()
-        .map(|(segment, rows)| (segment, Arc::new(RowSelection::of_rows(rows))))
-        .collect())
+    Ok(selections(rows))
 }
 
 /// The ids of the rows that pass a filter.
@@ -535,13 +523,13 @@ fn is_worth_it(
 /// An access that the streams of a scan share: an index is asked once.
 #[derive(Debug)]
 pub(crate) struct SharedAccess {
-    planned: Access,
-    settled: OnceLock<Access>,
+    planned: Option<Arc<AccessPath>>,
+    settled: OnceLock<Option<Arc<AccessPath>>>,
     found: Mutex<Option<Arc<RowsBySegment>>>,
 }
 
 impl SharedAccess {
-    pub fn new(planned: Access) -> Self {
+    pub fn new(planned: Option<Arc<AccessPath>>) -> Self {
         Self {
             planned,
             settled: OnceLock::new(),
@@ -551,11 +539,11 @@ impl SharedAccess {
 
     /// The access that was planned, or, where all rows would be looked at, what `choose` finds;
     /// the first stream settles it for all.
-    pub fn settle(&self, choose: impl FnOnce() -> Option<AccessPath>) -> &Access {
-        self.settled.get_or_init(|| match &self.planned {
-            Access::All => choose().map_or(Access::All, |path| Access::Index(Arc::new(path))),
-            planned => planned.clone(),
-        })
+    pub fn settle(&self, choose: impl FnOnce() -> Option<AccessPath>) -> Option<&AccessPath> {
+        let settled = self
+            .settled
+            .get_or_init(|| self.planned.clone().or_else(|| choose().map(Arc::new)));
+        settled.as_deref()
     }
 
     /// The rows to look at; `None` for all. Whoever comes first asks the index, the others wait
@@ -565,17 +553,14 @@ impl SharedAccess {
         table: &Arc<TableSnapshot>,
         reader: &mut PageReader,
     ) -> Result<Option<Arc<RowsBySegment>>> {
-        match self.settle(|| None) {
-            Access::All => Ok(None),
-            Access::Rows(rows) => Ok(Some(Arc::clone(rows))),
-            Access::Index(path) => {
-                let mut found = self.found.lock();
-                let rows = match &*found {
-                    Some(rows) => Arc::clone(rows),
-                    None => Arc::clone(found.insert(Arc::new(path.rows(table, reader)?))),
-                };
-                Ok(Some(rows))
-            }
-        }
+        let Some(path) = self.settle(|| None) else {
+            return Ok(None);
+        };
+        let mut found = self.found.lock();
+        let rows = match &*found {
+            Some(rows) => Arc::clone(rows),
+            None => Arc::clone(found.insert(Arc::new(path.rows(table, reader)?))),
+        };
+        Ok(Some(rows))
     }
 }

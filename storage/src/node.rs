@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
-use crate::access::{Access, AccessPath, RowsBySegment, SharedAccess};
+use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
@@ -94,8 +94,8 @@ impl StorageNode {
             .access
             .settle(|| AccessPath::choose_runtime(&filters, &command.program, table));
         let program = match access {
-            Access::Index(path) => path.residual(&command.program, table)?,
-            _ => Arc::clone(&command.program),
+            Some(path) => path.residual(&command.program, table)?,
+            None => Arc::clone(&command.program),
         };
         let run = accelerator.open(Task {
             program,
@@ -130,12 +130,12 @@ pub struct SegmentQueue {
 impl SegmentQueue {
     /// A queue of `segments`, taken from the front.
     pub fn new(segments: Vec<Arc<Segment>>) -> Arc<Self> {
-        Self::with_access(segments, Access::All)
+        Self::with_access(segments, None)
     }
 
-    /// A queue of which only the rows that `access` names are looked at. An index must be one of
-    /// the version of the table that the segments are of, chosen for the Program of the scan.
-    pub fn with_access(segments: Vec<Arc<Segment>>, access: Access) -> Arc<Self> {
+    /// A queue of which only the rows that `access` names are looked at; `None`: all. An index
+    /// must be one of the version of the table that the segments are of, chosen for the Program of the scan.
+    pub fn with_access(segments: Vec<Arc<Segment>>, access: Option<Arc<AccessPath>>) -> Arc<Self> {
         Arc::new(Self {
             segments,
             next: AtomicUsize::new(0),

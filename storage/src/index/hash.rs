@@ -227,16 +227,10 @@ impl Builder {
         Ok(())
     }
 
-    /// The part, and the pairs of rows whose hashes are equal, neighbours each: what a unique
-    /// index must look at.
-    pub fn finish(mut self) -> (PartData, Vec<(u32, u32)>) {
+    /// The part, and its entries (hash and row number), ascending: what a unique index must look
+    /// at.
+    pub fn finish(mut self) -> (PartData, Vec<(u64, u32)>) {
         self.entries.sort_unstable();
-        let twins = self
-            .entries
-            .windows(2)
-            .filter(|pair| pair[0].0 == pair[1].0)
-            .map(|pair| (pair[0].1, pair[1].1))
-            .collect();
         let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES);
         for (hash, row) in &self.entries {
             bytes.extend_from_slice(&hash.to_be_bytes());
@@ -251,7 +245,7 @@ impl Builder {
             arrays: vec![PartData::slices(&entries)],
             meta: Vec::new(),
         };
-        (data, twins)
+        (data, self.entries)
     }
 }
 

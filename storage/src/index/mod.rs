@@ -33,7 +33,7 @@ use self::adjacency::{AdjacencyPart, KeyType};
 use self::lsh::{LshBuilder, LshOptions, LshPart};
 use self::paged::PagedArray;
 use crate::graph::Graph;
-use crate::page::{ChunkIdentity, PageIdentity, SEGMENT_ROWS, encode_chunk};
+use crate::page::{ChunkIdentity, SEGMENT_ROWS, encode_chunk};
 use crate::store::{PageReader, PageRun, PageStore, PageWriter};
 use crate::table::{Chunk, SegmentId, free_chunks};
 use crate::{Result, StorageError};
@@ -432,13 +432,7 @@ pub(crate) fn write_chunks(
             let run = PageRun {
                 first: writer.append(encoded.pages)?,
                 count,
-                identity: PageIdentity {
-                    table: identity.table,
-                    segment: identity.segment,
-                    column_group: identity.column_group,
-                    page: 0,
-                    generation: identity.generation,
-                },
+                identity: identity.first_page(),
                 label: Arc::clone(label),
             };
             chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));

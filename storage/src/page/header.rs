@@ -292,6 +292,17 @@ impl Page {
         &self.buffer[self.data_start..HEADER_SIZE_BYTES + usize::from(self.header.payload_length)]
     }
 
+    /// The data of a page in which values of `size` bytes lie one after the other, those of NULLs
+    /// among them; `None` for other pages.
+    pub(crate) fn plain_values(&self, size: usize) -> Option<&[u8]> {
+        let header = &self.header;
+        let is_plain = header.encoding == Encoding::Raw
+            && !header.has(flags::CONTINUES)
+            && header.null_count < header.row_count
+            && self.data().len() == header.row_count as usize * size;
+        is_plain.then(|| self.data())
+    }
+
     /// The validity bitmap, least significant bit first, 1 for a value; `None` without NULLs.
     pub fn validity(&self) -> Option<&[u8]> {
         if self.header.has(flags::HAS_VALIDITY) {

@@ -361,18 +361,14 @@ impl NewParts {
         let (data, hashes) = match definition.kind {
             IndexKind::Hash => {
                 let mut builder = hash::Builder::default();
-                let mut hashes = Vec::new();
                 for segment in segments {
-                    let columns = self.key_columns(definition, segment, &mut reader)?;
-                    if definition.unique {
-                        hashes.extend(hash::hash_keys(&columns)?.into_iter().flatten());
-                    }
-                    builder.add(&columns)?;
+                    builder.add(&self.key_columns(definition, segment, &mut reader)?)?;
                 }
-                let (data, twins) = builder.finish();
+                let (data, entries) = builder.finish();
+                let mut hashes = Vec::new();
                 if definition.unique {
-                    hashes.sort_unstable();
-                    self.check_twins(definition, segments, &twins, &mut reader)?;
+                    self.check_twins(definition, segments, &entries, &mut reader)?;
+                    hashes = entries.into_iter().map(|(hash, _)| hash).collect();
                 }
                 (data, hashes)
             }
@@ -506,12 +502,13 @@ impl NewParts {
         Ok((part, pages.finish()?))
     }
 
-    /// Two rows of equal hashes must have different keys. `twins` number rows through `segments`.
+    /// Two rows of equal hashes must have different keys. `entries` ascend and number rows through
+    /// `segments`.
     fn check_twins(
         &self,
         definition: &IndexDefinition,
         segments: &[Arc<Segment>],
-        twins: &[(u32, u32)],
+        entries: &[(u64, u32)],
         reader: &mut PageReader,
     ) -> Result<()> {
         let mut starts = Vec::with_capacity(segments.len());
@@ -527,8 +524,8 @@ impl NewParts {
                 (u64::from(row) - starts[segment]) as usize,
             )
         };
-        for (a, b) in twins {
-            self.check_pair(definition, place(*a), place(*b), reader)?;
+        for pair in entries.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            self.check_pair(definition, place(pair[0].1), place(pair[1].1), reader)?;
         }
         Ok(())
     }

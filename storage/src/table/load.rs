@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
 use crate::index::IndexDefinition;
-use crate::page::{ChunkIdentity, ChunkStats, PageIdentity, SEGMENT_ROWS, encode_chunk};
+use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
 use crate::store::{PageRun, PageWriter, Reservation};
 use crate::table::catalog::PutTable;
 use crate::table::database::{
@@ -498,32 +498,12 @@ impl LoadWriter {
         }
         let mut chunks = Vec::with_capacity(encoded.len());
         let mut columns = Vec::with_capacity(encoded.len());
-        for (
-            (
-                ChunkIdentity {
-                    table,
-                    segment,
-                    column_group,
-                    generation,
-                },
-                chunk,
-            ),
-            label,
-        ) in encoded.into_iter().zip(&shared.labels)
-        {
+        for ((identity, chunk), label) in encoded.into_iter().zip(&shared.labels) {
             let count = chunk.pages.len() as u32;
-            let first = self.pages.append(chunk.pages)?;
-            let identity = PageIdentity {
-                table,
-                segment,
-                column_group,
-                page: 0,
-                generation,
-            };
             let run = PageRun {
-                first,
+                first: self.pages.append(chunk.pages)?,
                 count,
-                identity,
+                identity: identity.first_page(),
                 label: Arc::clone(label),
             };
             columns.push(column_record(&chunk.stats, count, batch.num_rows() as u32));

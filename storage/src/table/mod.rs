@@ -238,7 +238,12 @@ pub(crate) fn read_rows(
     let mut left = rows;
     let mut local = Vec::new();
     while let [first, ..] = left {
-        let place = page_of_row(chunk, *first)?;
+        let place = page_of_row(chunk, *first).ok_or_else(|| {
+            StorageError::Invalid(format!(
+                "{}: row {first} is beyond its end",
+                chunk.run.label
+            ))
+        })?;
         let zone = &chunk.zones[place];
         let here = left.partition_point(|row| *row < zone.first_row + zone.row_count);
         local.clear();
@@ -259,22 +264,12 @@ pub(crate) fn read_rows(
 }
 
 /// The place among a chunk's zones of the page that holds a row.
-pub(crate) fn page_of_row(chunk: &Chunk, row: u32) -> Result<usize> {
-    let mut place = chunk.zones.partition_point(|zone| zone.first_row <= row);
-    while place > 0 {
-        place -= 1;
-        let zone = &chunk.zones[place];
-        if zone.row_count > 0 && row < zone.first_row + zone.row_count {
-            return Ok(place);
-        }
-        if zone.row_count > 0 {
-            break;
-        }
-    }
-    Err(StorageError::Invalid(format!(
-        "{}: row {row} is beyond its end",
-        chunk.run.label
-    )))
+pub(crate) fn page_of_row(chunk: &Chunk, row: u32) -> Option<usize> {
+    // Pages that continue a value have no rows, and the first row behind the value.
+    let after = chunk.zones.partition_point(|zone| zone.first_row <= row);
+    let place = (0..after).rfind(|place| chunk.zones[*place].row_count > 0)?;
+    let zone = &chunk.zones[place];
+    (row < zone.first_row + zone.row_count).then_some(place)
 }
 
 /// What the planner knows of a column.

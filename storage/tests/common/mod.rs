@@ -8,7 +8,7 @@ use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
-use flashmesh_storage::page::{ChunkIdentity, PageIdentity, encode_chunk};
+use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
 use flashmesh_storage::store::{PageRun, PageStore};
 use flashmesh_storage::table::{
     Chunk, ColumnStatistics, Segment, SegmentId, TableId, TableSnapshot, scan_schema,
@@ -53,13 +53,7 @@ impl TestTable {
                 let encoded = encode_chunk(array.as_ref(), identity).expect("encodes");
                 let count = encoded.pages.len() as u32;
                 let first = writer.append(encoded.pages).expect("appends");
-                let identity = PageIdentity {
-                    table: 1,
-                    segment: number,
-                    column_group: column,
-                    page: 0,
-                    generation: 1,
-                };
+                let identity = identity.first_page();
                 let label = format!("column {column}").into();
                 let run = PageRun {
                     first,

@@ -9,7 +9,7 @@ use flashmesh_pushdown::Metric;
 use flashmesh_storage::Result;
 use flashmesh_storage::index::PartData;
 use flashmesh_storage::index::lsh::{LshBuilder, LshOptions, LshPart};
-use flashmesh_storage::page::{ChunkIdentity, PageIdentity, encode_chunk};
+use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
 use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
 use flashmesh_storage::table::{Chunk, Segment, SegmentId};
 
@@ -87,27 +87,17 @@ fn write(
     table: u32,
     segment: u32,
 ) -> Result<(PageRun, u16, Vec<flashmesh_storage::page::PageZone>)> {
-    let (column_group, generation) = (0, 1);
-    let encoded = encode_chunk(
-        array.as_ref(),
-        ChunkIdentity {
-            table,
-            segment,
-            column_group,
-            generation,
-        },
-    )?;
-    let identity = PageIdentity {
+    let identity = ChunkIdentity {
         table,
         segment,
-        column_group,
-        page: 0,
-        generation,
+        column_group: 0,
+        generation: 1,
     };
+    let encoded = encode_chunk(array.as_ref(), identity)?;
     let run = PageRun {
         count: encoded.pages.len() as u32,
         first: writer.append(encoded.pages)?,
-        identity,
+        identity: identity.first_page(),
         label: "test".into(),
     };
     Ok((run, encoded.aux_pages, encoded.zones))

@@ -14,7 +14,6 @@ use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use flashmesh_pushdown::Expr;
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::access::Access;
 use flashmesh_storage::node::{
     Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
 };
@@ -102,9 +101,7 @@ impl Executions {
 impl Execution {
     fn new(scan: &FlashScanExec, context: &Arc<TaskContext>) -> Self {
         let table = &scan.spec().table;
-        let access = scan
-            .access()
-            .map_or(Access::All, |path| Access::Index(Arc::clone(path)));
+        let access = scan.access().cloned();
         let runtime_filters = Arc::new(RuntimeFilters::default());
         let dynamic = DynamicFilters::new(
             scan.dynamic_filters().to_vec(),

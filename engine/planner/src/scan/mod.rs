@@ -9,7 +9,7 @@ pub mod spec;
 pub mod statistics;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::stats::Precision;
@@ -49,8 +49,9 @@ pub struct FlashScanExec {
     spec: ScanSpec,
     node: Arc<StorageNode>,
     program: Arc<VerifiedProgram>,
-    /// The index that answers a part of the filter.
-    access: Option<Arc<AccessPath>>,
+    /// The index that answers a part of the filter, chosen when it is first asked for: planning
+    /// makes many scans of which few are run.
+    access: OnceLock<Option<Arc<AccessPath>>>,
     /// Expressions over the output that change while the query runs.
     dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     properties: Arc<PlanProperties>,
@@ -67,10 +68,6 @@ impl FlashScanExec {
         partitions: usize,
     ) -> Result<Self, Reason> {
         let program = spec.verified(&node)?;
-        let access = match spec.mode {
-            Pushdown::Never => None,
-            _ => AccessPath::choose(&program, &spec.table, spec.approximate).map(Arc::new),
-        };
         let emission = match &spec.output {
             Output::Rows { order, .. } if order.is_empty() => EmissionType::Incremental,
             _ => EmissionType::Final,
@@ -86,7 +83,7 @@ impl FlashScanExec {
             spec,
             node,
             program,
-            access,
+            access: OnceLock::new(),
             dynamic_filters: vec![],
             properties: Arc::new(properties),
             executions: Executions::default(),
@@ -105,7 +102,12 @@ impl FlashScanExec {
 
     /// The index that answers a part of its filter.
     pub fn access(&self) -> Option<&Arc<AccessPath>> {
-        self.access.as_ref()
+        let access = self.access.get_or_init(|| match self.spec.mode {
+            Pushdown::Never => None,
+            _ => AccessPath::choose(&self.program, &self.spec.table, self.spec.approximate)
+                .map(Arc::new),
+        });
+        access.as_ref()
     }
 
     /// The node that runs it.

@@ -16,7 +16,7 @@ use super::eval::vector::{Kind, Values, Vector, widen_f32};
 use super::prune::Facts;
 use super::row_ids;
 use crate::distance::{FixedVectors, Positions, Targets};
-use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, flags, ints};
+use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, ints};
 use crate::store::PageReader;
 use crate::table::{Chunk, Segment};
 use crate::{Result, StorageError};
@@ -341,7 +341,7 @@ impl Columns {
             let zone = vectors.starts[place].1 as usize;
             let page = vectors.pages[zone].as_ref();
             let page = page.expect("the page was loaded");
-            if let Some(values) = plain_vectors(page, size) {
+            if let Some(values) = page.plain_values(size) {
                 let positions = match page.validity() {
                     None if count as u32 == end - first => Positions::All(count),
                     validity => {
@@ -634,7 +634,7 @@ impl Column {
         self.load_aux(reader)?;
         self.for_parts(rows, reader, |column, place, part, _| {
             let page = column.loaded(place).0;
-            let Some(values) = plain_vectors(page, targets.size()).filter(|_| complete) else {
+            let Some(values) = page.plain_values(targets.size()).filter(|_| complete) else {
                 complete = false;
                 return Ok(());
             };
@@ -685,16 +685,6 @@ impl Column {
         self.codes = codes;
         result
     }
-}
-
-/// The vectors of a page in which they lie one after the other.
-fn plain_vectors(page: &Page, size: usize) -> Option<&[u8]> {
-    let header = page.header();
-    let is_plain = header.encoding == Encoding::Raw
-        && !header.has(flags::CONTINUES)
-        && header.null_count < header.row_count
-        && page.data().len() == header.row_count as usize * size;
-    is_plain.then(|| page.data())
 }
 
 /// Loads the rows' codes; NULL is the code after the last.

@@ -69,10 +69,7 @@ fn encode(segment: &Segment) -> Result<EncodedChunk> {
 
 fn identity(page: u16) -> PageIdentity {
     PageIdentity {
-        table: IDENTITY.table,
-        segment: IDENTITY.segment,
-        column_group: IDENTITY.column_group,
         page,
-        generation: IDENTITY.generation,
+        ..IDENTITY.first_page()
     }
 }

@@ -15,9 +15,9 @@ use super::centres::{self, Vectors};
 use super::{ARRAYS_EACH_TABLE, MAX_BITS, MAX_SEGMENTS, MAX_TABLES, Meta, VERSION};
 use super::{corrupt, floats, normalised};
 use crate::distance::{FixedVectors, Found, Order, Search, Targets};
-use crate::page::{Aux, Encoding, Page, SEGMENT_ROWS, decode, flags, gather};
+use crate::page::{Aux, Page, SEGMENT_ROWS, decode, flags, gather};
 use crate::store::PageReader;
-use crate::table::{Chunk, Segment, SegmentId};
+use crate::table::{Chunk, Segment, SegmentId, page_of_row};
 use crate::{Result, StorageError};
 
 /// One part of an index, open: its centres and the starts of its buckets are in memory, all else
@@ -436,7 +436,7 @@ impl LshPart {
             let local = row - u32::from(page.header().first_row);
             let query = *query as usize;
             let place = |_| Some(number);
-            match plain(&page, size) {
+            match page.plain_values(size) {
                 Some(values) if page.validity().is_none() => {
                     let start = local as usize * size;
                     search.add_vector(query, &values[start..start + size], place);
@@ -639,7 +639,7 @@ impl Stored {
                 DataType::FixedSizeBinary(size) => size as usize,
                 _ => 4,
             };
-            let bytes = if plain(&page, size).is_some() {
+            let bytes = if page.plain_values(size).is_some() {
                 let (start, end) = (local.start as usize * size, local.end as usize * size);
                 Bytes::Plain(page, start..end)
             } else {
@@ -697,14 +697,8 @@ impl Stored {
 
 /// The place among a chunk's zones of the page that has a row.
 fn zone_of(chunk: &Chunk, row: u32) -> Result<usize> {
-    // Pages that continue a value have no rows, and the first row of the value.
-    let after = chunk.zones.partition_point(|zone| zone.first_row <= row);
-    let has_row = |zone: &usize| {
-        let zone = &chunk.zones[*zone];
-        (zone.first_row..zone.first_row + zone.row_count).contains(&row)
-    };
-    let found = (0..after).rev().find(has_row);
-    found.ok_or_else(|| corrupt(format!("{}: no page holds row {row}", chunk.run.label)))
+    page_of_row(chunk, row)
+        .ok_or_else(|| corrupt(format!("{}: no page holds row {row}", chunk.run.label)))
 }
 
 /// A data page, checked against its zone map, and its auxiliary page.
@@ -727,16 +721,6 @@ fn load(
         )));
     }
     Ok((page, aux))
-}
-
-/// The data of a page in which values of a size lie one after the other.
-fn plain(page: &Page, size: usize) -> Option<&[u8]> {
-    let header = page.header();
-    let is_plain = header.encoding == Encoding::Raw
-        && !header.has(flags::CONTINUES)
-        && header.null_count < header.row_count
-        && page.data().len() == header.row_count as usize * size;
-    is_plain.then(|| page.data())
 }
 
 /// Appends the squares of the estimated L2 distances of a bucket's codes; `residual` is the

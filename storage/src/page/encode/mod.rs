@@ -13,7 +13,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::Scalar;
 
-use super::header::{PageHeader, REGION_ALIGN_BYTES, flags, validity_size_bytes};
+use super::header::{PageHeader, PageIdentity, REGION_ALIGN_BYTES, flags, validity_size_bytes};
 use super::kind::Kind;
 use super::sketch::Sketch;
 use super::{Encoding, HEADER_SIZE_BYTES, PAYLOAD_SIZE_BYTES, PageZone, SEGMENT_ROWS, nested};
@@ -38,6 +38,19 @@ pub struct ChunkIdentity {
     pub column_group: u16,
     /// The commit that writes it.
     pub generation: u32,
+}
+
+impl ChunkIdentity {
+    /// The identity of its first page; the others count `page` up.
+    pub fn first_page(self) -> PageIdentity {
+        PageIdentity {
+            table: self.table,
+            segment: self.segment,
+            column_group: self.column_group,
+            page: 0,
+            generation: self.generation,
+        }
+    }
 }
 
 /// What is known of a chunk's values.
