@@ -13,28 +13,40 @@ use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use flashmesh_planner::FlashTable;
 use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::Database;
 use parking_lot::RwLock;
+
+use crate::Engine;
+use crate::grants::Principal;
+use crate::queries::Queries;
+use crate::system::SystemSchema;
 
 /// Name of the catalog, and of the schema that every database has.
 pub(crate) const CATALOG: &str = "flashmesh";
 /// Name of the schema that every database has.
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
+/// Name of the schema in which the process tells of itself.
+pub(crate) const SYSTEM_SCHEMA: &str = "system";
 
 /// The catalog `flashmesh` of one session.
 #[derive(Debug)]
 pub(crate) struct FlashCatalog {
     database: Arc<Database>,
     node: Arc<StorageNode>,
+    principal: Arc<Principal>,
+    queries: Arc<Queries>,
     schemas: RwLock<HashMap<String, Arc<FlashSchema>>>,
 }
 
 impl FlashCatalog {
-    pub(crate) fn new(database: Arc<Database>, node: Arc<StorageNode>) -> Self {
+    pub(crate) fn new(engine: &Engine, principal: Arc<Principal>) -> Self {
         Self {
-            database,
-            node,
+            database: Arc::clone(engine.database()),
+            node: Arc::clone(engine.node()),
+            queries: Arc::clone(engine.queries()),
+            principal,
             schemas: RwLock::default(),
         }
     }
@@ -57,6 +69,7 @@ impl FlashCatalog {
                     name: name.to_string(),
                     database: Arc::clone(&self.database),
                     node: Arc::clone(&self.node),
+                    principal: Arc::clone(&self.principal),
                     session_tables: RwLock::default(),
                 })
             })
@@ -67,10 +80,19 @@ impl FlashCatalog {
 
 impl CatalogProvider for FlashCatalog {
     fn schema_names(&self) -> Vec<String> {
-        self.database.schemas()
+        let mut names = self.database.schemas();
+        if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
+            names.push(SYSTEM_SCHEMA.into());
+        }
+        names
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        // A database may have a schema of that name from before there was this one.
+        if name == SYSTEM_SCHEMA && !self.database.schemas().iter().any(|s| s == name) {
+            let (queries, principal) = (Arc::clone(&self.queries), Arc::clone(&self.principal));
+            return Some(Arc::new(SystemSchema::new(queries, principal)));
+        }
         Some(self.flash_schema(name)? as _)
     }
 }
@@ -81,6 +103,7 @@ pub(crate) struct FlashSchema {
     name: String,
     database: Arc<Database>,
     node: Arc<StorageNode>,
+    principal: Arc<Principal>,
     session_tables: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
 }
 
@@ -100,6 +123,7 @@ impl FlashSchema {
 impl SchemaProvider for FlashSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.database.tables(&self.name);
+        names.retain(|table| !self.principal.rights(&self.name, table).is_empty());
         names.extend(self.session_tables.read().keys().cloned());
         names.sort();
         names.dedup();
@@ -109,6 +133,9 @@ impl SchemaProvider for FlashSchema {
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         match self.database.snapshot(&self.name, name) {
             Ok(snapshot) => {
+                if self.principal.rights(&self.name, name).is_empty() {
+                    self.principal.check(Right::Read, &self.name, name)?;
+                }
                 let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
                 let table = FlashTable::new(database, node, &self.name, name, snapshot);
                 Ok(Some(Arc::new(table)))

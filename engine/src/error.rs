@@ -22,6 +22,9 @@ pub enum Error {
     /// The request can't be met as it stands; the message says what to change.
     #[error("{0}")]
     Usage(String),
+    /// Whoever asks may not do that; the message says what is missing.
+    #[error("{0}")]
+    Denied(String),
     /// An operation of the operating system failed.
     #[error("{action}: {source}")]
     Io {
@@ -51,7 +54,7 @@ impl Error {
         match self {
             Self::Storage(error) => Some(error),
             Self::Query(error) => storage_error(error),
-            Self::Usage(_) | Self::Io { .. } => None,
+            Self::Usage(_) | Self::Denied(_) | Self::Io { .. } => None,
         }
     }
 }

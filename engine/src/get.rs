@@ -10,6 +10,7 @@ use flashmesh_planner::translate::scalar_of;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::table::TableSnapshot;
 
@@ -39,6 +40,8 @@ impl Session {
     pub fn get(&self, table: &str, keys: &ArrayRef) -> Result<Vec<RecordBatch>> {
         let name = self.resolve(TableReference::parse_str(table));
         self.flash_schema(&name)?;
+        self.principal()
+            .check(Right::Read, &name.schema, &name.table)?;
         let database = self.engine().database();
         let snapshot = database.snapshot(&name.schema, &name.table)?;
         let key = snapshot

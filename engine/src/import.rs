@@ -9,7 +9,9 @@ use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, cast};
-use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::stream::{
+    RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
+};
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::scalar::ScalarValue;
 use flashmesh_storage::table::{LoadTarget, TableSnapshot};
@@ -52,7 +54,8 @@ impl Session {
             LoadMode::Create | LoadMode::Replace => None,
         };
         let frame = files::read(self.context(), paths, options, target.as_deref()).await?;
-        self.load_frame(table, frame, mode, progress).await
+        let table = TableReference::parse_str(table);
+        self.load_frame(&table, frame, mode, progress).await
     }
 
     /// Loads Arrow data into a table and commits. The reader is pulled by one thread; encoding is
@@ -66,10 +69,26 @@ impl Session {
         reader: Box<dyn RecordBatchReader + Send>,
         mode: LoadMode,
     ) -> Result<u64> {
-        let schema = reader.schema();
-        let partition = ReaderPartition {
+        let rows = blocking_stream(reader);
+        let name = TableReference::parse_str(table);
+        self.load_stream(&name, rows, mode).await
+    }
+
+    /// Loads a stream of Arrow data into a table and commits. Gives the number of rows. The
+    /// stream is pulled as fast as rows are stored.
+    ///
+    /// # Errors
+    /// As [`Session::load_files`], and what the stream says; nothing is loaded then.
+    pub async fn load_stream(
+        &self,
+        table: &TableReference,
+        rows: SendableRecordBatchStream,
+        mode: LoadMode,
+    ) -> Result<u64> {
+        let schema = rows.schema();
+        let partition = OncePartition {
             schema: Arc::clone(&schema),
-            reader: Mutex::new(Some(reader)),
+            rows: Mutex::new(Some(rows)),
         };
         let source = StreamingTable::try_new(schema, vec![Arc::new(partition)])?;
         let frame = self.context().read_table(Arc::new(source))?;
@@ -78,12 +97,12 @@ impl Session {
 
     async fn load_frame(
         &self,
-        table: &str,
+        table: &TableReference,
         frame: DataFrame,
         mode: LoadMode,
         progress: Arc<LoadProgress>,
     ) -> Result<u64> {
-        let name = self.resolve(TableReference::parse_str(table));
+        let name = self.resolve(table.clone());
         let schema = self.flash_schema(&name)?;
         if schema.session_table(&name.table).is_some() {
             return Err(Error::usage(format!(
@@ -114,6 +133,13 @@ impl Session {
         };
         let plan = frame.into_unoptimized_plan();
         self.load_plan(target, plan, progress).await
+    }
+
+    /// Whether a table of that name is on flash.
+    pub(crate) fn is_on_flash(&self, table: &TableReference) -> bool {
+        let name = self.resolve(table.clone());
+        self.flash_schema(&name)
+            .is_ok_and(|schema| schema.is_on_flash(&name.table))
     }
 
     /// The newest committed version of a table on flash: its rows, statistics, size.
@@ -176,40 +202,48 @@ fn quoted(names: &[&str]) -> String {
         .join(", ")
 }
 
-/// A blocking reader as the one partition of a table that is read once.
-struct ReaderPartition {
-    schema: SchemaRef,
-    reader: Mutex<Option<Box<dyn RecordBatchReader + Send>>>,
+/// A blocking reader as a stream that one thread fills.
+fn blocking_stream(reader: Box<dyn RecordBatchReader + Send>) -> SendableRecordBatchStream {
+    let mut stream = RecordBatchReceiverStreamBuilder::new(reader.schema(), 2);
+    let batches = stream.tx();
+    stream.spawn_blocking(move || {
+        for batch in reader {
+            // Refused when nobody reads any more: the load has ended.
+            if batches.blocking_send(batch.map_err(Into::into)).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    stream.build()
 }
 
-impl std::fmt::Debug for ReaderPartition {
+/// A stream as the one partition of a table that is read once.
+struct OncePartition {
+    schema: SchemaRef,
+    rows: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl std::fmt::Debug for OncePartition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReaderPartition")
+        f.debug_struct("OncePartition")
             .field("schema", &self.schema)
             .finish_non_exhaustive()
     }
 }
 
-impl PartitionStream for ReaderPartition {
+impl PartitionStream for OncePartition {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let mut stream = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), 2);
-        let batches = stream.tx();
-        let reader = self.reader.lock().take();
-        stream.spawn_blocking(move || {
-            let reader = reader
-                .ok_or_else(|| Error::usage("Arrow data from a reader can be read only once"))?;
-            for batch in reader {
-                // Refused when nobody reads any more: the load has ended.
-                if batches.blocking_send(batch.map_err(Into::into)).is_err() {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        stream.build()
+        self.rows.lock().take().unwrap_or_else(|| {
+            let error = Error::usage("Arrow data from a reader can be read only once");
+            Box::pin(RecordBatchStreamAdapter::new(
+                Arc::clone(&self.schema),
+                futures::stream::iter([Err(error.into())]),
+            ))
+        })
     }
 }

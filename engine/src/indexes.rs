@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 
 use crate::Session;
@@ -136,6 +137,9 @@ impl Session {
                     };
                     return Ok(drop.into_plan());
                 }
+                ast::Statement::Kill { modifier, id } => {
+                    return crate::system::plan_kill(modifier.as_ref(), *id);
+                }
                 _ => {}
             }
         }
@@ -249,6 +253,9 @@ impl Session {
                     self.flash_schema(&name)?;
                     let database = Arc::clone(self.engine().database());
                     let (schema, index) = (name.schema.to_string(), name.table.to_string());
+                    if let Ok((table, ..)) = database.index(&schema, &index) {
+                        self.principal().check(Right::Create, &schema, &table)?;
+                    }
                     match blocking(move || database.drop_index(&schema, &index)).await {
                         Err(Error::Storage(StorageError::NotFound { .. })) if if_exists => {}
                         done => done?,
@@ -274,6 +281,8 @@ impl Session {
                 })),
             };
         }
+        self.principal()
+            .check(Right::Create, &name.schema, &name.table)?;
         let kind = match &create.using {
             Some(kind) => IndexKind::parse(kind)?,
             // What other systems would make a B-tree.

@@ -20,17 +20,23 @@ mod catalog;
 mod error;
 mod files;
 mod get;
+mod grants;
 mod import;
 mod indexes;
 mod load;
+mod queries;
+pub mod server;
 mod session;
 mod statements;
+mod system;
 
 #[cfg(feature = "python")]
 mod python;
 
 pub use error::{Error, Result};
 pub use files::FileOptions;
+pub use grants::{Grant, Principal, RightName, TablePattern};
 pub use import::LoadMode;
 pub use load::LoadProgress;
+pub use queries::{PlanReport, Queries, Query, QueryReport, QueryState, RunningQuery, Totals};
 pub use session::{Engine, EngineOptions, Session, make_temporary_folder, temporary_folder};

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use datafusion::catalog::{CatalogProviderList, DynamicFileCatalog, MemoryCatalogProviderList};
 use datafusion::config::ConfigOptions;
@@ -22,6 +23,8 @@ use tempfile::TempDir;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
+use crate::grants::Principal;
+use crate::queries::Queries;
 
 /// A hash join builds one table, on one thread, up to these rows times threads; above, both sides
 /// are partitioned first, which copies every row but builds on all threads.
@@ -59,6 +62,8 @@ pub struct EngineOptions {
     /// What queries may hold in memory at once before they spill, page cache not included; the
     /// default is three quarters of the machine's memory.
     pub memory_limit_bytes: Option<u64>,
+    /// What queries may spill at once; the default is DataFusion's, 100 GB.
+    pub spill_limit_bytes: Option<u64>,
     /// Where queries spill; the default is a temporary folder (see [`temporary_folder`]).
     pub spill_folder: Option<PathBuf>,
     /// Threads that a query uses; the default is one a core.
@@ -76,6 +81,8 @@ pub struct Engine {
     runtime: Arc<RuntimeEnv>,
     threads: usize,
     memory_limit: usize,
+    queries: Arc<Queries>,
+    opened: Instant,
     // Removed after the database is closed (fields are dropped in this order).
     temporary: Option<TempDir>,
     spill: TempDir,
@@ -110,15 +117,17 @@ impl Engine {
         )?;
         let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
         let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
+        let mut disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![spill.path().into()]));
+        if let Some(bytes) = options.spill_limit_bytes {
+            disk = disk.with_max_temp_directory_size(bytes);
+        }
         let mut runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TrackConsumersPool::new(
                 FairSpillPool::new(memory_limit),
                 NonZeroUsize::new(3).expect("3 is not 0"),
             )))
-            .with_disk_manager_builder(
-                DiskManagerBuilder::default()
-                    .with_mode(DiskManagerMode::Directories(vec![spill.path().into()])),
-            )
+            .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0);
         if let Some(object_stores) = options.object_stores {
@@ -134,6 +143,8 @@ impl Engine {
             runtime: runtime.build_arc()?,
             threads,
             memory_limit,
+            queries: Arc::default(),
+            opened: Instant::now(),
             temporary,
             spill,
         }))
@@ -168,12 +179,35 @@ impl Engine {
         self.threads
     }
 
-    /// A session with options and views of its own.
+    /// Queries of a server's clients.
+    pub fn queries(&self) -> &Arc<Queries> {
+        &self.queries
+    }
+
+    /// Bytes that the operators of queries hold.
+    pub fn memory_used(&self) -> usize {
+        self.runtime.memory_pool.reserved()
+    }
+
+    /// Since the engine was opened.
+    pub fn uptime(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// A session with options and views of its own, which may do everything.
     ///
     /// # Errors
     /// [`Error::Query`] when an environment variable `DATAFUSION_…` has a wrong value.
     pub fn session(self: &Arc<Self>) -> Result<Session> {
-        Session::new(Arc::clone(self))
+        self.session_for(Arc::new(Principal::owner()))
+    }
+
+    /// A session that may do what its user may.
+    ///
+    /// # Errors
+    /// As [`Engine::session`].
+    pub fn session_for(self: &Arc<Self>, principal: Arc<Principal>) -> Result<Session> {
+        Session::new(Arc::clone(self), principal)
     }
 }
 
@@ -181,6 +215,7 @@ impl Engine {
 #[derive(Clone)]
 pub struct Session {
     engine: Arc<Engine>,
+    principal: Arc<Principal>,
     catalog: Arc<FlashCatalog>,
     context: SessionContext,
 }
@@ -194,20 +229,24 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    fn new(engine: Arc<Engine>) -> Result<Self> {
-        let catalog = Arc::new(FlashCatalog::new(
-            Arc::clone(&engine.database),
-            Arc::clone(&engine.node),
-        ));
+    fn new(engine: Arc<Engine>, principal: Arc<Principal>) -> Result<Self> {
+        let catalog = Arc::new(FlashCatalog::new(&engine, Arc::clone(&principal)));
         let files = Arc::new(FileTables::default());
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG.into(), Arc::clone(&catalog) as _);
-        let catalogs = DynamicFileCatalog::new(Arc::new(catalogs), Arc::clone(&files) as _);
+        let catalogs: Arc<dyn CatalogProviderList> = match principal.admin {
+            true => {
+                let files = Arc::clone(&files) as _;
+                Arc::new(DynamicFileCatalog::new(Arc::new(catalogs), files))
+            }
+            // The machine's files are not a user's to read.
+            false => Arc::new(catalogs),
+        };
         let state = SessionStateBuilder::new()
             .with_config(session_config(engine.threads, engine.memory_limit)?)
             .with_runtime_env(Arc::clone(&engine.runtime))
             .with_default_features()
-            .with_catalog_list(Arc::new(catalogs))
+            .with_catalog_list(catalogs)
             .with_relation_planners(vec![Arc::new(StoreRelations::new(
                 Arc::clone(&engine.database),
                 Arc::clone(&engine.node),
@@ -216,14 +255,17 @@ impl Session {
         let state = flashmesh_planner::configure(state).build();
         let context = SessionContext::new_with_state(state);
         files.use_session(context.state_weak_ref());
-        // Makes the store of a URL (`s3://…`, `https://…`) known when it is first named.
-        let catalogs = Arc::clone(context.state().catalog_list());
-        context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
-            catalogs,
-            context.state_weak_ref(),
-        )));
+        if principal.admin {
+            // Makes the store of a URL (`s3://…`, `https://…`) known when it is first named.
+            let catalogs = Arc::clone(context.state().catalog_list());
+            context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
+                catalogs,
+                context.state_weak_ref(),
+            )));
+        }
         Ok(Self {
             engine,
+            principal,
             catalog,
             context,
         })
@@ -232,6 +274,11 @@ impl Session {
     /// The engine that the session belongs to.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Whom the session acts for.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
     }
 
     /// DataFusion's context with the database's tables in it: its DataFrame API, functions and

@@ -21,6 +21,7 @@ use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use flashmesh_planner::FlashmeshOptions;
 use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
@@ -30,6 +31,7 @@ use crate::catalog::{CATALOG, FlashSchema};
 use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::system::KillStatement;
 
 impl Session {
     /// Splits SQL into statements, in the session's dialect.
@@ -49,7 +51,18 @@ impl Session {
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
-            LogicalPlan::Copy(_) => self.run_now(plan).await,
+            LogicalPlan::Copy(_) => {
+                self.principal().check_admin("write files of the server")?;
+                self.run_now(plan).await
+            }
+            LogicalPlan::Extension(ref extension)
+                if let Some(kill) = extension.node.as_any().downcast_ref::<KillStatement>() =>
+            {
+                let by = self.principal();
+                let by = (!by.admin).then_some(by.name.as_ref());
+                self.engine().queries().kill(kill.id(), by)?;
+                self.nothing()
+            }
             LogicalPlan::Extension(ref extension)
                 if let Some(statement) =
                     extension.node.as_any().downcast_ref::<IndexStatement>() =>
@@ -58,6 +71,10 @@ impl Session {
             }
             LogicalPlan::Statement(Statement::SetVariable(set)) => {
                 let name = set.variable.clone();
+                if is_of_the_process(&name) {
+                    self.principal()
+                        .check_admin(&format!("set {name}, which all users share"))?;
+                }
                 let plan = LogicalPlan::Statement(Statement::SetVariable(set));
                 let done = self.context().execute_logical_plan(plan).await?;
                 self.apply_option(&name);
@@ -110,6 +127,7 @@ impl Session {
             ))),
             DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {
+                self.principal().check_admin("read files of the server")?;
                 self.check_free_on_flash(&create.name, "external table")?;
                 Ok(self
                     .context()
@@ -180,6 +198,7 @@ impl Session {
                 self.count(rows)
             }
             None => {
+                self.check_target(&target)?;
                 let database = Arc::clone(self.engine().database());
                 blocking(move || database.begin_load(target)?.commit()).await?;
                 self.nothing()
@@ -194,6 +213,7 @@ impl Session {
         query: LogicalPlan,
         progress: Arc<LoadProgress>,
     ) -> Result<u64> {
+        self.check_target(&target)?;
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
         let database = Arc::clone(self.engine().database());
@@ -206,6 +226,17 @@ impl Session {
             progress,
         )
         .await
+    }
+
+    /// Refuses a load that the user may not do.
+    fn check_target(&self, target: &LoadTarget) -> Result<()> {
+        let (right, schema, table) = match target {
+            LoadTarget::Create { schema, table, .. } => (Right::Create, schema, table),
+            LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
+                (Right::Write, schema, table)
+            }
+        };
+        self.principal().check(right, schema, table)
     }
 
     async fn execute_dml(&self, dml: datafusion::logical_expr::DmlStatement) -> Result<DataFrame> {
@@ -245,6 +276,8 @@ impl Session {
             Err(error) => return Err(error),
         };
         if schema.is_on_flash(&name.table) {
+            self.principal()
+                .check(Right::Create, &name.schema, &name.table)?;
             let database = Arc::clone(self.engine().database());
             let (schema, table) = (name.schema.to_string(), name.table.to_string());
             blocking(move || database.drop_table(&schema, &table)).await?;
@@ -435,6 +468,12 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
         batch?;
     }
     Ok(())
+}
+
+/// Whether an option changes what all sessions share.
+fn is_of_the_process(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name == "flashmesh.cache_size" || name.starts_with("datafusion.runtime.")
 }
 
 /// Refuses what a table definition asks for and the store would silently not keep.

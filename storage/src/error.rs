@@ -21,6 +21,9 @@ pub enum StorageError {
     /// The request can't be met as it stands; the message says what to change.
     #[error("{0}")]
     Invalid(String),
+    /// Whoever asks may not do that; the message says what.
+    #[error("denied: {0}")]
+    Denied(String),
     /// The named thing does not exist.
     #[error("{kind} '{name}' does not exist")]
     NotFound {

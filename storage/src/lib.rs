@@ -18,6 +18,7 @@
 
 pub mod accelerator;
 pub mod access;
+pub mod capability;
 mod distance;
 mod error;
 pub mod flash;

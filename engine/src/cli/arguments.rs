@@ -1,8 +1,10 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use datafusion::execution::object_store::ObjectStoreRegistry;
@@ -16,6 +18,7 @@ Examples:
   flashmesh load --db sales orders data/*.parquet  load files into table orders
   flashmesh --db sales -f report.sql --format csv  run a script
   flashmesh fsck --db sales                        check every page
+  flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
   flashmesh demo                                   TPC-H, loaded and queried, with what pushdown saved";
 
 /// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
@@ -56,6 +59,11 @@ pub(super) enum Command {
     Load(LoadArguments),
     /// Check every page of a database: checksum, identity, contents. Exit code 1 when one is torn
     Fsck,
+    /// Serve the database to Flight SQL clients (ADBC, JDBC, flashmesh --connect)
+    Serve(Box<ServeArguments>),
+    /// Users and tokens of a server
+    #[command(subcommand)]
+    User(UserCommand),
     /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
     Demo(DemoArguments),
 }
@@ -82,6 +90,9 @@ pub(super) struct EngineArguments {
     /// Where queries spill [default: $TMPDIR, else /var/tmp]
     #[arg(long, value_name = "DIR", global = true)]
     spill_dir: Option<PathBuf>,
+    /// What queries may spill at once, e.g. 50GB [default: 100GB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
+    spill_limit: Option<u64>,
 }
 
 /// How results are printed.
@@ -138,6 +149,131 @@ pub(super) struct LoadArguments {
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArguments {
+    /// Address and port of Flight SQL; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50051")]
+    pub listen: SocketAddr,
+    /// Address and port of the page, /metrics and /healthz; "none" for no page
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
+    pub http: String,
+    /// Certificate (PEM): Flight SQL is served over TLS
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_key",
+        help_heading = "Security"
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "Security"
+    )]
+    pub tls_key: Option<PathBuf>,
+    /// Certificates (PEM) of those who sign clients' certificates: clients must have one
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "Security"
+    )]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Serve other machines without TLS or without users: anybody on the way can read along
+    #[arg(long, help_heading = "Security")]
+    pub allow_plaintext: bool,
+    /// Users, their passwords' hashes and what is granted to them (see flashmesh user add);
+    /// without it, everybody who can connect may do everything
+    #[arg(long, value_name = "FILE", help_heading = "Security")]
+    pub users: Option<PathBuf>,
+    /// Secret of tokens, at least 32 bytes [default: drawn at start, so that tokens end with the
+    /// process]
+    #[arg(long, value_name = "FILE", help_heading = "Security")]
+    pub token_secret: Option<PathBuf>,
+    /// How long a login is good for, e.g. 12h
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "12h", help_heading = "Security")]
+    pub token_lifetime: Duration,
+    /// Sessions that were not used for so long end
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "30m", help_heading = "Limits")]
+    pub session_idle: Duration,
+    /// Connections; more wait to be accepted
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        help_heading = "Limits"
+    )]
+    pub max_connections: usize,
+    /// Sessions; more are refused
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        help_heading = "Limits"
+    )]
+    pub max_sessions: usize,
+    /// Queries that run at once; more wait
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Limits")]
+    pub max_queries: usize,
+    /// How long a query waits for its turn
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s", help_heading = "Limits")]
+    pub queue_time: Duration,
+    /// How long a query may take [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Limits")]
+    pub query_time_limit: Option<Duration>,
+    /// Size of a client's message
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MB", help_heading = "Limits")]
+    pub max_message: u64,
+    /// What is logged, e.g. warn or info,flashmesh=debug
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "info",
+        help_heading = "Logs and traces"
+    )]
+    pub log: String,
+    /// How it is logged
+    #[arg(long, value_enum, default_value_t = LogStyle::Text, help_heading = "Logs and traces")]
+    pub log_format: LogStyle,
+    /// OpenTelemetry collector (OTLP over gRPC) that gets traces, e.g. http://127.0.0.1:4317
+    #[arg(long, value_name = "URL", help_heading = "Logs and traces")]
+    pub otlp: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogStyle {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum UserCommand {
+    /// Add a user, who may read all tables; edit the file to grant more or less
+    Add {
+        /// Name
+        name: String,
+        /// The users file; made when missing
+        #[arg(long, value_name = "FILE")]
+        users: PathBuf,
+        /// May do everything
+        #[arg(long)]
+        admin: bool,
+    },
+    /// Print a token with which a user connects without a password
+    Token {
+        /// Name of a user of the users file
+        name: String,
+        /// The server's --token-secret
+        #[arg(long, value_name = "FILE")]
+        token_secret: PathBuf,
+        /// How long it is good for, e.g. 30d
+        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "12h")]
+        expires: Duration,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -200,6 +336,7 @@ impl EngineArguments {
             cache_bytes: self.cache_size,
             memory_limit_bytes: self.memory_limit,
             spill_folder: self.spill_dir.clone(),
+            spill_limit_bytes: self.spill_limit,
             threads: self.threads,
             object_stores,
         })
@@ -211,6 +348,26 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
         Ok(0) => Err("must be more than 0".into()),
         Ok(bytes) => Ok(bytes),
         Err(_) => Err("write a number with a unit, e.g. 512MB, 4GB or 1GiB".into()),
+    }
+}
+
+/// `90s`, `15m`, `12h`, `30d`.
+fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+    let wrong = || "write a number with a unit, e.g. 90s, 15m, 12h or 30d".to_string();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - unit.len_utf8()]
+        .parse()
+        .map_err(|_| wrong())?;
+    match number.checked_mul(seconds) {
+        None | Some(0) => Err(wrong()),
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
     }
 }
 
@@ -233,6 +390,25 @@ fn parse_scale_factor(text: &str) -> std::result::Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_time("2d"), Ok(Duration::from_secs(172_800)));
+        for wrong in [
+            "",
+            "s",
+            "5",
+            "0s",
+            "-1s",
+            "5 s",
+            "5w",
+            "99999999999999999d",
+            "5é",
+        ] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_arguments_are_consistent() {

@@ -6,9 +6,11 @@ mod fsck;
 mod load;
 mod output;
 mod script;
+mod serve;
 mod shell;
 mod signals;
 mod tpch;
+mod user;
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
@@ -49,6 +51,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Some(Command::Load(load)) => load::run(&arguments.engine, load).await,
         Some(Command::Fsck) => fsck::run(&arguments.engine).await,
+        Some(Command::Serve(serve)) => serve::run(&arguments.engine, *serve).await,
+        Some(Command::User(command)) => user::run(command),
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,
     }

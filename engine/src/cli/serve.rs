@@ -1,0 +1,102 @@
+//! `flashmesh serve`.
+
+use std::process::ExitCode;
+
+use flashmesh::server::telemetry::{self, LogFormat};
+use flashmesh::server::{Limits, Server, ServerOptions, TlsFiles};
+use flashmesh::{Engine, Error, Result};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::arguments::{EngineArguments, LogStyle, ServeArguments};
+
+/// Serves until SIGTERM or SIGINT; a second signal ends the process at once.
+pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Result<ExitCode> {
+    let format = match serve.log_format {
+        LogStyle::Text => LogFormat::Text,
+        LogStyle::Json => LogFormat::Json,
+    };
+    let _telemetry = telemetry::start(&serve.log, format, serve.otlp.as_deref())?;
+    let options = options(serve)?;
+    let engine = Engine::open(database.options(None)?)?;
+    if engine.is_temporary() {
+        tracing::warn!(
+            "a temporary database is served, which is gone at the end; name one with --db"
+        );
+    }
+    let server = Server::bind(engine, options.clone()).await?;
+    // Scripts read these lines; everything else goes to standard error.
+    let scheme = if options.tls.is_some() {
+        "grpc+tls"
+    } else {
+        "grpc"
+    };
+    println!("Flight SQL: {scheme}://{}", server.flight_address()?);
+    if let Some(page) = server.http_address()? {
+        println!("Page: http://{page}");
+    }
+    if options.users.is_none() {
+        tracing::warn!("no --users: everybody who can connect may do everything");
+    }
+    server.run(until_signal()?).await?;
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(serve: ServeArguments) -> Result<ServerOptions> {
+    let http = match serve.http.as_str() {
+        "none" => None,
+        address => Some(address.parse().map_err(|_| {
+            Error::usage(format!(
+                "--http {address}: write an address and a port, e.g. 127.0.0.1:50052, or none"
+            ))
+        })?),
+    };
+    let tls = match (serve.tls_cert, serve.tls_key) {
+        (Some(certificate), Some(key)) => Some(TlsFiles {
+            certificate,
+            key,
+            client_ca: serve.tls_client_ca,
+        }),
+        _ => None,
+    };
+    Ok(ServerOptions {
+        listen: serve.listen,
+        http,
+        tls,
+        allow_plaintext: serve.allow_plaintext,
+        users: serve.users,
+        token_secret: serve.token_secret,
+        token_lifetime: serve.token_lifetime,
+        session_idle: serve.session_idle,
+        limits: Limits {
+            connections: serve.max_connections,
+            sessions: serve.max_sessions,
+            queries: serve.max_queries,
+            queue_time: serve.queue_time,
+            query_time: serve.query_time_limit,
+            message_bytes: usize::try_from(serve.max_message).unwrap_or(usize::MAX),
+        },
+    })
+}
+
+/// Resolves at the first signal to end.
+fn until_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
+    let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut next = async move || {
+        tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = interrupt.recv() => SignalKind::interrupt(),
+        }
+    };
+    Ok(async move {
+        next().await;
+        tracing::info!(
+            "stopping when the requests that run are finished; another signal stops at once"
+        );
+        tokio::spawn(async move {
+            std::process::exit(128 + next().await.as_raw_value());
+        });
+    })
+}

@@ -1,0 +1,215 @@
+//! Who may do what with which table.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flashmesh_storage::capability::{Right, Rights};
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// Whom a session acts for. Every session has one; that of an embedded database is the owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// The user's name, as logs and `system.queries` show it.
+    pub name: Arc<str>,
+    /// Everything is allowed: all tables, files of the machine, options that change the process,
+    /// queries of others.
+    pub admin: bool,
+    grants: Vec<Grant>,
+}
+
+/// Rights on tables whose names match a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// `schema.table`; either may be `*` or end with it.
+    pub tables: TablePattern,
+    /// What may be done with them.
+    pub rights: Vec<RightName>,
+}
+
+/// A right as a users file spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RightName {
+    /// Query rows.
+    Read,
+    /// Add and replace rows.
+    Write,
+    /// Make and drop tables and indexes.
+    Create,
+    /// Run one's own kernels over them.
+    Kernel,
+}
+
+impl From<RightName> for Right {
+    fn from(name: RightName) -> Self {
+        match name {
+            RightName::Read => Self::Read,
+            RightName::Write => Self::Write,
+            RightName::Create => Self::Create,
+            RightName::Kernel => Self::Kernel,
+        }
+    }
+}
+
+/// `schema.table` with `*` for any end of either.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TablePattern {
+    schema: String,
+    table: String,
+}
+
+impl TryFrom<String> for TablePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        let (schema, table) = match text.split_once('.') {
+            Some((schema, table)) => (schema, table),
+            None => (crate::catalog::DEFAULT_SCHEMA, text.as_str()),
+        };
+        let is_part = |part: &str| {
+            let before = part.strip_suffix('*').unwrap_or(part);
+            !part.is_empty() && !before.contains(['*', '.'])
+        };
+        if !is_part(schema) || !is_part(table) {
+            return Err(format!(
+                "'{text}' names no tables: write schema.table, where * may stand at the end of either, as in public.* or sales.eu_*"
+            ));
+        }
+        Ok(Self {
+            schema: schema.to_string(),
+            table: table.to_string(),
+        })
+    }
+}
+
+impl TablePattern {
+    fn matches(&self, schema: &str, table: &str) -> bool {
+        let part = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == pattern,
+        };
+        part(&self.schema, schema) && part(&self.table, table)
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+impl Principal {
+    /// Who opened the database: may do everything.
+    pub fn owner() -> Self {
+        Self::admin("owner")
+    }
+
+    /// A user who may do everything.
+    pub fn admin(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            admin: true,
+            grants: Vec::new(),
+        }
+    }
+
+    /// A user who may do what is granted.
+    pub fn user(name: &str, grants: Vec<Grant>) -> Self {
+        Self {
+            name: name.into(),
+            admin: false,
+            grants,
+        }
+    }
+
+    /// The rights on one table.
+    pub fn rights(&self, schema: &str, table: &str) -> Rights {
+        if self.admin {
+            return Rights::all();
+        }
+        self.grants
+            .iter()
+            .filter(|grant| grant.tables.matches(schema, table))
+            .flat_map(|grant| &grant.rights)
+            .fold(Rights::default(), |rights, right| {
+                rights.with((*right).into())
+            })
+    }
+
+    /// Refuses what is not granted.
+    ///
+    /// # Errors
+    /// [`Error::Denied`] with what is missing.
+    pub fn check(&self, right: Right, schema: &str, table: &str) -> Result<()> {
+        match self.rights(schema, table).has(right) {
+            true => Ok(()),
+            false => Err(Error::Denied(format!(
+                "user '{}' may not {right} {schema}.{table}; whoever runs the server can grant it in its users file",
+                self.name
+            ))),
+        }
+    }
+
+    /// Refuses whom not everything is allowed.
+    ///
+    /// # Errors
+    /// [`Error::Denied`]; `what` says what was tried.
+    pub fn check_admin(&self, what: &str) -> Result<()> {
+        match self.admin {
+            true => Ok(()),
+            false => Err(Error::Denied(format!(
+                "user '{}' may not {what}: that takes an admin of the server",
+                self.name
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(tables: &str, rights: &[RightName]) -> Grant {
+        Grant {
+            tables: tables.to_string().try_into().unwrap(),
+            rights: rights.to_vec(),
+        }
+    }
+
+    #[test]
+    fn rights_add_up_over_patterns() {
+        let user = Principal::user(
+            "ada",
+            vec![
+                grant("public.*", &[RightName::Read]),
+                grant("orders", &[RightName::Write]),
+                grant("sales.eu_*", &[RightName::Read, RightName::Create]),
+            ],
+        );
+        for (schema, table, right, allowed) in [
+            ("public", "orders", Right::Read, true),
+            ("public", "orders", Right::Write, true),
+            ("public", "other", Right::Write, false),
+            ("public", "other", Right::Read, true),
+            ("sales", "orders", Right::Read, false),
+            ("sales", "eu_2024", Right::Create, true),
+            ("sales", "eu", Right::Create, false),
+            ("sales", "eu_2024", Right::Kernel, false),
+        ] {
+            let checked = user.check(right, schema, table);
+            assert_eq!(checked.is_ok(), allowed, "{right} {schema}.{table}");
+        }
+        assert!(Principal::owner().check(Right::Kernel, "a", "b").is_ok());
+    }
+
+    #[test]
+    fn patterns_that_name_nothing_are_refused() {
+        for text in ["", ".", "a.", ".b", "a*b", "a.b.c", "**", "a.*b"] {
+            assert!(TablePattern::try_from(text.to_string()).is_err(), "{text}");
+        }
+    }
+}

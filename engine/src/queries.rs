@@ -1,0 +1,336 @@
+//! Queries that run or ran: what `system.queries`, `KILL QUERY`, the server's page and its metrics
+//! look at.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+
+/// Queries that have ended and are still remembered.
+const REMEMBERED: usize = 1_000;
+/// A longer statement is cut in the log: a bulk INSERT may be megabytes.
+const LOGGED_SQL_BYTES: usize = 10_000;
+
+/// The queries of an [`Engine`](crate::Engine) that were registered: those of a server's clients.
+#[derive(Debug, Default)]
+pub struct Queries {
+    last_id: AtomicU64,
+    running: Mutex<BTreeMap<u64, Arc<Query>>>,
+    ended: Mutex<VecDeque<Arc<Query>>>,
+    totals: Totals,
+}
+
+/// Sums over all queries that have ended since the engine was opened.
+#[derive(Debug, Default)]
+pub struct Totals {
+    finished: AtomicU64,
+    failed: AtomicU64,
+    cancelled: AtomicU64,
+    rows: AtomicU64,
+    bytes_from_flash: AtomicU64,
+    bytes_to_host: AtomicU64,
+}
+
+/// One query.
+#[derive(Debug)]
+pub struct Query {
+    /// Its number: what `KILL QUERY` takes.
+    pub id: u64,
+    /// Who asked.
+    pub user: String,
+    /// The statement; the start of it where it is long.
+    pub sql: String,
+    /// When it was asked.
+    pub asked_at: SystemTime,
+    started: Instant,
+    cancel: CancellationToken,
+    rows: AtomicU64,
+    state: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: QueryState,
+    plan: Option<Arc<dyn ExecutionPlan>>,
+    /// The plan's text and counters once it is gone.
+    report: Option<PlanReport>,
+    took: Option<Duration>,
+}
+
+/// How far a query is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryState {
+    /// Its result is being made and fetched.
+    Running,
+    /// All of its result was fetched.
+    Finished,
+    /// It ended with this error.
+    Failed(String),
+    /// `KILL QUERY`, a client's cancel, or a client that went away.
+    Cancelled,
+}
+
+impl QueryState {
+    /// Its name in `system.queries`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What a plan did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlanReport {
+    /// The physical plan with what was pushed below the scans, and why the rest was not.
+    pub plan: String,
+    /// Bytes that its scans read from flash.
+    pub bytes_from_flash: u64,
+    /// Bytes that its scans gave to the operators above them.
+    pub bytes_to_host: u64,
+}
+
+/// A [`Query`] at one moment.
+#[derive(Debug, Clone)]
+pub struct QueryReport {
+    /// Its number.
+    pub id: u64,
+    /// Who asked.
+    pub user: String,
+    /// The statement.
+    pub sql: String,
+    /// When it was asked.
+    pub asked_at: SystemTime,
+    /// How far it is.
+    pub state: QueryState,
+    /// How long it ran, or has been running.
+    pub took: Duration,
+    /// Rows that were fetched.
+    pub rows: u64,
+    /// What its plan did so far.
+    pub plan: PlanReport,
+}
+
+impl Queries {
+    /// A number for a query.
+    pub fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Registers a query under a number of [`Queries::next_id`]; it runs until [`Query::end`] or until the guard is dropped, which means
+    /// that its client went away.
+    pub fn start(
+        self: &Arc<Self>,
+        id: u64,
+        user: &str,
+        sql: &str,
+        plan: Option<Arc<dyn ExecutionPlan>>,
+    ) -> RunningQuery {
+        let cut = sql.floor_char_boundary(LOGGED_SQL_BYTES);
+        let query = Arc::new(Query {
+            id,
+            user: user.to_string(),
+            sql: sql[..cut].to_string(),
+            asked_at: SystemTime::now(),
+            started: Instant::now(),
+            cancel: CancellationToken::new(),
+            rows: AtomicU64::new(0),
+            state: Mutex::new(Inner {
+                state: QueryState::Running,
+                plan,
+                report: None,
+                took: None,
+            }),
+        });
+        self.running.lock().insert(id, Arc::clone(&query));
+        RunningQuery {
+            queries: Arc::clone(self),
+            query,
+        }
+    }
+
+    /// Ends a running query. A user may end their own; `None`: whoever's.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when no such query runs.
+    pub fn kill(&self, id: u64, by: Option<&str>) -> Result<()> {
+        let query = self.running.lock().get(&id).cloned();
+        match query {
+            Some(query) if by.is_none_or(|user| user == query.user) => {
+                query.cancel.cancel();
+                Ok(())
+            }
+            _ => Err(Error::usage(format!(
+                "no query {id} of yours is running; SELECT id, query FROM system.queries WHERE state = 'running' lists them"
+            ))),
+        }
+    }
+
+    /// Queries that run, oldest first, then those that have ended, newest first.
+    pub fn list(&self) -> Vec<QueryReport> {
+        let mut all: Vec<_> = self.running.lock().values().cloned().collect();
+        all.extend(self.ended.lock().iter().rev().cloned());
+        all.iter().map(|query| query.report()).collect()
+    }
+
+    /// How many queries run.
+    pub fn running(&self) -> usize {
+        self.running.lock().len()
+    }
+
+    /// Sums over the queries that have ended.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    fn ended(&self, query: &Arc<Query>, state: QueryState) {
+        if self.running.lock().remove(&query.id).is_none() {
+            return;
+        }
+        let counter = match &state {
+            QueryState::Running | QueryState::Finished => &self.totals.finished,
+            QueryState::Failed(_) => &self.totals.failed,
+            QueryState::Cancelled => &self.totals.cancelled,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let report = {
+            let mut inner = query.state.lock();
+            let report = inner.plan.take().map(|plan| report_of(plan.as_ref()));
+            let report = report.unwrap_or_default();
+            inner.state = state;
+            inner.took = Some(query.started.elapsed());
+            inner.report = Some(report.clone());
+            report
+        };
+        for (total, value) in [
+            (&self.totals.rows, query.rows.load(Ordering::Relaxed)),
+            (&self.totals.bytes_from_flash, report.bytes_from_flash),
+            (&self.totals.bytes_to_host, report.bytes_to_host),
+        ] {
+            total.fetch_add(value, Ordering::Relaxed);
+        }
+        let mut ended = self.ended.lock();
+        ended.push_back(Arc::clone(query));
+        if ended.len() > REMEMBERED {
+            ended.pop_front();
+        }
+    }
+}
+
+impl Totals {
+    /// Queries whose results were fetched, that failed, and that were cancelled.
+    pub fn queries(&self) -> [(&'static str, u64); 3] {
+        [
+            ("finished", self.finished.load(Ordering::Relaxed)),
+            ("failed", self.failed.load(Ordering::Relaxed)),
+            ("cancelled", self.cancelled.load(Ordering::Relaxed)),
+        ]
+    }
+
+    /// Rows sent to clients.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that scans read from flash.
+    pub fn bytes_from_flash(&self) -> u64 {
+        self.bytes_from_flash.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that scans gave to the operators above them.
+    pub fn bytes_to_host(&self) -> u64 {
+        self.bytes_to_host.load(Ordering::Relaxed)
+    }
+}
+
+impl Query {
+    /// Resolves when the query is to end.
+    pub fn cancelled(&self) -> tokio_util::sync::WaitForCancellationFuture<'_> {
+        self.cancel.cancelled()
+    }
+
+    /// Whether it is to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Counts rows that were fetched.
+    pub fn count_rows(&self, rows: usize) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    fn report(&self) -> QueryReport {
+        let inner = self.state.lock();
+        let plan = match (&inner.plan, &inner.report) {
+            (Some(plan), _) => report_of(plan.as_ref()),
+            (None, Some(report)) => report.clone(),
+            (None, None) => PlanReport::default(),
+        };
+        QueryReport {
+            id: self.id,
+            user: self.user.clone(),
+            sql: self.sql.clone(),
+            asked_at: self.asked_at,
+            state: inner.state.clone(),
+            took: inner.took.unwrap_or_else(|| self.started.elapsed()),
+            rows: self.rows.load(Ordering::Relaxed),
+            plan,
+        }
+    }
+}
+
+/// Keeps a query among those that run.
+#[derive(Debug)]
+pub struct RunningQuery {
+    queries: Arc<Queries>,
+    query: Arc<Query>,
+}
+
+impl RunningQuery {
+    /// Ends it. Later calls, and the drop, change nothing any more.
+    pub fn end(&self, state: QueryState) {
+        self.queries.ended(&self.query, state);
+    }
+}
+
+impl std::ops::Deref for RunningQuery {
+    type Target = Query;
+
+    fn deref(&self) -> &Query {
+        &self.query
+    }
+}
+
+impl Drop for RunningQuery {
+    fn drop(&mut self) {
+        self.end(QueryState::Cancelled);
+    }
+}
+
+fn report_of(plan: &dyn ExecutionPlan) -> PlanReport {
+    fn sum(plan: &dyn ExecutionPlan, report: &mut PlanReport) {
+        if let Some(metrics) = plan.metrics() {
+            let value = |name| metrics.sum_by_name(name).map_or(0, |v| v.as_usize() as u64);
+            report.bytes_from_flash += value("bytes_from_flash");
+            report.bytes_to_host += value("bytes_to_host");
+        }
+        for child in plan.children() {
+            sum(child.as_ref(), report);
+        }
+    }
+    let mut report = PlanReport {
+        plan: displayable(plan).indent(false).to_string(),
+        ..PlanReport::default()
+    };
+    sum(plan, &mut report);
+    report
+}

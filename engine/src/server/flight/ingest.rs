@@ -1,0 +1,131 @@
+//! Bulk ingest: Arrow data from a client straight to segments, one commit at its end.
+
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::CommandStatementIngest;
+use arrow_flight::sql::server::PeekableFlightDataStream;
+use datafusion::common::TableReference;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, TryStreamExt};
+use tonic::Status;
+
+use super::results::until_ended;
+use super::statements::fail;
+use crate::LoadMode;
+use crate::catalog::CATALOG;
+use crate::queries::QueryState;
+use crate::server::State;
+use crate::server::sessions::ClientSession;
+use crate::server::status::status;
+
+/// Stores the rows of a stream in a table; gives their number. Nothing is stored when the stream
+/// ends early or the client goes away.
+pub(super) async fn ingest(
+    state: &State,
+    session: &ClientSession,
+    command: CommandStatementIngest,
+    data: PeekableFlightDataStream,
+) -> Result<i64, Status> {
+    if command.temporary {
+        return Err(Status::unimplemented(
+            "temporary tables are not supported; ingest into a table and drop it when done",
+        ));
+    }
+    if let Some(catalog) = command
+        .catalog
+        .as_deref()
+        .filter(|catalog| *catalog != CATALOG)
+    {
+        return Err(Status::invalid_argument(format!(
+            "there is no catalog '{catalog}': a server has one, '{CATALOG}'"
+        )));
+    }
+    let table = match command.schema {
+        Some(schema) => TableReference::partial(schema, command.table),
+        None => TableReference::bare(command.table),
+    };
+    let mode = mode(session, &table, command.table_definition_options)?;
+    let rows = decode(data).await?;
+
+    let user = &session.session.principal().name;
+    let sql = format!("/* bulk ingest into {table} */");
+    let id = state.queries().next_id();
+    let query = state.queries().start(id, user, &sql, None);
+    let _permit = state.permit(&query).await?;
+    let load = async {
+        let stored = session.session.load_stream(&table, rows, mode).await;
+        stored.map_err(status)
+    };
+    let stored = until_ended(&query, state.deadline(), load)
+        .await
+        .inspect_err(|error| fail(&query, error))?;
+    query.count_rows(stored as usize);
+    query.end(QueryState::Finished);
+    Ok(stored as i64)
+}
+
+/// What to do with a table of that name, there or not.
+fn mode(
+    session: &ClientSession,
+    table: &TableReference,
+    options: Option<arrow_flight::sql::TableDefinitionOptions>,
+) -> Result<LoadMode, Status> {
+    use arrow_flight::sql::{TableExistsOption, TableNotExistOption};
+    let options = options.unwrap_or_default();
+    let exists = session.session.is_on_flash(table);
+    if !exists {
+        return match options.if_not_exist() {
+            TableNotExistOption::Fail => Err(Status::not_found(format!(
+                "table '{table}' does not exist; ingest with the mode that creates it"
+            ))),
+            TableNotExistOption::Create | TableNotExistOption::Unspecified => Ok(LoadMode::Create),
+        };
+    }
+    match options.if_exists() {
+        TableExistsOption::Append => Ok(LoadMode::Append),
+        TableExistsOption::Replace => Ok(LoadMode::Replace),
+        TableExistsOption::Fail | TableExistsOption::Unspecified => {
+            Err(Status::already_exists(format!(
+                "table '{table}' already exists; ingest with the mode that appends or replaces"
+            )))
+        }
+    }
+}
+
+/// A client's batches.
+async fn decode(data: PeekableFlightDataStream) -> Result<SendableRecordBatchStream, Status> {
+    let data = data.map_err(FlightError::from);
+    let batches = FlightRecordBatchStream::new_from_flight_data(data);
+    let mut batches = batches.peekable();
+    // The schema is known with the first batch, or at the end of a stream that has none.
+    let first = std::pin::Pin::new(&mut batches).peek().await;
+    if let Some(Err(error)) = first {
+        return Err(Status::invalid_argument(format!(
+            "the client's data can't be read: {error}"
+        )));
+    }
+    let schema = match first {
+        Some(Ok(batch)) => batch.schema(),
+        _ => match batches.get_ref().schema() {
+            Some(schema) => schema.clone(),
+            None => return Err(Status::invalid_argument("the client sent no schema")),
+        },
+    };
+    let rows = batches.map_err(|e| DataFusionError::External(Box::new(e)));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(
+        schema,
+        rows.boxed(),
+    )))
+}
+
+/// The rows that a client binds as parameters.
+pub(super) async fn collect(
+    data: PeekableFlightDataStream,
+) -> Result<(arrow::datatypes::SchemaRef, Vec<arrow::array::RecordBatch>), Status> {
+    let rows = decode(data).await?;
+    let schema = rows.schema();
+    let batches = rows.try_collect().await.map_err(status)?;
+    Ok((schema, batches))
+}

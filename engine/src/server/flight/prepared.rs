@@ -1,0 +1,320 @@
+//! Prepared statements and their parameters.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, ParamValues, ScalarValue};
+use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use tonic::{Response, Status};
+
+use super::results::{Fetch, FlightStream, client_schema, send};
+use super::statements::{self, Planned, fail, is_query, plan_one};
+use crate::error::Error;
+use crate::server::State;
+use crate::server::sessions::ClientSession;
+use crate::server::status::status;
+use crate::{Result, Session};
+
+/// A statement with parameters.
+#[derive(Debug)]
+pub(in crate::server) struct Prepared {
+    sql: String,
+    plan: LogicalPlan,
+    /// `$1`, `$2`, … in this order, with their types as far as the statement tells.
+    parameters: Vec<FieldRef>,
+    bound: Mutex<Option<RecordBatch>>,
+}
+
+impl Prepared {
+    /// Prepares one statement, with parameters written `?` or `$1`, `$2`, …
+    pub async fn new(session: &Session, sql: &str) -> Result<Self> {
+        let numbered = number_parameters(session, sql)?;
+        let plan = plan_one(session, &numbered).await?;
+        Self::of_plan(sql, plan)
+    }
+
+    /// Prepares a plan.
+    pub fn of_plan(sql: &str, plan: LogicalPlan) -> Result<Self> {
+        let types = plan.get_parameter_fields()?;
+        let mut names: Vec<_> = types.keys().cloned().collect();
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        for (position, name) in names.iter().enumerate() {
+            let number = name.strip_prefix('$').and_then(|n| n.parse().ok());
+            if number.is_some_and(|number: usize| number != position + 1) {
+                return Err(Error::usage(format!(
+                    "parameters are numbered from $1 without gaps; there is {name} and no ${}",
+                    position + 1
+                )));
+            }
+        }
+        let parameters = names.into_iter().map(|name| {
+            let known = types.get(&name).cloned().flatten();
+            let data_type = known.map_or(DataType::Utf8, |field| field.data_type().clone());
+            Arc::new(Field::new(name, data_type, true)) as FieldRef
+        });
+        Ok(Self {
+            sql: sql.to_string(),
+            parameters: parameters.collect(),
+            plan,
+            bound: Mutex::default(),
+        })
+    }
+
+    /// The columns of its result; none for a statement that changes something, which is how
+    /// clients tell the two apart.
+    pub fn result_schema(&self) -> SchemaRef {
+        match is_query(&self.plan) {
+            true => client_schema(self.plan.schema().inner()),
+            false => Arc::new(Schema::empty()),
+        }
+    }
+
+    /// The columns of its result, for `FlightInfo`.
+    pub fn fetched_schema(&self) -> SchemaRef {
+        client_schema(self.plan.schema().inner())
+    }
+
+    /// Its parameters.
+    pub fn parameter_schema(&self) -> SchemaRef {
+        let schema = Arc::new(Schema::new(self.parameters.clone()));
+        client_schema(&schema)
+    }
+
+    /// Whether it has parameters.
+    pub fn has_parameters(&self) -> bool {
+        !self.parameters.is_empty()
+    }
+
+    /// Sets the parameters of the executions that follow: one a row.
+    pub fn bind(&self, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<()> {
+        if schema.fields().len() != self.parameters.len() {
+            return Err(Error::usage(format!(
+                "the statement has {} parameters, {} were given",
+                self.parameters.len(),
+                schema.fields().len()
+            )));
+        }
+        *self.bound.lock() = Some(concat_batches(schema, rows)?);
+        Ok(())
+    }
+
+    /// The plans of its executions: one for each row of parameters, or one for all where it
+    /// inserts them.
+    fn plans(&self) -> Result<Vec<LogicalPlan>> {
+        if self.parameters.is_empty() {
+            return Ok(vec![self.plan.clone()]);
+        }
+        let Some(bound) = self.bound.lock().clone() else {
+            return Err(Error::usage(format!(
+                "the statement has {} parameters that were not bound",
+                self.parameters.len()
+            )));
+        };
+        if let Some(plan) = self.insert_of(&bound)? {
+            return Ok(vec![plan]);
+        }
+        (0..bound.num_rows())
+            .map(|row| {
+                let values = self.parameters.iter().zip(bound.columns());
+                let values = values.map(|(parameter, column)| {
+                    let value = ScalarValue::try_from_array(column, row)?;
+                    value.cast_to(parameter.data_type())
+                });
+                let values = values.collect::<datafusion::error::Result<Vec<_>>>()?;
+                let plan = self.plan.clone();
+                Ok(plan.with_param_values(ParamValues::from(values))?)
+            })
+            .collect()
+    }
+
+    /// `INSERT … VALUES (?, …)` of many rows as one statement: the rows of the parameters take
+    /// the place of the one row of VALUES. `None` for other statements.
+    fn insert_of(&self, bound: &RecordBatch) -> Result<Option<LogicalPlan>> {
+        let LogicalPlan::Dml(_) = &self.plan else {
+            return Ok(None);
+        };
+        let schema = Arc::new(Schema::new(
+            self.parameters
+                .iter()
+                .zip(bound.schema().fields())
+                .map(|(parameter, given)| {
+                    Field::new(parameter.name(), given.data_type().clone(), true)
+                })
+                .collect::<Vec<_>>(),
+        ));
+        let rows = RecordBatch::try_new(Arc::clone(&schema), bound.columns().to_vec())?;
+        let table = provider_as_source(Arc::new(MemTable::try_new(schema, vec![vec![rows]])?));
+        let types: HashMap<_, _> = self
+            .parameters
+            .iter()
+            .map(|field| (field.name().clone(), field.data_type().clone()))
+            .collect();
+        let mut replaced = 0;
+        let plan = self.plan.clone().transform_up(|node| {
+            let LogicalPlan::Values(values) = &node else {
+                return Ok(Transformed::no(node));
+            };
+            let [row] = values.values.as_slice() else {
+                return Ok(Transformed::no(node));
+            };
+            replaced += 1;
+            let exprs = row.iter().zip(values.schema.fields()).map(|(expr, field)| {
+                let expr = expr.clone().transform_up(|expr| match &expr {
+                    Expr::Placeholder(placeholder) => {
+                        let column = Expr::Column(Column::from_name(&placeholder.id));
+                        let data_type = types.get(&placeholder.id).cloned();
+                        let data_type = data_type.unwrap_or(DataType::Utf8);
+                        Ok(Transformed::yes(cast(column, data_type)))
+                    }
+                    _ => Ok(Transformed::no(expr)),
+                })?;
+                Ok(expr.data.alias(field.name()))
+            });
+            let exprs = exprs.collect::<datafusion::error::Result<Vec<_>>>()?;
+            let scan = LogicalPlanBuilder::scan("parameters", Arc::clone(&table), None)?;
+            Ok(Transformed::yes(scan.project(exprs)?.build()?))
+        })?;
+        let mut placeholders = false;
+        plan.data.apply_with_subqueries(|node| {
+            node.apply_expressions(|expr| {
+                placeholders |= expr.exists(|e| Ok(matches!(e, Expr::Placeholder(_))))?;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok((replaced == 1 && !placeholders).then_some(plan.data))
+    }
+
+    /// Runs it once for each row of its parameters and gives all results in one stream.
+    pub async fn fetch(
+        &self,
+        state: &State,
+        session: &ClientSession,
+    ) -> std::result::Result<Response<FlightStream>, Status> {
+        let plans = self.plans().map_err(status)?;
+        let mut planned = Vec::with_capacity(plans.len());
+        for plan in plans {
+            if !is_query(&plan) {
+                let rows = statements::update(state, session, &self.sql, plan).await?;
+                log::debug!("a prepared statement that was fetched changed {rows} rows");
+                continue;
+            }
+            let plan = Planned::new(&session.session, &plan)
+                .await
+                .map_err(status)?;
+            planned.push(plan);
+        }
+        let user = &session.session.principal().name;
+        let plan = planned.first().map(|planned| Arc::clone(planned.plan()));
+        let id = state.queries().next_id();
+        let query = Arc::new(state.queries().start(id, user, &self.sql, plan));
+        let permit = state.permit(&query).await?;
+        let rows = one_after_another(self.fetched_schema(), planned)
+            .map_err(status)
+            .inspect_err(|error| fail(&query, error))?;
+        Ok(send(
+            rows,
+            Fetch {
+                query,
+                _permit: permit,
+                deadline: state.deadline(),
+                streams_left: Arc::new(AtomicUsize::new(1)),
+            },
+        ))
+    }
+
+    /// Runs it for what it changes; gives the number of rows.
+    pub async fn update(
+        &self,
+        state: &State,
+        session: &ClientSession,
+    ) -> std::result::Result<i64, Status> {
+        let mut rows = 0;
+        for plan in self.plans().map_err(status)? {
+            rows += statements::update(state, session, &self.sql, plan).await?;
+        }
+        Ok(rows)
+    }
+}
+
+/// The results of several plans, each started when those before it are at their end.
+fn one_after_another(schema: SchemaRef, plans: Vec<Planned>) -> Result<SendableRecordBatchStream> {
+    if let [plan] = plans.as_slice() {
+        return plan.execute();
+    }
+    let rows = stream::iter(plans)
+        .map(|plan| {
+            plan.execute()
+                .map_err(datafusion::error::DataFusionError::from)
+        })
+        .try_flatten();
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+}
+
+/// `sql` with its `?` as `$1`, `$2`, …
+fn number_parameters(session: &Session, sql: &str) -> Result<String> {
+    let state = session.context().state();
+    let dialect = dialect_from_str(state.config_options().sql_parser.dialect)
+        .ok_or_else(|| Error::usage("the session's SQL dialect is not known"))?;
+    let tokens = Tokenizer::new(dialect.as_ref(), sql).tokenize_with_location();
+    // What can't be cut into tokens can't be parsed either; the parser says why.
+    let Ok(tokens) = tokens else {
+        return Ok(sql.to_string());
+    };
+    let is_parameter = |token: &Token| matches!(token, Token::Placeholder(name) if name == "?");
+    let mut parameters = tokens
+        .iter()
+        .filter(|token| is_parameter(&token.token))
+        .map(|token| token.span.start);
+    let mut next = parameters.next();
+    let mut numbered = String::with_capacity(sql.len() + 16);
+    let (mut line, mut column, mut number) = (1, 1, 0);
+    for char in sql.chars() {
+        match next {
+            Some(at) if (at.line, at.column) == (line, column) => {
+                number += 1;
+                numbered.push_str(&format!("${number}"));
+                next = parameters.next();
+            }
+            _ => numbered.push(char),
+        }
+        match char {
+            '\n' => (line, column) = (line + 1, 1),
+            _ => column += 1,
+        }
+    }
+    Ok(numbered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_marks_become_numbers_but_not_in_text() {
+        let session = crate::Engine::open(Default::default()).unwrap();
+        let session = session.session().unwrap();
+        for (sql, expected) in [
+            ("SELECT ?, ?", "SELECT $1, $2"),
+            (
+                "SELECT 'it''s ?', \"a?\", ? -- ?\n + ? /* ? */",
+                "SELECT 'it''s ?', \"a?\", $1 -- ?\n + $2 /* ? */",
+            ),
+            ("SELECT 'ä\n€', ?", "SELECT 'ä\n€', $1"),
+            ("SELECT $1", "SELECT $1"),
+        ] {
+            assert_eq!(number_parameters(&session, sql).unwrap(), expected);
+        }
+    }
+}

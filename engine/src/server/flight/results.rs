@@ -1,0 +1,178 @@
+//! Results on their way to a client: a bounded stream, since each batch is computed when the
+//! client's window has room for it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::record_batch::RecordBatchOptions;
+use arrow_flight::FlightData;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tonic::{Response, Status};
+
+use crate::error::Error;
+use crate::queries::{QueryState, RunningQuery};
+use crate::server::status::status;
+
+/// What `do_get` answers.
+pub(in crate::server) type FlightStream =
+    Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send + 'static>>;
+
+/// What one stream of a query holds while it is fetched.
+pub(in crate::server) struct Fetch {
+    /// The query; it ends with its last stream.
+    pub query: Arc<RunningQuery>,
+    /// Its place among the queries that may run at once.
+    pub _permit: Arc<OwnedSemaphorePermit>,
+    /// When its time is up.
+    pub deadline: Option<Instant>,
+    /// Streams of the query that have not reached their end.
+    pub streams_left: Arc<AtomicUsize>,
+}
+
+/// The rows of `rows` for a client: with types that all clients know, and until the query is
+/// cancelled or its time is up.
+pub(in crate::server) fn send(
+    rows: SendableRecordBatchStream,
+    fetch: Fetch,
+) -> Response<FlightStream> {
+    let schema = client_schema(&rows.schema());
+    let batches = stream::try_unfold((rows, Some(fetch)), {
+        let schema = Arc::clone(&schema);
+        move |(mut rows, fetch)| {
+            let schema = Arc::clone(&schema);
+            async move {
+                let Some(fetch) = fetch else {
+                    return Ok(None);
+                };
+                match next(&mut rows, &fetch, &schema).await {
+                    Ok(Some(batch)) => {
+                        fetch.query.count_rows(batch.num_rows());
+                        Ok(Some((batch, (rows, Some(fetch)))))
+                    }
+                    Ok(None) => {
+                        if fetch.streams_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                            fetch.query.end(QueryState::Finished);
+                        }
+                        Ok(None)
+                    }
+                    Err(error) => {
+                        fetch.query.end(match error.code() {
+                            tonic::Code::Cancelled => QueryState::Cancelled,
+                            _ => QueryState::Failed(error.message().to_string()),
+                        });
+                        Err(FlightError::from(error))
+                    }
+                }
+            }
+        }
+    });
+    encode(schema, batches)
+}
+
+/// The next batch, as the client knows its columns.
+async fn next(
+    rows: &mut SendableRecordBatchStream,
+    fetch: &Fetch,
+    schema: &SchemaRef,
+) -> Result<Option<RecordBatch>, Status> {
+    let batch = until_ended(&fetch.query, fetch.deadline, async {
+        rows.next().await.transpose().map_err(status)
+    });
+    match batch.await? {
+        Some(batch) => to_client(&batch, schema)
+            .map(Some)
+            .map_err(|e| status(Error::from(e))),
+        None => Ok(None),
+    }
+}
+
+/// Runs `work` until it is done, the query is cancelled, or its time is up.
+pub(in crate::server) async fn until_ended<T>(
+    query: &RunningQuery,
+    deadline: Option<Instant>,
+    work: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let out_of_time = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = query.cancelled() => Err(Status::cancelled(format!("query {} was cancelled", query.id))),
+        () = out_of_time => Err(Status::deadline_exceeded(
+            "the query took longer than the server allows (--query-time-limit); ask for less, or for a higher limit",
+        )),
+        result = work => result,
+    }
+}
+
+/// Batches that are there already: answers about metadata.
+pub(in crate::server) fn send_batch(batch: RecordBatch) -> Response<FlightStream> {
+    encode(batch.schema(), stream::iter([Ok(batch)]))
+}
+
+fn encode(
+    schema: SchemaRef,
+    batches: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
+) -> Response<FlightStream> {
+    let data = FlightDataEncoderBuilder::new()
+        .with_schema(schema)
+        .build(batches)
+        .map_err(Status::from);
+    Response::new(Box::pin(data))
+}
+
+/// The schema with types that all Flight clients know: string and binary views as plain ones. (A
+/// view into a large buffer would also send all of the buffer.)
+pub(in crate::server) fn client_schema(schema: &SchemaRef) -> SchemaRef {
+    let fields: Vec<FieldRef> = schema.fields().iter().map(client_field).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn client_field(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) => DataType::List(client_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(client_field(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(client_field(item), *size),
+        DataType::Map(entries, sorted) => DataType::Map(client_field(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(client_field).collect()),
+        DataType::Dictionary(_, values) => {
+            let values = Arc::new(Field::new("values", values.as_ref().clone(), true));
+            client_field(&values).data_type().clone()
+        }
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+fn to_client(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, arrow::error::ArrowError> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(
+        |(column, field)| match column.data_type() == field.data_type() {
+            true => Ok(Arc::clone(column)),
+            false => cast(column, field.data_type()),
+        },
+    );
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(
+        Arc::clone(schema),
+        columns.collect::<Result<_, _>>()?,
+        &options,
+    )
+}

@@ -1,0 +1,684 @@
+//! [`FlightSqlService`]: each request finds its session and is handed on.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
+use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
+use arrow_flight::sql::{
+    ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionBeginTransactionRequest,
+    ActionBeginTransactionResult, ActionCancelQueryRequest, ActionCancelQueryResult,
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
+    ActionCreatePreparedStatementResult, ActionCreatePreparedSubstraitPlanRequest,
+    ActionEndSavepointRequest, ActionEndTransactionRequest, Any, Command, CommandGetCatalogs,
+    CommandGetCrossReference, CommandGetDbSchemas, CommandGetExportedKeys, CommandGetImportedKeys,
+    CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
+    CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandPreparedStatementUpdate,
+    CommandStatementIngest, CommandStatementQuery, CommandStatementSubstraitPlan,
+    CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo,
+    TicketStatementQuery,
+};
+use arrow_flight::{
+    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus,
+    FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage,
+    SchemaAsIpc, SchemaResult, Ticket,
+};
+use bytes::Bytes;
+use datafusion::logical_expr::LogicalPlan;
+use futures::{Stream, stream};
+use prost::Message;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::prepared::Prepared;
+use super::results::{FlightStream, client_schema, send_batch};
+use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one};
+use super::{info, ingest, metadata, options};
+use crate::error::Error;
+use crate::server::State;
+use crate::server::sessions::ClientSession;
+use crate::server::status::status;
+
+/// The server as Flight SQL sees it.
+#[derive(Clone)]
+pub(in crate::server) struct FlightSql {
+    state: Arc<State>,
+}
+
+type Answer<T> = Result<T, Status>;
+
+impl FlightSql {
+    /// Over the state that all connections share.
+    pub fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    fn session<T>(&self, request: &Request<T>) -> Answer<Arc<ClientSession>> {
+        self.state.session(request.metadata(), request.extensions())
+    }
+
+    /// The columns of a statement's result, without keeping the statement.
+    pub async fn statement_schema<T>(
+        &self,
+        sql: &str,
+        request: &Request<T>,
+    ) -> Answer<SchemaResult> {
+        let session = self.session(request)?;
+        let plan = plan_one(&session.session, sql).await.map_err(status)?;
+        let schema = client_schema(plan.schema().inner());
+        Ok(SchemaResult {
+            schema: encode_schema(&schema)?,
+        })
+    }
+
+    /// Prepares a Substrait plan.
+    pub async fn prepare_substrait<T>(
+        &self,
+        action: ActionCreatePreparedSubstraitPlanRequest,
+        request: &Request<T>,
+    ) -> Answer<ActionCreatePreparedStatementResult> {
+        no_transaction(action.transaction_id.as_ref())?;
+        let session = self.session(request)?;
+        let plan = substrait(&session, action.plan).await?;
+        let prepared = Prepared::of_plan(SUBSTRAIT, plan).map_err(status)?;
+        created(&session, prepared)
+    }
+
+    async fn start(
+        &self,
+        session: &ClientSession,
+        sql: &str,
+        plan: LogicalPlan,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        let statement = Statement::new(&self.state, &session.session, sql, plan);
+        let statement = Arc::new(statement.await.map_err(status)?);
+        let info = statement.info(request.into_inner())?;
+        session.add_statement(statement);
+        Ok(Response::new(info))
+    }
+
+    /// Cancels the statements whose tickets `info` holds.
+    fn cancel(&self, session: &ClientSession, info: &FlightInfo) -> bool {
+        let mut found = false;
+        for endpoint in &info.endpoint {
+            let ticket = endpoint.ticket.as_ref().map(|t| t.ticket.clone());
+            let Some(Ok(any)) = ticket.map(Any::decode) else {
+                continue;
+            };
+            let Ok(Some(ticket)) = any.unpack::<TicketStatementQuery>() else {
+                continue;
+            };
+            let Ok((id, _)) = parse_handle(&ticket.statement_handle) else {
+                continue;
+            };
+            found |= session.remove_statement(id).is_some();
+            let user = &session.session.principal().name;
+            found |= self.state.queries().kill(id, Some(user)).is_ok();
+        }
+        found
+    }
+}
+
+/// What stands for the text of a Substrait plan in logs.
+const SUBSTRAIT: &str = "/* Substrait plan */";
+
+#[cfg(feature = "substrait")]
+async fn substrait(
+    session: &ClientSession,
+    plan: Option<arrow_flight::sql::SubstraitPlan>,
+) -> Answer<LogicalPlan> {
+    super::substrait::plan(&session.session, plan)
+        .await
+        .map_err(status)
+}
+
+#[cfg(not(feature = "substrait"))]
+async fn substrait(
+    _: &ClientSession,
+    _: Option<arrow_flight::sql::SubstraitPlan>,
+) -> Answer<LogicalPlan> {
+    Err(Status::unimplemented(
+        "this flashmesh was built without the feature 'substrait'",
+    ))
+}
+
+fn encode_schema(schema: &Schema) -> Answer<Bytes> {
+    let options = arrow::ipc::writer::IpcWriteOptions::default();
+    let message: IpcMessage = SchemaAsIpc::new(schema, &options)
+        .try_into()
+        .map_err(|e: arrow::error::ArrowError| status(Error::from(e)))?;
+    Ok(message.0)
+}
+
+/// Registers a prepared statement.
+fn created(
+    session: &ClientSession,
+    prepared: Prepared,
+) -> Answer<ActionCreatePreparedStatementResult> {
+    let parameter_schema = encode_schema(&prepared.parameter_schema())?;
+    let result = prepared.result_schema();
+    let dataset_schema = match result.fields().is_empty() {
+        true => Bytes::new(),
+        false => encode_schema(&result)?,
+    };
+    Ok(ActionCreatePreparedStatementResult {
+        prepared_statement_handle: session.add_prepared(prepared)?,
+        dataset_schema,
+        parameter_schema,
+    })
+}
+
+/// Refuses what should be part of a transaction: it would be committed by itself.
+fn no_transaction(id: Option<&Bytes>) -> Answer<()> {
+    match id {
+        None => Ok(()),
+        Some(_) => Err(no_transactions()),
+    }
+}
+
+fn no_transactions() -> Status {
+    Status::unimplemented(
+        "transactions over several statements are not supported; each statement commits by itself",
+    )
+}
+
+/// An answer that is fetched by sending the command again, as its ticket.
+fn info_of(
+    command: &impl ProstMessageExt,
+    schema: &SchemaRef,
+    request: Request<FlightDescriptor>,
+) -> Answer<Response<FlightInfo>> {
+    let ticket = Ticket::new(command.as_any().encode_to_vec());
+    let endpoint = FlightEndpoint::new().with_ticket(ticket);
+    let info = statements::info(schema)?
+        .with_endpoint(endpoint)
+        .with_descriptor(request.into_inner());
+    Ok(Response::new(info))
+}
+
+/// Actions of Flight that `arrow-flight` leaves to the service.
+const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
+const SET_SESSION_OPTIONS: &str = "SetSessionOptions";
+const GET_SESSION_OPTIONS: &str = "GetSessionOptions";
+const CLOSE_SESSION: &str = "CloseSession";
+
+#[tonic::async_trait]
+impl FlightSqlService for FlightSql {
+    type FlightService = Self;
+
+    /// Name and password (HTTP's Basic) for a token (Bearer).
+    async fn do_handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Response<std::pin::Pin<Box<dyn Stream<Item = Answer<HandshakeResponse>> + Send>>>>
+    {
+        let token = self
+            .state
+            .log_in(request.metadata(), request.extensions())
+            .await?;
+        let payload = Bytes::from(token.clone());
+        let answer = HandshakeResponse {
+            protocol_version: 0,
+            payload,
+        };
+        let answer = stream::iter([Ok(answer)]);
+        let mut response = Response::new(Box::pin(answer) as _);
+        let header = format!("Bearer {token}").parse();
+        let header = header.map_err(|_| Status::internal("the token is no header"))?;
+        response.metadata_mut().insert("authorization", header);
+        Ok(response)
+    }
+
+    async fn get_flight_info_statement(
+        &self,
+        query: CommandStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        no_transaction(query.transaction_id.as_ref())?;
+        let session = self.session(&request)?;
+        let plan = plan_one(&session.session, &query.query).await;
+        let plan = plan.map_err(status)?;
+        self.start(&session, &query.query, plan, request).await
+    }
+
+    async fn get_flight_info_substrait_plan(
+        &self,
+        query: CommandStatementSubstraitPlan,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        no_transaction(query.transaction_id.as_ref())?;
+        let session = self.session(&request)?;
+        let plan = substrait(&session, query.plan).await?;
+        self.start(&session, SUBSTRAIT, plan, request).await
+    }
+
+    async fn get_flight_info_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        let session = self.session(&request)?;
+        let prepared = session.prepared(&query.prepared_statement_handle)?;
+        info_of(&query, &prepared.fetched_schema(), request)
+    }
+
+    async fn get_flight_info_catalogs(
+        &self,
+        query: CommandGetCatalogs,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &query.into_builder().schema(), request)
+    }
+
+    async fn get_flight_info_schemas(
+        &self,
+        query: CommandGetDbSchemas,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        let schema = query.clone().into_builder().schema();
+        info_of(&query, &schema, request)
+    }
+
+    async fn get_flight_info_tables(
+        &self,
+        query: CommandGetTables,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        let schema = query.clone().into_builder().schema();
+        info_of(&query, &schema, request)
+    }
+
+    async fn get_flight_info_table_types(
+        &self,
+        query: CommandGetTableTypes,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &query.into_builder().schema(), request)
+    }
+
+    async fn get_flight_info_sql_info(
+        &self,
+        query: CommandGetSqlInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        let schema = Arc::new(SqlInfoDataBuilder::schema().clone());
+        info_of(&query, &schema, request)
+    }
+
+    async fn get_flight_info_primary_keys(
+        &self,
+        query: CommandGetPrimaryKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &metadata::primary_key_schema(), request)
+    }
+
+    async fn get_flight_info_exported_keys(
+        &self,
+        query: CommandGetExportedKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &metadata::no_foreign_keys().schema(), request)
+    }
+
+    async fn get_flight_info_imported_keys(
+        &self,
+        query: CommandGetImportedKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &metadata::no_foreign_keys().schema(), request)
+    }
+
+    async fn get_flight_info_cross_reference(
+        &self,
+        query: CommandGetCrossReference,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &metadata::no_foreign_keys().schema(), request)
+    }
+
+    async fn get_flight_info_xdbc_type_info(
+        &self,
+        query: CommandGetXdbcTypeInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        self.session(&request)?;
+        info_of(&query, &info::type_info().schema(), request)
+    }
+
+    async fn get_flight_info_fallback(
+        &self,
+        command: Command,
+        _: Request<FlightDescriptor>,
+    ) -> Answer<Response<FlightInfo>> {
+        let kind = command.into_any().type_url;
+        Err(Status::invalid_argument(format!(
+            "{kind} has no result to fetch"
+        )))
+    }
+
+    async fn do_get_statement(
+        &self,
+        ticket: TicketStatementQuery,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        let session = self.session(&request)?;
+        let (id, endpoint) = parse_handle(&ticket.statement_handle)?;
+        let statement = session.statement(id).ok_or_else(no_such_ticket)?;
+        statement.fetch(&self.state, &session, endpoint).await
+    }
+
+    async fn do_get_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        let session = self.session(&request)?;
+        let prepared = session.prepared(&query.prepared_statement_handle)?;
+        prepared.fetch(&self.state, &session).await
+    }
+
+    async fn do_get_catalogs(
+        &self,
+        query: CommandGetCatalogs,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        self.session(&request)?;
+        metadata::catalogs(query).map(send_batch)
+    }
+
+    async fn do_get_schemas(
+        &self,
+        query: CommandGetDbSchemas,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        let session = self.session(&request)?;
+        metadata::schemas(&session, query).map(send_batch)
+    }
+
+    async fn do_get_tables(
+        &self,
+        query: CommandGetTables,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        let session = self.session(&request)?;
+        metadata::tables(&session, query).await.map(send_batch)
+    }
+
+    async fn do_get_table_types(
+        &self,
+        query: CommandGetTableTypes,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        self.session(&request)?;
+        metadata::table_types(query).map(send_batch)
+    }
+
+    async fn do_get_sql_info(
+        &self,
+        query: CommandGetSqlInfo,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        let session = self.session(&request)?;
+        let read_only = self.state.is_read_only();
+        let all: SqlInfoData = info::sql_info(&session.session, read_only)
+            .map_err(|e| Status::internal(e.to_string()))?;
+        let batch = query.into_builder(&all).build();
+        Ok(send_batch(
+            batch.map_err(|e| Status::internal(e.to_string()))?,
+        ))
+    }
+
+    async fn do_get_primary_keys(
+        &self,
+        query: CommandGetPrimaryKeys,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        let session = self.session(&request)?;
+        metadata::primary_keys(&session, &query).map(send_batch)
+    }
+
+    async fn do_get_exported_keys(
+        &self,
+        _: CommandGetExportedKeys,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        self.session(&request)?;
+        Ok(send_batch(metadata::no_foreign_keys()))
+    }
+
+    async fn do_get_imported_keys(
+        &self,
+        _: CommandGetImportedKeys,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        self.session(&request)?;
+        Ok(send_batch(metadata::no_foreign_keys()))
+    }
+
+    async fn do_get_cross_reference(
+        &self,
+        _: CommandGetCrossReference,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        self.session(&request)?;
+        Ok(send_batch(metadata::no_foreign_keys()))
+    }
+
+    async fn do_get_xdbc_type_info(
+        &self,
+        query: CommandGetXdbcTypeInfo,
+        request: Request<Ticket>,
+    ) -> Answer<Response<FlightStream>> {
+        self.session(&request)?;
+        let batch = query.into_builder(info::type_info()).build();
+        Ok(send_batch(
+            batch.map_err(|e| Status::internal(e.to_string()))?,
+        ))
+    }
+
+    async fn do_put_statement_update(
+        &self,
+        command: CommandStatementUpdate,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Answer<i64> {
+        no_transaction(command.transaction_id.as_ref())?;
+        let session = self.session(&request)?;
+        let plan = plan_one(&session.session, &command.query).await;
+        let plan = plan.map_err(status)?;
+        statements::update(&self.state, &session, &command.query, plan).await
+    }
+
+    async fn do_put_statement_ingest(
+        &self,
+        command: CommandStatementIngest,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Answer<i64> {
+        no_transaction(command.transaction_id.as_ref())?;
+        let session = self.session(&request)?;
+        ingest::ingest(&self.state, &session, command, request.into_inner()).await
+    }
+
+    async fn do_put_prepared_statement_query(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Answer<DoPutPreparedStatementResult> {
+        let session = self.session(&request)?;
+        let prepared = session.prepared(&query.prepared_statement_handle)?;
+        let (schema, rows) = ingest::collect(request.into_inner()).await?;
+        prepared.bind(&schema, &rows).map_err(status)?;
+        Ok(DoPutPreparedStatementResult {
+            prepared_statement_handle: Some(query.prepared_statement_handle),
+        })
+    }
+
+    async fn do_put_prepared_statement_update(
+        &self,
+        command: CommandPreparedStatementUpdate,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Answer<i64> {
+        let session = self.session(&request)?;
+        let prepared = session.prepared(&command.prepared_statement_handle)?;
+        if prepared.has_parameters() {
+            let (schema, rows) = ingest::collect(request.into_inner()).await?;
+            prepared.bind(&schema, &rows).map_err(status)?;
+        }
+        prepared.update(&self.state, &session).await
+    }
+
+    async fn do_put_substrait_plan(
+        &self,
+        command: CommandStatementSubstraitPlan,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Answer<i64> {
+        no_transaction(command.transaction_id.as_ref())?;
+        let session = self.session(&request)?;
+        let plan = substrait(&session, command.plan).await?;
+        statements::update(&self.state, &session, SUBSTRAIT, plan).await
+    }
+
+    async fn do_action_create_prepared_statement(
+        &self,
+        action: ActionCreatePreparedStatementRequest,
+        request: Request<Action>,
+    ) -> Answer<ActionCreatePreparedStatementResult> {
+        no_transaction(action.transaction_id.as_ref())?;
+        let session = self.session(&request)?;
+        let prepared = Prepared::new(&session.session, &action.query).await;
+        created(&session, prepared.map_err(status)?)
+    }
+
+    async fn do_action_close_prepared_statement(
+        &self,
+        action: ActionClosePreparedStatementRequest,
+        request: Request<Action>,
+    ) -> Answer<()> {
+        let session = self.session(&request)?;
+        session.remove_prepared(&action.prepared_statement_handle);
+        Ok(())
+    }
+
+    async fn do_action_begin_transaction(
+        &self,
+        _: ActionBeginTransactionRequest,
+        _: Request<Action>,
+    ) -> Answer<ActionBeginTransactionResult> {
+        Err(no_transactions())
+    }
+
+    async fn do_action_end_transaction(
+        &self,
+        _: ActionEndTransactionRequest,
+        _: Request<Action>,
+    ) -> Answer<()> {
+        Err(no_transactions())
+    }
+
+    async fn do_action_begin_savepoint(
+        &self,
+        _: ActionBeginSavepointRequest,
+        _: Request<Action>,
+    ) -> Answer<ActionBeginSavepointResult> {
+        Err(no_transactions())
+    }
+
+    async fn do_action_end_savepoint(
+        &self,
+        _: ActionEndSavepointRequest,
+        _: Request<Action>,
+    ) -> Answer<()> {
+        Err(no_transactions())
+    }
+
+    async fn do_action_cancel_query(
+        &self,
+        action: ActionCancelQueryRequest,
+        request: Request<Action>,
+    ) -> Answer<ActionCancelQueryResult> {
+        let session = self.session(&request)?;
+        let info = options::decode::<FlightInfo>(&action.info)?;
+        let status = match self.cancel(&session, &info) {
+            true => CancelStatus::Cancelled,
+            false => CancelStatus::NotCancellable,
+        };
+        // Both protocols number the outcomes alike.
+        Ok(ActionCancelQueryResult {
+            result: status as i32,
+        })
+    }
+
+    async fn list_custom_actions(&self) -> Option<Vec<Answer<ActionType>>> {
+        let action = |name: &str, description: &str| {
+            Ok(ActionType {
+                r#type: name.into(),
+                description: description.into(),
+            })
+        };
+        Some(vec![
+            action(CANCEL_FLIGHT_INFO, "Ends the statement of a FlightInfo."),
+            action(
+                SET_SESSION_OPTIONS,
+                "Sets options of the session, as SET does.",
+            ),
+            action(GET_SESSION_OPTIONS, "All options of the session."),
+            action(CLOSE_SESSION, "Ends the session."),
+        ])
+    }
+
+    async fn do_action_fallback(
+        &self,
+        request: Request<Action>,
+    ) -> Answer<Response<<Self as FlightService>::DoActionStream>> {
+        let body = &request.get_ref().body;
+        let answer = match request.get_ref().r#type.as_str() {
+            CANCEL_FLIGHT_INFO => {
+                let session = self.session(&request)?;
+                let cancel = options::decode::<CancelFlightInfoRequest>(body)?;
+                let info = cancel.info.unwrap_or_default();
+                let mut result = CancelFlightInfoResult::default();
+                result.set_status(match self.cancel(&session, &info) {
+                    true => CancelStatus::Cancelled,
+                    false => CancelStatus::NotCancellable,
+                });
+                result.encode_to_vec()
+            }
+            SET_SESSION_OPTIONS => {
+                let session = self.session(&request)?;
+                let wanted = options::decode(body)?;
+                options::set(&session.session, wanted).await.encode_to_vec()
+            }
+            GET_SESSION_OPTIONS => {
+                let session = self.session(&request)?;
+                options::get(&session.session).encode_to_vec()
+            }
+            CLOSE_SESSION => {
+                self.state
+                    .close_session(request.metadata(), request.extensions())?;
+                options::CloseResult { status: 1 }.encode_to_vec()
+            }
+            other => {
+                return Err(Status::invalid_argument(format!(
+                    "there is no action '{other}'"
+                )));
+            }
+        };
+        let body = answer.into();
+        Ok(Response::new(Box::pin(stream::iter([Ok(
+            arrow_flight::Result { body },
+        )]))))
+    }
+
+    /// The protocol wants it of services whose `SqlInfo` is made up from outside; ours is fixed.
+    async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}

@@ -1,0 +1,164 @@
+//! The page of who runs the server, `/metrics` and `/healthz`.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::extract::{Path, Request, State as Shared};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{State, metrics, parse_basic};
+use crate::queries::{QueryReport, QueryState};
+
+const PAGE: &str = include_str!("page.html");
+/// Queries that the page shows.
+const SHOWN: usize = 200;
+
+/// Serves until `stop`.
+pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: CancellationToken) {
+    let guarded = axum::Router::new()
+        .route("/", get(|| async { Html(PAGE) }))
+        .route("/api/queries", get(queries))
+        .route("/api/queries/{id}/kill", post(kill))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&state),
+            admins_only,
+        ));
+    let router = axum::Router::new()
+        .route("/metrics", get(metrics_text))
+        .route("/healthz", get(healthz))
+        .merge(guarded)
+        .with_state(state);
+    let served = axum::serve(listener, router).with_graceful_shutdown(async move {
+        stop.cancelled().await;
+    });
+    if let Err(error) = served.await {
+        tracing::error!(%error, "the page's port");
+    }
+}
+
+/// The page shows everybody's statements, so where there are users it asks for an admin's
+/// password.
+async fn admins_only(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+    if state.users.is_some() {
+        let header = request.headers().get(header::AUTHORIZATION);
+        let login = header.and_then(|h| h.to_str().ok()).and_then(parse_basic);
+        let allowed = match login {
+            None => false,
+            Some((name, password)) => state
+                .check_password(&name, &password)
+                .await
+                .is_ok_and(|principal| principal.admin),
+        };
+        if !allowed {
+            let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"flashmesh\"")];
+            return (
+                StatusCode::UNAUTHORIZED,
+                ask,
+                "an admin's name and password",
+            )
+                .into_response();
+        }
+    }
+    // A page of another site shall not be able to send what a form sends.
+    if request.method() == axum::http::Method::POST
+        && request.headers().get("x-flashmesh").is_none()
+    {
+        return (StatusCode::FORBIDDEN, "the header x-flashmesh is missing").into_response();
+    }
+    next.run(request).await
+}
+
+async fn metrics_text(Shared(state): Shared<Arc<State>>) -> Response {
+    match metrics::text(&state) {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Whether the database answers.
+async fn healthz(Shared(state): Shared<Arc<State>>) -> Response {
+    let schemas = tokio::task::spawn_blocking(move || state.engine.database().schemas().len());
+    match schemas.await {
+        Ok(_) => "ok\n".into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    }
+}
+
+/// A query as the page gets it.
+#[derive(Serialize)]
+struct Row {
+    id: u64,
+    user: String,
+    sql: String,
+    state: &'static str,
+    error: Option<String>,
+    asked_at_ms: u64,
+    took_ms: f64,
+    rows: u64,
+    plan: String,
+    bytes_from_flash: u64,
+    bytes_to_host: u64,
+}
+
+impl From<QueryReport> for Row {
+    fn from(query: QueryReport) -> Self {
+        let asked = query.asked_at.duration_since(UNIX_EPOCH);
+        Self {
+            id: query.id,
+            state: query.state.name(),
+            error: match query.state {
+                QueryState::Failed(error) => Some(error),
+                _ => None,
+            },
+            user: query.user,
+            sql: query.sql,
+            asked_at_ms: asked.map_or(0, |t| t.as_millis() as u64),
+            took_ms: query.took.as_secs_f64() * 1e3,
+            rows: query.rows,
+            plan: query.plan.plan,
+            bytes_from_flash: query.plan.bytes_from_flash,
+            bytes_to_host: query.plan.bytes_to_host,
+        }
+    }
+}
+
+/// What the page shows.
+#[derive(Serialize)]
+struct Overview {
+    version: &'static str,
+    database: String,
+    now_ms: u64,
+    sessions: usize,
+    connections: usize,
+    queries: Vec<Row>,
+}
+
+async fn queries(Shared(state): Shared<Arc<State>>) -> Json<Overview> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let queries = state.queries().list().into_iter().take(SHOWN);
+    Json(Overview {
+        version: env!("CARGO_PKG_VERSION"),
+        database: state.engine.database().path().display().to_string(),
+        now_ms: now.map_or(0, |t| t.as_millis() as u64),
+        sessions: state.sessions.len(),
+        connections: state.limits.connections - state.connections.available_permits(),
+        queries: queries.map(Row::from).collect(),
+    })
+}
+
+async fn kill(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Response {
+    match state.queries().kill(id, None) {
+        Ok(()) => "cancelled\n".into_response(),
+        Err(error) => (StatusCode::NOT_FOUND, error.to_string()).into_response(),
+    }
+}

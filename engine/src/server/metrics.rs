@@ -1,0 +1,116 @@
+//! What Prometheus reads.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::State;
+
+/// The state's numbers, read when they are asked for.
+#[derive(Debug)]
+struct Numbers {
+    gauges: Vec<(&'static str, &'static str, i64)>,
+    counters: Vec<(&'static str, &'static str, u64)>,
+    ended: [(&'static str, u64); 3],
+}
+
+/// All metrics in OpenMetrics' text format.
+pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
+    let totals = state.queries().totals();
+    let limits = &state.limits;
+    let cache = state.engine.database().store().cache();
+    let connections = limits.connections - state.connections.available_permits();
+    let waiting = state.queries().running() as i64
+        - (limits.queries - state.running.available_permits()) as i64;
+    let numbers = Numbers {
+        gauges: vec![
+            (
+                "queries_running",
+                "Queries that run or wait",
+                state.queries().running() as i64,
+            ),
+            (
+                "queries_waiting",
+                "Queries that wait for their turn",
+                waiting.max(0),
+            ),
+            (
+                "sessions",
+                "Sessions of clients",
+                state.sessions.len() as i64,
+            ),
+            ("connections", "Connections of clients", connections as i64),
+            (
+                "memory_used_bytes",
+                "Memory that queries hold",
+                state.engine.memory_used() as i64,
+            ),
+            (
+                "page_cache_bytes",
+                "Pages in the page cache",
+                cache.stats().used_bytes as i64,
+            ),
+            (
+                "uptime_seconds",
+                "Since the database was opened",
+                seconds(state.engine.uptime()),
+            ),
+        ],
+        counters: vec![
+            (
+                "rows_sent",
+                "Rows sent to clients, of queries that have ended",
+                totals.rows(),
+            ),
+            (
+                "flash_read_bytes",
+                "Bytes that scans read from flash, of queries that have ended",
+                totals.bytes_from_flash(),
+            ),
+            (
+                "scan_output_bytes",
+                "Bytes that scans gave to the operators above them, of queries that have ended",
+                totals.bytes_to_host(),
+            ),
+        ],
+        ended: totals.queries(),
+    };
+    let mut registry = Registry::with_prefix("flashmesh");
+    registry.register_collector(Box::new(numbers));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn seconds(time: Duration) -> i64 {
+    time.as_secs() as i64
+}
+
+impl Collector for Numbers {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        for (name, help, value) in &self.gauges {
+            let gauge = ConstGauge::new(*value);
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+        for (name, help, value) in &self.counters {
+            let counter = ConstCounter::new(*value);
+            let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+            counter.encode(metric)?;
+        }
+        let kind = prometheus_client::metrics::MetricType::Counter;
+        let mut family =
+            encoder.encode_descriptor("queries", "Queries that have ended", None, kind)?;
+        for (state, count) in self.ended {
+            let counter = ConstCounter::new(count);
+            counter.encode(family.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,440 @@
+//! The server: Flight SQL for clients, and a page, metrics and a health check for who runs it.
+//!
+//! A [`Server`] serves one [`Engine`]. A client's session follows its token (or its connection,
+//! where the server knows no users) and holds options, views, prepared statements and statements
+//! whose results were not fetched yet. What a user may do is decided by the session's
+//! [`Principal`] and, once more, by the store (see `flashmesh_storage::capability`).
+
+mod flight;
+mod http;
+mod listen;
+mod metrics;
+mod sessions;
+mod status;
+pub mod telemetry;
+mod tokens;
+mod users;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Identity, ServerTlsConfig};
+use tonic::{Extensions, Status};
+
+use crate::Engine;
+use crate::error::{Error, Result};
+use crate::grants::Principal;
+use crate::queries::{Queries, RunningQuery};
+use flight::{Flight, FlightSql};
+use listen::{Incoming, Peer};
+use sessions::{ClientSession, Sessions};
+use status::status;
+use users::Users;
+
+pub use tokens::{Claims, Tokens};
+pub use users::{add_user, hash_password};
+
+/// How to serve. [`ServerOptions::default`] serves everybody on this machine and nobody else.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where Flight SQL listens.
+    pub listen: SocketAddr,
+    /// Where the page, `/metrics` and `/healthz` listen; `None`: nowhere.
+    pub http: Option<SocketAddr>,
+    /// Certificate and key, in PEM, with which Flight SQL is served over TLS.
+    pub tls: Option<TlsFiles>,
+    /// Serve more than this machine without TLS: passwords and data can be read on the way.
+    pub allow_plaintext: bool,
+    /// The users file; without one everybody who can connect is an admin.
+    pub users: Option<PathBuf>,
+    /// The secret of tokens; without one, tokens end with the process.
+    pub token_secret: Option<PathBuf>,
+    /// How long a token is good for.
+    pub token_lifetime: Duration,
+    /// A session ends when it has not been used for this long.
+    pub session_idle: Duration,
+    /// What the server takes on at once.
+    pub limits: Limits,
+}
+
+/// PEM files.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The server's certificate, with those that lead to a root after it.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Certificates of those who sign clients' certificates: clients then must have one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What the server takes on at once. What is beyond waits or gets an error that says so.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections; more wait to be accepted.
+    pub connections: usize,
+    /// Sessions.
+    pub sessions: usize,
+    /// Queries that run; more wait for [`Limits::queue_time`].
+    pub queries: usize,
+    /// How long a query waits for its turn.
+    pub queue_time: Duration,
+    /// How long a query may take; `None`: as long as it likes.
+    pub query_time: Option<Duration>,
+    /// Bytes of a message from a client.
+    pub message_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1_000,
+            sessions: 10_000,
+            queries: 64,
+            queue_time: Duration::from_secs(60),
+            query_time: None,
+            message_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: ([127, 0, 0, 1], 50051).into(),
+            http: None,
+            tls: None,
+            allow_plaintext: false,
+            users: None,
+            token_secret: None,
+            token_lifetime: Duration::from_secs(12 * 3600),
+            session_idle: Duration::from_secs(30 * 60),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A server that listens. It serves while [`Server::run`] is polled.
+pub struct Server {
+    state: Arc<State>,
+    flight: TcpListener,
+    tls: Option<ServerTlsConfig>,
+    http: Option<TcpListener>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct State {
+    engine: Arc<Engine>,
+    users: Option<Users>,
+    tokens: Tokens,
+    token_lifetime: Duration,
+    sessions: Sessions,
+    running: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Opens the ports.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for options that contradict each other or would serve other machines
+    /// unprotected; [`Error::Io`] when a port is taken or a file can't be read.
+    pub async fn bind(engine: Arc<Engine>, options: ServerOptions) -> Result<Self> {
+        check_exposure(&options)?;
+        let tls = options.tls.as_ref().map(read_tls).transpose()?;
+        let users = options.users.as_deref().map(Users::open).transpose()?;
+        let tokens = match &options.token_secret {
+            Some(path) => Tokens::from_file(path)?,
+            None => Tokens::random(),
+        };
+        let listen = |address: SocketAddr| async move {
+            TcpListener::bind(address).await.map_err(|e| {
+                Error::io(
+                    format!("listening on {address} (is it taken? name another)"),
+                    e,
+                )
+            })
+        };
+        let flight = listen(options.listen).await?;
+        let http = match options.http {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let limits = options.limits;
+        let state = State {
+            sessions: Sessions::new(Arc::clone(&engine), options.session_idle, limits.sessions),
+            engine,
+            users,
+            tokens,
+            token_lifetime: options.token_lifetime,
+            running: Arc::new(Semaphore::new(limits.queries)),
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            limits,
+        };
+        Ok(Self {
+            state: Arc::new(state),
+            flight,
+            tls,
+            http,
+        })
+    }
+
+    /// Where Flight SQL listens: the port that was chosen where 0 was asked for.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flight_address(&self) -> Result<SocketAddr> {
+        let address = self.flight.local_addr();
+        address.map_err(|e| Error::io("asking for the port", e))
+    }
+
+    /// Where the page listens.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn http_address(&self) -> Result<Option<SocketAddr>> {
+        let address = self.http.as_ref().map(TcpListener::local_addr).transpose();
+        address.map_err(|e| Error::io("asking for the port", e))
+    }
+
+    /// Serves until `shutdown` resolves; then no request is taken any more, and those that run
+    /// are finished.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Usage`] for a certificate that TLS can't use.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let stop = tokio_util::sync::CancellationToken::new();
+        let _stop = stop.clone().drop_guard();
+        tokio::spawn({
+            let stop = stop.clone();
+            async move {
+                shutdown.await;
+                stop.cancel();
+            }
+        });
+        tokio::spawn(expire_sessions(Arc::clone(&self.state), stop.clone()));
+        if let Some(listener) = self.http {
+            tokio::spawn(http::serve(listener, Arc::clone(&self.state), stop.clone()));
+        }
+        let flight = Flight(FlightSql::new(Arc::clone(&self.state)));
+        let limit = self.state.limits.message_bytes;
+        let service = FlightServiceServer::new(flight)
+            .max_decoding_message_size(limit)
+            .max_encoding_message_size(usize::MAX);
+        let mut server = tonic::transport::Server::builder()
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            // A client that went away without a word is found, and what it ran is freed.
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE));
+        if let Some(tls) = self.tls {
+            let wrong = |e| Error::usage(format!("the TLS certificate or key: {e}"));
+            server = server.tls_config(tls).map_err(wrong)?;
+        }
+        let incoming = Incoming::new(self.flight, Arc::clone(&self.state.connections));
+        let stopped = async move { stop.cancelled().await };
+        server
+            .add_service(service)
+            .serve_with_incoming_shutdown(incoming, stopped)
+            .await
+            .map_err(|e| Error::io("serving", std::io::Error::other(e)))
+    }
+}
+
+/// Bytes that a client may send before it is answered: a few messages of bulk ingest.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// How often sessions are looked over.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Refuses to serve other machines without protection, unless it was asked for by name.
+fn check_exposure(options: &ServerOptions) -> Result<()> {
+    let exposed = |address: &SocketAddr| !address.ip().is_loopback();
+    if exposed(&options.listen) && options.tls.is_none() && !options.allow_plaintext {
+        return Err(Error::usage(format!(
+            "{} can be reached by other machines: give --tls-cert and --tls-key, or --allow-plaintext if the network is trusted",
+            options.listen
+        )));
+    }
+    if exposed(&options.listen) && options.users.is_none() && !options.allow_plaintext {
+        return Err(Error::usage(format!(
+            "{} can be reached by other machines and everybody would be an admin: give --users, or --allow-plaintext if the network is trusted",
+            options.listen
+        )));
+    }
+    if let Some(http) = options.http.filter(exposed)
+        && !options.allow_plaintext
+    {
+        return Err(Error::usage(format!(
+            "the page on {http} can be reached by other machines and has no TLS: listen on 127.0.0.1, or give --allow-plaintext if the network is trusted"
+        )));
+    }
+    Ok(())
+}
+
+fn read_tls(files: &TlsFiles) -> Result<ServerTlsConfig> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|e| Error::io(format!("reading {}", path.display()), e))
+    };
+    let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
+    let config = ServerTlsConfig::new().identity(identity);
+    Ok(match &files.client_ca {
+        Some(path) => config.client_ca_root(tonic::transport::Certificate::from_pem(read(path)?)),
+        None => config,
+    })
+}
+
+async fn expire_sessions(state: Arc<State>, stop: tokio_util::sync::CancellationToken) {
+    let mut interval = tokio::time::interval(EXPIRY_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => state.sessions.expire(),
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+impl State {
+    fn queries(&self) -> &Arc<Queries> {
+        self.engine.queries()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.engine.database().is_read_only()
+    }
+
+    /// Waits for a place among the queries that may run at once.
+    async fn permit(&self, query: &RunningQuery) -> Result<Arc<OwnedSemaphorePermit>, Status> {
+        let turn = Arc::clone(&self.running).acquire_owned();
+        tokio::select! {
+            permit = turn => permit
+                .map(Arc::new)
+                .map_err(|_| Status::unavailable("the server is stopping")),
+            () = query.cancelled() => Err(Status::cancelled("the query was cancelled")),
+            () = tokio::time::sleep(self.limits.queue_time) => {
+                Err(Status::resource_exhausted(format!(
+                    "the server runs {} queries, which is its limit, and none ended in {} s; try again later",
+                    self.limits.queries,
+                    self.limits.queue_time.as_secs()
+                )))
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.limits.query_time.map(|time| Instant::now() + time)
+    }
+
+    /// Checks name and password and gives a token for a new session.
+    async fn log_in(&self, headers: &MetadataMap, peer: &Extensions) -> Result<String, Status> {
+        let (name, password) = basic(headers)?.ok_or_else(|| {
+            Status::unauthenticated("a handshake takes a user name and a password")
+        })?;
+        let principal = self.check_password(&name, &password).await?;
+        let session = format!("{:032x}", rand::random::<u128>());
+        self.sessions.get(&session, &principal)?;
+        tracing::info!(user = %name, peer = ?Peer::of(peer), "logged in");
+        let token = self.tokens.sign(&name, Some(session), self.token_lifetime);
+        token.map_err(status)
+    }
+
+    async fn check_password(&self, name: &str, password: &str) -> Result<Principal, Status> {
+        let Some(users) = &self.users else {
+            return Ok(Principal::admin(name));
+        };
+        let found = users.verify(name, password).await.map_err(status)?;
+        found.ok_or_else(|| {
+            tracing::warn!(user = %name, "wrong user name or password");
+            Status::unauthenticated("wrong user name or password")
+        })
+    }
+
+    /// Who a request comes from, and the key of the session that it belongs to.
+    fn identify(
+        &self,
+        headers: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<(String, Principal), Status> {
+        let bearer = headers.get("authorization").and_then(|h| h.to_str().ok());
+        let bearer = bearer.and_then(|h| h.strip_prefix("Bearer "));
+        if let Some(token) = bearer {
+            let claims = self
+                .tokens
+                .verify(token)
+                .map_err(|e| Status::unauthenticated(e.to_string()))?;
+            let principal = match &self.users {
+                None => Principal::admin(&claims.sub),
+                Some(users) => users.find(&claims.sub).map_err(status)?.ok_or_else(|| {
+                    Status::unauthenticated(format!("there is no user '{}' any more", claims.sub))
+                })?,
+            };
+            let session = claims.sid.unwrap_or_else(|| format!("token {token}"));
+            return Ok((session, principal));
+        }
+        if self.users.is_some() {
+            return Err(Status::unauthenticated(
+                "connect with a user name and a password, or with a token",
+            ));
+        }
+        Ok((
+            format!("peer {}", Peer::of(extensions).address()),
+            Principal::admin("anonymous"),
+        ))
+    }
+
+    fn session(
+        &self,
+        headers: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<Arc<ClientSession>, Status> {
+        let (key, principal) = self.identify(headers, extensions)?;
+        self.sessions.get(&key, &principal)
+    }
+
+    fn close_session(
+        &self,
+        headers: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<bool, Status> {
+        let (key, _) = self.identify(headers, extensions)?;
+        Ok(self.sessions.close(&key))
+    }
+}
+
+/// Name and password of HTTP's Basic authentication.
+fn basic(headers: &MetadataMap) -> Result<Option<(String, String)>, Status> {
+    let Some(header) = headers.get("authorization") else {
+        return Ok(None);
+    };
+    let malformed =
+        || Status::unauthenticated("the authorization header is not Basic name:password");
+    let header = header.to_str().map_err(|_| malformed())?;
+    parse_basic(header).map(Some).ok_or_else(malformed)
+}
+
+fn parse_basic(header: &str) -> Option<(String, String)> {
+    let encoded = header.strip_prefix("Basic ")?;
+    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+    let text = String::from_utf8(decoded).ok()?;
+    let (name, password) = text.split_once(':')?;
+    Some((name.to_string(), password.to_string()))
+}

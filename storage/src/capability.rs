@@ -1,0 +1,253 @@
+//! What a request may do, stated so that only the node's own front end can have stated it.
+//!
+//! In Willow (section 2.6, "Protection and sharing") every request carries its originating
+//! principal, which nobody can forge and which therefore serves as a capability: the store checks
+//! it wherever data is moved to or from flash. Here the front end (the engine) decides by its grants what a user
+//! may do with a table, and seals that decision with a key that it shares with the node; the node
+//! verifies the seal of every command. A command made elsewhere, for another table or after its
+//! time is refused, whatever path it came by.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::table::TableId;
+use crate::{Result, StorageError};
+
+/// One thing that may be done with a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Right {
+    /// Query its rows.
+    Read = 1,
+    /// Add and replace rows.
+    Write = 2,
+    /// Make and drop it and its indexes.
+    Create = 4,
+    /// Run kernels of one's own over it.
+    Kernel = 8,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Create => "create or drop",
+            Self::Kernel => "run kernels over",
+        })
+    }
+}
+
+/// A set of [`Right`]s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// All of them.
+    pub fn all() -> Self {
+        Self(15)
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub fn with(self, right: Right) -> Self {
+        Self(self.0 | right as u8)
+    }
+
+    /// Whether `right` is among them.
+    pub fn has(self, right: Right) -> bool {
+        self.0 & right as u8 != 0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What its holder may do with one table until it expires.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Capability {
+    /// For whom the request is made.
+    pub principal: Arc<str>,
+    /// The table.
+    pub table: TableId,
+    /// What may be done.
+    pub rights: Rights,
+    /// Seconds since 1970 after which it is worth nothing.
+    pub expires_at_s: u64,
+    seal: [u8; 32],
+}
+
+// The seal is a secret: whoever logs a command shall not log a means to make another.
+impl fmt::Debug for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capability")
+            .field("principal", &self.principal)
+            .field("table", &self.table)
+            .field("rights", &self.rights)
+            .field("expires_at_s", &self.expires_at_s)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What seals and verifies: shared by a front end and its nodes.
+#[derive(Clone)]
+pub struct CapabilityKey(Hmac<Sha256>);
+
+impl fmt::Debug for CapabilityKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CapabilityKey")
+    }
+}
+
+impl CapabilityKey {
+    /// A key from 32 secret bytes.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
+    }
+
+    /// States what `principal` may do with a table, for as long as `valid` from now.
+    pub fn seal(
+        &self,
+        principal: Arc<str>,
+        table: TableId,
+        rights: Rights,
+        valid: Duration,
+    ) -> Capability {
+        let mut capability = Capability {
+            principal,
+            table,
+            rights,
+            expires_at_s: now_s().saturating_add(valid.as_secs()),
+            seal: [0; 32],
+        };
+        capability.seal = self.mac(&capability).finalize().into_bytes().into();
+        capability
+    }
+
+    /// Verifies that `capability` was sealed with this key, is of this table, has `right` and has
+    /// not expired.
+    ///
+    /// # Errors
+    /// `Denied` with what does not hold.
+    pub fn verify(&self, capability: &Capability, table: TableId, right: Right) -> Result<()> {
+        let denied = |why: String| Err(StorageError::Denied(why));
+        let principal = &capability.principal;
+        // Nothing that an unsealed statement says is worth a look, so the seal comes first.
+        if self.mac(capability).verify((&capability.seal).into()).is_err() {
+            return denied(format!(
+                "the capability of '{principal}' was not sealed by this node's front end"
+            ));
+        }
+        if capability.table != table {
+            return denied(format!(
+                "the capability of '{principal}' is of table {}, not of table {}",
+                capability.table.0, table.0
+            ));
+        }
+        if !capability.rights.has(right) {
+            return denied(format!("'{principal}' may not {right} table {}", table.0));
+        }
+        if capability.expires_at_s < now_s() {
+            return denied(format!(
+                "the capability of '{principal}' has expired; run the query again"
+            ));
+        }
+        Ok(())
+    }
+
+    fn mac(&self, capability: &Capability) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        // The only field of varying length goes last, so that no two statements are the same bytes.
+        mac.update(&capability.table.0.to_le_bytes());
+        mac.update(&[capability.rights.0]);
+        mac.update(&capability.expires_at_s.to_le_bytes());
+        mac.update(capability.principal.as_bytes());
+        mac
+    }
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: TableId = TableId(3);
+    const OTHER: TableId = TableId(4);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn what_was_sealed_holds_and_nothing_else() {
+        let key = CapabilityKey::new(&[7; 32]);
+        let read = Rights::default().with(Right::Read);
+        let good = key.seal("ada".into(), TABLE, read, HOUR);
+        key.verify(&good, TABLE, Right::Read).unwrap();
+        for (why, capability, table, right) in [
+            ("another table", good.clone(), OTHER, Right::Read),
+            ("another right", good.clone(), TABLE, Right::Write),
+            (
+                "raised rights",
+                Capability {
+                    rights: Rights::all(),
+                    ..good.clone()
+                },
+                TABLE,
+                Right::Write,
+            ),
+            (
+                "moved to a table",
+                Capability {
+                    table: OTHER,
+                    ..good.clone()
+                },
+                OTHER,
+                Right::Read,
+            ),
+            (
+                "another principal",
+                Capability {
+                    principal: "eve".into(),
+                    ..good.clone()
+                },
+                TABLE,
+                Right::Read,
+            ),
+            (
+                "a longer life",
+                Capability {
+                    expires_at_s: good.expires_at_s + 1,
+                    ..good.clone()
+                },
+                TABLE,
+                Right::Read,
+            ),
+            (
+                "another key",
+                CapabilityKey::new(&[8; 32]).seal("ada".into(), TABLE, read, HOUR),
+                TABLE,
+                Right::Read,
+            ),
+        ] {
+            let result = key.verify(&capability, table, right);
+            assert!(matches!(result, Err(StorageError::Denied(_))), "{why}");
+        }
+    }
+
+    #[test]
+    fn it_expires() {
+        let key = CapabilityKey::new(&[7; 32]);
+        let mut old = key.seal("ada".into(), TABLE, Rights::all(), HOUR);
+        old.expires_at_s = now_s() - 1;
+        old.seal = key.mac(&old).finalize().into_bytes().into();
+        let error = key.verify(&old, TABLE, Right::Read).unwrap_err();
+        assert!(error.to_string().contains("expired"), "{error}");
+    }
+}
