@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -10,21 +9,14 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ParamValues, ScalarValue};
 use datafusion::datasource::{MemTable, provider_as_source};
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
-use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
-use tonic::{Response, Status};
 
-use super::results::{Fetch, FlightStream, client_schema, send};
-use super::statements::{self, Planned, fail, is_query, plan_one};
+use super::results::client_schema;
+use super::statements::{is_query, plan_one};
 use crate::error::Error;
-use crate::server::State;
-use crate::server::sessions::ClientSession;
-use crate::server::status::status;
 use crate::{Result, Session};
 
 /// A statement with parameters.
@@ -81,9 +73,9 @@ impl Prepared {
         }
     }
 
-    /// The columns of its result, for `FlightInfo`.
-    pub fn fetched_schema(&self) -> SchemaRef {
-        client_schema(self.plan.schema().inner())
+    /// Its text.
+    pub fn sql(&self) -> &str {
+        &self.sql
     }
 
     /// Its parameters.
@@ -112,7 +104,7 @@ impl Prepared {
 
     /// The plans of its executions: one for each row of parameters, or one for all where it
     /// inserts them.
-    fn plans(&self) -> Result<Vec<LogicalPlan>> {
+    pub fn plans(&self) -> Result<Vec<LogicalPlan>> {
         if self.parameters.is_empty() {
             return Ok(vec![self.plan.clone()]);
         }
@@ -195,71 +187,6 @@ impl Prepared {
         })?;
         Ok((replaced == 1 && !placeholders).then_some(plan.data))
     }
-
-    /// Runs it once for each row of its parameters and gives all results in one stream.
-    pub async fn fetch(
-        &self,
-        state: &State,
-        session: &ClientSession,
-    ) -> std::result::Result<Response<FlightStream>, Status> {
-        let plans = self.plans().map_err(status)?;
-        let mut planned = Vec::with_capacity(plans.len());
-        for plan in plans {
-            if !is_query(&plan) {
-                let rows = statements::update(state, session, &self.sql, plan).await?;
-                log::debug!("a prepared statement that was fetched changed {rows} rows");
-                continue;
-            }
-            let plan = Planned::new(&session.session, &plan)
-                .await
-                .map_err(status)?;
-            planned.push(plan);
-        }
-        let user = &session.session.principal().name;
-        let plan = planned.first().map(|planned| Arc::clone(planned.plan()));
-        let id = state.queries().next_id();
-        let query = Arc::new(state.queries().start(id, user, &self.sql, plan));
-        let permit = state.permit(&query).await?;
-        let rows = one_after_another(self.fetched_schema(), planned)
-            .map_err(status)
-            .inspect_err(|error| fail(&query, error))?;
-        Ok(send(
-            rows,
-            Fetch {
-                query,
-                _permit: permit,
-                deadline: state.deadline(),
-                streams_left: Arc::new(AtomicUsize::new(1)),
-            },
-        ))
-    }
-
-    /// Runs it for what it changes; gives the number of rows.
-    pub async fn update(
-        &self,
-        state: &State,
-        session: &ClientSession,
-    ) -> std::result::Result<i64, Status> {
-        let mut rows = 0;
-        for plan in self.plans().map_err(status)? {
-            rows += statements::update(state, session, &self.sql, plan).await?;
-        }
-        Ok(rows)
-    }
-}
-
-/// The results of several plans, each started when those before it are at their end.
-fn one_after_another(schema: SchemaRef, plans: Vec<Planned>) -> Result<SendableRecordBatchStream> {
-    if let [plan] = plans.as_slice() {
-        return plan.execute();
-    }
-    let rows = stream::iter(plans)
-        .map(|plan| {
-            plan.execute()
-                .map_err(datafusion::error::DataFusionError::from)
-        })
-        .try_flatten();
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
 /// `sql` with its `?` as `$1`, `$2`, …

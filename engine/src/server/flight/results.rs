@@ -122,6 +122,19 @@ pub(in crate::server) fn send_batch(batch: RecordBatch) -> Response<FlightStream
     encode(batch.schema(), stream::iter([Ok(batch)]))
 }
 
+/// The same of several, with types that all clients know.
+pub(in crate::server) fn send_batches(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+) -> Result<Response<FlightStream>, Status> {
+    let schema = client_schema(schema);
+    let batches: Vec<_> = batches
+        .iter()
+        .map(|batch| to_client(batch, &schema).map_err(|e| status(Error::from(e))))
+        .collect::<Result<_, _>>()?;
+    Ok(encode(schema, stream::iter(batches.into_iter().map(Ok))))
+}
+
 fn encode(
     schema: SchemaRef,
     batches: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,

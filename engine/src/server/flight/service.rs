@@ -88,11 +88,11 @@ impl FlightSql {
         &self,
         session: &ClientSession,
         sql: &str,
-        plan: LogicalPlan,
+        plans: Vec<LogicalPlan>,
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
-        let statement = Statement::new(&self.state, &session.session, sql, plan);
-        let statement = Arc::new(statement.await.map_err(status)?);
+        let statement = Statement::new(&self.state, session, sql, plans).await?;
+        let statement = Arc::new(statement);
         let info = statement.info(request.into_inner())?;
         session.add_statement(statement);
         Ok(Response::new(info))
@@ -239,7 +239,8 @@ impl FlightSqlService for FlightSql {
         let session = self.session(&request)?;
         let plan = plan_one(&session.session, &query.query).await;
         let plan = plan.map_err(status)?;
-        self.start(&session, &query.query, plan, request).await
+        self.start(&session, &query.query, vec![plan], request)
+            .await
     }
 
     async fn get_flight_info_substrait_plan(
@@ -250,7 +251,7 @@ impl FlightSqlService for FlightSql {
         no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
         let plan = substrait(&session, query.plan).await?;
-        self.start(&session, SUBSTRAIT, plan, request).await
+        self.start(&session, SUBSTRAIT, vec![plan], request).await
     }
 
     async fn get_flight_info_prepared_statement(
@@ -260,7 +261,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        info_of(&query, &prepared.fetched_schema(), request)
+        let plans = prepared.plans().map_err(status)?;
+        self.start(&session, prepared.sql(), plans, request).await
     }
 
     async fn get_flight_info_catalogs(
@@ -385,7 +387,9 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightStream>> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        prepared.fetch(&self.state, &session).await
+        let plans = prepared.plans().map_err(status)?;
+        let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
+        statement.await?.fetch(&self.state, &session, 0).await
     }
 
     async fn do_get_catalogs(
@@ -496,7 +500,7 @@ impl FlightSqlService for FlightSql {
         let session = self.session(&request)?;
         let plan = plan_one(&session.session, &command.query).await;
         let plan = plan.map_err(status)?;
-        statements::update(&self.state, &session, &command.query, plan).await
+        statements::update(&self.state, &session, &command.query, vec![plan]).await
     }
 
     async fn do_put_statement_ingest(
@@ -534,7 +538,8 @@ impl FlightSqlService for FlightSql {
             let (schema, rows) = ingest::collect(request.into_inner()).await?;
             prepared.bind(&schema, &rows).map_err(status)?;
         }
-        prepared.update(&self.state, &session).await
+        let plans = prepared.plans().map_err(status)?;
+        statements::update(&self.state, &session, prepared.sql(), plans).await
     }
 
     async fn do_put_substrait_plan(
@@ -545,7 +550,7 @@ impl FlightSqlService for FlightSql {
         no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
         let plan = substrait(&session, command.plan).await?;
-        statements::update(&self.state, &session, SUBSTRAIT, plan).await
+        statements::update(&self.state, &session, SUBSTRAIT, vec![plan]).await
     }
 
     async fn do_action_create_prepared_statement(

@@ -1,28 +1,30 @@
-//! Statements: planned when a client asks for their `FlightInfo`, run when it fetches a ticket of
-//! it.
+//! Statements: a query is planned when a client asks for its `FlightInfo` and run when it fetches a
+//! ticket of it; what changes something is run at once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
 use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
 use datafusion::common::stats::Precision;
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext, execute_stream,
 };
 use flashmesh_planner::FlashScanExec;
+use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 use tonic::{Response, Status};
 
-use super::results::{Fetch, FlightStream, client_schema, send, until_ended};
+use super::results::{Fetch, FlightStream, client_schema, send, send_batches, until_ended};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
 use crate::queries::{QueryState, RunningQuery};
@@ -49,15 +51,16 @@ pub(in crate::server) struct Statement {
 
 #[derive(Debug)]
 enum Work {
-    /// A query, planned.
-    Query(Planned),
-    /// What changes something: it is planned and run when it is fetched, once.
-    Change(Box<LogicalPlan>),
+    /// A query; of several plans where it is run once for each row of its parameters.
+    Query(Vec<Planned>),
+    /// What changed something and what it answered: it was run when it was asked for, since
+    /// clients that expect no rows fetch none.
+    Done(SchemaRef, Vec<RecordBatch>),
 }
 
 /// A query with the streams in which it can be fetched.
 #[derive(Debug, Clone)]
-pub(super) struct Planned {
+struct Planned {
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     /// More than one: each partition of the plan is one.
@@ -72,7 +75,7 @@ struct Fetched {
 
 impl Planned {
     /// Plans a query.
-    pub async fn new(session: &Session, plan: &LogicalPlan) -> Result<Self> {
+    async fn new(session: &Session, plan: &LogicalPlan) -> Result<Self> {
         let state = session.context().state();
         let plan = state.create_physical_plan(plan).await?;
         let partitions = plan.output_partitioning().partition_count();
@@ -91,13 +94,8 @@ impl Planned {
         })
     }
 
-    /// Its plan.
-    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.plan
-    }
-
     /// All of it in one stream.
-    pub fn execute(&self) -> Result<SendableRecordBatchStream> {
+    fn execute(&self) -> Result<SendableRecordBatchStream> {
         Ok(execute_stream(
             Arc::clone(&self.plan),
             Arc::clone(&self.context),
@@ -155,23 +153,36 @@ pub(super) async fn plan_one(session: &Session, sql: &str) -> Result<LogicalPlan
 }
 
 impl Statement {
-    /// Plans a statement far enough to say what its result looks like.
+    /// Plans a query, or runs a statement that changes something: `plans`, one after another.
     pub async fn new(
         state: &State,
-        session: &Session,
+        session: &ClientSession,
         sql: &str,
-        plan: LogicalPlan,
-    ) -> Result<Self> {
-        let work = match is_query(&plan) {
-            true => Work::Query(Planned::new(session, &plan).await?),
-            false => Work::Change(Box::new(plan)),
+        plans: Vec<LogicalPlan>,
+    ) -> std::result::Result<Self, Status> {
+        let id = state.queries().next_id();
+        let work = match plans.iter().all(is_query) {
+            true => {
+                let mut planned = Vec::with_capacity(plans.len());
+                for plan in &plans {
+                    planned.push(Planned::new(&session.session, plan).await.map_err(status)?);
+                }
+                Work::Query(planned)
+            }
+            false => {
+                let (schema, batches) = change(state, session, id, sql, plans).await?;
+                Work::Done(schema, batches)
+            }
         };
         let endpoints = match &work {
-            Work::Query(planned) => planned.endpoints,
-            Work::Change(_) => 1,
+            Work::Query(plans) => match plans.as_slice() {
+                [plan] => plan.endpoints,
+                _ => 1,
+            },
+            Work::Done(..) => 1,
         };
         Ok(Self {
-            id: state.queries().next_id(),
+            id,
             sql: sql.to_string(),
             work,
             fetched: Mutex::new(Fetched {
@@ -182,11 +193,30 @@ impl Statement {
         })
     }
 
+    /// The same, whose result is one stream however large it is.
+    pub async fn in_one_stream(
+        state: &State,
+        session: &ClientSession,
+        sql: &str,
+        plans: Vec<LogicalPlan>,
+    ) -> std::result::Result<Self, Status> {
+        let mut statement = Self::new(state, session, sql, plans).await?;
+        if let Work::Query(plans) = &mut statement.work {
+            plans.iter_mut().for_each(|plan| plan.endpoints = 1);
+        }
+        statement.fetched.get_mut().endpoints.truncate(1);
+        statement.streams_left = Arc::new(AtomicUsize::new(1));
+        Ok(statement)
+    }
+
     /// The columns of its result.
     pub fn schema(&self) -> SchemaRef {
         match &self.work {
-            Work::Query(planned) => client_schema(&planned.plan.schema()),
-            Work::Change(plan) => client_schema(plan.schema().inner()),
+            Work::Query(plans) => match plans.first() {
+                Some(planned) => client_schema(&planned.plan.schema()),
+                None => Arc::new(Schema::empty()),
+            },
+            Work::Done(schema, _) => client_schema(schema),
         }
     }
 
@@ -194,11 +224,14 @@ impl Statement {
     pub fn info(&self, descriptor: FlightDescriptor) -> std::result::Result<FlightInfo, Status> {
         let endpoints = self.fetched.lock().endpoints.len();
         let rows = match &self.work {
-            Work::Query(planned) => match rows(planned.plan.as_ref()) {
-                Precision::Exact(rows) => rows as i64,
+            Work::Query(plans) => match plans.as_slice() {
+                [planned] => match rows(planned.plan.as_ref()) {
+                    Precision::Exact(rows) => rows as i64,
+                    _ => -1,
+                },
                 _ => -1,
             },
-            Work::Change(_) => -1,
+            Work::Done(_, batches) => batches.iter().map(|b| b.num_rows() as i64).sum(),
         };
         let mut info = info(&self.schema())?
             .with_descriptor(descriptor)
@@ -221,32 +254,33 @@ impl Statement {
         session: &ClientSession,
         endpoint: usize,
     ) -> std::result::Result<Response<FlightStream>, Status> {
-        let query = self.claim(state, session, endpoint)?;
-        let permit = state.permit(&query).await?;
-        let deadline = state.deadline();
-        let rows = match &self.work {
-            Work::Query(planned) => planned.execute_endpoint(endpoint).map_err(status),
-            Work::Change(plan) => {
-                let change = async {
-                    let done = session.session.execute(plan.as_ref().clone()).await;
-                    let done = done.map_err(status)?;
-                    done.execute_stream().await.map_err(status)
-                };
-                until_ended(&query, deadline, change).await
+        let plans = match &self.work {
+            Work::Query(plans) => plans,
+            Work::Done(schema, batches) => {
+                session.remove_statement(self.id);
+                return send_batches(schema, batches);
             }
         };
-        let rows = rows.inspect_err(|error| fail(&query, error))?;
+        let query = self.claim(state, session, endpoint)?;
+        let permit = state.permit(&query).await?;
+        let rows = match plans.as_slice() {
+            [planned] => planned.execute_endpoint(endpoint),
+            plans => one_after_another(self.schema(), plans.to_vec()),
+        };
+        let rows = rows
+            .map_err(status)
+            .inspect_err(|error| fail(&query, error))?;
         let fetch = Fetch {
             query,
             _permit: permit,
-            deadline,
+            deadline: state.deadline(),
             streams_left: Arc::clone(&self.streams_left),
         };
         Ok(send(rows, fetch))
     }
 
-    /// Marks an endpoint as fetched: a second time it would be another execution, which has
-    /// nothing left to do, or would change things twice.
+    /// Marks an endpoint as fetched: a second time it would be another execution, whose other
+    /// endpoints nobody would fetch.
     fn claim(
         &self,
         state: &State,
@@ -265,8 +299,8 @@ impl Statement {
         }
         let query = fetched.query.get_or_insert_with(|| {
             let plan = match &self.work {
-                Work::Query(planned) => Some(Arc::clone(&planned.plan)),
-                Work::Change(_) => None,
+                Work::Query(plans) => plans.first().map(|planned| Arc::clone(&planned.plan)),
+                Work::Done(..) => None,
             };
             let user = &session.session.principal().name;
             Arc::new(state.queries().start(self.id, user, &self.sql, plan))
@@ -317,40 +351,63 @@ pub(super) fn no_such_ticket() -> Status {
     )
 }
 
-/// Runs a statement for what it changes and gives the number of rows that it changed; 0 where
+/// Runs plans that change something, each as a statement of its own, and gives the answer of the
+/// last with the counts of all.
+async fn change(
+    state: &State,
+    session: &ClientSession,
+    id: u64,
+    sql: &str,
+    plans: Vec<LogicalPlan>,
+) -> std::result::Result<(SchemaRef, Vec<RecordBatch>), Status> {
+    let user = &session.session.principal().name;
+    let query = state.queries().start(id, user, sql, None);
+    let _permit = state.permit(&query).await?;
+    let work = async {
+        let (mut schema, mut batches) = (Arc::new(Schema::empty()), Vec::new());
+        for plan in plans {
+            let done = session.session.execute(plan).await?;
+            schema = Arc::clone(done.schema().inner());
+            batches.extend(done.collect().await?);
+        }
+        Ok((schema, batches))
+    };
+    let work = async { work.await.map_err(|e: Error| status(e)) };
+    let done = until_ended(&query, state.deadline(), work)
+        .await
+        .inspect_err(|error| fail(&query, error))?;
+    query.count_rows(changed_rows(&done.1) as usize);
+    query.end(QueryState::Finished);
+    Ok(done)
+}
+
+/// Runs statements for what they change and gives the number of rows that they changed; 0 where
 /// that means nothing.
 pub(super) async fn update(
     state: &State,
     session: &ClientSession,
     sql: &str,
-    plan: LogicalPlan,
+    plans: Vec<LogicalPlan>,
 ) -> std::result::Result<i64, Status> {
-    let user = &session.session.principal().name;
     let id = state.queries().next_id();
-    let query = state.queries().start(id, user, sql, None);
-    let _permit: Arc<OwnedSemaphorePermit> = state.permit(&query).await?;
-    let work = async {
-        let done = session.session.execute(plan).await.map_err(status)?;
-        changed_rows(done).await.map_err(status)
-    };
-    let deadline: Option<Instant> = state.deadline();
-    let rows = until_ended(&query, deadline, work)
-        .await
-        .inspect_err(|error| fail(&query, error))?;
-    query.count_rows(rows as usize);
-    query.end(QueryState::Finished);
-    Ok(rows)
+    let (_, batches) = change(state, session, id, sql, plans).await?;
+    Ok(changed_rows(&batches))
 }
 
 /// The `count` that INSERT and its like answer with.
-async fn changed_rows(done: datafusion::dataframe::DataFrame) -> Result<i64> {
-    use arrow::array::AsArray;
-    use arrow::datatypes::UInt64Type;
-    let batches = done.collect().await?;
+fn changed_rows(batches: &[RecordBatch]) -> i64 {
     let counts = batches.iter().filter_map(|batch| {
         let count = batch.column_by_name("count")?;
         let count = count.as_primitive_opt::<UInt64Type>()?;
         (count.len() == 1).then(|| count.value(0))
     });
-    Ok(counts.sum::<u64>() as i64)
+    counts.sum::<u64>() as i64
+}
+
+/// The results of several plans, each started when those before it are at their end.
+fn one_after_another(schema: SchemaRef, plans: Vec<Planned>) -> Result<SendableRecordBatchStream> {
+    let rows = stream::iter(plans)
+        .map(|plan| plan.execute().map_err(DataFusionError::from))
+        .try_flatten();
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
