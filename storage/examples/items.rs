@@ -25,7 +25,7 @@ use flashmesh_pushdown::{
 };
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
-use flashmesh_storage::flash::{FileFlash, FileFlashOptions, IoMode};
+use flashmesh_storage::flash::{FileFlash, FileFlashOptions, IoMode, PAGE_SIZE_BYTES};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::store::PageStore;
 use flashmesh_storage::table::{TableSnapshot, row_id};
@@ -55,6 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (store, table) = build(&file, items, depth)?;
     let node = StorageNode::new(store);
     let pages: u32 = table.chunks().map(|chunk| chunk.run.count).sum();
+    let bytes = u64::from(pages) * PAGE_SIZE_BYTES as u64;
     println!("{items} items in {pages} pages, depth {depth}, one thread");
 
     let mut rng = SmallRng::seed_from_u64(7);
@@ -62,13 +63,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..rounds {
         let addresses = rand::seq::index::sample(&mut rng, items, items / SPARSENESS).into_vec();
         let query = item(rng.next_u64());
-        let before = fio(&file, depth, 3)?;
+        let before = fio(&file, bytes, depth, 3)?;
         let metrics = Arc::new(ScanMetrics::default());
         let (started, processor_started) = (Instant::now(), processor_time());
         let found = distances(&node, &table, &addresses, &query, &metrics)?;
         let seconds = started.elapsed().as_secs_f64();
         let processor = (processor_time() - processor_started).as_secs_f64() / seconds;
-        let after = fio(&file, depth, 3)?;
+        let after = fio(&file, bytes, depth, 3)?;
         check(&found, &addresses, &query);
         let rate = metrics.pages_from_flash.load(Ordering::Relaxed) as f64 / seconds;
         let device = (before.reads_per_second + after.reads_per_second) / 2.0;

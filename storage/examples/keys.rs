@@ -19,6 +19,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, verify};
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::flash::PAGE_SIZE_BYTES;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::page::SEGMENT_ROWS;
@@ -76,10 +77,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
     };
     let cache = database.store().cache();
+    let bytes = database.store().usage().live_pages * PAGE_SIZE_BYTES as u64;
     for _ in 0..rounds {
         cache.set_capacity_bytes(SMALL_CACHE_BYTES);
         run(2)?;
-        let device = fio(&folder.join("card0.flash"), DEPTH, 3)?.reads_per_second;
+        let device = fio(&folder.join("card0.flash"), bytes, DEPTH, 3)?.reads_per_second;
         let flash = run(COMMANDS_A_ROUND)?;
         cache.set_capacity_bytes(8 << 30);
         read_all(&node, &table)?;

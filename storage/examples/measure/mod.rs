@@ -35,16 +35,19 @@ pub struct Fio {
     pub processors: f64,
 }
 
-/// Lets fio read pages of a file at random, `depth` in flight, past the system's cache.
+/// Lets fio read pages of the first `bytes` of a file at random, `depth` in flight, past the
+/// system's cache. A card's file is longer than what was written to it, and a hole is read faster
+/// than any device.
 ///
 /// # Errors
 /// When fio is not installed or fails.
-pub fn fio(file: &Path, depth: usize, seconds: u32) -> io::Result<Fio> {
+pub fn fio(file: &Path, bytes: u64, depth: usize, seconds: u32) -> io::Result<Fio> {
     let output = Command::new("fio")
         .args(["--name=reads", "--readonly", "--direct=1", "--rw=randread"])
         .args(["--bs=8k", "--ioengine=io_uring", "--time_based"])
         .args(["--output-format=terse", "--terse-version=3"])
         .arg(format!("--filename={}", file.display()))
+        .arg(format!("--size={bytes}"))
         .arg(format!("--iodepth={depth}"))
         .arg(format!("--runtime={seconds}"))
         .output()?;

@@ -466,3 +466,42 @@ fn equal(entries: &[[u8; ENTRY_BYTES]], guess: usize, hash: u64) -> Range<usize>
     let others = entries[first..].iter();
     first..first + others.take_while(|entry| hash_of(entry) == hash).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    /// Whatever the guess, the search finds what a look at every entry finds; where entries are
+    /// not sorted, as in a page that was tampered with, it ends all the same.
+    #[test]
+    fn entries_are_found_from_any_guess() {
+        for seed in 0..200 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let hashes = rng.random_range(1..40);
+            let count = rng.random_range(0..100);
+            let mut entries: Vec<[u8; ENTRY_BYTES]> = (0..count)
+                .map(|row: u32| {
+                    let mut entry = [0; ENTRY_BYTES];
+                    let hash: u64 = rng.random_range(0..hashes);
+                    entry[..8].copy_from_slice(&hash.to_be_bytes());
+                    entry[8..].copy_from_slice(&row.to_le_bytes());
+                    entry
+                })
+                .collect();
+            for guess in [0, 1, count as usize / 2, count as usize, usize::MAX] {
+                equal(&entries, guess, 3);
+            }
+            entries.sort_unstable();
+            for hash in 0..=hashes {
+                let start = entries.iter().filter(|e| hash_of(e) < hash).count();
+                let equals = entries.iter().filter(|e| hash_of(e) == hash).count();
+                for guess in 0..count as usize + 2 {
+                    let found = equal(&entries, guess, hash);
+                    assert_eq!(found, start..start + equals, "seed {seed}, guess {guess}");
+                }
+            }
+        }
+    }
+}

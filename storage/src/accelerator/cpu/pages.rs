@@ -198,3 +198,44 @@ fn zones_of(starts: &[PageStart], zones: usize, place: usize) -> Range<usize> {
         .map_or(zones, |next| next.zone as usize);
     starts[place].zone as usize..end
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn places_of_rows() {
+        for seed in 0..300 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let (mut starts, mut row, mut zone) = (Vec::new(), 0, 0);
+            for _ in 0..rng.random_range(1..60) {
+                starts.push(PageStart { row, zone });
+                row += rng.random_range(1..50);
+                // A long value goes on in some zones without rows.
+                zone += rng.random_range(1..4);
+            }
+            let rows = row;
+            let share = rng.random_range(0.0..1.0);
+            let wanted = Bitmap::from_fn(rows as usize, |_| rng.random_bool(share));
+            let place = |row| starts.iter().filter(|start| start.row <= row).count() - 1;
+            let mut expected: Vec<usize> = (0..rows)
+                .filter(|row| wanted.get(*row as usize))
+                .map(place)
+                .collect();
+            expected.dedup();
+            let mut found = Vec::new();
+            for_places(&starts, &wanted, |place| found.push(place));
+            assert_eq!(found, expected, "seed {seed}");
+            let mut pages = Pages {
+                starts: starts.clone().into(),
+                ..Pages::default()
+            };
+            for _ in 0..200 {
+                let row = rng.random_range(0..rows);
+                assert_eq!(pages.find(row), place(row), "seed {seed}, row {row}");
+            }
+        }
+    }
+}
