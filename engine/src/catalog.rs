@@ -11,11 +11,11 @@ use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
-use flashmesh_planner::FlashTable;
+use flashmesh_planner::{Authority, FlashTable};
 use flashmesh_storage::StorageError;
-use flashmesh_storage::capability::Right;
-use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::Database;
+use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
+use flashmesh_storage::table::{Database, TableSnapshot};
 use parking_lot::RwLock;
 
 use crate::Engine;
@@ -30,12 +30,30 @@ pub(crate) const DEFAULT_SCHEMA: &str = "public";
 /// Name of the schema in which the process tells of itself.
 pub(crate) const SYSTEM_SCHEMA: &str = "system";
 
+/// Seals what is granted to a session's user.
+#[derive(Debug)]
+pub(crate) struct GrantedAuthority {
+    node: Arc<StorageNode>,
+    principal: Arc<Principal>,
+}
+
+impl Authority for GrantedAuthority {
+    fn capability(&self, table: &TableSnapshot) -> Arc<Capability> {
+        let (schema, name) = table.name.split_once('.').unwrap_or(("", &table.name));
+        let rights = self.principal.rights(schema, name);
+        let name = Arc::clone(&self.principal.name);
+        let key = self.node.capability_key();
+        Arc::new(key.seal(name, table.id, rights, CAPABILITY_LIFETIME))
+    }
+}
+
 /// The catalog `flashmesh` of one session.
 #[derive(Debug)]
 pub(crate) struct FlashCatalog {
     database: Arc<Database>,
     node: Arc<StorageNode>,
     principal: Arc<Principal>,
+    authority: Arc<GrantedAuthority>,
     queries: Arc<Queries>,
     schemas: RwLock<HashMap<String, Arc<FlashSchema>>>,
 }
@@ -46,9 +64,18 @@ impl FlashCatalog {
             database: Arc::clone(engine.database()),
             node: Arc::clone(engine.node()),
             queries: Arc::clone(engine.queries()),
+            authority: Arc::new(GrantedAuthority {
+                node: Arc::clone(engine.node()),
+                principal: Arc::clone(&principal),
+            }),
             principal,
             schemas: RwLock::default(),
         }
+    }
+
+    /// What the session may do, stated for the store.
+    pub(crate) fn authority(&self) -> &Arc<GrantedAuthority> {
+        &self.authority
     }
 
     /// The schema, if the database has it.
@@ -70,6 +97,7 @@ impl FlashCatalog {
                     database: Arc::clone(&self.database),
                     node: Arc::clone(&self.node),
                     principal: Arc::clone(&self.principal),
+                    authority: Arc::clone(&self.authority),
                     session_tables: RwLock::default(),
                 })
             })
@@ -104,6 +132,7 @@ pub(crate) struct FlashSchema {
     database: Arc<Database>,
     node: Arc<StorageNode>,
     principal: Arc<Principal>,
+    authority: Arc<GrantedAuthority>,
     session_tables: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
 }
 
@@ -137,7 +166,8 @@ impl SchemaProvider for FlashSchema {
                     self.principal.check(Right::Read, &self.name, name)?;
                 }
                 let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
-                let table = FlashTable::new(database, node, &self.name, name, snapshot);
+                let authority = self.authority.as_ref();
+                let table = FlashTable::new(database, node, &self.name, name, snapshot, authority);
                 Ok(Some(Arc::new(table)))
             }
             Err(StorageError::NotFound { .. }) => Ok(self.session_table(name)),

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::{CastOptions, cast_with_options, partition, sort, take};
 use datafusion::common::{ScalarValue, TableReference};
-use flashmesh_planner::error::from_storage;
+use flashmesh_planner::Authority;
 use flashmesh_planner::translate::scalar_of;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
+use flashmesh_storage::StorageError;
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::capability::Right;
+use flashmesh_storage::index::Index;
+use flashmesh_storage::index::hash::is_exact;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::table::TableSnapshot;
 
@@ -44,16 +47,15 @@ impl Session {
             .check(Right::Read, &name.schema, &name.table)?;
         let database = self.engine().database();
         let snapshot = database.snapshot(&name.schema, &name.table)?;
-        let key = snapshot
-            .primary_key()
-            .map(|key| key.definition.columns.as_slice());
-        let Some([ordinal]) = key else {
+        let key = snapshot.primary_key();
+        let columns = key.map(|key| key.definition.columns.as_slice());
+        let (Some(index), Some(&[ordinal])) = (key, columns) else {
             return Err(Error::usage(format!(
                 "table '{}' has no primary key of one column to get rows by",
                 name.table
             )));
         };
-        let field = snapshot.schema.field(*ordinal as usize);
+        let field = snapshot.schema.field(ordinal as usize);
         let options = CastOptions {
             safe: false,
             ..CastOptions::default()
@@ -73,7 +75,7 @@ impl Session {
         let mut rows = Vec::new();
         for start in (0..keys.len()).step_by(COMMAND_KEYS) {
             let keys = keys.slice(start, COMMAND_KEYS.min(keys.len() - start));
-            rows.extend(self.get_some(&snapshot, *ordinal, &keys)?);
+            rows.extend(self.get_some(&snapshot, index, ordinal, &keys)?);
         }
         Ok(rows)
     }
@@ -81,17 +83,20 @@ impl Session {
     fn get_some(
         &self,
         table: &Arc<TableSnapshot>,
+        index: &Arc<Index>,
         ordinal: u32,
         keys: &ArrayRef,
     ) -> Result<Vec<RecordBatch>> {
-        let mut list = Vec::with_capacity(keys.len());
-        for row in (0..keys.len()).filter(|row| keys.is_valid(*row)) {
-            let value = ScalarValue::try_from_array(keys, row)?;
-            match scalar_of(&value) {
-                Ok(Scalar::Null) | Err(_) => {}
-                Ok(key) => list.push(key),
-            }
-        }
+        let access = AccessPath::by_keys(index, std::slice::from_ref(keys))?;
+        // What the index does not prove is tested.
+        let filter = match is_exact(&[keys.data_type()]) {
+            true => vec![],
+            false => vec![Expr::InList {
+                expr: Box::new(Expr::Column(ordinal)),
+                list: constants(keys)?,
+                negated: false,
+            }],
+        };
         let columns: Vec<InputColumn> = (0..)
             .zip(table.schema.fields())
             .map(|(ordinal, field)| InputColumn {
@@ -101,13 +106,8 @@ impl Session {
                 nullable: field.is_nullable(),
             })
             .collect();
-        let count = list.len();
         let program = Program {
-            filter: vec![Expr::InList {
-                expr: Box::new(Expr::Column(ordinal)),
-                list,
-                negated: false,
-            }],
+            filter,
             output: Output::Rows {
                 exprs: (0..columns.len() as u32).map(Expr::Column).collect(),
                 order: vec![],
@@ -117,34 +117,45 @@ impl Session {
         };
         let program = verify(program, &table.scan_schema, &Limits::default())
             .map_err(|e| Error::usage(e.to_string()))?;
-        let access = AccessPath::choose(&program, table, false).map(Arc::new);
         let command = Command {
             program: Arc::new(program),
             table: Arc::clone(table),
-            work: SegmentQueue::with_access(table.segments.clone(), access),
+            work: SegmentQueue::with_access(table.segments.clone(), Some(Arc::new(access))),
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: COMMAND_KEYS,
             metrics: Arc::new(ScanMetrics::default()),
+            capability: self.catalog().authority().capability(table),
         };
         let node = self.engine().node();
         let run = |command: Command| node.submit(command)?.collect::<Result<Vec<_>, _>>();
-        let threads = (count / KEYS_PER_THREAD).clamp(1, self.engine().threads());
-        if threads == 1 {
-            return Ok(run(command)?);
-        }
+        let threads = (keys.len() / KEYS_PER_THREAD).clamp(1, self.engine().threads());
         let streams = std::thread::scope(|scope| {
-            let running: Vec<_> = (0..threads)
+            let others: Vec<_> = (1..threads)
                 .map(|_| {
                     let command = command.clone();
                     scope.spawn(|| run(command))
                 })
                 .collect();
-            let ended = running.into_iter().map(|thread| match thread.join() {
-                Ok(rows) => rows.map_err(|e| Error::from(from_storage(e))),
-                Err(_) => Err(Error::usage("fetching rows failed")),
-            });
-            ended.collect::<Result<Vec<_>>>()
+            let mut streams = vec![run(command)];
+            streams.extend(others.into_iter().map(|thread| {
+                let failed = || StorageError::Invalid("fetching rows failed".into());
+                thread.join().unwrap_or_else(|_| Err(failed()))
+            }));
+            streams.into_iter().collect::<Result<Vec<_>, _>>()
         })?;
         Ok(streams.into_iter().flatten().collect())
     }
+}
+
+/// Keys as constants, without NULL.
+fn constants(keys: &ArrayRef) -> Result<Vec<Scalar>> {
+    let mut list = Vec::with_capacity(keys.len());
+    for row in (0..keys.len()).filter(|row| keys.is_valid(*row)) {
+        let value = ScalarValue::try_from_array(keys, row)?;
+        match scalar_of(&value) {
+            Ok(Scalar::Null) | Err(_) => {}
+            Ok(key) => list.push(key),
+        }
+    }
+    Ok(list)
 }

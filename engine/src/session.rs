@@ -250,6 +250,7 @@ impl Session {
             .with_relation_planners(vec![Arc::new(StoreRelations::new(
                 Arc::clone(&engine.database),
                 Arc::clone(&engine.node),
+                Arc::clone(catalog.authority()) as _,
                 CATALOG,
             ))]);
         let state = flashmesh_planner::configure(state).build();

@@ -314,6 +314,8 @@ impl Session {
                 )));
             }
         };
+        // The right to make any table of it.
+        self.principal().check(Right::Create, name, "*")?;
         if name.is_empty() || name == "information_schema" {
             return Err(Error::usage(format!(
                 "a schema can't be called '{name}'; choose another name"
@@ -339,6 +341,7 @@ impl Session {
                 )));
             }
         };
+        self.principal().check(Right::Create, &name, "*")?;
         let Some(schema) = self.catalog().flash_schema(&name) else {
             if drop.if_exists {
                 return self.nothing();

@@ -171,6 +171,7 @@ fn run(table: &TestTable, program: &Arc<VerifiedProgram>, threads: usize) -> Vec
         runtime_filters: Arc::clone(&runtime_filters),
         batch_rows: 8192,
         metrics: Arc::clone(&metrics),
+        capability: table.node.owner_capability(&table.snapshot),
     };
     std::thread::scope(|scope| {
         let stream = |command: Command| {

@@ -107,6 +107,7 @@ fn run(
                     runtime_filters: Arc::clone(&runtime_filters),
                     batch_rows: 8192,
                     metrics: Arc::clone(&metrics),
+                    capability: table.node.owner_capability(&table.snapshot),
                 };
                 let node = &table.node;
                 scope.spawn(move || {

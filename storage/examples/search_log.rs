@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/common/mod.rs"]
 mod common;
+mod measure;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::index::ngram::{self, NgramQuery};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
+use measure::processor_time;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 const SEGMENT_ROWS: usize = 65_536;
@@ -86,16 +88,6 @@ fn main() {
             processor_times[0].as_secs_f64() * 1e3,
         );
     }
-}
-
-/// What all threads together have taken of the processors: it does not count waiting for others.
-fn processor_time() -> Duration {
-    // SAFETY: an all-zero `rusage` is a valid one.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is there to be written to.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// The part of one segment's n-gram index and its chunk, and the pages that it is of.
@@ -175,6 +167,7 @@ fn run(table: &TestTable, program: &Arc<VerifiedProgram>, threads: usize) -> i64
                     runtime_filters: Arc::new(RuntimeFilters::default()),
                     batch_rows: 8192,
                     metrics: Arc::clone(&metrics),
+                    capability: table.node.owner_capability(&table.snapshot),
                 };
                 let node = &table.node;
                 scope.spawn(move || {

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, UInt64Type};
 
 use flashmesh_pushdown::{
@@ -136,6 +136,17 @@ impl AccessPath {
         })
     }
 
+    /// The rows with one of `keys`, which has an array for each column of a `hash` index. Unless
+    /// the index proves its keys ([`hash::is_exact`]) the rows are candidates, which the Program's
+    /// filter has to test.
+    ///
+    /// # Errors
+    /// `Invalid` for arrays that are not of the types of keys.
+    pub fn by_keys(index: &Arc<Index>, keys: &[ArrayRef]) -> Result<Self> {
+        let hashes = hash::hash_keys(keys)?.into_iter().flatten().collect();
+        Ok(Self::of_keys(index, hashes, None))
+    }
+
     fn of_keys(index: &Arc<Index>, mut hashes: Vec<u64>, proves: Option<usize>) -> Self {
         hashes.sort_unstable();
         hashes.dedup();
@@ -182,7 +193,7 @@ impl AccessPath {
 
     /// Asks the index.
     fn rows(&self, table: &Arc<TableSnapshot>, reader: &mut PageReader) -> Result<RowsBySegment> {
-        let mut rows: HashMap<SegmentId, Vec<u32>> = HashMap::new();
+        let mut rows = SingleRows::default();
         let mut found = |segment, row| rows.entry(segment).or_default().push(row);
         match &self.probe {
             Probe::Keys(index, hashes) => {
@@ -202,8 +213,11 @@ impl AccessPath {
     }
 }
 
-/// Single rows, in any order, as selections.
-fn selections(rows: HashMap<SegmentId, Vec<u32>>) -> RowsBySegment {
+/// Single rows of segments, in any order.
+type SingleRows = hashbrown::HashMap<SegmentId, Vec<u32>>;
+
+/// Single rows as selections.
+fn selections(rows: SingleRows) -> RowsBySegment {
     rows.into_iter()
         .map(|(segment, rows)| (segment, Arc::new(RowSelection::of_rows(rows))))
         .collect()
@@ -398,7 +412,7 @@ fn rows_near(
         Some(program) => Some(ids_passing(program, table, reader)?),
         None => None,
     };
-    let mut rows: HashMap<SegmentId, Vec<u32>> = HashMap::new();
+    let mut rows = SingleRows::default();
     for part in index.lsh_parts(reader)? {
         let wanted = part.wanted(near.k);
         let mut allowed = |_: usize, segment: SegmentId, row: u32| {

@@ -110,6 +110,18 @@ impl CapabilityKey {
         Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
     }
 
+    /// A key that nobody knows.
+    ///
+    /// # Panics
+    /// When the system has no random numbers, without which nothing can be protected.
+    pub fn random() -> Self {
+        let mut secret = [0; 32];
+        // SAFETY: the pointer and the length are those of `secret`.
+        let filled = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
+        assert_eq!(filled, 32, "the system's random numbers");
+        Self::new(&secret)
+    }
+
     /// States what `principal` may do with a table, for as long as `valid` from now.
     pub fn seal(
         &self,
@@ -138,7 +150,11 @@ impl CapabilityKey {
         let denied = |why: String| Err(StorageError::Denied(why));
         let principal = &capability.principal;
         // Nothing that an unsealed statement says is worth a look, so the seal comes first.
-        if self.mac(capability).verify((&capability.seal).into()).is_err() {
+        if self
+            .mac(capability)
+            .verify((&capability.seal).into())
+            .is_err()
+        {
             return denied(format!(
                 "the capability of '{principal}' was not sealed by this node's front end"
             ));

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
+use crate::capability::{Capability, CapabilityKey, Right, Rights};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
@@ -25,11 +26,16 @@ use crate::{Result, StorageError};
 /// Segments that a stream reads ahead at most.
 pub(crate) const MAX_AHEAD: usize = 4;
 
+/// How long a capability holds: longer than a query waits and runs, short enough that one which
+/// got out is soon worth nothing.
+pub const CAPABILITY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
 /// One machine's flash with the accelerators beside it.
 #[derive(Debug)]
 pub struct StorageNode {
     store: Arc<PageStore>,
     accelerators: Vec<Arc<dyn Accelerator>>,
+    key: CapabilityKey,
 }
 
 /// A request to run a Program over segments.
@@ -47,15 +53,40 @@ pub struct Command {
     pub batch_rows: usize,
     /// Where the counters go.
     pub metrics: Arc<ScanMetrics>,
+    /// For whom it is made, and that they may read the table.
+    pub capability: Arc<Capability>,
 }
 
 impl StorageNode {
-    /// A node over `store` with the `cpu` accelerator.
+    /// A node over `store` with the `cpu` accelerator, and a capability key that is drawn now.
     pub fn new(store: Arc<PageStore>) -> Arc<Self> {
         Arc::new(Self {
             store,
             accelerators: vec![Arc::new(CpuAccelerator::new())],
+            key: CapabilityKey::random(),
         })
+    }
+
+    /// The key with which the node's front end seals what its users may do.
+    pub fn capability_key(&self) -> &CapabilityKey {
+        &self.key
+    }
+
+    /// A capability for whoever holds the node itself: everything may be done with `table`.
+    pub fn owner_capability(&self, table: &TableSnapshot) -> Arc<Capability> {
+        let all = self
+            .key
+            .seal("owner".into(), table.id, Rights::all(), CAPABILITY_LIFETIME);
+        Arc::new(all)
+    }
+
+    /// Verifies that a request may read a table: what [`StorageNode::submit`] does with a command,
+    /// for what the store runs as a whole.
+    ///
+    /// # Errors
+    /// `Denied` with what does not hold.
+    pub fn authorize(&self, capability: &Capability, table: &TableSnapshot) -> Result<()> {
+        self.key.verify(capability, table.id, Right::Read)
     }
 
     /// The accelerator of that name, if the node has it.
@@ -82,8 +113,10 @@ impl StorageNode {
     /// Takes a command. Its work is done on the thread that pulls the stream.
     ///
     /// # Errors
-    /// `Invalid` when no accelerator runs the Program; the device's errors.
+    /// `Denied` when the command's capability does not hold; `Invalid` when no accelerator runs
+    /// the Program; the device's errors.
     pub fn submit(&self, command: Command) -> Result<ResultStream> {
+        self.authorize(&command.capability, &command.table)?;
         let accelerator = self
             .choose(&command.program)
             .map_err(StorageError::Invalid)?;

@@ -17,6 +17,7 @@
 //!
 //! [`configure`] adds all of it to a session.
 
+mod authority;
 pub mod config;
 pub mod cost;
 pub mod error;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionStateBuilder;
 
+pub use authority::Authority;
 pub use config::{Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use reason::Reason;
 pub use scan::FlashScanExec;

@@ -18,10 +18,12 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use flashmesh_pushdown::Output;
+use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
 
 use crate::Reason;
+use crate::authority::{self, Authority};
 use crate::config::{Fallback, FlashmeshOptions, Pushdown};
 use crate::scan::spec::{PushedFilter, ScanSpec};
 use crate::scan::{FlashScanExec, schema_of_columns, statistics};
@@ -37,6 +39,8 @@ pub struct FlashTable {
     /// Schema and name in the database.
     name: (String, String),
     snapshot: Arc<TableSnapshot>,
+    /// What the session may do with it.
+    capability: Arc<Capability>,
     /// Its keys.
     constraints: Constraints,
     /// The columns that it shows.
@@ -46,13 +50,15 @@ pub struct FlashTable {
 }
 
 impl FlashTable {
-    /// The table `schema.table` of `database` as it is in `snapshot`; Programs run on `node`.
+    /// The table `schema.table` of `database` as it is in `snapshot`; Programs run on `node`, for
+    /// a session that may do what `authority` says.
     pub fn new(
         database: Arc<Database>,
         node: Arc<StorageNode>,
         schema: impl Into<String>,
         table: impl Into<String>,
         snapshot: Arc<TableSnapshot>,
+        authority: &dyn Authority,
     ) -> Self {
         let keys = snapshot.indexes.iter().map(|index| &index.definition);
         let keys = keys.filter(|key| key.unique).map(|key| {
@@ -65,6 +71,7 @@ impl FlashTable {
         Self {
             constraints: Constraints::new_unverified(keys.collect()),
             schema: Arc::clone(&snapshot.schema),
+            capability: authority.capability(&snapshot),
             approximate: None,
             database,
             node,
@@ -199,6 +206,7 @@ impl TableProvider for FlashTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        authority::check(&self.capability, Right::Read, &self.snapshot)?;
         let options = FlashmeshOptions::of(state.config_options());
         if let Some(bytes) = options.cache_size_bytes {
             self.database.store().cache().set_capacity_bytes(bytes);
@@ -214,7 +222,12 @@ impl TableProvider for FlashTable {
             Some(projection) => projection.clone(),
             None => (0..table_schema.fields().len()).collect(),
         };
-        let mut spec = ScanSpec::of_columns(Arc::clone(&self.snapshot), options.pushdown, &wanted);
+        let mut spec = ScanSpec::of_columns(
+            Arc::clone(&self.snapshot),
+            Arc::clone(&self.capability),
+            options.pushdown,
+            &wanted,
+        );
         spec.approximate = self.approximate.unwrap_or(options.approximate);
         let residual = self.split_filters(&filters, &mut spec, options.fallback)?;
 
@@ -248,7 +261,12 @@ impl TableProvider for FlashTable {
             .map(|c| c.index())
             .collect();
         ordinals.extend(read.difference(&known));
-        let columns = ScanSpec::of_columns(Arc::clone(&self.snapshot), options.pushdown, &ordinals);
+        let columns = ScanSpec::of_columns(
+            Arc::clone(&self.snapshot),
+            Arc::clone(&self.capability),
+            options.pushdown,
+            &ordinals,
+        );
         (spec.output, spec.text) = (columns.output, columns.text);
         let scan = scan_of(spec, &ordinals)?;
         let predicate = reassign_expr_columns(conjunction(residual), &scan.schema())?;
@@ -266,6 +284,7 @@ impl TableProvider for FlashTable {
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        authority::check(&self.capability, Right::Write, &self.snapshot)?;
         let (schema, table) = &self.name;
         let columns = self.snapshot.schema.fields().len();
         if input.schema().fields().len() != columns {

@@ -23,10 +23,10 @@ use arrow::datatypes::DataType;
 use flashmesh_pushdown::Scalar;
 use twox_hash::XxHash3_64;
 
-use super::{IndexPart, PartData};
+use super::{IndexArray, IndexPart, PartData};
 use crate::page::{Aux, Page, bytes_key, decode};
-use crate::store::PageReader;
-use crate::table::SegmentId;
+use crate::store::{PageReader, PageRun};
+use crate::table::{Chunk, SegmentId};
 use crate::{Result, StorageError};
 
 /// Bytes of an entry.
@@ -284,6 +284,26 @@ impl Directory {
         }
         Ok(Self { pages, starts })
     }
+
+    fn chunk<'a>(&self, array: &'a IndexArray, place: usize) -> &'a Chunk {
+        &array.chunks[self.pages[place].1 as usize]
+    }
+
+    /// Where among the entries of a page a hash may be: hashes are uniform.
+    fn guess(&self, place: usize, entries: usize, hash: u64) -> usize {
+        let below = place
+            .checked_sub(1)
+            .map_or(i64::MIN, |place| self.pages[place].0);
+        let span = self.pages[place].0.abs_diff(below);
+        let from = zone_key(hash).abs_diff(below).min(span);
+        (u128::from(from) * entries as u128 / u128::from(span.max(1))) as usize
+    }
+
+    /// The run of a page, and its number there.
+    fn page<'a>(&self, array: &'a IndexArray, place: usize) -> (&'a PageRun, u32) {
+        let chunk = self.chunk(array, place);
+        (&chunk.run, chunk.aux_pages + self.pages[place].2)
+    }
 }
 
 /// Rows with one of the keys, of one part. `hashes` ascend. Calls `found` with the position of the
@@ -301,48 +321,50 @@ pub fn probe(
     let [array] = part.arrays.as_slice() else {
         return Err(StorageError::corrupt("a hash index part without its array"));
     };
-    let key = |hash: u64| bytes_key(&hash.to_be_bytes());
     // The first page that can hold each hash; equal hashes may go on in the next ones.
     let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(hashes.len());
     let mut from = 0;
     for (i, hash) in hashes.iter().enumerate() {
-        let hash = key(*hash);
+        let hash = zone_key(*hash);
         from += directory.pages[from..].partition_point(|page| page.0 < hash);
         if from == directory.pages.len() {
             break;
         }
         wanted.push((i, from));
     }
-    let mut announced = None;
-    for (_, page) in &wanted {
-        if announced != Some(*page) {
-            let (_, chunk, number) = directory.pages[*page];
-            let chunk = &array.chunks[chunk as usize];
-            let number = number + chunk.aux_pages;
-            reader.prefetch(&chunk.run, number..number + 1)?;
-            announced = Some(*page);
+    // All pages that are not cached are announced before the first is waited for.
+    let mut pages: Vec<(usize, Option<Arc<Page>>)> = Vec::with_capacity(directory.pages.len());
+    for (_, place) in &wanted {
+        if pages.last().is_none_or(|(last, _)| last != place) {
+            let (run, number) = directory.page(array, *place);
+            let cached = reader.cached(run, number);
+            if cached.is_none() {
+                reader.prefetch(run, number..number + 1)?;
+            }
+            pages.push((*place, cached));
         }
     }
+    let mut pages = pages.into_iter().peekable();
     let mut open: Option<(usize, Entries)> = None;
     for (i, first) in wanted {
         let hash = hashes[i];
-        for page in first..directory.pages.len() {
-            if open.as_ref().is_none_or(|(number, _)| *number != page) {
-                let (_, chunk, number) = directory.pages[page];
-                let chunk = &array.chunks[chunk as usize];
-                let mut aux = Aux::None;
-                if chunk.aux_pages > 0 {
-                    let page = reader.get(&chunk.run, 0)?;
-                    aux = Aux::parse(&page, &array.data_type)?;
-                }
-                let read = reader.get(&chunk.run, number + chunk.aux_pages)?;
-                open = Some((page, Entries::open(&read, &aux, &array.data_type)?));
+        for place in first..directory.pages.len() {
+            if open.as_ref().is_none_or(|(opened, _)| *opened != place) {
+                let (run, number) = directory.page(array, place);
+                let announced = pages.next_if(|(announced, _)| *announced == place);
+                let page = match announced.and_then(|(_, cached)| cached) {
+                    Some(page) => page,
+                    None => reader.get(run, number)?,
+                };
+                let chunk = directory.chunk(array, place);
+                open = Some((place, Entries::open(page, array, chunk, reader)?));
             }
             let Some((_, entries)) = &open else { break };
-            let range = entries.equal(hash);
+            let entries = entries.all();
+            let range = equal(entries, directory.guess(place, entries.len(), hash), hash);
             let goes_on = range.end == entries.len();
-            for entry in range {
-                let row = entries.row(entry);
+            for entry in &entries[range] {
+                let row = row_of(entry);
                 let segment = directory.starts.partition_point(|start| *start <= row) - 1;
                 let row = row - directory.starts[segment];
                 let (id, rows) = part.covers[segment];
@@ -361,21 +383,38 @@ pub fn probe(
     Ok(())
 }
 
+/// A hash as zone maps have it.
+fn zone_key(hash: u64) -> i64 {
+    bytes_key(&hash.to_be_bytes())
+}
+
 /// The entries of a page.
-struct Entries {
-    bytes: FixedSizeBinaryArray,
+enum Entries {
+    /// They lie in the page as they are.
+    Plain(Arc<Page>),
+    Decoded(FixedSizeBinaryArray),
 }
 
 impl Entries {
-    fn open(page: &Arc<Page>, aux: &Aux, data_type: &DataType) -> Result<Self> {
-        let array = decode(page, aux, data_type, 0..page.header().row_count)?;
-        match array.as_any().downcast_ref::<FixedSizeBinaryArray>() {
-            Some(bytes)
-                if bytes.value_length() == ENTRY_BYTES as i32 && bytes.null_count() == 0 =>
+    fn open(
+        page: Arc<Page>,
+        array: &IndexArray,
+        chunk: &Chunk,
+        reader: &mut PageReader,
+    ) -> Result<Self> {
+        if page.validity().is_none() && page.plain_values(ENTRY_BYTES).is_some() {
+            return Ok(Self::Plain(page));
+        }
+        let mut aux = Aux::None;
+        if chunk.aux_pages > 0 {
+            aux = Aux::parse(&*reader.get(&chunk.run, 0)?, &array.data_type)?;
+        }
+        let entries = decode(&page, &aux, &array.data_type, 0..page.header().row_count)?;
+        match entries.as_any().downcast_ref::<FixedSizeBinaryArray>() {
+            Some(entries)
+                if entries.value_length() == ENTRY_BYTES as i32 && entries.null_count() == 0 =>
             {
-                Ok(Self {
-                    bytes: bytes.clone(),
-                })
+                Ok(Self::Decoded(entries.clone()))
             }
             _ => Err(StorageError::corrupt(
                 "a page of a hash index does not hold entries; drop it and create it again",
@@ -383,57 +422,86 @@ impl Entries {
         }
     }
 
-    fn len(&self) -> usize {
-        self.bytes.len()
+    fn all(&self) -> &[[u8; ENTRY_BYTES]] {
+        let bytes = match self {
+            Self::Plain(page) => page.plain_values(ENTRY_BYTES).unwrap_or_default(),
+            Self::Decoded(entries) => entries.value_data(),
+        };
+        bytes.as_chunks().0
     }
+}
 
-    fn hash(&self, entry: usize) -> u64 {
-        u64::from_be_bytes(
-            self.bytes.value(entry)[..8]
-                .try_into()
-                .expect("8 of 12 bytes"),
-        )
-    }
+/// The hash of an entry.
+fn hash_of(entry: &[u8; ENTRY_BYTES]) -> u64 {
+    u64::from_be_bytes(*entry.first_chunk().expect("8 of 12 bytes"))
+}
 
-    fn row(&self, entry: usize) -> u32 {
-        u32::from_le_bytes(
-            self.bytes.value(entry)[8..]
-                .try_into()
-                .expect("4 of 12 bytes"),
-        )
-    }
+/// The row number of an entry.
+fn row_of(entry: &[u8; ENTRY_BYTES]) -> u32 {
+    u32::from_le_bytes(*entry.last_chunk().expect("4 of 12 bytes"))
+}
 
-    /// The entries with this hash. Hashes are uniform: the first guess is mostly near.
-    fn equal(&self, hash: u64) -> Range<usize> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = if high - low > 8 {
-                let (first, last) = (self.hash(low), self.hash(high - 1));
-                if hash < first {
-                    return low..low;
-                }
-                if hash > last {
-                    return high..high;
-                }
-                let span = u128::from(last - first).max(1);
-                let guess = u128::from(hash - first) * (high - low - 1) as u128 / span;
-                low + guess as usize
-            } else {
-                (low + high) / 2
+/// The entries with this hash, looked for from the place `guess` on, which is mostly near: the
+/// fewer lines of memory a search touches, the faster it is.
+fn equal(entries: &[[u8; ENTRY_BYTES]], guess: usize, hash: u64) -> Range<usize> {
+    let is_before = |place: usize| hash_of(&entries[place]) < hash;
+    let (mut low, mut high) = (0, entries.len());
+    let mut step = 1;
+    let mut at = guess.min(high.saturating_sub(1));
+    while low < high && at < high {
+        if is_before(at) {
+            low = at + 1;
+            at += step;
+        } else {
+            high = at;
+            at = match at.checked_sub(step) {
+                Some(at) if at >= low => at,
+                _ => break,
             };
-            if self.hash(middle) < hash {
-                low = middle + 1;
-            } else if middle > low && self.hash(middle - 1) >= hash {
-                high = middle;
-            } else {
-                low = middle;
-                break;
+        }
+        step *= 2;
+    }
+    let within = &entries[low..high];
+    let first = low + within.partition_point(|entry| hash_of(entry) < hash);
+    let others = entries[first..].iter();
+    first..first + others.take_while(|entry| hash_of(entry) == hash).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    /// Whatever the guess, the search finds what a look at every entry finds; where entries are
+    /// not sorted, as in a page that was tampered with, it ends all the same.
+    #[test]
+    fn entries_are_found_from_any_guess() {
+        for seed in 0..200 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let hashes = rng.random_range(1..40);
+            let count = rng.random_range(0..100);
+            let mut entries: Vec<[u8; ENTRY_BYTES]> = (0..count)
+                .map(|row: u32| {
+                    let mut entry = [0; ENTRY_BYTES];
+                    let hash: u64 = rng.random_range(0..hashes);
+                    entry[..8].copy_from_slice(&hash.to_be_bytes());
+                    entry[8..].copy_from_slice(&row.to_le_bytes());
+                    entry
+                })
+                .collect();
+            for guess in [0, 1, count as usize / 2, count as usize, usize::MAX] {
+                equal(&entries, guess, 3);
+            }
+            entries.sort_unstable();
+            for hash in 0..=hashes {
+                let start = entries.iter().filter(|e| hash_of(e) < hash).count();
+                let equals = entries.iter().filter(|e| hash_of(e) == hash).count();
+                for guess in 0..count as usize + 2 {
+                    let found = equal(&entries, guess, hash);
+                    assert_eq!(found, start..start + equals, "seed {seed}, guess {guess}");
+                }
             }
         }
-        let mut end = low;
-        while end < self.len() && self.hash(end) == hash {
-            end += 1;
-        }
-        low..end
     }
 }

@@ -21,6 +21,8 @@ use crate::{Result, StorageError};
 
 /// Rows that booleans are unpacked in at a time.
 const BOOLEAN_ROWS: u32 = 4096;
+/// Room for text that is taken at once at most: the first page may be unlike the others.
+const RESERVE_MAX_BYTES: usize = 1 << 20;
 /// Bytes at which a buffer of text is closed and the next begun; Arrow addresses 2 GiB.
 const TEXT_BUFFER_BYTES: usize = 1 << 30;
 
@@ -708,6 +710,7 @@ impl FixedValues {
 #[derive(Debug)]
 struct TextValues {
     is_utf8: bool,
+    capacity: usize,
     views: Vec<u128>,
     /// The closed buffers.
     buffers: Vec<Buffer>,
@@ -723,6 +726,7 @@ impl TextValues {
     fn new(is_utf8: bool, capacity: usize) -> Self {
         Self {
             is_utf8,
+            capacity,
             views: Vec::with_capacity(capacity),
             buffers: Vec::new(),
             bytes: Vec::new(),
@@ -740,6 +744,7 @@ impl TextValues {
         if let Layout::Value = page.layout() {
             return self.append_value(page, rows.len());
         }
+        self.reserve(page);
         let before = self.bytes.len();
         self.offsets.clear();
         strings::decompress(page, aux, rows, &mut self.bytes, &mut self.offsets)?;
@@ -755,10 +760,21 @@ impl TextValues {
         if let Layout::Value = page.layout() {
             return self.append_value(page, rows.len());
         }
+        self.reserve(page);
         let before = self.bytes.len();
         self.offsets.clear();
         strings::decompress_gather(page, aux, rows, &mut self.bytes, &mut self.offsets)?;
         self.append_views(page, before)
+    }
+
+    /// Makes room for all values, if they are as long as those of this page, before the first.
+    fn reserve(&mut self, page: &Page) {
+        if self.bytes.capacity() == 0 {
+            let left = self.capacity.saturating_sub(self.views.len());
+            let rows = page.header().row_count.max(1) as usize;
+            let bytes = left.saturating_mul(page.data().len()) / rows;
+            self.bytes.reserve(bytes.min(RESERVE_MAX_BYTES));
+        }
     }
 
     /// Appends views of the rows whose bytes were just appended from `before` on.

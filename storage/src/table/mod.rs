@@ -112,6 +112,16 @@ pub struct Chunk {
     pub min: i64,
     /// Greatest zone key.
     pub max: i64,
+    starts: OnceLock<Arc<[PageStart]>>,
+}
+
+/// A data page with rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageStart {
+    /// Its first row.
+    pub row: u32,
+    /// Its place among the chunk's zones.
+    pub zone: u32,
 }
 
 impl Chunk {
@@ -130,7 +140,23 @@ impl Chunk {
             null_count,
             min,
             max,
+            starts: OnceLock::new(),
         }
+    }
+
+    /// The data pages that have rows: those that continue a long value are left out.
+    pub(crate) fn starts(&self) -> Arc<[PageStart]> {
+        let starts = self.starts.get_or_init(|| {
+            let zones = (0..)
+                .zip(&self.zones)
+                .filter(|(_, zone)| zone.row_count > 0);
+            let starts = zones.map(|(zone, of)| PageStart {
+                row: of.first_row,
+                zone,
+            });
+            starts.collect()
+        });
+        Arc::clone(starts)
     }
 }
 

@@ -88,8 +88,10 @@ fn read(database: &Database, table: Arc<TableSnapshot>) -> Result<RecordBatch> {
     };
     let program = Arc::new(verify(program, &table.schema, &Limits::default()).unwrap());
     let schema = program.output_schema().clone();
-    let batches = StorageNode::new(Arc::clone(database.store()))
+    let node = StorageNode::new(Arc::clone(database.store()));
+    let batches = node
         .submit(Command {
+            capability: node.owner_capability(&table),
             program,
             work: SegmentQueue::new(table.segments.clone()),
             table,

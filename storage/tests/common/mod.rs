@@ -3,16 +3,54 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use flashmesh_pushdown::{RuntimeFilter, VerifiedProgram};
 use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
-use flashmesh_storage::store::{PageRun, PageStore};
+use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
 use flashmesh_storage::table::{
     Chunk, ColumnStatistics, Segment, SegmentId, TableId, TableSnapshot, scan_schema,
 };
+
+/// Writes a batch as a segment.
+pub fn write_segment(writer: &mut PageWriter, number: u32, batch: &RecordBatch) -> Arc<Segment> {
+    let mut chunks = Vec::new();
+    for (column, array) in (0..).zip(batch.columns()) {
+        let identity = ChunkIdentity {
+            table: 1,
+            segment: number,
+            column_group: column,
+            generation: 1,
+        };
+        let encoded = encode_chunk(array.as_ref(), identity).expect("encodes");
+        let run = PageRun {
+            count: encoded.pages.len() as u32,
+            first: writer.append(encoded.pages).expect("appends"),
+            identity: identity.first_page(),
+            label: format!("column {column}").into(),
+        };
+        chunks.push(Chunk::new(run, encoded.aux_pages.into(), encoded.zones));
+    }
+    let rows = batch.num_rows() as u32;
+    Arc::new(Segment::new(SegmentId(number), 1, rows, chunks))
+}
+
+/// A table of segments.
+pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableSnapshot> {
+    Arc::new(TableSnapshot {
+        scan_schema: scan_schema(&schema),
+        indexes: vec![],
+        id: TableId(1),
+        name: "public.test".into(),
+        statistics: vec![ColumnStatistics::default(); schema.fields().len()],
+        schema,
+        version: 1,
+        segments,
+    })
+}
 
 /// A table whose segments are the given batches.
 pub struct TestTable {
@@ -39,48 +77,12 @@ impl TestTable {
         let schema = batches[0].schema();
         let mut segments = Vec::new();
         for (number, batch) in (0..).zip(&batches) {
-            if batch.num_rows() == 0 {
-                continue;
+            if batch.num_rows() > 0 {
+                segments.push(write_segment(&mut writer, number, batch));
             }
-            let mut chunks = Vec::new();
-            for (column, array) in (0..).zip(batch.columns()) {
-                let identity = ChunkIdentity {
-                    table: 1,
-                    segment: number,
-                    column_group: column,
-                    generation: 1,
-                };
-                let encoded = encode_chunk(array.as_ref(), identity).expect("encodes");
-                let count = encoded.pages.len() as u32;
-                let first = writer.append(encoded.pages).expect("appends");
-                let identity = identity.first_page();
-                let label = format!("column {column}").into();
-                let run = PageRun {
-                    first,
-                    count,
-                    identity,
-                    label,
-                };
-                chunks.push(Chunk::new(run, encoded.aux_pages.into(), encoded.zones));
-            }
-            segments.push(Arc::new(Segment::new(
-                SegmentId(number),
-                1,
-                batch.num_rows() as u32,
-                chunks,
-            )));
         }
         writer.finish().expect("writes").keep();
-        let snapshot = Arc::new(TableSnapshot {
-            scan_schema: scan_schema(&schema),
-            indexes: vec![],
-            id: TableId(1),
-            name: "public.test".into(),
-            statistics: vec![ColumnStatistics::default(); schema.fields().len()],
-            schema,
-            version: 1,
-            segments,
-        });
+        let snapshot = snapshot_of(schema, segments);
         Self {
             batches,
             snapshot,
@@ -107,6 +109,7 @@ impl TestTable {
             runtime_filters: Arc::clone(&runtime_filters),
             batch_rows,
             metrics: Arc::clone(&self.metrics),
+            capability: self.node.owner_capability(&self.snapshot),
         };
         let mut open = (0..streams)
             .map(|_| self.node.submit(command()))

@@ -9,9 +9,11 @@ use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::logical_expr::LogicalPlan;
+use flashmesh_storage::capability::Capability;
 use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions};
 use flashmesh_storage::index::adjacency::KeyType;
 use flashmesh_storage::index::{Index, IndexKind};
+use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::store::PageStore;
 use flashmesh_storage::table::TableSnapshot;
 
@@ -31,8 +33,10 @@ const EDGES_PER_VERTEX: usize = 16;
 struct GraphFunction {
     name: &'static str,
     index: Arc<Index>,
-    /// Keeps the version of the edge table that the index is of.
-    _table: Arc<TableSnapshot>,
+    /// The version of the edge table that the index is of.
+    table: Arc<TableSnapshot>,
+    node: Arc<StorageNode>,
+    capability: Arc<Capability>,
     store: Arc<PageStore>,
     keys: DataType,
     seeds: Seeds,
@@ -190,6 +194,8 @@ fn direction(arguments: &mut Arguments<'_>) -> Result<Direction> {
 struct Opened {
     index: Arc<Index>,
     table: Arc<TableSnapshot>,
+    node: Arc<StorageNode>,
+    capability: Arc<Capability>,
     store: Arc<PageStore>,
     keys: DataType,
     function: &'static str,
@@ -216,6 +222,8 @@ impl Opened {
         Ok(Self {
             keys: keys.data_type(),
             store: Arc::clone(store.database.store()),
+            node: Arc::clone(&store.node),
+            capability: store.reading(&table)?,
             table,
             index,
             function: arguments.function(),
@@ -267,7 +275,9 @@ impl Opened {
         let function = GraphFunction {
             name,
             index: self.index,
-            _table: self.table,
+            table: self.table,
+            node: self.node,
+            capability: self.capability,
             store: self.store,
             keys: self.keys,
             seeds,
@@ -338,6 +348,9 @@ impl StoreFunction for GraphFunction {
     }
 
     fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
+        self.node
+            .authorize(&self.capability, &self.table)
+            .map_err(from_storage)?;
         let graph = self.index.graph(&self.store).map_err(from_storage)?;
         let job = Job::new(run.threads).cancelled_by(Arc::clone(&run.cancelled));
         let seeds = match &self.seeds {

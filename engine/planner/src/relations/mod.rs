@@ -19,10 +19,12 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::TableFactor;
+use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
 
 use crate::FlashTable;
+use crate::authority::{self, Authority};
 use crate::error::from_storage;
 use arguments::Arguments;
 pub(crate) use exec::StorePlanner;
@@ -32,6 +34,7 @@ pub(crate) use exec::StorePlanner;
 pub struct StoreRelations {
     database: Arc<Database>,
     node: Arc<StorageNode>,
+    authority: Arc<dyn Authority>,
     /// The catalog by which SQL names the database.
     catalog: String,
 }
@@ -86,11 +89,18 @@ pub fn table_functions() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl StoreRelations {
-    /// The functions over `database`, which SQL calls `catalog`; Programs run on `node`.
-    pub fn new(database: Arc<Database>, node: Arc<StorageNode>, catalog: &str) -> Self {
+    /// The functions over `database`, which SQL calls `catalog`; Programs run on `node`, for a
+    /// session that may do what `authority` says.
+    pub fn new(
+        database: Arc<Database>,
+        node: Arc<StorageNode>,
+        authority: Arc<dyn Authority>,
+        catalog: &str,
+    ) -> Self {
         Self {
             database,
             node,
+            authority,
             catalog: catalog.into(),
         }
     }
@@ -145,7 +155,15 @@ impl StoreRelations {
             &table.schema,
             &table.name,
             Arc::clone(&table.snapshot),
+            self.authority.as_ref(),
         )
+    }
+
+    /// What the session may do with a table, which is to be read.
+    fn reading(&self, table: &TableSnapshot) -> Result<Arc<Capability>> {
+        let capability = self.authority.capability(table);
+        authority::check(&capability, Right::Read, table)?;
+        Ok(capability)
     }
 }
 

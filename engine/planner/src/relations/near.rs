@@ -12,6 +12,7 @@ use flashmesh_pushdown::{
     Expr as ProgramExpr, InputColumn, Limits, Metric, Output, Program, QueryVector, verify,
 };
 use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::capability::Capability;
 use flashmesh_storage::index::{Index, IndexKind};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::store::PageStore;
@@ -115,6 +116,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                 store: Arc::clone(store.database.store()),
                 node: Arc::clone(&store.node),
                 table: Arc::clone(&table.snapshot),
+                capability: store.reading(&table.snapshot)?,
                 column: ordinal,
                 metric,
                 length,
@@ -180,6 +182,7 @@ fn distance_to(metric: Metric, vectors: Expr, query: &QueryVector) -> Expr {
 struct NearestBatch {
     store: Arc<PageStore>,
     node: Arc<StorageNode>,
+    capability: Arc<Capability>,
     table: Arc<TableSnapshot>,
     column: usize,
     metric: Metric,
@@ -350,6 +353,7 @@ impl NearestBatch {
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
             metrics: Arc::new(ScanMetrics::default()),
+            capability: Arc::clone(&self.capability),
         };
         let threads = run.threads.min(self.table.segments.len()).max(1);
         let streams = std::thread::scope(|scope| {
@@ -403,6 +407,9 @@ impl NearestBatch {
 
     /// Each thread asks the index for a share of the queries.
     fn by_index(&self, index: &Index, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
+        self.node
+            .authorize(&self.capability, &self.table)
+            .map_err(from_storage)?;
         let mut reader = self.store.reader().map_err(from_storage)?;
         let parts = index.lsh_parts(&mut reader).map_err(from_storage)?;
         drop(reader);

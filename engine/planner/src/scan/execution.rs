@@ -81,6 +81,7 @@ impl Executions {
             runtime_filters: Arc::clone(&execution.runtime_filters),
             batch_rows: context.session_config().batch_size(),
             metrics: Arc::clone(&execution.metrics),
+            capability: Arc::clone(&scan.spec().capability),
         };
         let stream = FlashStream {
             node: Arc::clone(scan.node()),

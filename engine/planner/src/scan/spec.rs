@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
+use flashmesh_storage::capability::Capability;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::TableSnapshot;
 
@@ -48,6 +49,8 @@ pub struct OutputText {
 pub struct ScanSpec {
     /// What is scanned.
     pub table: Arc<TableSnapshot>,
+    /// For whom.
+    pub capability: Arc<Capability>,
     /// The session's choice when the scan was planned.
     pub mode: Pushdown,
     /// Whether a search for near rows may miss some.
@@ -67,7 +70,12 @@ pub struct ScanSpec {
 
 impl ScanSpec {
     /// A scan that gives back these columns of the table.
-    pub fn of_columns(table: Arc<TableSnapshot>, mode: Pushdown, ordinals: &[usize]) -> Self {
+    pub fn of_columns(
+        table: Arc<TableSnapshot>,
+        capability: Arc<Capability>,
+        mode: Pushdown,
+        ordinals: &[usize],
+    ) -> Self {
         let text = OutputText {
             columns: ordinals
                 .iter()
@@ -78,6 +86,7 @@ impl ScanSpec {
         let exprs = ordinals.iter().map(|o| Expr::Column(*o as u32)).collect();
         Self {
             table,
+            capability,
             mode,
             approximate: false,
             filters: vec![],

@@ -231,6 +231,7 @@ impl Flash {
                 "public",
                 &table,
                 snapshot,
+                self.node.as_ref(),
             );
             context.deregister_table(&table).unwrap();
             context.register_table(&table, Arc::new(provider)).unwrap();

@@ -113,6 +113,13 @@ impl Bitmap {
         self.words.iter().any(|w| *w != 0)
     }
 
+    /// Whether all bits are set.
+    pub fn is_full(&self) -> bool {
+        let whole = self.len / 64;
+        self.words[..whole].iter().all(|word| *word == u64::MAX)
+            && (self.len.is_multiple_of(64) || self.words[whole] == low_bits(self.len % 64))
+    }
+
     /// Calls `f` with the index of each word that `range` touches and the mask of its rows.
     #[inline]
     fn for_words(range: Range<u32>, mut f: impl FnMut(usize, u64) -> bool) -> bool {

@@ -13,6 +13,7 @@ use super::bitmap::Bitmap;
 use super::eval::Leaves;
 use super::eval::bounds::ColumnBound;
 use super::eval::vector::{Kind, Values, Vector, widen_f32};
+use super::pages::Pages;
 use super::prune::Facts;
 use super::row_ids;
 use crate::distance::{FixedVectors, Positions, Targets};
@@ -65,13 +66,8 @@ struct Column {
     segment: Option<Arc<Segment>>,
     /// The chunk of the rows' ids, which are on no page of flash.
     row_ids: Option<Chunk>,
-    /// The data pages that have rows: first row, and place among the chunk's zones.
-    starts: Vec<(u32, u32)>,
-    /// The data pages read so far, by place among the chunk's zones.
-    pages: Vec<Option<Arc<Page>>>,
+    pages: Pages,
     aux: Option<Aux>,
-    /// Where the last look-up ended; the next is mostly there or right behind.
-    hint: usize,
     /// Dictionary codes of the rows of `codes_block`.
     codes: Vec<u32>,
     codes_block: u64,
@@ -114,19 +110,17 @@ impl Part<'_> {
 
 impl Columns {
     pub fn new(program: &Program) -> Self {
-        let columns = program.columns.iter().map(|c| Column {
-            ordinal: c.ordinal as usize,
-            data_type: c.data_type.clone(),
-            kind: Kind::of(&c.data_type),
-            segment: None,
-            row_ids: None,
-            starts: Vec::new(),
-            pages: Vec::new(),
-            aux: None,
-            hint: 0,
-            codes: Vec::new(),
-            codes_block: 0,
-        });
+        let columns = program.columns.iter();
+        Self::of(columns.map(|c| Column::new(c.ordinal as usize, &c.data_type)))
+    }
+
+    /// The same columns, of no segment yet.
+    pub fn fresh(&self) -> Self {
+        let columns = self.columns.iter();
+        Self::of(columns.map(|c| Column::new(c.ordinal, &c.data_type)))
+    }
+
+    fn of(columns: impl Iterator<Item = Column>) -> Self {
         Self {
             columns: columns.collect(),
             rows: 0,
@@ -150,19 +144,8 @@ impl Columns {
                     segment.chunks.len()
                 )));
             };
-            column.starts.clear();
-            let with_rows = chunk
-                .zones
-                .iter()
-                .enumerate()
-                .filter(|(_, z)| z.row_count > 0);
-            column
-                .starts
-                .extend(with_rows.map(|(i, z)| (z.first_row, i as u32)));
-            column.pages.clear();
-            column.pages.resize(chunk.zones.len(), None);
+            column.pages.open(chunk);
             column.aux = (chunk.aux_pages == 0).then_some(Aux::None);
-            column.hint = 0;
             column.codes_block = 0;
             column.segment = Some(Arc::clone(segment));
         }
@@ -172,8 +155,7 @@ impl Columns {
     /// Lets go of the segment's pages.
     pub fn close(&mut self) {
         for column in &mut self.columns {
-            column.pages.clear();
-            column.starts.clear();
+            column.pages.close();
             column.aux = None;
             column.segment = None;
         }
@@ -186,11 +168,8 @@ impl Columns {
 
     /// Data pages of all columns.
     pub fn data_pages(&self) -> u64 {
-        self.columns
-            .iter()
-            .filter(|c| c.row_ids.is_none())
-            .map(|c| c.chunk().zones.len() as u64)
-            .sum()
+        let pages = (0..self.columns.len()).map(|column| self.pages(column));
+        pages.sum::<usize>() as u64
     }
 
     pub fn data_type(&self, column: usize) -> &DataType {
@@ -219,20 +198,16 @@ impl Columns {
     /// The zone map of each data page that has rows.
     pub fn zones(&self, column: usize) -> impl Iterator<Item = &PageZone> {
         let column = &self.columns[column];
-        column
-            .starts
-            .iter()
-            .map(|(_, zone)| &column.chunk().zones[*zone as usize])
+        let starts = column.pages.starts().iter();
+        starts.map(|start| &column.chunk().zones[start.zone as usize])
     }
 
     /// The zone map of the page that `row` is on.
     pub fn zone_of(&self, column: usize, row: u32) -> &PageZone {
         let column = &self.columns[column];
-        let place = column
-            .starts
-            .partition_point(|(first, _)| *first <= row)
-            .saturating_sub(1);
-        &column.chunk().zones[column.starts[place].1 as usize]
+        let starts = column.pages.starts();
+        let place = starts.partition_point(|start| start.row <= row);
+        &column.chunk().zones[starts[place.saturating_sub(1)].zone as usize]
     }
 
     /// A page with rows, counted as [`Self::zones`] does, and what its codes or symbols need.
@@ -248,58 +223,46 @@ impl Columns {
         Ok(column.loaded(place))
     }
 
-    /// Data pages that were read, and not: called with the row range of each.
-    pub fn for_pages(&self, column: usize, mut f: impl FnMut(Range<u32>, bool)) {
+    /// Data pages of a column with one of `rows`; none of the rows' ids, which no flash holds.
+    pub fn pages_with(&self, column: usize, rows: &Bitmap) -> usize {
         let column = &self.columns[column];
-        if column.row_ids.is_some() {
-            return;
-        }
-        let mut rows = 0..0;
-        for (zone, page) in column.chunk().zones.iter().zip(&column.pages) {
-            if zone.row_count > 0 {
-                rows = zone.first_row..zone.first_row + zone.row_count;
-            }
-            f(rows.clone(), page.is_some());
+        match column.row_ids {
+            Some(_) => 0,
+            None => column.pages.count_wanted(rows),
         }
     }
 
-    /// Asks the reader for the column's pages that hold one of `rows`.
-    pub fn prefetch(&self, column: usize, rows: &Bitmap, reader: &mut PageReader) -> Result<()> {
+    /// Data pages of a column that were read.
+    pub fn pages_read(&self, column: usize) -> usize {
         let column = &self.columns[column];
-        if column.row_ids.is_some() {
-            return Ok(());
+        match column.row_ids {
+            Some(_) => 0,
+            None => column.pages.read(),
         }
-        let chunk = column.chunk();
-        let mut wanted: Option<Range<u32>> = None;
-        let mut last_wanted = false;
-        for (index, zone) in chunk.zones.iter().enumerate() {
-            // A continuation goes with the page that it continues.
-            if zone.row_count > 0 {
-                last_wanted = column.pages[index].is_none()
-                    && rows.any_in(zone.first_row..zone.first_row + zone.row_count);
-            }
-            if !last_wanted {
-                continue;
-            }
-            let page = chunk.aux_pages + index as u32;
-            match &mut wanted {
-                Some(range) if range.end == page => range.end = page + 1,
-                Some(range) => {
-                    reader.prefetch(&chunk.run, range.clone())?;
-                    wanted = Some(page..page + 1);
-                }
-                // The auxiliary page comes first, in the same read where it is a neighbour.
-                None if column.aux.is_none() && page == 1 => wanted = Some(0..2),
-                None => {
-                    if column.aux.is_none() {
-                        reader.prefetch(&chunk.run, 0..1)?;
-                    }
-                    wanted = Some(page..page + 1);
-                }
-            }
+    }
+
+    /// Data pages of a column.
+    pub fn pages(&self, column: usize) -> usize {
+        let column = &self.columns[column];
+        match column.row_ids {
+            Some(_) => 0,
+            None => column.pages.count(),
         }
-        if let Some(range) = wanted {
-            reader.prefetch(&chunk.run, range)?;
+    }
+
+    /// Asks for the column's pages that hold one of `rows`.
+    pub fn prefetch(
+        &mut self,
+        column: usize,
+        rows: &Bitmap,
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        let column = &mut self.columns[column];
+        if let (None, Some(segment)) = (&column.row_ids, &column.segment)
+            && rows.any()
+        {
+            let (chunk, with_aux) = (&segment.chunks[column.ordinal], column.aux.is_none());
+            column.pages.prefetch(chunk, with_aux, rows, reader)?;
         }
         Ok(())
     }
@@ -329,18 +292,16 @@ impl Columns {
         mut f: impl FnMut(&VectorPage<'_>),
     ) -> Result<()> {
         let mut wanted: Vec<u32> = Vec::new();
-        for place in 0..self.columns[column].starts.len() {
+        for place in 0..self.columns[column].pages.starts().len() {
             let vectors = &mut self.columns[column];
-            let (first, end) = (vectors.starts[place].0, vectors.end_of(place));
+            let (first, end) = vectors.rows_of(place);
             let count = selection.count_in(first..end);
             if count == 0 {
                 continue;
             }
             vectors.load_page(place, reader)?;
             wanted.clear();
-            let zone = vectors.starts[place].1 as usize;
-            let page = vectors.pages[zone].as_ref();
-            let page = page.expect("the page was loaded");
+            let page = vectors.page(place);
             if let Some(values) = page.plain_values(size) {
                 let positions = match page.validity() {
                     None if count as u32 == end - first => Positions::All(count),
@@ -394,14 +355,9 @@ impl Columns {
                 Part::List(list) => builder.append_gather(page, aux, list)?,
             }
             // A long value goes on in the pages behind.
-            let zone = column.starts[place].1 as usize;
-            let next = column
-                .starts
-                .get(place + 1)
-                .map_or(column.pages.len(), |(_, zone)| *zone as usize);
-            for continuation in zone + 1..next {
+            for continuation in column.pages.zones_of(place).skip(1) {
                 column.load_zone(continuation, reader)?;
-                if let (Some(page), Some(aux)) = (&column.pages[continuation], &column.aux) {
+                if let (Some(page), Some(aux)) = (column.pages.get(continuation), &column.aux) {
                     builder.append_rows(page, aux, 0..0)?;
                 }
             }
@@ -412,6 +368,20 @@ impl Columns {
 }
 
 impl Column {
+    fn new(ordinal: usize, data_type: &DataType) -> Self {
+        Self {
+            ordinal,
+            data_type: data_type.clone(),
+            kind: Kind::of(data_type),
+            segment: None,
+            row_ids: None,
+            pages: Pages::default(),
+            aux: None,
+            codes: Vec::new(),
+            codes_block: 0,
+        }
+    }
+
     fn chunk(&self) -> &Chunk {
         let segment = self.segment.as_ref().expect("a segment is open");
         match &self.row_ids {
@@ -429,24 +399,28 @@ impl Column {
     }
 
     fn load_page(&mut self, place: usize, reader: &mut PageReader) -> Result<()> {
-        self.load_zone(self.starts[place].1 as usize, reader)
+        self.load_zone(self.pages.starts()[place].zone as usize, reader)
     }
 
     fn load_zone(&mut self, index: usize, reader: &mut PageReader) -> Result<()> {
-        if self.pages[index].is_some() {
+        if self.pages.is_read(index) {
             return Ok(());
         }
-        if let (Some(_), Some(segment)) = (&self.row_ids, &self.segment) {
-            self.pages = row_ids::pages(segment)?.into_iter().map(Some).collect();
+        let segment = self.segment.as_ref().expect("a segment is open");
+        if self.row_ids.is_some() {
+            self.pages.fill(row_ids::pages(segment)?);
             return Ok(());
         }
-        let chunk = self.chunk();
-        let page = reader.get(&chunk.run, chunk.aux_pages + index as u32)?;
-        let zone = &chunk.zones[index];
-        let rows_agree = page.header().row_count == zone.row_count
-            && (zone.row_count == 0 || u32::from(page.header().first_row) == zone.first_row);
-        if !rows_agree {
-            return Err(StorageError::corrupt(format!(
+        let chunk = &segment.chunks[self.ordinal];
+        let read = || reader.get(&chunk.run, chunk.aux_pages + index as u32);
+        self.pages.load(index, read, |page| {
+            let zone = &chunk.zones[index];
+            let rows_agree = page.header().row_count == zone.row_count
+                && (zone.row_count == 0 || u32::from(page.header().first_row) == zone.first_row);
+            if rows_agree {
+                return Ok(());
+            }
+            Err(StorageError::corrupt(format!(
                 "{}, segment {}, page {}: it holds rows {:?}, its zone map says {} from {}",
                 chunk.run.label,
                 page.header().segment,
@@ -454,50 +428,29 @@ impl Column {
                 page.rows(),
                 zone.row_count,
                 zone.first_row
-            )));
-        }
-        self.pages[index] = Some(page);
-        Ok(())
+            )))
+        })
     }
 
     /// A page that [`Self::load_page`] has loaded.
+    fn page(&self, place: usize) -> &Arc<Page> {
+        let page = self.pages.get(self.pages.starts()[place].zone as usize);
+        page.expect("the page was loaded")
+    }
+
+    /// [`Self::page`] and what its codes or symbols need.
     fn loaded(&self, place: usize) -> (&Arc<Page>, &Aux) {
-        let page = self.pages[self.starts[place].1 as usize].as_ref();
+        let aux = self.aux.as_ref();
         (
-            page.expect("the page was loaded"),
-            self.aux.as_ref().expect("the auxiliary page was loaded"),
+            self.page(place),
+            aux.expect("the auxiliary page was loaded"),
         )
     }
 
-    /// Place among `starts` of the page that `row` is on.
-    fn find(&mut self, row: u32) -> usize {
-        let is_here = |place: usize| {
-            self.starts
-                .get(place)
-                .is_some_and(|(first, _)| *first <= row)
-                && self
-                    .starts
-                    .get(place + 1)
-                    .is_none_or(|(next, _)| row < *next)
-        };
-        if is_here(self.hint) {
-            return self.hint;
-        }
-        if is_here(self.hint + 1) {
-            self.hint += 1;
-            return self.hint;
-        }
-        self.hint = self
-            .starts
-            .partition_point(|(first, _)| *first <= row)
-            .saturating_sub(1);
-        self.hint
-    }
-
-    /// First row behind the page at `place`.
-    fn end_of(&self, place: usize) -> u32 {
-        let zone = &self.chunk().zones[self.starts[place].1 as usize];
-        zone.first_row + zone.row_count
+    /// First row of the page at `place`, and the first behind it.
+    fn rows_of(&self, place: usize) -> (u32, u32) {
+        let zone = &self.chunk().zones[self.pages.starts()[place].zone as usize];
+        (zone.first_row, zone.first_row + zone.row_count)
     }
 
     /// Loads the pages of `rows` one after the other and calls `f` with each and its part of them.
@@ -517,8 +470,8 @@ impl Column {
             Rows::Range(range) => {
                 let mut row = range.start;
                 while row < range.end {
-                    let place = self.find(row);
-                    let (first, end) = (self.starts[place].0, self.end_of(place));
+                    let place = self.pages.find(row);
+                    let (first, end) = self.rows_of(place);
                     if !(first..end).contains(&row) {
                         return Err(outside(self, row));
                     }
@@ -532,8 +485,8 @@ impl Column {
                 let mut local = Vec::new();
                 let mut left = *list;
                 while let Some(row) = left.first() {
-                    let place = self.find(*row);
-                    let (first, end) = (self.starts[place].0, self.end_of(place));
+                    let place = self.pages.find(*row);
+                    let (first, end) = self.rows_of(place);
                     if !(first..end).contains(row) {
                         return Err(outside(self, *row));
                     }

@@ -11,6 +11,7 @@ mod eval;
 mod filter;
 mod nearest;
 mod output;
+mod pages;
 mod prune;
 mod row_ids;
 mod topk;
@@ -81,8 +82,8 @@ struct CpuRun {
     columns: Columns,
     /// Segments that are read ahead, with what zone maps leave of them.
     planned: VecDeque<Planned>,
-    /// The zone maps of the segment that is planned.
-    ahead: Columns,
+    /// Columns without a segment, for the next that is planned.
+    spare: Vec<Columns>,
     filter: Filter,
     runtime: RuntimeTests,
     runtime_ahead: RuntimeTests,
@@ -98,6 +99,8 @@ struct CpuRun {
 /// A segment that is read ahead.
 struct Planned {
     segment: Arc<Segment>,
+    /// Its columns, with the pages that the cache had.
+    columns: Columns,
     plan: Option<ZonePlan>,
     /// The output's columns were announced too. Announced twice, a page might be read twice.
     has_outputs: bool,
@@ -169,7 +172,7 @@ impl CpuRun {
         Self {
             evaluator: Evaluator::new(Arc::clone(&graph)),
             columns: Columns::new(program),
-            ahead: Columns::new(program),
+            spare: Vec::new(),
             planned: VecDeque::new(),
             filter: Filter::new(&graph),
             runtime: RuntimeTests::default(),
@@ -199,7 +202,6 @@ impl CpuRun {
         reader: &mut PageReader,
     ) -> Result<()> {
         let segment = &work.segment;
-        self.columns.open(segment)?;
         if self.is_satisfied() || segment.rows == 0 {
             return Ok(());
         }
@@ -211,9 +213,15 @@ impl CpuRun {
         let plan = match planned.and_then(|index| self.planned.remove(index)) {
             Some(planned) => {
                 has_outputs = planned.has_outputs;
+                let mut spare = std::mem::replace(&mut self.columns, planned.columns);
+                spare.close();
+                self.spare.push(spare);
                 planned.plan
             }
-            None => self.filter.plan(&self.graph, &self.columns, segment.rows),
+            None => {
+                self.columns.open(segment)?;
+                self.filter.plan(&self.graph, &self.columns, segment.rows)
+            }
         };
         let Some(plan) = plan else {
             add(&self.metrics.segments_skipped_zone_map, 1);
@@ -247,7 +255,7 @@ impl CpuRun {
                 &plan,
                 &self.runtime,
                 &rows,
-                &self.columns,
+                &mut self.columns,
                 reader,
             )?;
         }
@@ -294,13 +302,17 @@ impl CpuRun {
 
     /// Notes which share of the output columns' pages had a survivor.
     fn learn_survival(&mut self, before: &Bitmap, selection: &Bitmap) {
-        let (mut pages, mut alive) = (0, 0);
-        for column in &self.output_columns {
-            self.columns.for_pages(*column, |rows, _| {
-                pages += usize::from(before.any_in(rows.clone()));
-                alive += usize::from(selection.any_in(rows));
-            });
-        }
+        let pages_with = |rows: &Bitmap| -> usize {
+            let columns = self.output_columns.iter();
+            columns
+                .map(|column| self.columns.pages_with(*column, rows))
+                .sum()
+        };
+        let pages = pages_with(before);
+        let alive = match selection == before {
+            true => pages,
+            false => pages_with(selection),
+        };
         if pages > 0 {
             self.survival = 0.5 * self.survival + 0.5 * alive as f64 / pages as f64;
         }
@@ -351,15 +363,25 @@ impl CpuRun {
     /// Counts the pages that were not read by what made it so.
     fn count_pages(&self, zone_rows: &Bitmap, index_rows: &Bitmap, runtime_rows: &Bitmap) {
         let (mut zone_map, mut index, mut runtime, mut selection) = (0, 0, 0, 0);
+        let (index_changed, runtime_changed) =
+            (index_rows != zone_rows, runtime_rows != index_rows);
         for column in 0..self.columns.count() {
-            self.columns
-                .for_pages(column, |rows, was_read| match was_read {
-                    true => {}
-                    false if !zone_rows.any_in(rows.clone()) => zone_map += 1,
-                    false if !index_rows.any_in(rows.clone()) => index += 1,
-                    false if !runtime_rows.any_in(rows) => runtime += 1,
-                    false => selection += 1,
-                });
+            // Each leaves some pages of what the one before it left.
+            let all = self.columns.pages(column);
+            let after_zones = self.columns.pages_with(column, zone_rows);
+            let after_index = match index_changed {
+                true => self.columns.pages_with(column, index_rows),
+                false => after_zones,
+            };
+            let after_runtime = match runtime_changed {
+                true => self.columns.pages_with(column, runtime_rows),
+                false => after_index,
+            };
+            let read = self.columns.pages_read(column);
+            zone_map += all.saturating_sub(after_zones) as u64;
+            index += after_zones.saturating_sub(after_index) as u64;
+            runtime += after_index.saturating_sub(after_runtime) as u64;
+            selection += after_runtime.saturating_sub(read) as u64;
         }
         add(&self.metrics.pages_skipped_zone_map, zone_map);
         add(&self.metrics.pages_skipped_index, index);
@@ -379,39 +401,44 @@ impl TaskRun for CpuRun {
         if self.is_satisfied() || segment.rows == 0 {
             return Ok(());
         }
-        self.ahead.open(segment)?;
-        let plan = self.filter.plan(&self.graph, &self.ahead, segment.rows);
+        let mut columns = self.spare.pop().unwrap_or_else(|| self.columns.fresh());
+        columns.open(segment)?;
+        let plan = self.filter.plan(&self.graph, &columns, segment.rows);
         let mut has_outputs = false;
         if let Some(plan) = &plan {
             let filters = self.filters(runtime);
-            self.runtime_ahead.update(&filters, &self.ahead);
+            self.runtime_ahead.update(&filters, &columns);
             let mut rows = plan.rows.clone();
             if restrict(&mut rows, work.rows.as_deref())
-                && self.runtime_ahead.plan(&self.ahead, &mut rows)
+                && self.runtime_ahead.plan(&columns, &mut rows)
             {
                 prefetch_filter(
                     &self.filter,
                     plan,
                     &self.runtime_ahead,
                     &rows,
-                    &self.ahead,
+                    &mut columns,
                     reader,
                 )?;
                 if self.survival >= SURVIVAL_TO_PREFETCH {
                     has_outputs = true;
                     for column in self.prefetch_columns() {
-                        self.ahead.prefetch(column, &rows, reader)?;
+                        columns.prefetch(column, &rows, reader)?;
                     }
                 }
             }
         }
         self.planned.push_back(Planned {
             segment: Arc::clone(segment),
+            columns,
             plan,
             has_outputs,
         });
-        if self.planned.len() > MAX_AHEAD {
-            self.planned.pop_front();
+        if self.planned.len() > MAX_AHEAD
+            && let Some(mut planned) = self.planned.pop_front()
+        {
+            planned.columns.close();
+            self.spare.push(planned.columns);
         }
         Ok(())
     }
@@ -466,7 +493,7 @@ fn prefetch_filter(
     plan: &ZonePlan,
     runtime: &RuntimeTests,
     rows: &Bitmap,
-    columns: &Columns,
+    columns: &mut Columns,
     reader: &mut PageReader,
 ) -> Result<()> {
     filter.for_columns(plan, rows, |column, rows| {

@@ -22,8 +22,11 @@ use super::output::{node_array, output_batch};
 use super::work::{Cut, Work, rows_of};
 use crate::Result;
 
-/// Up to here candidates are cut down to *k* after every segment; beyond, when there are 2 *k*.
+/// Up to here candidates are cut down to *k* after every segment, if that gives a threshold.
 const SMALL_K: usize = 16_384;
+/// Candidates beyond *k*, or *k* of them if that is more, from which on they are cut down without
+/// a threshold: sorting them costs more than keeping them.
+const SLACK_ROWS: usize = 1024;
 
 /// Keeps the best rows.
 #[derive(Debug)]
@@ -119,10 +122,13 @@ impl TopK {
             self.rows += batch.num_rows();
             self.candidates.push(batch);
         }
-        // Small results are kept sorted, for the sake of the threshold; large ones now and then.
-        let slack = if self.k <= SMALL_K { 0 } else { self.k };
+        let gives_threshold = self.first_column.is_some();
+        let slack = match gives_threshold && self.k <= SMALL_K {
+            true => 0,
+            false => self.k.max(SLACK_ROWS),
+        };
         if self.rows > self.k.saturating_add(slack)
-            || (self.threshold.is_none() && self.rows >= self.k)
+            || (gives_threshold && self.threshold.is_none() && self.rows >= self.k)
         {
             self.cut_down()?;
         }

@@ -1,0 +1,241 @@
+//! The data pages of one column of a segment: which are wanted, which are at hand.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::bitmap::Bitmap;
+use crate::Result;
+use crate::page::Page;
+use crate::store::PageReader;
+use crate::table::{Chunk, PageStart};
+
+/// The pages of a chunk, by place: only those with rows count.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    starts: Arc<[PageStart]>,
+    /// All data pages, as the chunk's zones count them.
+    slots: Vec<Slot>,
+    /// Pages that were read.
+    read: usize,
+    /// Where the last look-up ended; the next is mostly there or right behind.
+    hint: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+enum Slot {
+    #[default]
+    Absent,
+    /// It was announced, and the cache had it.
+    Ahead(Arc<Page>),
+    /// It was read.
+    Read(Arc<Page>),
+}
+
+impl Pages {
+    /// Takes up a chunk. Nothing is read yet.
+    pub fn open(&mut self, chunk: &Chunk) {
+        self.starts = chunk.starts();
+        self.slots.clear();
+        self.slots.resize(chunk.zones.len(), Slot::Absent);
+        self.read = 0;
+        self.hint = 0;
+    }
+
+    /// Lets go of all pages.
+    pub fn close(&mut self) {
+        self.slots.clear();
+        self.starts = Arc::default();
+    }
+
+    /// First row and zone of each page with rows.
+    pub fn starts(&self) -> &[PageStart] {
+        &self.starts
+    }
+
+    /// Pages, those that continue a long value among them.
+    pub fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many of them were read.
+    pub fn read(&self) -> usize {
+        self.read
+    }
+
+    /// How many of them hold one of `rows`.
+    pub fn count_wanted(&self, rows: &Bitmap) -> usize {
+        if rows.is_full() {
+            return self.slots.len();
+        }
+        let mut count = 0;
+        for_places(&self.starts, rows, |place| {
+            count += zones_of(&self.starts, self.slots.len(), place).len();
+        });
+        count
+    }
+
+    /// Asks for the pages that hold one of `rows`: takes those that the cache has, and announces
+    /// the others to the reader, with the auxiliary page before them if that is wanted.
+    pub fn prefetch(
+        &mut self,
+        chunk: &Chunk,
+        with_aux: bool,
+        rows: &Bitmap,
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        let starts = Arc::clone(&self.starts);
+        let mut wanted = 0..if with_aux { chunk.aux_pages } else { 0 };
+        let mut result = Ok(());
+        for_places(&starts, rows, |place| {
+            // A continuation goes with the page that it continues.
+            for zone in zones_of(&starts, self.slots.len(), place) {
+                let slot = &mut self.slots[zone];
+                let page = chunk.aux_pages + zone as u32;
+                if !matches!(slot, Slot::Absent) {
+                    continue;
+                }
+                if let Some(hit) = reader.cached(&chunk.run, page) {
+                    *slot = Slot::Ahead(hit);
+                    continue;
+                }
+                if wanted.end != page && !wanted.is_empty() && result.is_ok() {
+                    result = reader.prefetch(&chunk.run, wanted.clone());
+                    wanted.start = page;
+                } else if wanted.is_empty() {
+                    wanted.start = page;
+                }
+                wanted.end = page + 1;
+            }
+        });
+        result?;
+        reader.prefetch(&chunk.run, wanted)
+    }
+
+    /// Makes sure that the page of a zone is at hand; `read` gets it, `check` sees it first.
+    pub fn load(
+        &mut self,
+        zone: usize,
+        read: impl FnOnce() -> Result<Arc<Page>>,
+        check: impl FnOnce(&Page) -> Result<()>,
+    ) -> Result<()> {
+        let slot = &mut self.slots[zone];
+        let page = match std::mem::take(slot) {
+            Slot::Read(page) => {
+                *slot = Slot::Read(page);
+                return Ok(());
+            }
+            Slot::Ahead(page) => page,
+            Slot::Absent => read()?,
+        };
+        check(&page)?;
+        *slot = Slot::Read(page);
+        self.read += 1;
+        Ok(())
+    }
+
+    /// Puts in pages that are on no flash.
+    pub fn fill(&mut self, pages: impl IntoIterator<Item = Arc<Page>>) {
+        self.slots = pages.into_iter().map(Slot::Read).collect();
+    }
+
+    /// A page that was read.
+    pub fn get(&self, zone: usize) -> Option<&Arc<Page>> {
+        match self.slots.get(zone) {
+            Some(Slot::Read(page)) => Some(page),
+            _ => None,
+        }
+    }
+
+    /// Whether a page was read.
+    pub fn is_read(&self, zone: usize) -> bool {
+        self.get(zone).is_some()
+    }
+
+    /// The zones of the page at a place and of the pages that continue it.
+    pub fn zones_of(&self, place: usize) -> Range<usize> {
+        zones_of(&self.starts, self.slots.len(), place)
+    }
+
+    /// Place of the page that `row` is on.
+    pub fn find(&mut self, row: u32) -> usize {
+        let from = match self.starts.get(self.hint) {
+            Some(start) if start.row <= row => self.hint,
+            _ => 0,
+        };
+        self.hint = place_of(&self.starts, row, from);
+        self.hint
+    }
+}
+
+/// The place of `row` from place `from` on, which is not behind it.
+fn place_of(starts: &[PageStart], row: u32, from: usize) -> usize {
+    let is_before = |place: usize| starts.get(place).is_some_and(|start| start.row <= row);
+    let mut step = 1;
+    while is_before(from + step) {
+        step *= 2;
+    }
+    let (low, high) = (from + step / 2, (from + step).min(starts.len()));
+    let within = starts.get(low..high).unwrap_or_default();
+    (low + within.partition_point(|start| start.row <= row)).saturating_sub(1)
+}
+
+/// Calls `f` with the place of each page that holds one of `rows`.
+fn for_places(starts: &[PageStart], rows: &Bitmap, mut f: impl FnMut(usize)) {
+    let (mut place, mut next) = (0, rows.next_row(0));
+    while let Some(row) = next
+        && place < starts.len()
+    {
+        place = place_of(starts, row, place);
+        f(place);
+        place += 1;
+        next = starts.get(place).and_then(|start| rows.next_row(start.row));
+    }
+}
+
+fn zones_of(starts: &[PageStart], zones: usize, place: usize) -> Range<usize> {
+    let end = starts
+        .get(place + 1)
+        .map_or(zones, |next| next.zone as usize);
+    starts[place].zone as usize..end
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn places_of_rows() {
+        for seed in 0..300 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let (mut starts, mut row, mut zone) = (Vec::new(), 0, 0);
+            for _ in 0..rng.random_range(1..60) {
+                starts.push(PageStart { row, zone });
+                row += rng.random_range(1..50);
+                // A long value goes on in some zones without rows.
+                zone += rng.random_range(1..4);
+            }
+            let rows = row;
+            let share = rng.random_range(0.0..1.0);
+            let wanted = Bitmap::from_fn(rows as usize, |_| rng.random_bool(share));
+            let place = |row| starts.iter().filter(|start| start.row <= row).count() - 1;
+            let mut expected: Vec<usize> = (0..rows)
+                .filter(|row| wanted.get(*row as usize))
+                .map(place)
+                .collect();
+            expected.dedup();
+            let mut found = Vec::new();
+            for_places(&starts, &wanted, |place| found.push(place));
+            assert_eq!(found, expected, "seed {seed}");
+            let mut pages = Pages {
+                starts: starts.clone().into(),
+                ..Pages::default()
+            };
+            for _ in 0..200 {
+                let row = rng.random_range(0..rows);
+                assert_eq!(pages.find(row), place(row), "seed {seed}, row {row}");
+            }
+        }
+    }
+}
