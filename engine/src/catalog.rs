@@ -118,8 +118,11 @@ impl CatalogProvider for FlashCatalog {
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         // A database may have a schema of that name from before there was this one.
         if name == SYSTEM_SCHEMA && !self.database.schemas().iter().any(|s| s == name) {
-            let (queries, principal) = (Arc::clone(&self.queries), Arc::clone(&self.principal));
-            return Some(Arc::new(SystemSchema::new(queries, principal)));
+            return Some(Arc::new(SystemSchema::new(
+                Arc::clone(&self.database),
+                Arc::clone(&self.queries),
+                Arc::clone(&self.principal),
+            )));
         }
         Some(self.flash_schema(name)? as _)
     }

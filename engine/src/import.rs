@@ -58,6 +58,14 @@ impl Session {
         self.load_frame(&table, frame, mode, progress).await
     }
 
+    /// Files (or folders, globs, URLs) of one format as a query's result.
+    ///
+    /// # Errors
+    /// As [`Session::load_files`].
+    pub async fn read_files(&self, paths: &[String], options: &FileOptions) -> Result<DataFrame> {
+        files::read(self.context(), paths, options, None).await
+    }
+
     /// Loads Arrow data into a table and commits. The reader is pulled by one thread; encoding is
     /// parallel. Gives the number of rows.
     ///

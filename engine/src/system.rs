@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use arrow::array::{
-    ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array,
+    ArrayRef, Float64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
+    TimestampMicrosecondArray, UInt64Array,
 };
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
@@ -14,6 +15,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::sql::sqlparser::ast::KillType;
+use flashmesh_storage::table::Database;
 
 use crate::error::Error;
 use crate::grants::Principal;
@@ -21,42 +23,97 @@ use crate::queries::{Queries, QueryReport, QueryState};
 
 /// Name of the table of queries.
 const QUERIES: &str = "queries";
+/// Name of the table of indexes.
+const INDEXES: &str = "indexes";
 
 /// The tables of the schema, made when they are asked for.
 #[derive(Debug)]
 pub(crate) struct SystemSchema {
+    database: Arc<Database>,
     queries: Arc<Queries>,
     principal: Arc<Principal>,
 }
 
 impl SystemSchema {
-    /// What `principal` may see: their own queries, or all for an admin.
-    pub fn new(queries: Arc<Queries>, principal: Arc<Principal>) -> Self {
-        Self { queries, principal }
+    /// What `principal` may see: indexes of tables on which they have a right; their own queries,
+    /// or all for an admin.
+    pub fn new(database: Arc<Database>, queries: Arc<Queries>, principal: Arc<Principal>) -> Self {
+        Self {
+            database,
+            queries,
+            principal,
+        }
+    }
+
+    fn queries(&self) -> Result<RecordBatch> {
+        let mut queries = self.queries.list();
+        if !self.principal.admin {
+            queries.retain(|query| query.user == *self.principal.name);
+        }
+        batch_of(&queries)
+    }
+
+    fn indexes(&self) -> Result<RecordBatch> {
+        let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
+        let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
+        let mut columns = ListBuilder::new(StringBuilder::new());
+        let mut constraints = StringBuilder::new();
+        for schema in self.database.schemas() {
+            for table in self.database.tables(&schema) {
+                // One that was dropped meanwhile has none.
+                let snapshot = self.database.snapshot(&schema, &table);
+                let visible = !self.principal.rights(&schema, &table).is_empty();
+                for snapshot in snapshot.iter().filter(|_| visible) {
+                    for index in &snapshot.indexes {
+                        let definition = &index.definition;
+                        schemas.append_value(&schema);
+                        tables.append_value(&table);
+                        names.append_value(&definition.name);
+                        kinds.append_value(definition.kind.to_string());
+                        columns
+                            .append_value(snapshot.index_columns(definition).into_iter().map(Some));
+                        constraints.append_option(match (definition.primary, definition.unique) {
+                            (true, _) => Some("primary key"),
+                            (_, true) => Some("unique"),
+                            _ => None,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("schema", Arc::new(schemas.finish()) as ArrayRef, false),
+            ("table", Arc::new(tables.finish()) as ArrayRef, false),
+            ("name", Arc::new(names.finish()) as ArrayRef, false),
+            ("kind", Arc::new(kinds.finish()) as ArrayRef, false),
+            ("columns", Arc::new(columns.finish()) as ArrayRef, false),
+            (
+                "constraint",
+                Arc::new(constraints.finish()) as ArrayRef,
+                true,
+            ),
+        ])?)
     }
 }
 
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        vec![QUERIES.into()]
+        vec![INDEXES.into(), QUERIES.into()]
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if name != QUERIES {
-            return Ok(None);
-        }
-        let mut queries = self.queries.list();
-        if !self.principal.admin {
-            queries.retain(|query| query.user == *self.principal.name);
-        }
-        let batch = batch_of(&queries)?;
+        let batch = match name {
+            QUERIES => self.queries()?,
+            INDEXES => self.indexes()?,
+            _ => return Ok(None),
+        };
         let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
         Ok(Some(Arc::new(table)))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name == QUERIES
+        [INDEXES, QUERIES].contains(&name)
     }
 }
 

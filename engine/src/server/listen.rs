@@ -105,7 +105,6 @@ impl AsyncWrite for Connection {
 }
 
 /// Who is at the other end of a request's connection.
-#[derive(Debug)]
 pub(super) struct Peer {
     address: Option<SocketAddr>,
 }

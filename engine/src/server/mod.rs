@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -352,7 +352,7 @@ impl State {
         let principal = self.check_password(&name, &password).await?;
         let session = format!("{:032x}", rand::random::<u128>());
         self.sessions.get(&session, &principal)?;
-        tracing::info!(user = %name, peer = ?Peer::of(peer), "logged in");
+        tracing::info!(user = %name, peer = %Peer::of(peer).address(), "logged in");
         let token = self.tokens.sign(&name, Some(session), self.token_lifetime);
         token.map_err(status)
     }
@@ -433,8 +433,75 @@ fn basic(headers: &MetadataMap) -> Result<Option<(String, String)>, Status> {
 
 fn parse_basic(header: &str) -> Option<(String, String)> {
     let encoded = header.strip_prefix("Basic ")?;
-    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+    // Go's Flight client leaves the padding out.
+    let padding = DecodePaddingMode::Indifferent;
+    let config = GeneralPurposeConfig::new().with_decode_padding_mode(padding);
+    let base64 = GeneralPurpose::new(&alphabet::STANDARD, config);
+    let decoded = base64.decode(encoded.trim()).ok()?;
     let text = String::from_utf8(decoded).ok()?;
     let (name, password) = text.split_once(':')?;
     Some((name.to_string(), password.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_logins_with_and_without_padding() {
+        let login =
+            |header| parse_basic(header).map(|(name, password)| format!("{name}|{password}"));
+        assert_eq!(login("Basic Ym9iOng=").as_deref(), Some("bob|x"));
+        assert_eq!(login("Basic Ym9iOng").as_deref(), Some("bob|x"));
+        assert_eq!(login("Basic Ym9iOmE6Yg==").as_deref(), Some("bob|a:b"));
+        for wrong in [
+            "Basic",
+            "Basic ",
+            "Basic Ym9i",
+            "Bearer Ym9iOng=",
+            "Basic *",
+            "Basic /w==",
+        ] {
+            assert_eq!(login(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn other_machines_are_served_only_with_protection() {
+        let open = |change: fn(&mut ServerOptions)| {
+            let mut options = ServerOptions::default();
+            change(&mut options);
+            check_exposure(&options).is_ok()
+        };
+        let everywhere: SocketAddr = ([0, 0, 0, 0], 1).into();
+        assert!(open(|_| ()));
+        for change in [
+            |o: &mut ServerOptions| o.listen = ([0, 0, 0, 0], 1).into(),
+            |o| o.http = Some(([0, 0, 0, 0], 1).into()),
+            |o| {
+                o.listen = ([0, 0, 0, 0], 1).into();
+                o.users = Some("users.toml".into());
+            },
+        ] {
+            let mut options = ServerOptions::default();
+            change(&mut options);
+            let error = check_exposure(&options).unwrap_err().to_string();
+            assert!(error.contains("--allow-plaintext"), "{error}");
+            options.allow_plaintext = true;
+            check_exposure(&options).unwrap();
+        }
+        let mut protected = ServerOptions {
+            listen: everywhere,
+            users: Some("users.toml".into()),
+            tls: Some(TlsFiles {
+                certificate: "c".into(),
+                key: "k".into(),
+                client_ca: None,
+            }),
+            ..ServerOptions::default()
+        };
+        check_exposure(&protected).unwrap();
+        protected.users = None;
+        assert!(check_exposure(&protected).is_err());
+    }
 }

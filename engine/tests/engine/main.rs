@@ -2,6 +2,7 @@
 //! DataFusion.
 
 mod cli;
+mod grants;
 mod indexes;
 mod loads;
 mod statements;

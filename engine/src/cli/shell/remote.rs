@@ -1,0 +1,318 @@
+//! A database behind a server, by Flight SQL.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Schema;
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use arrow_flight::sql::{
+    CommandStatementIngest, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+};
+use arrow_flight::{Action, CancelFlightInfoRequest, FlightInfo};
+use async_trait::async_trait;
+use datafusion::common::TableReference;
+use datafusion::config::FormatOptions;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use flashmesh::{Engine, EngineOptions, Error, FileOptions, Result};
+use flashmesh_planner::relations::table_functions;
+use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use prost::Message;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use url::Url;
+
+use super::backend::{Answer, Backend};
+use super::catalog::{Catalog, Column, Index, Table};
+
+/// How long a server may take to answer the first time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Results may have long rows; the server cuts them into messages of about 2 MiB.
+const MESSAGE_BYTES: usize = 256 << 20;
+
+/// A connection to a server.
+pub(in crate::cli) struct Remote {
+    client: FlightSqlServiceClient<Channel>,
+    address: String,
+    /// The statement that runs.
+    running: Mutex<Option<FlightInfo>>,
+}
+
+/// Who connects.
+pub(in crate::cli) enum Login {
+    /// To a server without users.
+    Nobody,
+    /// With a token.
+    Token(String),
+    /// With name and password.
+    Password(String, String),
+}
+
+impl Remote {
+    /// Connects to `grpc://host:port` or `grpc+tls://host:port`; `ca` holds the certificates that
+    /// sign the server's, where the system does not know them.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for an address that is none, for a server that does not answer, and for a
+    /// login that it does not take.
+    pub async fn connect(address: &str, login: Login, ca: Option<&Path>) -> Result<Self> {
+        let url = parse(address)?;
+        let tls = match url.scheme() {
+            "grpc" | "grpc+tcp" => None,
+            _ => Some(tls(ca)?),
+        };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let host = url.host_str().unwrap_or("127.0.0.1");
+        let port = url.port().unwrap_or(50051);
+        let unreachable = |e: &dyn std::error::Error| {
+            // The cause says more than "transport error".
+            let cause = std::iter::successors(Some(e), |e| e.source()).last();
+            let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+            Error::usage(format!("the server at {address} does not answer{cause}"))
+        };
+        let mut endpoint = Endpoint::new(format!("{scheme}://{host}:{port}"))
+            .map_err(|e| unreachable(&e))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true);
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls).map_err(|e| unreachable(&e))?;
+        }
+        let channel = endpoint.connect().await.map_err(|e| unreachable(&e))?;
+        let inner = arrow_flight::flight_service_client::FlightServiceClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES);
+        let mut client = FlightSqlServiceClient::new_from_inner(inner);
+        match login {
+            Login::Nobody => {}
+            Login::Token(token) => client.set_token(token),
+            Login::Password(user, password) => {
+                let answer = client.handshake(&user, &password).await;
+                answer.map_err(|e| Error::usage(format!("logging in as '{user}': {}", text(e))))?;
+            }
+        }
+        Ok(Self {
+            client,
+            address: address.to_string(),
+            running: Mutex::new(None),
+        })
+    }
+
+    /// The text columns of a query's result.
+    async fn texts<const N: usize>(&self, sql: &str) -> Result<Vec<[String; N]>> {
+        let answer = self.run(sql).await?;
+        let batches: Vec<RecordBatch> = answer.rows.try_collect().await?;
+        let mut rows = Vec::new();
+        for batch in batches {
+            for row in 0..batch.num_rows() {
+                rows.push(std::array::from_fn(|column| {
+                    let column = batch.columns().get(column);
+                    let column = column.and_then(|column| column.as_string_opt::<i32>());
+                    let value = column.filter(|column| column.is_valid(row));
+                    value.map_or(String::new(), |column| column.value(row).to_string())
+                }));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn parse(address: &str) -> Result<Url> {
+    let wrong = || {
+        Error::usage(format!(
+            "'{address}' is no server's address: write grpc://host:port, or grpc+tls://host:port for one with TLS"
+        ))
+    };
+    let url = Url::parse(address).map_err(|_| wrong())?;
+    let known = ["grpc", "grpc+tcp", "grpc+tls"].contains(&url.scheme());
+    // A password in an address would be in the list of processes and in the shell's history.
+    if !known || url.host_str().is_none() || url.password().is_some() {
+        return Err(wrong());
+    }
+    Ok(url)
+}
+
+fn tls(ca: Option<&Path>) -> Result<ClientTlsConfig> {
+    let config = ClientTlsConfig::new();
+    let Some(path) = ca else {
+        return Err(Error::usage(
+            "a server with TLS needs --tls-ca FILE: the certificates that sign the server's",
+        ));
+    };
+    let pem = std::fs::read(path)
+        .map_err(|e| Error::io(format!("reading certificates from {}", path.display()), e))?;
+    Ok(config.ca_certificate(Certificate::from_pem(pem)))
+}
+
+/// What the server said, without what wraps it.
+fn text(error: FlightError) -> String {
+    match error {
+        FlightError::Tonic(status) => status.message().to_string(),
+        FlightError::Arrow(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn failed(error: FlightError) -> Error {
+    Error::usage(text(error))
+}
+
+#[async_trait]
+impl Backend for Remote {
+    fn description(&self) -> String {
+        format!("the server at {}", self.address)
+    }
+
+    async fn run(&self, sql: &str) -> Result<Answer> {
+        let mut client = self.client.clone();
+        let info = client.execute(sql.to_string(), None).await;
+        let info = info.map_err(failed)?;
+        *self.running.lock() = Some(info.clone());
+        let schema = match info.schema.is_empty() {
+            true => Schema::empty(),
+            false => info.clone().try_decode_schema()?,
+        };
+        let tickets: Vec<_> = info.endpoint.into_iter().filter_map(|e| e.ticket).collect();
+        let rows = stream::iter(tickets)
+            .then(move |ticket| {
+                let mut client = client.clone();
+                async move { client.do_get(ticket).await.map_err(failed) }
+            })
+            .map_ok(|batches| batches.map_err(failed))
+            .try_flatten()
+            .map_err(DataFusionError::from);
+        let is_plan = schema.fields().len() == 2 && schema.field(0).name() == "plan_type";
+        Ok(Answer {
+            rows: Box::pin(RecordBatchStreamAdapter::new(Arc::new(schema), rows)),
+            all_rows: is_plan,
+            progress: None,
+        })
+    }
+
+    async fn cancel(&self) {
+        let Some(info) = self.running.lock().take() else {
+            return;
+        };
+        let request = CancelFlightInfoRequest { info: Some(info) };
+        let action = Action::new("CancelFlightInfo", request.encode_to_vec());
+        // A server that is gone has nothing left to cancel.
+        let _ = self.client.clone().do_action(tonic::Request::new(action)).await;
+    }
+
+    async fn catalog(&self) -> Result<Catalog> {
+        let mut catalog = Catalog {
+            table_functions: table_functions()
+                .map(|(name, _)| name.to_string())
+                .collect(),
+            ..Catalog::default()
+        };
+        let settings = self
+            .texts::<2>("SELECT name, value FROM information_schema.df_settings")
+            .await?;
+        for [name, value] in settings {
+            if name == "datafusion.catalog.default_schema" {
+                catalog.default_schema = value;
+            }
+            catalog.settings.push(name);
+        }
+        let routines = "SELECT DISTINCT routine_name FROM information_schema.routines ORDER BY 1";
+        let routines = self.texts::<1>(routines).await?;
+        catalog.functions = routines.into_iter().map(|[name]| name).collect();
+        let schemas = "SELECT schema_name FROM information_schema.schemata ORDER BY 1";
+        let schemas = self.texts::<1>(schemas).await?;
+        catalog.schemas = schemas.into_iter().map(|[name]| name).collect();
+        let tables = "SELECT table_schema, table_name, table_type FROM information_schema.tables \
+                      WHERE table_schema <> 'information_schema' ORDER BY 1, 2";
+        for [schema, name, kind] in self.texts::<3>(tables).await? {
+            catalog.tables.push(Table {
+                schema,
+                name,
+                kind: if kind == "VIEW" { "view" } else { "table" },
+                ..Table::default()
+            });
+        }
+        let columns = "SELECT table_schema, table_name, column_name, data_type, is_nullable \
+                       FROM information_schema.columns ORDER BY 1, 2, ordinal_position";
+        for [schema, table, name, data_type, nullable] in self.texts::<5>(columns).await? {
+            let of = catalog
+                .tables
+                .iter_mut()
+                .find(|t| t.schema == schema && t.name == table);
+            if let Some(table) = of {
+                table.columns.push(Column {
+                    name,
+                    data_type,
+                    nullable: nullable == "YES",
+                });
+            }
+        }
+        let indexes = "SELECT \"schema\", \"table\", name, kind, array_to_string(columns, ','), \"constraint\" \
+                       FROM system.indexes ORDER BY 1, 2, 3";
+        for [schema, table, name, kind, columns, constraint] in self.texts::<6>(indexes).await? {
+            catalog.indexes.push(Index {
+                schema,
+                table,
+                name,
+                kind,
+                columns: columns.split(',').map(str::to_string).collect(),
+                constraint: match constraint.as_str() {
+                    "primary key" => "primary key",
+                    "unique" => "unique",
+                    _ => "",
+                },
+            });
+        }
+        Ok(catalog)
+    }
+
+    /// The file is read here and its rows are sent.
+    async fn import(&self, file: &str, table: &str) -> Result<u64> {
+        let reader = Engine::open(EngineOptions::default())?.session()?;
+        let options = FileOptions {
+            newlines_in_values: true,
+            ..FileOptions::default()
+        };
+        let frame = reader.read_files(&[file.to_string()], &options).await?;
+        let rows: SendableRecordBatchStream = frame.execute_stream().await?;
+        let name = TableReference::parse_str(table);
+        let command = CommandStatementIngest {
+            table_definition_options: Some(TableDefinitionOptions {
+                if_not_exist: TableNotExistOption::Create as i32,
+                if_exists: TableExistsOption::Append as i32,
+            }),
+            table: name.table().to_string(),
+            schema: name.schema().map(str::to_string),
+            catalog: None,
+            temporary: false,
+            transaction_id: None,
+            options: Default::default(),
+        };
+        let rows = rows.map_err(|e| FlightError::ExternalError(Box::new(Error::from(e))));
+        let stored = self.client.clone().execute_ingest(command, rows).await;
+        Ok(stored.map_err(failed)? as u64)
+    }
+
+    fn format_options(&self) -> FormatOptions {
+        FormatOptions {
+            null: "NULL".into(),
+            ..FormatOptions::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for address in ["grpc://localhost:50051", "grpc+tls://db.example", "grpc://[::1]:1"] {
+            assert!(parse(address).is_ok(), "{address}");
+        }
+        for address in ["localhost:50051", "http://localhost", "grpc://", "grpc://u:p@host:1"] {
+            assert!(parse(address).is_err(), "{address}");
+        }
+    }
+}
