@@ -31,7 +31,7 @@ db.load(
 db.execute("CREATE INDEX log_message ON log USING ngram (message)")
 
 log = db.table("log")
-failures = log.filter(col("message").like("%disk /dev/nvme2%"))
+failures = log.filter(f.contains(col("message"), lit("disk /dev/nvme2")))
 print(failures.select("at", "service", "message"))
 assert failures.count() == sum(i % 4 == 2 for i in range(0, count, 5003))
 

@@ -13,7 +13,7 @@ from flashmesh import functions as f
 db = flashmesh.connect()
 db.execute("""
     CREATE TABLE visit AS
-    SELECT value AS id, 'https://example.org/' || value % 300 || '?q=' || value % 7 AS url, value % 1000 AS ms
+    SELECT value AS id, 'https://example.org/' || (value % 300) || '?q=' || (value % 7) AS url, value % 1000 AS ms
     FROM generate_series(1, 200000) AS s(value)
 """)
 

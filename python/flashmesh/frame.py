@@ -71,7 +71,7 @@ class DataFrame(datafusion.DataFrame):
     def _detached(self) -> Upstream:
         """As a DataFrame of a session that DataFusion plans for, over a stream of our rows: for
         what it can do only itself, such as writing files."""
-        return datafusion.SessionContext().read_table(cast(Any, self._query))
+        return _plain_session().read_table(cast(Any, self._query))
 
     # Rows.
 
@@ -268,6 +268,12 @@ def _errors() -> Iterator[None]:
         for wrapper in ("DataFusion error: ", "Error during planning: ", "Schema error: "):
             text = text.removeprefix(wrapper)
         raise Error(text) from error
+
+
+@functools.cache
+def _plain_session() -> datafusion.SessionContext:
+    """A session without our planner. It stays: DataFusion's frames don't keep theirs alive."""
+    return datafusion.SessionContext()
 
 
 def _plan_text(plans: Batches) -> str:

@@ -38,7 +38,7 @@ def stocked(source):
     with flashmesh.connect() as connection:
         connection.load("reading", source)
         connection.execute("CREATE TABLE sensor (id INT PRIMARY KEY, room TEXT)")
-        connection.execute("INSERT INTO sensor SELECT value, 'room ' || value % 7 FROM generate_series(0, 49) AS s(value)")
+        connection.execute("INSERT INTO sensor SELECT value, 'room ' || (value % 7) FROM generate_series(0, 49) AS s(value)")
         yield connection
 
 

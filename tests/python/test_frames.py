@@ -19,7 +19,7 @@ from flashmesh import functions as f
 def oracle(source):
     connection = duckdb.connect()
     connection.register("reading", source)
-    connection.execute("CREATE TABLE sensor AS SELECT i::INT AS id, 'room ' || i % 7 AS room FROM range(50) t(i)")
+    connection.execute("CREATE TABLE sensor AS SELECT i::INT AS id, 'room ' || (i % 7) AS room FROM range(50) t(i)")
     return connection
 
 
@@ -104,7 +104,7 @@ def test_answers_are_those_of_the_same_sql(stocked, oracle, case, pushdown):
         frame = build(stocked.table("reading"), stocked.table("sensor"))
         expected = sorted(oracle.execute(query).fetchall(), key=repr)
         assert expected
-        assert rows(frame) == pytest.approx(expected) if case == "expressions" else rows(frame) == expected
+        assert rows(frame) == expected
     finally:
         stocked.settings.pushdown = "auto"
 
@@ -126,7 +126,7 @@ def plan(frame, **options):
 def test_filters_and_aggregates_go_into_the_scan(stocked):
     stocked.settings.pushdown = "always"
     try:
-        frame = stocked.table("reading").filter(col("sensor") == 3, col("note").like("%ERROR%"))
+        frame = stocked.table("reading").filter(col("sensor") == 3, "note LIKE '%ERROR%'")
         shown = plan(frame.aggregate([col("sensor")], [f.count(col("id"))]), analyze=True)
         (scan,) = [line for line in shown.splitlines() if "FlashScanExec" in line]
         assert "FilterExec" not in shown
@@ -203,7 +203,7 @@ def test_rows_in_every_form(stocked):
     assert frame.to_polars().equals(polars.from_arrow(table))
     assert pa.table(frame).equals(table)
     assert polars.DataFrame(frame).equals(polars.from_arrow(table))
-    assert duckdb.sql("SELECT * FROM table").fetchall() == frame.fetchall()
+    assert duckdb.sql("SELECT * FROM frame").fetchall() == frame.fetchall()
     assert frame.to_pylist() == table.to_pylist()
     assert frame.to_pydict() == table.to_pydict()
     assert frame.collect_column("id").to_pylist() == [0, 1, 2]
@@ -467,7 +467,6 @@ def test_frames_let_go_of_their_memory(db):
         frame = db.from_arrow(pa.table({"a": big["a"].combine_chunks()}).slice(0, 1_999_999))
         joined = db.table("t").join(frame, on="a").filter(col("a") > 0)
         assert joined.count() == 1
-        db.frame(db.context.from_arrow(big)).filter(col("a") == 7).count()
 
     round_()
     gc.collect()

@@ -25,7 +25,7 @@ def say(values):
 
 inside = flashmesh.udf(say, [pa.int64()], pa.int64(), "volatile", "inside")
 first = db.table("t").filter(col("a") == 1).select(inside(col("a")).alias("k"))
-endless = first.join(pairs, on="k")
+endless = first.join(pairs.with_column_renamed("k", "l"), left_on="k", right_on="l")
 counted = endless.aggregate([], [f.count(col("k")).alias("n")])
 
 def ended():

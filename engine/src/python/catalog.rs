@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
-use datafusion::common::{Result, TableReference};
+use datafusion::common::{Result, TableReference, plan_datafusion_err};
 use datafusion::error::DataFusionError;
 
 use super::link::Link;
@@ -59,8 +59,14 @@ impl fmt::Debug for LinkedSchema {
 }
 
 impl LinkedSchema {
+    fn open(&self) -> Result<Arc<dyn SchemaProvider>> {
+        let session = self.link.session()?;
+        let schema = catalog(&session).and_then(|catalog| catalog.schema(&self.name));
+        schema.ok_or_else(|| plan_datafusion_err!("there is no schema '{}'", self.name))
+    }
+
     fn inner(&self) -> Option<Arc<dyn SchemaProvider>> {
-        catalog(&self.link.session().ok()?)?.schema(&self.name)
+        self.open().ok()
     }
 }
 
@@ -80,6 +86,19 @@ impl SchemaProvider for LinkedSchema {
         let table = TableReference::full(CATALOG, self.name.as_str(), name);
         let plan = session.context().table(table).await?.logical_plan().clone();
         Ok(Some(QueryTable::try_new(&self.link, plan)?))
+    }
+
+    /// What the wheel's session registers is a table of ours too, which SQL sees.
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
+        self.open()?.register_table(name, table)
+    }
+
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        self.open()?.deregister_table(name)
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -25,7 +25,6 @@ mod query;
 mod run;
 mod table;
 
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::Error;
@@ -35,23 +34,26 @@ use crate::Error;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-pyo3::create_exception!(
-    flashmesh,
-    FlashmeshError,
-    PyException,
-    "What went wrong with a statement; the message names the thing and the way out."
-);
+/// The crate's error as an exception. A module of its own, as both are called `Error`.
+mod exception {
+    pyo3::create_exception!(
+        flashmesh,
+        Error,
+        pyo3::exceptions::PyException,
+        "What went wrong with a statement; the message names the thing and the way out."
+    );
+}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        FlashmeshError::new_err(error.to_string())
+        exception::Error::new_err(error.to_string())
     }
 }
 
 #[pymodule]
 fn _flashmesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("Error", module.py().get_type::<FlashmeshError>())?;
+    module.add("Error", module.py().get_type::<exception::Error>())?;
     module.add_class::<database::Database>()?;
     module.add_class::<query::Query>()?;
     module.add_class::<query::Batches>()?;

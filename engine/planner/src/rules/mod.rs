@@ -6,6 +6,7 @@
 //! aggregates and top-k.
 
 mod aggregate;
+mod cooperative;
 pub mod projection;
 mod top_k;
 
@@ -23,6 +24,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
+pub use cooperative::CooperativeJoins;
 pub use top_k::TopKIntoScan;
 
 use crate::Reason;
@@ -43,6 +45,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
         [
             Arc::new(AggregateIntoScan) as _,
             Arc::new(TopKIntoScan) as _,
+            Arc::new(CooperativeJoins) as _,
         ],
     );
     rules
