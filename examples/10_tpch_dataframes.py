@@ -35,7 +35,7 @@ db.execute("""
 customer, orders, lineitem = (db.table(name) for name in ("customer", "orders", "lineitem"))
 
 
-def day(text: str):
+def day(text: str) -> flashmesh.Expr:
     return lit(pa.scalar(datetime.date.fromisoformat(text)))
 
 

@@ -10,7 +10,7 @@ from flashmesh import functions as f
 
 random.seed(3)
 people = 2_000
-edges = set()
+edges: set[tuple[int, int]] = set()
 while len(edges) < 8_000:
     # Few know many.
     a, b = int(people * random.random() ** 2), random.randrange(people)

@@ -8,7 +8,7 @@
 [(10,)]
 """
 
-from datafusion import col, lit, literal, udaf, udf, udwf
+from datafusion import Expr, col, lit, literal, udaf, udf, udwf
 
 from . import functions
 from ._flashmesh import Error, __version__
@@ -20,6 +20,7 @@ __all__ = [
     "Connection",
     "DataFrame",
     "Error",
+    "Expr",
     "Settings",
     "Table",
     "__version__",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from datafusion import SessionConfig, SessionContext
 from datafusion.extensions import SessionExtensionComponents
@@ -15,7 +15,7 @@ from .functions import DISTANCES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .backend import ArrowStream, Mode
+    from .backend import ArrowStream, Mode, Query
 
 #: Name of the catalog, and of the schema that every database has.
 CATALOG, SCHEMA = "flashmesh", "public"
@@ -31,7 +31,6 @@ class Embedded:
         self.table = database.table
         self.plan = database.plan
         self.from_arrow = database.from_arrow
-        self.register = database.register
         self.unregister = database.unregister
         self.setting = database.setting
         self.set_setting = database.set_setting
@@ -41,6 +40,9 @@ class Embedded:
     @property
     def is_closed(self) -> bool:
         return self._database.is_closed
+
+    def register(self, name: str, query: Query) -> None:
+        self._database.register(name, cast(_flashmesh.Query, query))
 
     def get(self, table: str, keys: pa.Array) -> _flashmesh.Query:
         return self._database.get(table, keys)

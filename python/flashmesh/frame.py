@@ -8,7 +8,7 @@ import functools
 import inspect
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 import datafusion
 import pyarrow as pa
@@ -27,6 +27,39 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 Upstream = datafusion.DataFrame
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Turns DataFusion's nameless exceptions into ours."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        text = str(error)
+        for wrapper in ("DataFusion error: ", "Error during planning: ", "Schema error: "):
+            text = text.removeprefix(wrapper)
+        raise Error(text) from error
+
+
+P = ParamSpec("P")
+
+
+def _carried(
+    method: Callable[Concatenate[Upstream, P], Upstream],
+) -> Callable[Concatenate[DataFrame, P], DataFrame]:
+    """A method of DataFusion's whose DataFrame stays one of ours, with errors that are ours."""
+
+    @functools.wraps(method)
+    def carried(self: DataFrame, *args: P.args, **kwargs: P.kwargs) -> Upstream:
+        with _errors():
+            result = method(self, *args, **kwargs)
+        if type(result) is Upstream:
+            return DataFrame(self._connection, df=result.df)
+        return result
+
+    return cast("Callable[Concatenate[DataFrame, P], DataFrame]", carried)
 
 
 class DataFrame(datafusion.DataFrame):
@@ -73,6 +106,44 @@ class DataFrame(datafusion.DataFrame):
         what it can do only itself, such as writing files."""
         return _plain_session().read_table(cast(Any, self._query))
 
+    # DataFusion's methods that give a DataFrame. Named one by one for the sake of their types.
+
+    alias = _carried(Upstream.alias)
+    select = _carried(Upstream.select)
+    select_exprs = _carried(Upstream.select_exprs)
+    drop = _carried(Upstream.drop)
+    window = _carried(Upstream.window)
+    filter = _carried(Upstream.filter)
+    with_column = _carried(Upstream.with_column)
+    with_column_renamed = _carried(Upstream.with_column_renamed)
+    aggregate = _carried(Upstream.aggregate)
+    sort = _carried(Upstream.sort)
+    sort_by = _carried(Upstream.sort_by)
+    cast = _carried(Upstream.cast)
+    limit = _carried(Upstream.limit)
+    head = _carried(Upstream.head)
+    tail = _carried(Upstream.tail)
+    distinct = _carried(Upstream.distinct)
+    distinct_on = _carried(Upstream.distinct_on)
+    join_on = _carried(Upstream.join_on)
+    repartition = _carried(Upstream.repartition)
+    repartition_by_hash = _carried(Upstream.repartition_by_hash)
+    union = _carried(Upstream.union)
+    union_distinct = _carried(Upstream.union_distinct)
+    intersect = _carried(Upstream.intersect)
+    except_all = _carried(Upstream.except_all)
+    union_by_name = _carried(Upstream.union_by_name)
+    unnest_columns = _carried(Upstream.unnest_columns)
+    transform = _carried(Upstream.transform)
+    fill_null = _carried(Upstream.fill_null)
+    fill_nan = _carried(Upstream.fill_nan)
+    __getitem__ = _carried(Upstream.__getitem__)
+    if TYPE_CHECKING:
+
+        # Overloads, and a parameter `self` that can be named: more than `_carried` can say.
+        def join(self, right: Upstream, *args: Any, **kwargs: Any) -> DataFrame: ...
+        def with_columns(self, *exprs: Any, **named_exprs: Any) -> DataFrame: ...
+
     # Rows.
 
     def collect(self) -> list[pa.RecordBatch]:
@@ -97,10 +168,10 @@ class DataFrame(datafusion.DataFrame):
         return polars.DataFrame(self._collected())
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        return self.to_arrow_table().to_pylist()
+        return cast(list[dict[str, Any]], self.to_arrow_table().to_pylist())
 
     def to_pydict(self) -> dict[str, list[Any]]:
-        return self.to_arrow_table().to_pydict()
+        return cast(dict[str, list[Any]], self.to_arrow_table().to_pydict())
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as tuples."""
@@ -131,7 +202,7 @@ class DataFrame(datafusion.DataFrame):
     @property
     def columns(self) -> list[str]:
         """Names of the columns."""
-        return pa.schema(self._query).names
+        return list(pa.schema(self._query).names)
 
     def schema(self) -> pa.Schema:
         return pa.schema(self._query)
@@ -228,46 +299,14 @@ class Table(DataFrame):
         return self._connection.matches(self.name, column, needle)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _carried(method: F) -> F:
-    """A method of DataFusion's whose DataFrame stays one of ours, with errors that are ours."""
-
-    @functools.wraps(method)
-    def carried(self: DataFrame, *args: Any, **kwargs: Any) -> Any:
-        with _errors():
-            result = method(self, *args, **kwargs)
-        if type(result) is Upstream:
-            return DataFrame(self._connection, df=result.df)
-        return result
-
-    return cast(F, carried)
-
-
-def _carry_all() -> None:
-    """Takes over all methods that `DataFrame` leaves as they are."""
+def _carry_the_rest() -> None:
+    """Takes over what `DataFrame` leaves as it is, newer versions' methods too."""
     for name, method in vars(Upstream).items():
-        public = name == "__getitem__" or not name.startswith("_")
-        if public and inspect.isfunction(method) and name not in vars(DataFrame):
+        if not name.startswith("_") and inspect.isfunction(method) and name not in vars(DataFrame):
             setattr(DataFrame, name, _carried(method))
 
 
-_carry_all()
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Turns DataFusion's nameless exceptions into ours."""
-    try:
-        yield
-    except Exception as error:
-        if type(error) is not Exception:
-            raise
-        text = str(error)
-        for wrapper in ("DataFusion error: ", "Error during planning: ", "Schema error: "):
-            text = text.removeprefix(wrapper)
-        raise Error(text) from error
+_carry_the_rest()
 
 
 @functools.cache

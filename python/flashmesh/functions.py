@@ -19,7 +19,8 @@ from datafusion.functions import __all__ as _upstream
 
 from ._flashmesh import scalar_functions
 
-__all__ = [*_upstream, "cosine_distance", "dot_product", "hamming_distance", "l2_distance"]
+# DataFusion has two of them for lists; ours take bytes and NumPy arrays as well.
+__all__ = sorted({*_upstream, "cosine_distance", "dot_product", "hamming_distance", "l2_distance"})
 
 #: Distances as functions of DataFusion's, by name.
 DISTANCES = {function.name: ScalarUDF.from_pycapsule(function) for function in scalar_functions()}
@@ -37,12 +38,12 @@ def l2_distance(left: Vector, right: Vector) -> Expr:
     return _distance("l2_distance", left, right)
 
 
-def cosine_distance(left: Vector, right: Vector) -> Expr:
+def cosine_distance(left: Vector, right: Vector) -> Expr:  # type: ignore[no-redef]
     """1 minus the cosine of the angle between two vectors."""
     return _distance("cosine_distance", left, right)
 
 
-def dot_product(left: Vector, right: Vector) -> Expr:
+def dot_product(left: Vector, right: Vector) -> Expr:  # type: ignore[no-redef]
     """Dot product of two vectors; the greater, the nearer."""
     return _distance("dot_product", left, right)
 

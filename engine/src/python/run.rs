@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Handle, Runtime};
-use tokio::task::JoinError;
+use tokio::task::JoinHandle;
 
 use crate::Error;
 
@@ -54,33 +55,33 @@ pub(super) fn wait_with<T>(
 where
     T: Send + 'static,
 {
-    let runtime = runtime()?;
-    py.detach(|| {
-        // A task of its own: were it polled here, a long computation between two of its awaits
-        // would keep this thread from looking for signals.
-        let mut task = CancelOnDrop(runtime.spawn(work));
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    done = &mut task.0 => return Ok(done.map_err(failed)??),
-                    () = tokio::time::sleep(TICK) => Python::attach(|py| {
-                        py.check_signals()?;
-                        tick(py)
-                    })?,
+    let (sender, done) = mpsc::sync_channel(1);
+    // A task, watched from outside the runtime: its timers stand still while all of its threads
+    // compute, and a signal must not wait for that.
+    let _task = CancelOnDrop(runtime()?.spawn(async move {
+        // Whoever waited may have gone.
+        let _ = sender.send(work.await);
+    }));
+    py.detach(move || {
+        loop {
+            match done.recv_timeout(TICK) {
+                Ok(result) => return Ok(result?),
+                Err(RecvTimeoutError::Timeout) => Python::attach(|py| {
+                    py.check_signals()?;
+                    tick(py)
+                })?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::usage("the query ended abnormally: it panicked").into());
                 }
             }
-        })
+        }
     })
 }
 
-struct CancelOnDrop<T>(tokio::task::JoinHandle<T>);
+struct CancelOnDrop(JoinHandle<()>);
 
-impl<T> Drop for CancelOnDrop<T> {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-fn failed(error: JoinError) -> Error {
-    Error::usage(format!("the query ended abnormally: {error}"))
 }
