@@ -39,8 +39,8 @@ except KeyboardInterrupt:
     ended()
 except Exception as error:
     # An Arrow stream ends with an error of its reader's; the interrupt follows at once.
-    print(error, file=sys.stderr)
     try:
+        print(error, file=sys.stderr)
         time.sleep(PATIENCE)
     except KeyboardInterrupt:
         ended()
