@@ -144,7 +144,8 @@ impl Database {
     }
 
     /// Arrow data in memory.
-    fn from_arrow(&self, py: Python<'_>, source: PyRecordBatchReader) -> PyResult<Query> {
+    #[pyo3(name = "from_arrow")]
+    fn hold_arrow(&self, py: Python<'_>, source: PyRecordBatchReader) -> PyResult<Query> {
         let session = self.link.session()?;
         let reader = source.into_reader()?;
         let schema = reader.schema();

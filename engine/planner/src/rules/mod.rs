@@ -40,12 +40,13 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
         .iter()
         .position(|r| r.name() == "EnsureCooperative")
         .unwrap_or(rules.len());
+    // After DataFusion's rule for leaves, which would take those below such a join for settled.
+    rules.insert((place + 1).min(rules.len()), Arc::new(CooperativeJoins));
     rules.splice(
         place..place,
         [
             Arc::new(AggregateIntoScan) as _,
             Arc::new(TopKIntoScan) as _,
-            Arc::new(CooperativeJoins) as _,
         ],
     );
     rules
