@@ -138,6 +138,7 @@ fn describe(error: &DataFusionError) -> String {
                 all
             })
         }
+        DataFusionError::Ffi(message) => without_wrappers(without_backtrace(message)).to_string(),
         DataFusionError::External(inner) => inner.to_string(),
         DataFusionError::ArrowError(inner, _) => inner.to_string(),
         DataFusionError::ObjectStore(inner) => inner.to_string(),
@@ -162,6 +163,20 @@ fn describe_schema_error(error: &SchemaError) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// An error of another library's DataFusion, which comes as text.
+fn without_wrappers(mut message: &str) -> &str {
+    const WRAPPERS: [&str; 4] = [
+        "FFI error: ",
+        "Execution error: ",
+        "External error: ",
+        "Error during planning: ",
+    ];
+    while let Some(inner) = WRAPPERS.iter().find_map(|w| message.strip_prefix(w)) {
+        message = inner;
+    }
+    message
 }
 
 fn without_backtrace(message: &str) -> &str {

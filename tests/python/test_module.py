@@ -11,12 +11,6 @@ import pytest
 ROWS = {"id": [1, 2, 3], "name": ["Earth", None, "Mars"]}
 
 
-@pytest.fixture
-def db():
-    with flashmesh.connect() as connection:
-        yield connection
-
-
 def test_results_are_arrow(db):
     db.sql("CREATE TABLE t AS SELECT value AS id, 'row ' || value AS name FROM generate_series(1, 1000) AS s(value)")
     result = db.sql("SELECT id, name FROM t WHERE id > 997 ORDER BY id")
@@ -70,7 +64,7 @@ def test_errors_say_what_is_wrong(db):
     with pytest.raises(flashmesh.Error, match="missing.parquet"):
         db.load("t", "missing.parquet")
     db.close()
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(flashmesh.Error, match="closed"):
         db.sql("SELECT 1")
 
 

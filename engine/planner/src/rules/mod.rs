@@ -6,6 +6,7 @@
 //! aggregates and top-k.
 
 mod aggregate;
+mod cooperative;
 pub mod projection;
 mod top_k;
 
@@ -23,6 +24,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
+pub use cooperative::CooperativeJoins;
 pub use top_k::TopKIntoScan;
 
 use crate::Reason;
@@ -38,6 +40,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
         .iter()
         .position(|r| r.name() == "EnsureCooperative")
         .unwrap_or(rules.len());
+    // After DataFusion's rule for leaves, which would take those below such a join for settled.
+    rules.insert((place + 1).min(rules.len()), Arc::new(CooperativeJoins));
     rules.splice(
         place..place,
         [

@@ -1,0 +1,408 @@
+//! An open database, as the package's `Connection` uses it.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use datafusion::common::TableReference;
+use datafusion::datasource::MemTable;
+use datafusion::execution::TaskContextProvider;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion_ffi::catalog_provider::FFI_CatalogProvider;
+use datafusion_ffi::execution::FFI_TaskContextProvider;
+use datafusion_ffi::proto::logical_extension_codec::FFI_LogicalExtensionCodec;
+use datafusion_ffi::proto::physical_extension_codec::FFI_PhysicalExtensionCodec;
+use datafusion_ffi::query_planner::FFI_QueryPlanner;
+use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
+use datafusion_proto::logical_plan::LogicalExtensionCodec;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use pyo3_arrow::{PyArray, PyRecordBatchReader};
+
+use super::capsule;
+use super::catalog::LinkedCatalog;
+use super::codec::{LogicalCodec, PhysicalCodec};
+use super::functions::OursByName;
+use super::link::Link;
+use super::planner::EmbeddedPlanner;
+use super::query::Query;
+use super::run::{handle, wait};
+use super::table::{QueryTable, with_queries_inlined};
+use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode, Session};
+
+/// An open database.
+#[pyclass(module = "flashmesh._flashmesh", frozen)]
+pub(super) struct Database {
+    link: Arc<Link>,
+    path: PathBuf,
+    is_temporary: bool,
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // Views on DataFrames hold the link that holds the session that holds the views.
+        self.link.close();
+    }
+}
+
+impl Database {
+    fn query(&self, plan: LogicalPlan) -> Result<Query, Error> {
+        let table = QueryTable::try_new(&self.link, plan)?;
+        Ok(Query::new(&self.link, table))
+    }
+
+    fn in_memory(
+        &self,
+        session: &Session,
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+    ) -> Result<Query, Error> {
+        let table = MemTable::try_new(schema, vec![batches])?;
+        let frame = session.context().read_table(Arc::new(table))?;
+        self.query(frame.logical_plan().clone())
+    }
+}
+
+/// Whether a plan can be part of another one.
+fn is_relation(plan: &LogicalPlan) -> bool {
+    !matches!(
+        plan,
+        LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+            | LogicalPlan::DescribeTable(_)
+            | LogicalPlan::Statement(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Copy(_)
+    )
+}
+
+#[pymethods]
+impl Database {
+    /// The database's folder.
+    #[getter]
+    fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Whether the folder goes when the database is closed.
+    #[getter]
+    fn is_temporary(&self) -> bool {
+        self.is_temporary
+    }
+
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.link.session().is_err()
+    }
+
+    /// Run SQL: a query becomes a [`Query`]; all else has happened when this returns.
+    fn sql(&self, py: Python<'_>, query: String) -> PyResult<Query> {
+        let session = self.link.session()?;
+        let running = session.clone();
+        let (plan, rows) = wait(py, async move {
+            let frame = running.sql(&query).await?;
+            let plan = frame.logical_plan().clone();
+            if is_relation(&plan) {
+                return Ok((plan, None));
+            }
+            let schema = Arc::clone(plan.schema().inner());
+            Ok((plan, Some((schema, frame.collect().await?))))
+        })?;
+        Ok(match rows {
+            None => self.query(plan)?,
+            Some((schema, batches)) => self.in_memory(&session, schema, batches)?,
+        })
+    }
+
+    /// Run SQL to its end and drop its result.
+    fn execute(&self, py: Python<'_>, query: String) -> PyResult<()> {
+        let session = self.link.session()?;
+        wait(py, async move {
+            crate::statements::drain(session.sql(&query).await?).await
+        })
+    }
+
+    /// All rows of a table or view.
+    fn table(&self, py: Python<'_>, name: String) -> PyResult<Query> {
+        let session = self.link.session()?;
+        let frame = wait(py, async move { Ok(session.context().table(name).await?) })?;
+        Ok(self.query(frame.logical_plan().clone())?)
+    }
+
+    /// A DataFrame of the wheel's session `session`, from the bytes of its plan.
+    fn plan(&self, plan: &[u8], session: &Bound<'_, PyAny>) -> PyResult<Query> {
+        let codec: Arc<dyn LogicalExtensionCodec> = (&capsule::logical_codec(session)?).into();
+        let context = self.link.session()?.context().task_ctx();
+        let plan = logical_plan_from_bytes_with_extension_codec(plan, &context, codec.as_ref())
+            .and_then(with_queries_inlined)
+            .map_err(Error::from)?;
+        Ok(self.query(plan)?)
+    }
+
+    /// Arrow data in memory.
+    #[pyo3(name = "from_arrow")]
+    fn hold_arrow(&self, py: Python<'_>, source: PyRecordBatchReader) -> PyResult<Query> {
+        let session = self.link.session()?;
+        let reader = source.into_reader()?;
+        let schema = reader.schema();
+        let batches = py
+            .detach(|| reader.collect::<Result<Vec<_>, _>>())
+            .map_err(Error::from)?;
+        Ok(self.in_memory(&session, schema, batches)?)
+    }
+
+    /// Gives a query a name in SQL, until the connection is closed.
+    fn register(&self, name: &str, query: &Query) -> PyResult<()> {
+        let session = self.link.session()?;
+        session
+            .context()
+            .register_table(name, Arc::clone(query.table()) as _)
+            .map_err(Error::from)?;
+        Ok(())
+    }
+
+    /// Takes the name away; whether there was one.
+    fn unregister(&self, name: &str) -> PyResult<bool> {
+        let session = self.link.session()?;
+        let table = session
+            .context()
+            .deregister_table(name)
+            .map_err(Error::from)?;
+        Ok(table.is_some())
+    }
+
+    /// The rows of `table` by primary key: `keys` is an Arrow array.
+    fn get(&self, py: Python<'_>, table: &str, keys: PyArray) -> PyResult<Query> {
+        let session = self.link.session()?;
+        let keys = keys.into_inner().0;
+        let rows = py.detach(|| session.get(table, &keys))?;
+        let schema = match rows.first() {
+            Some(batch) => batch.schema(),
+            None => {
+                let name = TableReference::from(table.to_string());
+                let running = session.clone();
+                let frame = wait(py, async move { Ok(running.context().table(name).await?) })?;
+                Arc::clone(frame.schema().inner())
+            }
+        };
+        Ok(self.in_memory(&session, schema, rows)?)
+    }
+
+    /// Load a table from files, folders, globs or URLs; the number of its rows.
+    fn load_files(
+        &self,
+        py: Python<'_>,
+        table: String,
+        paths: Vec<PathBuf>,
+        mode: &str,
+    ) -> PyResult<u64> {
+        let (session, mode) = (self.link.session()?, parse_mode(mode)?);
+        let paths: Vec<String> = paths
+            .iter()
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect();
+        wait(py, async move {
+            let options = FileOptions {
+                newlines_in_values: true,
+                ..FileOptions::default()
+            };
+            session
+                .load_files(&table, &paths, &options, mode, Arc::default())
+                .await
+        })
+    }
+
+    /// Load a table from Arrow data; the number of its rows.
+    fn load_arrow(
+        &self,
+        py: Python<'_>,
+        table: String,
+        source: PyRecordBatchReader,
+        mode: &str,
+    ) -> PyResult<u64> {
+        let (session, mode) = (self.link.session()?, parse_mode(mode)?);
+        let reader = source.into_reader()?;
+        wait(py, async move {
+            session.load_reader(&table, reader, mode).await
+        })
+    }
+
+    /// The value of an option, as `SET` takes it; `None` where it has none.
+    fn setting(&self, name: &str) -> PyResult<Option<String>> {
+        let session = self.link.session()?;
+        let state = session.context().state();
+        let options = state.config_options().entries();
+        let option = options.into_iter().find(|option| option.key == name);
+        let option = option.ok_or_else(|| Error::usage(format!("there is no setting '{name}'")))?;
+        Ok(option.value)
+    }
+
+    /// Sets an option.
+    fn set_setting(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
+        let value = value.replace('\'', "''");
+        self.execute(py, format!("SET {name} = '{value}'"))
+    }
+
+    /// Names and descriptions of all options.
+    fn settings(&self) -> PyResult<Vec<(String, &'static str)>> {
+        let session = self.link.session()?;
+        let state = session.context().state();
+        let options = state.config_options().entries().into_iter();
+        Ok(options.map(|o| (o.key, o.description)).collect())
+    }
+
+    /// Close the database, whoever holds queries of it. A temporary one is removed.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.link.close());
+    }
+
+    /// Tells functions of Python's from built-in ones: `session` is one of the wheel that pickles
+    /// the former.
+    fn use_functions(&self, session: &Bound<'_, PyAny>) -> PyResult<()> {
+        let pickling = (&capsule::logical_codec(session)?).into();
+        let state = self.link.session()?.context().state();
+        self.link.set_functions(OursByName::new(&state, pickling));
+        Ok(())
+    }
+
+    /// Our catalog for the wheel's session `session`.
+    fn catalog_provider<'py>(
+        &self,
+        py: Python<'py>,
+        session: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let catalog = Arc::new(LinkedCatalog {
+            link: Arc::clone(&self.link),
+        });
+        let codec = capsule::logical_codec(session)?;
+        let catalog = FFI_CatalogProvider::new_with_ffi_codec(catalog, Some(handle()?), codec);
+        capsule::new(py, catalog, c"datafusion_catalog_provider")
+    }
+
+    /// What encodes and decodes our part of logical plans.
+    fn logical_codec<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::new(
+            py,
+            self.ffi_logical_codec()?,
+            c"datafusion_logical_extension_codec",
+        )
+    }
+
+    /// What hands out plans of ours.
+    fn physical_codec<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::new(
+            py,
+            self.ffi_physical_codec()?,
+            c"datafusion_physical_extension_codec",
+        )
+    }
+
+    /// Our planner.
+    fn query_planner<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let planner = EmbeddedPlanner {
+            link: Arc::clone(&self.link),
+        };
+        // The wheel puts the codecs of its session in their place.
+        let planner = FFI_QueryPlanner::new_with_ffi_codecs(
+            Arc::new(planner),
+            self.ffi_logical_codec()?,
+            self.ffi_physical_codec()?,
+        );
+        capsule::new(py, planner, c"datafusion_query_planner")
+    }
+}
+
+impl Database {
+    fn task_context(&self) -> FFI_TaskContextProvider {
+        (&(Arc::clone(&self.link) as Arc<dyn TaskContextProvider>)).into()
+    }
+
+    fn ffi_logical_codec(&self) -> PyResult<FFI_LogicalExtensionCodec> {
+        let codec = LogicalCodec {
+            link: Arc::clone(&self.link),
+        };
+        Ok(FFI_LogicalExtensionCodec::new(
+            Arc::new(codec),
+            Some(handle()?),
+            self.task_context(),
+        ))
+    }
+
+    fn ffi_physical_codec(&self) -> PyResult<FFI_PhysicalExtensionCodec> {
+        let codec = PhysicalCodec {
+            link: Arc::clone(&self.link),
+        };
+        Ok(FFI_PhysicalExtensionCodec::new(
+            Arc::new(codec),
+            Some(handle()?),
+            self.task_context(),
+        ))
+    }
+}
+
+fn parse_mode(mode: &str) -> PyResult<LoadMode> {
+    match mode {
+        "create" => Ok(LoadMode::Create),
+        "append" => Ok(LoadMode::Append),
+        "replace" => Ok(LoadMode::Replace),
+        _ => Err(PyValueError::new_err(format!(
+            "mode can't be '{mode}'; it is 'create', 'append' or 'replace'"
+        ))),
+    }
+}
+
+/// Open the database in folder `path`, which is made when missing; without a path, a temporary
+/// database. Sizes are in bytes or text such as '4GB'.
+#[pyfunction]
+#[pyo3(signature = (path = None, *, read_only = false, cache_size = None, memory_limit = None, threads = None))]
+pub(super) fn open(
+    py: Python<'_>,
+    path: Option<PathBuf>,
+    read_only: bool,
+    cache_size: Option<Size>,
+    memory_limit: Option<Size>,
+    threads: Option<NonZeroUsize>,
+) -> PyResult<Database> {
+    if read_only && path.is_none() {
+        return Err(PyValueError::new_err(
+            "read_only needs the path of a database to read",
+        ));
+    }
+    let options = EngineOptions {
+        path,
+        read_only,
+        cache_bytes: cache_size.map(Size::bytes).transpose()?,
+        memory_limit_bytes: memory_limit.map(Size::bytes).transpose()?,
+        threads,
+        ..EngineOptions::default()
+    };
+    let engine = py.detach(|| Engine::open(options))?;
+    let session = engine.session()?;
+    Ok(Database {
+        path: engine.database().path().to_path_buf(),
+        is_temporary: engine.is_temporary(),
+        link: Link::new(session),
+    })
+}
+
+/// A size in bytes, or as text.
+#[derive(FromPyObject)]
+pub(super) enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+impl Size {
+    fn bytes(self) -> PyResult<u64> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Text(text) => flashmesh_planner::config::parse_size(&text).map_err(|_| {
+                PyValueError::new_err(format!("'{text}' is no size; write e.g. '512MB' or '4GB'"))
+            }),
+        }
+    }
+}

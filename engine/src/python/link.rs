@@ -1,0 +1,167 @@
+//! What the module and the `datafusion` wheel share while a database is open.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::execution::{TaskContext, TaskContextProvider};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+use datafusion::physical_plan::ExecutionPlan;
+use parking_lot::Mutex;
+
+use super::functions::OursByName;
+use super::table::QueryTable;
+use crate::{Error, Session};
+
+/// Objects that wait to be taken, at most: those that nobody takes are plans whose bytes were
+/// asked for and never run.
+const PARKED: usize = 16_384;
+
+/// An object that crosses to the wheel and back as a number in the bytes of a plan. Both ends
+/// are in this process, so the object itself can wait here meanwhile.
+#[derive(Clone)]
+pub(super) enum Parcel {
+    /// A table of either side.
+    Table(Arc<dyn TableProvider>),
+    /// A function that only the wheel knows, such as one in Python.
+    Scalar(Arc<ScalarUDF>),
+    /// See [`Parcel::Scalar`].
+    Aggregate(Arc<AggregateUDF>),
+    /// See [`Parcel::Scalar`].
+    Window(Arc<WindowUDF>),
+    /// A query that was planned for the wheel.
+    Plan(Arc<dyn ExecutionPlan>),
+}
+
+#[derive(Default)]
+struct Parked {
+    next: u64,
+    parcels: BTreeMap<u64, Parcel>,
+}
+
+#[derive(Default)]
+struct Queries {
+    next: u64,
+    tables: BTreeMap<u64, Weak<QueryTable>>,
+}
+
+/// An open database as both sides know it. It outlives the database: whoever still holds a
+/// DataFrame then gets an error that says so.
+pub(super) struct Link {
+    session: Mutex<Option<Session>>,
+    /// Set when the wheel's session is made.
+    functions: OnceLock<OursByName>,
+    /// So that closing the database takes their snapshots from them.
+    queries: Mutex<Queries>,
+    parked: Mutex<Parked>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("session", &*self.session.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(session: Session) -> Arc<Self> {
+        Arc::new(Self {
+            session: Mutex::new(Some(session)),
+            functions: OnceLock::new(),
+            queries: Mutex::default(),
+            parked: Mutex::default(),
+        })
+    }
+
+    /// The session.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] once the connection is closed.
+    pub(super) fn session(&self) -> Result<Session, Error> {
+        self.session.lock().clone().ok_or_else(closed)
+    }
+
+    /// Which functions of the wheel are ours.
+    ///
+    /// # Errors
+    /// When the wheel has no session of this connection, and so nothing to ask for.
+    pub(super) fn functions(&self) -> Result<&OursByName> {
+        let functions = self.functions.get();
+        functions.ok_or_else(|| exec_datafusion_err!("the connection has no DataFrames yet"))
+    }
+
+    /// See [`Link::functions`]; the first wins.
+    pub(super) fn set_functions(&self, functions: OursByName) {
+        let _ = self.functions.set(functions);
+    }
+
+    /// Closes the database: what runs ends first, but nothing else can begin.
+    pub(super) fn close(&self) {
+        self.session.lock().take();
+        let tables = std::mem::take(&mut self.queries.lock().tables);
+        for table in tables.into_values().filter_map(|table| table.upgrade()) {
+            table.forget();
+        }
+        let parked = std::mem::take(&mut self.parked.lock().parcels);
+        drop(parked);
+    }
+
+    /// Lets [`Link::close`] know of a query; gives the number for [`Link::leave`].
+    pub(super) fn enter(&self, table: &Weak<QueryTable>) -> u64 {
+        let mut queries = self.queries.lock();
+        let id = queries.next;
+        queries.next += 1;
+        queries.tables.insert(id, Weak::clone(table));
+        id
+    }
+
+    /// The query of this number is gone.
+    pub(super) fn leave(&self, id: u64) {
+        self.queries.lock().tables.remove(&id);
+    }
+
+    /// Keeps an object until its number is read, and writes the number.
+    pub(super) fn park(&self, parcel: Parcel, buf: &mut Vec<u8>) {
+        let mut parked = self.parked.lock();
+        let id = parked.next;
+        parked.next += 1;
+        let forgotten = if parked.parcels.len() == PARKED {
+            parked.parcels.pop_first()
+        } else {
+            None
+        };
+        parked.parcels.insert(id, parcel);
+        drop(parked);
+        // Dropping it may drop the last handle on a query, which locks again.
+        drop(forgotten);
+        buf.extend_from_slice(&id.to_le_bytes());
+    }
+
+    /// The object whose number `buf` holds; once.
+    pub(super) fn take(&self, buf: &[u8]) -> Result<Parcel> {
+        let id = <[u8; 8]>::try_from(buf).map(u64::from_le_bytes).ok();
+        id.and_then(|id| self.parked.lock().parcels.remove(&id))
+            .ok_or_else(|| {
+                exec_datafusion_err!(
+                    "these bytes of a plan were read before, or come from another connection; make them anew"
+                )
+            })
+    }
+}
+
+impl TaskContextProvider for Link {
+    fn task_ctx(&self) -> Arc<TaskContext> {
+        match self.session() {
+            Ok(session) => session.context().task_ctx(),
+            Err(_) => Arc::default(),
+        }
+    }
+}
+
+/// What a closed connection says.
+pub(super) fn closed() -> Error {
+    Error::usage("the connection is closed")
+}

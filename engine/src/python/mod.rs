@@ -1,0 +1,64 @@
+//! The Python module `flashmesh._flashmesh`; `python/flashmesh/` wraps it and holds its types.
+//!
+//! Two libraries meet in the process: the wheel `datafusion`, whose DataFrames users build, and
+//! this one, which plans and runs them. What crosses between them goes through `datafusion-ffi`:
+//!
+//! 1. A [`query::Query`] is a plan of a [`Session`]. To the wheel it is a table
+//!    ([`table::QueryTable`]), on which its DataFrames grow.
+//! 2. The plan of a DataFrame comes back as bytes. Decoding them ([`codec`]) puts the query's own
+//!    plan where the wheel had a table, so that the whole is optimised and pushed down as one.
+//! 3. `flashmesh.DataFrame` asks for that itself ([`database::Database::plan`]). Where the wheel
+//!    runs a plan on its own, it asks [`planner`], which answers with one opaque node that runs
+//!    the whole query here.
+//!
+//! [`link`] holds what outlives a single call: the open session, and what was handed across.
+
+mod capsule;
+mod catalog;
+mod codec;
+mod database;
+mod functions;
+mod link;
+mod planner;
+mod progress;
+mod query;
+mod run;
+mod table;
+
+use pyo3::prelude::*;
+
+use crate::Error;
+
+/// The system's allocator gives large buffers back at once, only to fault them in again for the
+/// next batch.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The crate's error as an exception. A module of its own, as both are called `Error`.
+mod exception {
+    pyo3::create_exception!(
+        flashmesh,
+        Error,
+        pyo3::exceptions::PyException,
+        "What went wrong with a statement; the message names the thing and the way out."
+    );
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        exception::Error::new_err(error.to_string())
+    }
+}
+
+#[pymodule]
+fn _flashmesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("Error", module.py().get_type::<exception::Error>())?;
+    module.add_class::<database::Database>()?;
+    module.add_class::<query::Query>()?;
+    module.add_class::<query::Batches>()?;
+    module.add_class::<functions::ScalarFunction>()?;
+    module.add_function(wrap_pyfunction!(database::open, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::scalar_functions, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! Queries that run when their rows are asked for, and those rows.
+
+use std::collections::VecDeque;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatchReader;
+use datafusion::common::format::{
+    ExplainAnalyzeCategories, ExplainFormat, MetricCategory, MetricType,
+};
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{ExplainOption, LogicalPlanBuilder};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion_ffi::table_provider::FFI_TableProvider;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
+
+use super::capsule;
+use super::link::Link;
+use super::progress::Progress;
+use super::run::{handle, wait, wait_with};
+use super::table::QueryTable;
+use crate::Error;
+
+/// A query of an open database. It runs anew each time its rows are asked for, on the tables as
+/// they were when it was made.
+#[pyclass(module = "flashmesh._flashmesh", frozen)]
+pub(super) struct Query {
+    link: Arc<Link>,
+    table: Arc<QueryTable>,
+}
+
+impl Query {
+    pub(super) fn new(link: &Arc<Link>, table: Arc<QueryTable>) -> Self {
+        Self {
+            link: Arc::clone(link),
+            table,
+        }
+    }
+
+    pub(super) fn table(&self) -> &Arc<QueryTable> {
+        &self.table
+    }
+
+    fn frame(&self) -> Result<DataFrame, Error> {
+        let session = self.link.session()?;
+        Ok(DataFrame::new(
+            session.context().state(),
+            self.table.plan()?,
+        ))
+    }
+
+    /// Plans the query, off the interpreter's lock.
+    fn planned(&self, py: Python<'_>) -> PyResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let frame = self.frame()?;
+        wait(py, async move {
+            let context = Arc::new(frame.task_ctx());
+            Ok((frame.create_physical_plan().await?, context))
+        })
+    }
+}
+
+#[pymethods]
+impl Query {
+    /// The schema as an Arrow C schema.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let schema = datafusion::catalog::TableProvider::schema(self.table.as_ref());
+        Bound::new(py, PySchema::new(schema))?.call_method0("__arrow_c_schema__")
+    }
+
+    /// The query as a table of the wheel's session `session`.
+    fn __datafusion_table_provider__<'py>(
+        &self,
+        py: Python<'py>,
+        session: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let codec = capsule::logical_codec(session)?;
+        let table = FFI_TableProvider::new_with_ffi_codec(
+            Arc::clone(&self.table) as _,
+            true,
+            Some(handle()?),
+            codec,
+        );
+        capsule::new(py, table, c"datafusion_table_provider")
+    }
+
+    /// Run it and keep its rows. `progress` is called with segments done, segments in all, and
+    /// bytes from flash.
+    #[pyo3(signature = (progress = None))]
+    fn collect(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
+        let (plan, context) = self.planned(py)?;
+        let running = Arc::clone(&plan);
+        let work = async move {
+            let mut stream = execute_stream(running, context)?;
+            let schema = stream.schema();
+            let mut batches = VecDeque::new();
+            while let Some(batch) = stream.next().await {
+                batches.push_back(batch?);
+            }
+            Ok((schema, batches))
+        };
+        let (schema, batches) = wait_with(py, work, |py| match &progress {
+            None => Ok(()),
+            Some(report) => {
+                let now = Progress::of(&plan);
+                report
+                    .call1(py, (now.segments, now.total_segments, now.bytes_from_flash))
+                    .map(drop)
+            }
+        })?;
+        Ok(Batches::new(schema, Source::Collected(batches)))
+    }
+
+    /// Run it while its rows are read.
+    fn stream(&self, py: Python<'_>) -> PyResult<Batches> {
+        let (plan, context) = self.planned(py)?;
+        let stream = wait(py, async move { Ok(execute_stream(plan, context)?) })?;
+        Ok(Batches::new(stream.schema(), Source::Running(stream)))
+    }
+
+    /// The number of its rows.
+    fn count(&self, py: Python<'_>) -> PyResult<usize> {
+        let frame = self.frame()?;
+        wait(py, async move { Ok(frame.count().await?) })
+    }
+
+    /// Its first rows.
+    fn limit(&self, rows: usize) -> PyResult<Self> {
+        let plan = LogicalPlanBuilder::from(self.table.plan()?)
+            .limit(0, Some(rows))
+            .and_then(LogicalPlanBuilder::build)
+            .map_err(Error::from)?;
+        let table = QueryTable::try_new(&self.link, plan).map_err(Error::from)?;
+        Ok(Self::new(&self.link, table))
+    }
+
+    /// How it is run, or with `analyze` how it ran: rows of `plan_type` and `plan`.
+    #[pyo3(signature = (verbose = false, analyze = false, format = None, show_statistics = None, analyze_level = None, analyze_categories = None))]
+    #[expect(clippy::too_many_arguments, reason = "those of the wheel's explain")]
+    fn explain(
+        &self,
+        py: Python<'_>,
+        verbose: bool,
+        analyze: bool,
+        format: Option<&str>,
+        show_statistics: Option<bool>,
+        analyze_level: Option<&str>,
+        analyze_categories: Option<Vec<String>>,
+    ) -> PyResult<Batches> {
+        let option = ExplainOption {
+            verbose,
+            analyze,
+            format: format.map_or(Ok(ExplainFormat::Indent), parse)?,
+            show_statistics,
+            analyze_level: analyze_level.map(parse::<MetricType>).transpose()?,
+            analyze_categories: analyze_categories
+                .map(|names| {
+                    let categories = names.iter().map(|name| parse::<MetricCategory>(name));
+                    categories
+                        .collect::<PyResult<_>>()
+                        .map(ExplainAnalyzeCategories::Only)
+                })
+                .transpose()?,
+        };
+        let frame = self.frame()?;
+        wait(py, async move {
+            let frame = frame.explain_with_options(option)?;
+            let schema = Arc::clone(frame.schema().inner());
+            let batches = frame.collect().await?;
+            Ok(Batches::new(schema, Source::Collected(batches.into())))
+        })
+    }
+}
+
+fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> PyResult<T> {
+    text.parse()
+        .map_err(|e: T::Err| PyValueError::new_err(e.to_string()))
+}
+
+enum Source {
+    Collected(VecDeque<RecordBatch>),
+    Running(SendableRecordBatchStream),
+    /// Handed on, or ended by an error.
+    Gone,
+}
+
+/// Rows, read once.
+#[pyclass(module = "flashmesh._flashmesh", frozen)]
+pub(super) struct Batches {
+    schema: SchemaRef,
+    source: Mutex<Source>,
+}
+
+impl Batches {
+    fn new(schema: SchemaRef, source: Source) -> Self {
+        Self {
+            schema,
+            source: Mutex::new(source),
+        }
+    }
+}
+
+#[pymethods]
+impl Batches {
+    /// The rows as an Arrow C stream.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let source = std::mem::replace(&mut *self.source.lock(), Source::Gone);
+        if matches!(source, Source::Gone) {
+            return Err(PyRuntimeError::new_err(
+                "these rows were read before; run the query again",
+            ));
+        }
+        let reader = PyRecordBatchReader::new(Box::new(Reader {
+            schema: Arc::clone(&self.schema),
+            source,
+        }));
+        Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
+    }
+
+    /// The schema as an Arrow C schema.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Bound::new(py, PySchema::new(Arc::clone(&self.schema)))?.call_method0("__arrow_c_schema__")
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// The next pyarrow.RecordBatch.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut source = std::mem::replace(&mut *self.source.lock(), Source::Gone);
+        let batch = source.next(py)?;
+        if batch.is_some() {
+            *self.source.lock() = source;
+        }
+        batch
+            .map(|batch| PyRecordBatch::new(batch).into_pyarrow(py))
+            .transpose()
+    }
+}
+
+impl Source {
+    /// The next batch; after an error there is none.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        match std::mem::replace(self, Self::Gone) {
+            Self::Gone => Ok(None),
+            Self::Collected(mut batches) => {
+                let batch = batches.pop_front();
+                *self = Self::Collected(batches);
+                Ok(batch)
+            }
+            Self::Running(mut stream) => {
+                let (stream, batch) = wait(py, async move {
+                    let batch = stream.next().await.transpose()?;
+                    Ok((stream, batch))
+                })?;
+                *self = Self::Running(stream);
+                Ok(batch)
+            }
+        }
+    }
+}
+
+/// Rows for consumers in other libraries, which block.
+struct Reader {
+    schema: SchemaRef,
+    source: Source,
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Source::Collected(batches) = &mut self.source {
+            return batches.pop_front().map(Ok);
+        }
+        Python::attach(|py| self.source.next(py).map_err(|error| in_arrow(py, error))).transpose()
+    }
+}
+
+/// An Arrow stream can carry text only. Ctrl-C is raised again, for when the consumer returns.
+fn in_arrow(py: Python<'_>, error: PyErr) -> ArrowError {
+    if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
+        // SAFETY: it only sets a flag.
+        unsafe { ffi::PyErr_SetInterrupt() };
+        return ArrowError::ExternalError("the query was interrupted".into());
+    }
+    ArrowError::ExternalError(error.value(py).to_string().into())
+}
+
+impl RecordBatchReader for Reader {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

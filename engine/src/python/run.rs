@@ -1,0 +1,87 @@
+//! Waiting for Rust from Python: off the interpreter's lock, and ended by Ctrl-C.
+
+use std::future::Future;
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use tokio::runtime::{Handle, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::Error;
+
+/// Between two looks for Ctrl-C, and between two reports of progress.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The one runtime of the process, shared by all connections.
+pub(super) fn runtime() -> PyResult<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("flashmesh")
+        .enable_all()
+        .build()
+        .map_err(|e| PyRuntimeError::new_err(format!("starting flashmesh's threads: {e}")))?;
+    Ok(RUNTIME.get_or_init(|| runtime))
+}
+
+/// A handle on [`runtime`].
+pub(super) fn handle() -> PyResult<Handle> {
+    Ok(runtime()?.handle().clone())
+}
+
+/// Runs `work` to its end without holding the interpreter. Ctrl-C cancels it and raises
+/// `KeyboardInterrupt`.
+pub(super) fn wait<T>(
+    py: Python<'_>,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> PyResult<T>
+where
+    T: Send + 'static,
+{
+    wait_with(py, work, |_| Ok(()))
+}
+
+/// [`wait`], with a call every [`TICK`]; an error of `tick` ends the work.
+pub(super) fn wait_with<T>(
+    py: Python<'_>,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    mut tick: impl FnMut(Python<'_>) -> PyResult<()> + Send,
+) -> PyResult<T>
+where
+    T: Send + 'static,
+{
+    let (sender, done) = mpsc::sync_channel(1);
+    // A task, watched from outside the runtime: its timers stand still while all of its threads
+    // compute, and a signal must not wait for that.
+    let _task = CancelOnDrop(runtime()?.spawn(async move {
+        // Whoever waited may have gone.
+        let _ = sender.send(work.await);
+    }));
+    py.detach(move || {
+        loop {
+            match done.recv_timeout(TICK) {
+                Ok(result) => return Ok(result?),
+                Err(RecvTimeoutError::Timeout) => Python::attach(|py| {
+                    py.check_signals()?;
+                    tick(py)
+                })?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::usage("the query ended abnormally: it panicked").into());
+                }
+            }
+        }
+    })
+}
+
+struct CancelOnDrop(JoinHandle<()>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

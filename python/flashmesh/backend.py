@@ -1,0 +1,115 @@
+"""What a connection needs of whoever runs its statements.
+
+The embedded database (`_flashmesh.Database`) is one; a Flight SQL server is to be another. A
+connection knows nothing else about where its tables are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datafusion import SessionContext
+
+
+class ArrowStream(Protocol):
+    """Anything with Arrow data in it: tables and readers of pyarrow, pandas, Polars, …"""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+#: Called with segments done, segments in all, and bytes from flash.
+Report: TypeAlias = Callable[[int, int, int], None]
+Mode: TypeAlias = Literal["create", "append", "replace"]
+
+
+class Batches(Protocol):
+    """Rows, read once."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+    def __next__(self) -> pa.RecordBatch: ...
+
+
+class Query(Protocol):
+    """A query that runs when its rows are asked for, anew each time."""
+
+    def __arrow_c_schema__(self) -> object: ...
+    def __datafusion_table_provider__(self, session: object) -> object: ...
+    def collect(self, progress: Report | None = None) -> Batches:
+        """Run it and keep its rows."""
+
+    def stream(self) -> Batches:
+        """Run it while its rows are read."""
+
+    def count(self) -> int:
+        """The number of its rows."""
+
+    def limit(self, rows: int) -> Query:
+        """Its first rows."""
+
+    def explain(
+        self,
+        verbose: bool = False,
+        analyze: bool = False,
+        format: str | None = None,
+        show_statistics: bool | None = None,
+        analyze_level: str | None = None,
+        analyze_categories: list[str] | None = None,
+    ) -> Batches:
+        """How it is run, or how it ran: rows of `plan_type` and `plan`."""
+
+
+class Backend(Protocol):
+    """Runs statements and keeps tables."""
+
+    @property
+    def is_closed(self) -> bool: ...
+    def sql(self, query: str) -> Query:
+        """Run SQL: a query is made ready; all else has happened when this returns."""
+
+    def execute(self, query: str) -> None:
+        """Run SQL to its end and drop its result."""
+
+    def table(self, name: str) -> Query:
+        """All rows of a table or view."""
+
+    def session(self) -> SessionContext:
+        """A session of DataFusion's whose DataFrames are run here."""
+
+    def plan(self, plan: bytes, session: SessionContext) -> Query:
+        """A DataFrame of that session, from the bytes of its plan."""
+
+    def from_arrow(self, source: ArrowStream) -> Query:
+        """Arrow data in memory."""
+
+    def register(self, name: str, query: Query) -> None:
+        """Give a query a name in SQL, until the connection is closed."""
+
+    def unregister(self, name: str) -> bool:
+        """Take the name away; whether there was one."""
+
+    def get(self, table: str, keys: pa.Array) -> Query:
+        """Rows of a table by primary key."""
+
+    def load_files(self, table: str, paths: Sequence[str | PathLike[str]], mode: Mode) -> int:
+        """Load a table from files; the number of its rows."""
+
+    def load_arrow(self, table: str, source: ArrowStream, mode: Mode) -> int:
+        """Load a table from Arrow data; the number of its rows."""
+
+    def setting(self, name: str) -> str | None:
+        """The value of a setting."""
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Set it."""
+
+    def settings(self) -> list[tuple[str, str]]:
+        """Names and descriptions of all."""
+
+    def close(self) -> None:
+        """End the connection, whoever holds queries of it."""

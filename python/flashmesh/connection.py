@@ -1,0 +1,310 @@
+"""Connections: open databases."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from . import _flashmesh, relations
+from ._flashmesh import Error
+from .embedded import Embedded
+from .frame import DataFrame, Table, _errors, _plan_text
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+    from .backend import ArrowStream, Backend, Mode, Query
+
+
+def connect(
+    path: str | PathLike[str] | None = None,
+    *,
+    read_only: bool = False,
+    cache_size: int | str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> Connection:
+    """Open the database in folder `path`, which is made when missing; without a path, a
+    temporary database. Sizes are in bytes or text such as '4GB'."""
+    if isinstance(path, str) and path.startswith(("grpc://", "grpc+tls://")):
+        raise Error(f"'{path}' is a server; this version opens databases in folders only")
+    database = _flashmesh.open(
+        path,
+        read_only=read_only,
+        cache_size=cache_size,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+    return Connection(Embedded(database))
+
+
+class Connection:
+    """An open database. As a context manager it is closed at the end."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._settings = Settings(backend)
+        self._session: SessionContext | None = None
+        self._session_lock = threading.Lock()
+        self._numbers = itertools.count(1)
+
+    # SQL.
+
+    def sql(self, query: str) -> DataFrame:
+        """Run SQL. A query gives a DataFrame that runs when its rows are asked for; any other
+        statement has happened when this returns. Of several statements, the last one counts."""
+        return self._frame(self._backend.sql(query))
+
+    def execute(self, query: str) -> None:
+        """Run SQL to its end and drop its result."""
+        self._backend.execute(query)
+
+    def explain(
+        self, query: str | DataFrame, *, analyze: bool = False, verbose: bool = False
+    ) -> str:
+        """How a query is run: what is pushed below its scans, and why not the rest. With
+        `analyze` it is run, and the text says what that took."""
+        frame = self.sql(query) if isinstance(query, str) else query
+        return _plan_text(frame._query.explain(verbose, analyze))
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of this connection: `con.settings.pushdown = 'never'`."""
+        return self._settings
+
+    # Tables.
+
+    def table(self, name: str) -> Table:
+        """A table or view of the database."""
+        return Table(self, name, self._backend.table(name))
+
+    def load(
+        self,
+        table: str,
+        source: str | PathLike[str] | Sequence[str | PathLike[str]] | ArrowStream,
+        *,
+        mode: Mode = "create",
+    ) -> int:
+        """Load a table and return the number of its rows. `source` is a path or several
+        (Parquet, CSV, JSON, Arrow; folders, globs and URLs too), or anything with Arrow data in
+        it: a DataFrame of flashmesh, pyarrow, pandas or Polars, a record batch reader, …"""
+        if hasattr(source, "__arrow_c_stream__"):
+            return self._backend.load_arrow(table, cast("ArrowStream", source), mode)
+        paths = [source] if isinstance(source, (str, PathLike)) else source
+        try:
+            paths = [fspath(path) for path in paths]
+        except TypeError:
+            raise TypeError(
+                f"a {type(source).__name__} is neither a path, a list of paths, nor an object "
+                "with Arrow data (__arrow_c_stream__)"
+            ) from None
+        return self._backend.load_files(table, paths, mode)
+
+    def get(self, table: str, keys: Sequence[Any] | pa.Array | object) -> DataFrame:
+        """The rows of a table whose primary key is one of `keys`, a sequence or an Arrow array,
+        in any order. They are fetched now; many keys are one command to the store."""
+        if not hasattr(keys, "__arrow_c_array__"):
+            keys = pa.array(keys)
+        return self._frame(self._backend.get(table, keys))
+
+    # Data in memory.
+
+    def from_arrow(self, data: ArrowStream, name: str | None = None) -> DataFrame:
+        """A DataFrame of Arrow data in memory, which can be joined with tables. With a `name`,
+        SQL knows it by that, until the connection is closed."""
+        frame = self._frame(self._backend.from_arrow(data), alias=name)
+        if name is not None:
+            self.register(name, frame)
+        return frame
+
+    def from_pandas(self, data: Any, name: str | None = None) -> DataFrame:
+        """A DataFrame of a pandas.DataFrame; see `from_arrow`. Its index is left out unless it
+        has a name."""
+        named = any(index is not None for index in data.index.names)
+        return self.from_arrow(pa.Table.from_pandas(data, preserve_index=named), name)
+
+    def from_polars(self, data: Any, name: str | None = None) -> DataFrame:
+        """A DataFrame of a polars.DataFrame; see `from_arrow`."""
+        return self.from_arrow(data, name)
+
+    def register(self, name: str, frame: DataFrame) -> None:
+        """Let SQL know a DataFrame by this name, as a view, until the connection is closed."""
+        self._backend.register(name, frame._query)
+
+    def unregister(self, name: str) -> None:
+        """Take such a name away."""
+        if not self._backend.unregister(name):
+            raise Error(f"there is no view '{name}'")
+
+    # Searches. Each gives a DataFrame; what it computes is in docs/python.md.
+
+    def nearest(
+        self,
+        table: str,
+        column: str,
+        query: Any,
+        k: int = 10,
+        *,
+        metric: str | None = None,
+        exact: bool = False,
+    ) -> DataFrame:
+        """The `k` rows nearest to a vector, or to each of many: columns `query` (the number of
+        the vector), `distance`, and the table's.
+
+        `query` is bytes for a bit code, a sequence of numbers or a NumPy array for a vector; for
+        many, a DataFrame or Arrow data of one column, or an array of two dimensions. An lsh index
+        of the column is used if there is one, and may miss some rows unless `exact`."""
+        options = {"metric": metric, "exact": True if exact else None}
+        return self._relation("nearest", table, column, relations.Vectors(query), k, **options)
+
+    def matches(self, table: str, column: str, needle: str) -> DataFrame:
+        """Where a text occurs: for each occurrence the row's id, the byte at which it starts in
+        the value, and the value."""
+        return self._relation("matches", table, column, needle)
+
+    def lookup(self, table: str, keys: Any) -> DataFrame:
+        """The rows whose primary key is one of `keys`: a sequence, or a DataFrame or Arrow data
+        of one column. `get` does the same at once and with less ado."""
+        return self._relation("lookup", table, relations.Values(keys))
+
+    def fetch(self, table: str, row_ids: Any) -> DataFrame:
+        """The rows of these ids, with the ids."""
+        return self._relation("fetch", table, relations.Values(row_ids))
+
+    def expand(
+        self, index: str, vertices: Any, hops: int, *, direction: str | None = None
+    ) -> DataFrame:
+        """For each vertex every other one within so many hops over an adjacency index: its least
+        depth, and the id of an edge that leads to it."""
+        values = relations.Values(vertices)
+        return self._relation("expand", index, values, hops, direction=direction)
+
+    def bfs(
+        self,
+        index: str,
+        vertices: Any,
+        max_depth: int | None = None,
+        *,
+        direction: str | None = None,
+    ) -> DataFrame:
+        """Every vertex that can be reached from some of `vertices`: its depth, and the vertex
+        before it."""
+        depth = () if max_depth is None else (max_depth,)
+        values = relations.Values(vertices)
+        return self._relation("bfs", index, values, *depth, direction=direction)
+
+    def shortest_path(
+        self,
+        index: str,
+        start: Any,
+        end: Any,
+        weight: str | None = None,
+        *,
+        direction: str | None = None,
+    ) -> DataFrame:
+        """The vertices of a shortest path, and the ids of the edges between them; no rows when
+        there is none. `weight` names a column of the edges."""
+        weights = () if weight is None else (weight,)
+        return self._relation("shortest_path", index, start, end, *weights, direction=direction)
+
+    def connected_components(self, index: str) -> DataFrame:
+        """Each vertex with the least vertex of its component."""
+        return self._relation("connected_components", index)
+
+    def page_rank(
+        self,
+        index: str,
+        *,
+        damping: float | None = None,
+        max_iterations: int | None = None,
+        tolerance: float | None = None,
+    ) -> DataFrame:
+        """Each vertex with its rank; ranks sum to 1."""
+        return self._relation(
+            "page_rank",
+            index,
+            damping=damping,
+            max_iterations=max_iterations,
+            tolerance=tolerance,
+        )
+
+    def _relation(self, function: str, *arguments: Any, **options: Any) -> DataFrame:
+        """A call of a table function. Data in its arguments is a view while the call is planned."""
+        views: list[str] = []
+        try:
+            query = relations.call(function, arguments, options, lambda data: self._view(data, views))
+            return self.sql(query)
+        finally:
+            for view in views:
+                self._backend.unregister(view)
+
+    def _view(self, data: Any, views: list[str]) -> str:
+        frame = data if isinstance(data, DataFrame) else self.from_arrow(data)
+        if len(frame.columns) != 1:
+            raise Error(f"one column is expected, not {len(frame.columns)}: select the one to use")
+        name = f"__argument_{next(self._numbers)}"
+        self._backend.register(name, frame._query)
+        views.append(name)
+        return f'(SELECT "{frame.columns[0].replace(chr(34), chr(34) * 2)}" FROM {name})'
+
+    # DataFusion.
+
+    @property
+    def context(self) -> SessionContext:
+        """DataFusion's own session with the database's catalog and planner: for its readers of
+        files, its registrations, and libraries that want a `datafusion.SessionContext`."""
+        with self._session_lock:
+            if self._backend.is_closed:
+                raise Error("the connection is closed")
+            if self._session is None:
+                self._session = self._backend.session()
+            return self._session
+
+    def frame(self, df: Any) -> DataFrame:
+        """One of flashmesh's for a DataFrame of `context`, such as `con.context.read_csv(…)`."""
+        return DataFrame(self, df=df.df)
+
+    def _frame(self, query: Query, alias: str | None = None) -> DataFrame:
+        alias = alias or f"query_{next(self._numbers)}"
+        return DataFrame(self, query=query, alias=alias)
+
+    def _query_of(self, frame: DataFrame) -> Query:
+        session = self.context
+        with _errors():
+            try:
+                plan = frame.logical_plan().to_bytes(session)
+            except Exception:
+                # Subqueries have no encoding; DataFusion's optimiser makes joins of them.
+                plan = frame.optimized_logical_plan().to_bytes(session)
+        return self._backend.plan(plan, session)
+
+    # The end.
+
+    def close(self) -> None:
+        """Close the database, whoever holds DataFrames of it: they say so when they are asked
+        for rows. Running streams end first. A temporary database is removed."""
+        with self._session_lock:
+            self._session = None
+        self._backend.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        what = "closed" if self._backend.is_closed else repr(self._backend)
+        return f"<flashmesh.Connection, {what}>"

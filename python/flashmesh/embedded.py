@@ -1,0 +1,118 @@
+"""The embedded database as a backend, and sessions of DataFusion's that it plans for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+from datafusion import SessionConfig, SessionContext
+from datafusion.extensions import SessionExtensionComponents
+
+from . import _flashmesh
+from .functions import DISTANCES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .backend import ArrowStream, Mode, Query
+
+#: Name of the catalog, and of the schema that every database has.
+CATALOG, SCHEMA = "flashmesh", "public"
+
+
+class Embedded:
+    """An open database in this process."""
+
+    def __init__(self, database: _flashmesh.Database) -> None:
+        self._database = database
+        self.sql = database.sql
+        self.execute = database.execute
+        self.table = database.table
+        self.plan = database.plan
+        self.from_arrow = database.from_arrow
+        self.unregister = database.unregister
+        self.setting = database.setting
+        self.set_setting = database.set_setting
+        self.settings = database.settings
+        self.close = database.close
+
+    @property
+    def is_closed(self) -> bool:
+        return self._database.is_closed
+
+    def register(self, name: str, query: Query) -> None:
+        self._database.register(name, cast(_flashmesh.Query, query))
+
+    def get(self, table: str, keys: pa.Array) -> _flashmesh.Query:
+        return self._database.get(table, keys)
+
+    def load_files(self, table: str, paths: Sequence[str | PathLike[str]], mode: Mode) -> int:
+        return self._database.load_files(table, paths, mode)
+
+    def load_arrow(self, table: str, source: ArrowStream, mode: Mode) -> int:
+        return self._database.load_arrow(table, source, mode)
+
+    def session(self) -> SessionContext:
+        config = (
+            SessionConfig()
+            .with_default_catalog_and_schema(CATALOG, SCHEMA)
+            .with_create_default_catalog_and_schema(False)
+            .with_information_schema(True)
+        )
+        self._database.use_functions(SessionContext())
+        session = SessionContext(config)
+        session.register_catalog_provider(CATALOG, _Catalog(self._database))
+        for distance in DISTANCES.values():
+            session.register_udf(distance)
+        # Functions in Python go over as what they are, not pickled: they keep their globals.
+        extended = session.with_extensions(_Extension(self._database))
+        return extended.with_python_udf_inlining(enabled=False)
+
+    def __repr__(self) -> str:
+        kind = "temporary, " if self._database.is_temporary else ""
+        return f"{kind}{self._database.path}"
+
+
+class _Extension:
+    """What makes a session of DataFusion's plan and run with us."""
+
+    def __init__(self, database: _flashmesh.Database) -> None:
+        self._database = database
+
+    def __datafusion_session_components__(self, ctx: SessionContext) -> SessionExtensionComponents:
+        return SessionExtensionComponents(
+            logical_extension_codecs=(_LogicalCodec(self._database),),
+            physical_extension_codecs=(_PhysicalCodec(self._database),),
+        )
+
+    def __datafusion_session_planner__(self, ctx: SessionContext, fallback: object) -> Any:
+        return self._database.query_planner()
+
+
+class _LogicalCodec:
+    __datafusion_codec_id__ = "flashmesh"
+
+    def __init__(self, database: _flashmesh.Database) -> None:
+        self._database = database
+
+    def __datafusion_logical_extension_codec__(self, session: object = None) -> Any:
+        return self._database.logical_codec()
+
+
+class _PhysicalCodec:
+    __datafusion_codec_id__ = "flashmesh"
+
+    def __init__(self, database: _flashmesh.Database) -> None:
+        self._database = database
+
+    def __datafusion_physical_extension_codec__(self, session: object = None) -> Any:
+        return self._database.physical_codec()
+
+
+class _Catalog:
+    def __init__(self, database: _flashmesh.Database) -> None:
+        self._database = database
+
+    def __datafusion_catalog_provider__(self, session: object) -> Any:
+        return self._database.catalog_provider(session)
