@@ -51,6 +51,8 @@ pub struct Query {
     started: Instant,
     cancel: CancellationToken,
     rows: AtomicU64,
+    /// The query in traces; it ends with it.
+    span: Mutex<tracing::Span>,
     state: Mutex<Inner>,
 }
 
@@ -144,6 +146,16 @@ impl Queries {
             started: Instant::now(),
             cancel: CancellationToken::new(),
             rows: AtomicU64::new(0),
+            span: Mutex::new(tracing::info_span!(
+                "query",
+                id,
+                user,
+                "db.query.text" = &sql[..cut],
+                state = tracing::field::Empty,
+                rows = tracing::field::Empty,
+                bytes_from_flash = tracing::field::Empty,
+                bytes_to_host = tracing::field::Empty,
+            )),
             state: Mutex::new(Inner {
                 state: QueryState::Running,
                 plan,
@@ -211,6 +223,7 @@ impl Queries {
             inner.report = Some(report.clone());
             report
         };
+        query.trace(&report);
         for (total, value) in [
             (&self.totals.rows, query.rows.load(Ordering::Relaxed)),
             (&self.totals.bytes_from_flash, report.bytes_from_flash),
@@ -266,6 +279,27 @@ impl Query {
     /// Counts rows that were fetched.
     pub fn count_rows(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the query's span and logs it.
+    fn trace(&self, report: &PlanReport) {
+        let span = std::mem::replace(&mut *self.span.lock(), tracing::Span::none());
+        let (state, took) = {
+            let inner = self.state.lock();
+            (inner.state.clone(), inner.took.unwrap_or_default())
+        };
+        let rows = self.rows.load(Ordering::Relaxed);
+        span.record("state", state.name());
+        span.record("rows", rows);
+        span.record("bytes_from_flash", report.bytes_from_flash);
+        span.record("bytes_to_host", report.bytes_to_host);
+        let took_ms = took.as_secs_f64() * 1e3;
+        match state {
+            QueryState::Failed(error) => {
+                tracing::info!(parent: &span, took_ms, %error, "query failed");
+            }
+            state => tracing::debug!(parent: &span, took_ms, rows, "query {}", state.name()),
+        }
     }
 
     fn report(&self) -> QueryReport {
