@@ -9,7 +9,7 @@ use flashmesh_planner::error::from_storage;
 use flashmesh_planner::translate::scalar_of;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::table::TableSnapshot;
 
@@ -114,7 +114,7 @@ impl Session {
         };
         let program = verify(program, &table.scan_schema, &Limits::default())
             .map_err(|e| Error::usage(e.to_string()))?;
-        let access = AccessPath::choose(&program, table, false).map(Arc::new);
+        let access = AccessPath::choose(&program, table, NearSearch::Exact).map(Arc::new);
         let command = Command {
             program: Arc::new(program),
             table: Arc::clone(table),

@@ -11,7 +11,7 @@ use arrow::array::{Array, AsArray, Int64Array};
 use arrow::datatypes::{DataType, Int64Type};
 use flashmesh_storage::Result;
 use flashmesh_storage::flash::{FileFlash, FileFlashOptions, PAGE_SIZE_BYTES};
-use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions};
+use flashmesh_storage::graph::{Direction, EdgeColumns, Graph, Job, PageRankOptions};
 use flashmesh_storage::index::adjacency::{AdjacencyBuilder, AdjacencyPart};
 use flashmesh_storage::index::paged::PagedArray;
 use flashmesh_storage::page::{ChunkIdentity, SEGMENT_ROWS};
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     let mut rng = SmallRng::seed_from_u64(SEED);
     let (found, ..) = graph
         .bfs(&Job::new(threads), &seed, 9, Direction::Out)?
-        .rows(0..10_000)?;
+        .rows(&Job::new(threads), 0..10_000)?;
     time("shortest path from the top vertex, warm", || {
         let to = found.slice(rng.random_range(0..found.len()), 1);
         graph
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     store.cache().set_capacity_bytes(all_bytes / 10);
     time("BFS, cache of a tenth", || bfs(u32::MAX).map(drop))?;
     let all = graph.bfs(&Job::new(threads), &seed, u32::MAX, Direction::Out)?;
-    let (all, ..) = all.rows(0..all.len())?;
+    let (all, ..) = all.rows(&Job::new(threads), 0..all.len())?;
     let some = all.as_primitive::<Int64Type>().values().iter().step_by(100);
     let seeds = Int64Array::from_iter_values(some.copied());
     for name in ["one level of every 100th vertex, cache off", "again"] {
@@ -135,6 +135,25 @@ fn chase(path: &Path) -> Result<()> {
     assert_eq!(found.len(), HOPS as usize + 1);
     println!(
         "pointer chase, cache off: {:.1?} a hop, {} pages for {HOPS} hops",
+        started.elapsed() / HOPS,
+        job.counters().pages_from_flash
+    );
+
+    let job = Job::new(2).bypass_cache();
+    let started = Instant::now();
+    let mut at = graph.numbers_of(&job, &seed)?;
+    for _ in 0..HOPS {
+        let mut next = Vec::new();
+        let columns = EdgeColumns::default();
+        graph.neighbours(&job, &at, Direction::Out, columns, |found| {
+            next.extend(found.ends().map(|(_, to)| to));
+            Ok(())
+        })?;
+        at = next;
+    }
+    assert_eq!(at.len(), 1);
+    println!(
+        "the same, each hop a command of the host: {:.1?} a hop, {} pages",
         started.elapsed() / HOPS,
         job.counters().pages_from_flash
     );

@@ -4,5 +4,6 @@
 mod cli;
 mod indexes;
 mod loads;
+mod searches;
 mod statements;
 mod support;

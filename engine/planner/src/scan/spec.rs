@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
+use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::TableSnapshot;
 
@@ -50,8 +51,8 @@ pub struct ScanSpec {
     pub table: Arc<TableSnapshot>,
     /// The session's choice when the scan was planned.
     pub mode: Pushdown,
-    /// Whether a search for near rows may miss some.
-    pub approximate: bool,
+    /// How the nearest rows are looked for.
+    pub near: NearSearch,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// What stayed above, for `EXPLAIN`.
@@ -79,7 +80,7 @@ impl ScanSpec {
         Self {
             table,
             mode,
-            approximate: false,
+            near: NearSearch::Exact,
             filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {
