@@ -2,10 +2,8 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use datafusion::execution::object_store::ObjectStoreRegistry;
 use flashmesh::{EngineOptions, Error, Result};
 
 const EXAMPLES: &str = "\
@@ -20,7 +18,8 @@ Examples:
 
 /// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
 ///
-/// Without -c, -f or a command: a shell, or the SQL that is piped in. Without --db: a temporary
+/// Without -c, -f or a command: a shell (.help there lists its commands), or the SQL that is piped
+/// in. Without --db: a temporary
 /// database that is gone at exit.
 #[derive(Debug, Parser)]
 #[command(name = "flashmesh", version, after_help = EXAMPLES, after_long_help = EXAMPLES)]
@@ -185,10 +184,7 @@ fn in_order(matches: &ArgMatches, sql: Vec<String>, files: Vec<PathBuf>) -> Vec<
 
 impl EngineArguments {
     /// The engine's options.
-    pub fn options(
-        &self,
-        object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
-    ) -> Result<EngineOptions> {
+    pub fn options(&self) -> Result<EngineOptions> {
         if self.read_only && self.db.is_none() {
             return Err(Error::usage(
                 "--read-only needs a database to read: name its folder with --db",
@@ -201,7 +197,7 @@ impl EngineArguments {
             memory_limit_bytes: self.memory_limit,
             spill_folder: self.spill_dir.clone(),
             threads: self.threads,
-            object_stores,
+            object_stores: None,
         })
     }
 }
@@ -214,7 +210,7 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
-fn parse_rows(text: &str) -> std::result::Result<usize, String> {
+pub(super) fn parse_rows(text: &str) -> std::result::Result<usize, String> {
     match text {
         "inf" => Ok(usize::MAX),
         number => number

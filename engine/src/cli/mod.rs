@@ -12,6 +12,7 @@ mod tpch;
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flashmesh::{Engine, Error, Result};
@@ -57,14 +58,15 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
 /// `-c`, `-f`, SQL from a pipe, or the shell.
 async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     let interactive = arguments.sources.is_empty() && std::io::stdin().is_terminal();
-    let object_stores = shell::object_stores();
-    let engine = Engine::open(arguments.engine.options(Some(object_stores.clone()))?)?;
+    let engine = Engine::open(arguments.engine.options()?)?;
     signals::end_on_signal(engine.temporary_folders(), !interactive)?;
     let session = engine.session()?;
     if interactive {
-        shell::run(&session, &arguments.output, object_stores).await?;
+        let backend = Arc::new(shell::Local::new(&session));
+        shell::run(backend, &arguments.output).await?;
         return Ok(ExitCode::SUCCESS);
     }
+    shell::locate_errors(&session);
     let sources = match arguments.sources.as_slice() {
         [] => &[Source::File("-".into())],
         sources => sources,
@@ -82,7 +84,12 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
         match script::run(&session, &sql, &mut output).await {
             // Whoever read our output has seen enough.
             Err(_) if output.is_closed() => return Ok(ExitCode::SUCCESS),
-            other => other?,
+            Err(error) => {
+                let catalog = shell::catalog_of(&session).await.unwrap_or_default();
+                eprintln!("{}", shell::report(&error, &sql, &catalog));
+                return Ok(ExitCode::FAILURE);
+            }
+            Ok(()) => {}
         }
     }
     Ok(ExitCode::SUCCESS)

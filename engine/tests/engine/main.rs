@@ -5,5 +5,6 @@ mod cli;
 mod indexes;
 mod loads;
 mod searches;
+mod shell;
 mod statements;
 mod support;
