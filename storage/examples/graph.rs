@@ -20,7 +20,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Int64Type};
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::flash::{FileFlash, FileFlashOptions, PAGE_SIZE_BYTES};
 use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions};
 use flashmesh_storage::index::adjacency::{AdjacencyBuilder, AdjacencyPart};
@@ -116,8 +116,8 @@ fn warm(graph: &Graph, seed: &Int64Array, threads: usize) -> Result<()> {
     })?;
     let mut rng = SmallRng::seed_from_u64(SEED);
     let (found, ..) = graph
-        .bfs(&Job::new(threads), seed, 9, Direction::Out)?
-        .rows(0..10_000)?;
+        .bfs(&Job::new(threads), &seed, 9, Direction::Out)?
+        .rows(&Job::new(threads), 0..10_000)?;
     time("shortest path from the top vertex, warm", || {
         let to = found.slice(rng.random_range(0..found.len()), 1);
         graph
@@ -129,7 +129,7 @@ fn warm(graph: &Graph, seed: &Int64Array, threads: usize) -> Result<()> {
 /// The keys of all vertices that a search reaches.
 fn found_keys(graph: &Graph, threads: usize, seed: &Int64Array) -> Result<Vec<i64>> {
     let all = graph.bfs(&Job::new(threads), seed, u32::MAX, Direction::Out)?;
-    let (keys, ..) = all.rows(0..all.len())?;
+    let (keys, ..) = all.rows(&Job::new(threads), 0..all.len())?;
     Ok(keys.as_primitive::<Int64Type>().values().to_vec())
 }
 
@@ -307,7 +307,7 @@ impl HostChase {
             };
             let program = verify(program, &self.table.scan_schema, &Limits::default());
             let program = program.expect("a valid program");
-            let access = AccessPath::choose(&program, &self.table, false).map(Arc::new);
+            let access = AccessPath::choose(&program, &self.table, NearSearch::Exact).map(Arc::new);
             let command = Command {
                 program: Arc::new(program),
                 table: Arc::clone(&self.table),

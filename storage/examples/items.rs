@@ -24,7 +24,7 @@ use flashmesh_pushdown::{
     Expr, InputColumn, Limits, Metric, Output, Program, QueryVector, Scalar, distance, verify,
 };
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::flash::{FileFlash, FileFlashOptions, IoMode, PAGE_SIZE_BYTES};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::store::PageStore;
@@ -167,7 +167,7 @@ fn distances(
         },
     };
     let program = verify(program, &table.scan_schema, &Limits::default()).expect("valid");
-    let access = AccessPath::choose(&program, table, false).map(Arc::new);
+    let access = AccessPath::choose(&program, table, NearSearch::Exact).map(Arc::new);
     let command = Command {
         program: Arc::new(program),
         table: Arc::clone(table),

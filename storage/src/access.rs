@@ -8,17 +8,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{ArrayRef, AsArray};
-use arrow::datatypes::{DataType, UInt64Type};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, UInt64Type};
 
 use flashmesh_pushdown::{
     CompareOp, Expr, InputColumn, Limits, Output, Program, QueryVector, RuntimeFilter,
-    RuntimePredicate, Scalar, VerifiedProgram, verify,
+    RuntimePredicate, Scalar, SortKey, VerifiedProgram, verify,
 };
 use parking_lot::Mutex;
 
 use crate::accelerator::cpu::CpuAccelerator;
-use crate::accelerator::{Accelerator, Task, Work};
+use crate::accelerator::{Accelerator, ScanMetrics, Task, Work};
 use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash};
 use crate::page::SEGMENT_ROWS;
@@ -54,6 +55,18 @@ enum Probe {
     Near(Arc<Index>, Arc<Near>),
 }
 
+/// How a scan looks for the nearest rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NearSearch {
+    /// It misses none.
+    #[default]
+    Exact,
+    /// An index may be used and miss some.
+    Approximate,
+    /// The same, and the exact answer is computed too, for the recall among the scan's counters.
+    Measured,
+}
+
 /// A search for the nearest rows that pass a filter.
 #[derive(Debug)]
 struct Near {
@@ -61,15 +74,17 @@ struct Near {
     k: usize,
     /// Gives the ids of the rows that pass the filter; `None`: all pass.
     passing: Option<Arc<VerifiedProgram>>,
+    /// Gives the distances of the nearest rows, where the recall is to be measured.
+    distances: Option<Arc<VerifiedProgram>>,
 }
 
 impl AccessPath {
     /// The best index for a Program's filter, if one helps. Decided by cached metadata only.
-    ///
-    /// `approximate` allows an answer that misses some of the nearest rows.
-    pub fn choose(program: &Program, table: &TableSnapshot, approximate: bool) -> Option<Self> {
-        if approximate && let Some(near) = by_distance(program, table) {
-            return Some(near);
+    pub fn choose(program: &Program, table: &TableSnapshot, near: NearSearch) -> Option<Self> {
+        if near != NearSearch::Exact
+            && let Some(path) = by_distance(program, table, near == NearSearch::Measured)
+        {
+            return Some(path);
         }
         let by_id = equal_to(program, row_id_ordinal(table))
             .min_by_key(|(_, values)| values.len())
@@ -192,7 +207,12 @@ impl AccessPath {
     }
 
     /// Asks the index.
-    fn rows(&self, table: &Arc<TableSnapshot>, reader: &mut PageReader) -> Result<RowsBySegment> {
+    fn rows(
+        &self,
+        table: &Arc<TableSnapshot>,
+        reader: &mut PageReader,
+        metrics: &ScanMetrics,
+    ) -> Result<RowsBySegment> {
         let mut rows = SingleRows::default();
         let mut found = |segment, row| rows.entry(segment).or_default().push(row);
         match &self.probe {
@@ -206,7 +226,13 @@ impl AccessPath {
                     found(segment, row);
                 }
             }
-            Probe::Near(index, near) => return rows_near(index, near, table, reader),
+            Probe::Near(index, near) => {
+                let rows = rows_near(index, near, table, reader)?;
+                if let Some(distances) = &near.distances {
+                    measure_recall(distances, &rows, table, reader, metrics)?;
+                }
+                return Ok(rows);
+            }
             Probe::Grams(index, query) => return rows_with_grams(index, query, table, reader),
         }
         Ok(selections(rows))
@@ -328,7 +354,7 @@ fn rows_with_grams(
 }
 
 /// An lsh index for a top-k by distance.
-fn by_distance(program: &Program, table: &TableSnapshot) -> Option<AccessPath> {
+fn by_distance(program: &Program, table: &TableSnapshot, measured: bool) -> Option<AccessPath> {
     let Output::Rows {
         exprs,
         order,
@@ -387,6 +413,24 @@ fn by_distance(program: &Program, table: &TableSnapshot) -> Option<AccessPath> {
         let passing = verify(passing, &table.scan_schema, &Limits::default()).ok()?;
         Some(Arc::new(passing))
     };
+    let distances = if measured {
+        let distances = Program {
+            columns: program.columns.clone(),
+            filter: program.filter.clone(),
+            output: Output::Rows {
+                exprs: vec![exprs[key.output as usize].clone()],
+                order: vec![SortKey {
+                    output: 0,
+                    ..key.clone()
+                }],
+                limit: Some(*limit),
+            },
+        };
+        let distances = verify(distances, &table.scan_schema, &Limits::default()).ok()?;
+        Some(Arc::new(distances))
+    } else {
+        None
+    };
     Some(AccessPath {
         probe: Probe::Near(
             Arc::clone(index),
@@ -394,6 +438,7 @@ fn by_distance(program: &Program, table: &TableSnapshot) -> Option<AccessPath> {
                 query: query.clone(),
                 k: usize::try_from(*limit).ok()?,
                 passing,
+                distances,
             }),
         ),
         proves: None,
@@ -444,27 +489,73 @@ fn ids_passing(
     table: &Arc<TableSnapshot>,
     reader: &mut PageReader,
 ) -> Result<HashSet<u64>> {
+    let mut ids = HashSet::new();
+    run(program, table, None, reader, |batch| {
+        ids.extend(batch.column(0).as_primitive::<UInt64Type>().values());
+        Ok(())
+    })?;
+    Ok(ids)
+}
+
+/// Counts how many of the nearest rows are among `found`. `program` gives the distances of the
+/// nearest of the rows it runs over.
+fn measure_recall(
+    program: &Arc<VerifiedProgram>,
+    found: &RowsBySegment,
+    table: &Arc<TableSnapshot>,
+    reader: &mut PageReader,
+    metrics: &ScanMetrics,
+) -> Result<()> {
+    // What the measuring reads is no cost of the search.
+    metrics.add_reads(reader.take_counters());
+    let [exact, found] = [None, Some(found)].map(|rows| {
+        let mut distances: Vec<f64> = Vec::new();
+        run(program, table, rows, reader, |batch| {
+            let values = cast(batch.column(0), &DataType::Float64)?;
+            distances.extend(values.as_primitive::<Float64Type>().iter().flatten());
+            Ok(())
+        })?;
+        distances.sort_unstable_by(f64::total_cmp);
+        Ok::<_, StorageError>(distances)
+    });
+    metrics.add_recall(&exact?, &found?);
+    reader.take_counters();
+    Ok(())
+}
+
+/// Runs a Program over all rows of a table or over those of `rows`, on this thread.
+fn run(
+    program: &Arc<VerifiedProgram>,
+    table: &Arc<TableSnapshot>,
+    rows: Option<&RowsBySegment>,
+    reader: &mut PageReader,
+    mut take: impl FnMut(RecordBatch) -> Result<()>,
+) -> Result<()> {
     let mut run = CpuAccelerator::new().open(Task {
         program: Arc::clone(program),
         table: Arc::clone(table),
         batch_rows: SEGMENT_ROWS,
         metrics: Arc::default(),
     })?;
-    let mut ids = HashSet::new();
     for segment in &table.segments {
+        let rows = match rows.map(|rows| rows.get(&segment.id)) {
+            None => None,
+            Some(None) => continue,
+            Some(Some(rows)) => Some(Arc::clone(rows)),
+        };
         let work = Work {
             segment: Arc::clone(segment),
-            rows: None,
+            rows,
         };
         run.start_segment(work, &[], reader)?;
         while let Some(batch) = run.next(reader)? {
-            ids.extend(batch.column(0).as_primitive::<UInt64Type>().values());
+            take(batch)?;
         }
     }
     while let Some(batch) = run.finish()? {
-        ids.extend(batch.column(0).as_primitive::<UInt64Type>().values());
+        take(batch)?;
     }
-    Ok(ids)
+    Ok(())
 }
 
 /// The position of the rows' ids among the columns of a scan.
@@ -566,6 +657,7 @@ impl SharedAccess {
         &self,
         table: &Arc<TableSnapshot>,
         reader: &mut PageReader,
+        metrics: &ScanMetrics,
     ) -> Result<Option<Arc<RowsBySegment>>> {
         let Some(path) = self.settle(|| None) else {
             return Ok(None);
@@ -573,7 +665,7 @@ impl SharedAccess {
         let mut found = self.found.lock();
         let rows = match &*found {
             Some(rows) => Arc::clone(rows),
-            None => Arc::clone(found.insert(Arc::new(path.rows(table, reader)?))),
+            None => Arc::clone(found.insert(Arc::new(path.rows(table, reader, metrics)?))),
         };
         Ok(Some(rows))
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
@@ -256,7 +256,11 @@ impl ResultStream {
     /// The next segment that has rows to look at, to work on or to read ahead for.
     fn take(&mut self, is_ahead: bool) -> Result<Option<Work>> {
         if self.rows.is_none() {
-            self.rows = Some(self.work.access.rows(&self.table, &mut self.reader)?);
+            self.rows = Some(self.work.access.rows(
+                &self.table,
+                &mut self.reader,
+                &self.metrics,
+            )?);
         }
         loop {
             let segment = match is_ahead {
@@ -341,17 +345,11 @@ impl ResultStream {
     pub fn step(&mut self) -> Option<Result<Step>> {
         let start = Instant::now();
         let step = self.advance().transpose();
-        let counters = self.reader.take_counters();
         let metrics = &self.metrics;
-        for (counter, value) in [
-            (&metrics.pages_from_flash, counters.pages_from_flash),
-            (&metrics.bytes_from_flash, counters.bytes_from_flash),
-            (&metrics.pages_from_cache, counters.pages_from_cache),
-            (&metrics.flash_wait_ns, counters.wait_ns),
-            (&metrics.device_time_ns, start.elapsed().as_nanos() as u64),
-        ] {
-            counter.fetch_add(value, Ordering::Relaxed);
-        }
+        metrics.add_reads(self.reader.take_counters());
+        metrics
+            .device_time_ns
+            .fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         match &step {
             Some(Ok(Step::Batch(batch))) => {
                 metrics
@@ -392,27 +390,31 @@ impl std::fmt::Debug for ResultStream {
 
 /// Bytes of a batch's values: what a link to the host would carry. Buffers that are larger than
 /// their slice, or that several columns share, count by what is used of them.
-fn data_bytes(batch: &RecordBatch) -> u64 {
-    let bytes = |column: &ArrayRef| {
-        // A view stands in 16 bytes, and holds texts of up to 12 bytes itself.
-        let long = |length: usize| if length > 12 { length } else { 0 };
-        let views = |texts: usize| {
-            16 * column.len() + texts + column.nulls().map_or(0, |_| column.len().div_ceil(8))
-        };
-        match column.data_type() {
-            DataType::Utf8View => {
-                let lengths = column.as_string_view().iter().flatten().map(str::len);
-                views(lengths.map(long).sum())
-            }
-            DataType::BinaryView => {
-                let lengths = column.as_binary_view().iter().flatten().map(<[u8]>::len);
-                views(lengths.map(long).sum())
-            }
-            _ => column
-                .to_data()
-                .get_slice_memory_size()
-                .unwrap_or_else(|_| column.get_array_memory_size()),
-        }
+pub fn data_bytes(batch: &RecordBatch) -> u64 {
+    let columns = batch.columns().iter();
+    columns.map(|column| array_bytes(column.as_ref())).sum()
+}
+
+/// Bytes of an array's values: see [`data_bytes`].
+pub fn array_bytes(array: &dyn Array) -> u64 {
+    // A view stands in 16 bytes, and holds texts of up to 12 bytes itself.
+    let long = |length: usize| if length > 12 { length } else { 0 };
+    let views = |texts: usize| {
+        16 * array.len() + texts + array.nulls().map_or(0, |_| array.len().div_ceil(8))
     };
-    batch.columns().iter().map(bytes).sum::<usize>() as u64
+    let bytes = match array.data_type() {
+        DataType::Utf8View => {
+            let lengths = array.as_string_view().iter().flatten().map(str::len);
+            views(lengths.map(long).sum())
+        }
+        DataType::BinaryView => {
+            let lengths = array.as_binary_view().iter().flatten().map(<[u8]>::len);
+            views(lengths.map(long).sum())
+        }
+        _ => array
+            .to_data()
+            .get_slice_memory_size()
+            .unwrap_or_else(|_| array.get_array_memory_size()),
+    };
+    bytes as u64
 }

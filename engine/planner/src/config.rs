@@ -75,6 +75,9 @@ impl fmt::Display for Fallback {
     }
 }
 
+/// Vectors of a search whose recall is measured when the option is just `on`.
+const RECALL_SAMPLE: usize = 100;
+
 /// The options of a session, a [`ConfigExtension`] with the prefix `flashmesh`.
 #[derive(Debug, Clone, Default)]
 pub struct FlashmeshOptions {
@@ -89,6 +92,9 @@ pub struct FlashmeshOptions {
     /// `flashmesh.approximate`: whether `ORDER BY distance LIMIT k` may use an lsh index, and so
     /// miss some of the nearest rows.
     pub approximate: bool,
+    /// `flashmesh.measure_recall`: of how many vectors of an approximate search the exact answer is
+    /// computed too, for the recall that `EXPLAIN ANALYZE` shows; 0: of none.
+    pub measure_recall: usize,
 }
 
 impl FlashmeshOptions {
@@ -119,11 +125,15 @@ impl ExtensionOptions for FlashmeshOptions {
         match key {
             "pushdown" => self.pushdown = value.parse()?,
             "fallback" => self.fallback = value.parse()?,
-            "approximate" => self.approximate = parse_switch(value)?,
+            "approximate" => {
+                self.approximate = parse_switch(value)
+                    .ok_or_else(|| refused("approximate", value, "'on' or 'off'"))?;
+            }
+            "measure_recall" => self.measure_recall = parse_sample(value)?,
             "cache_size" => self.cache_size_bytes = Some(parse_size(value)?),
             _ => {
                 return Err(DataFusionError::Configuration(format!(
-                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size and flashmesh.approximate"
+                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.approximate and flashmesh.measure_recall"
                 )));
             }
         }
@@ -152,6 +162,14 @@ impl ExtensionOptions for FlashmeshOptions {
                 value: Some(if self.approximate { "on" } else { "off" }.into()),
                 description: "Whether ORDER BY distance LIMIT k may use an lsh index and miss some of the nearest rows: 'on' or 'off'",
             },
+            ConfigEntry {
+                key: "flashmesh.measure_recall".into(),
+                value: Some(match self.measure_recall {
+                    0 => "off".into(),
+                    sample => sample.to_string(),
+                }),
+                description: "Whether approximate searches also compute the exact answer, for the recall in EXPLAIN ANALYZE: 'off', 'on' or of how many vectors of a search",
+            },
         ]
     }
 }
@@ -162,12 +180,27 @@ fn refused(key: &str, value: &str, allowed: &str) -> DataFusionError {
     ))
 }
 
-fn parse_switch(value: &str) -> Result<bool> {
+fn parse_switch(value: &str) -> Option<bool> {
     match value.trim().to_ascii_lowercase().as_str() {
-        "on" | "true" => Ok(true),
-        "off" | "false" => Ok(false),
-        _ => Err(refused("approximate", value, "'on' or 'off'")),
+        "on" | "true" => Some(true),
+        "off" | "false" => Some(false),
+        _ => None,
     }
+}
+
+fn parse_sample(value: &str) -> Result<usize> {
+    let sample = match parse_switch(value) {
+        Some(true) => Some(RECALL_SAMPLE),
+        Some(false) => Some(0),
+        None => value.trim().parse().ok(),
+    };
+    sample.ok_or_else(|| {
+        refused(
+            "measure_recall",
+            value,
+            "'on', 'off' or a number of vectors",
+        )
+    })
 }
 
 /// Units of a size, longest suffix first so that `kib` is not read as `b`.
@@ -248,6 +281,10 @@ mod tests {
         config.set("flashmesh.pushdown", "NEVER").unwrap();
         config.set("flashmesh.fallback", "error").unwrap();
         config.set("flashmesh.cache_size", "512MB").unwrap();
+        for (value, sample) in [("on", RECALL_SAMPLE), ("7", 7), ("off", 0)] {
+            config.set("flashmesh.measure_recall", value).unwrap();
+            assert_eq!(FlashmeshOptions::of(&config).measure_recall, sample);
+        }
         let options = FlashmeshOptions::of(&config);
         assert_eq!(options.pushdown, Pushdown::Never);
         assert_eq!(options.fallback, Fallback::Error);
@@ -267,6 +304,7 @@ mod tests {
             ("flashmesh.cache_size", "large", "'512MB'"),
             ("flashmesh.cache_size", "-1", "'512MB'"),
             ("flashmesh.cache_size", "99999999999TB", "'512MB'"),
+            ("flashmesh.measure_recall", "often", "'on', 'off'"),
             ("flashmesh.colour", "red", "flashmesh.cache_size"),
         ] {
             let message = config.set(key, value).unwrap_err().to_string();
@@ -310,7 +348,8 @@ mod tests {
                 "flashmesh.pushdown",
                 "flashmesh.fallback",
                 "flashmesh.cache_size",
-                "flashmesh.approximate"
+                "flashmesh.approximate",
+                "flashmesh.measure_recall"
             ]
         );
     }

@@ -23,6 +23,7 @@ pub mod cost;
 pub mod error;
 pub mod functions;
 pub mod join_order;
+pub mod progress;
 mod reason;
 pub mod relations;
 pub mod rules;

@@ -18,6 +18,7 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use flashmesh_pushdown::Output;
+use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
@@ -228,7 +229,11 @@ impl TableProvider for FlashTable {
             options.pushdown,
             &wanted,
         );
-        spec.approximate = self.approximate.unwrap_or(options.approximate);
+        spec.near = match self.approximate.unwrap_or(options.approximate) {
+            false => NearSearch::Exact,
+            true if options.measure_recall > 0 => NearSearch::Measured,
+            true => NearSearch::Approximate,
+        };
         let residual = self.split_filters(&filters, &mut spec, options.fallback)?;
 
         let target = state.config().target_partitions();

@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use datafusion::execution::object_store::ObjectStoreRegistry;
 use flashmesh::{EngineOptions, Error, Result};
 
 const EXAMPLES: &str = "\
@@ -19,11 +17,13 @@ Examples:
   flashmesh --db sales -f report.sql --format csv  run a script
   flashmesh fsck --db sales                        check every page
   flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
+  flashmesh --connect grpc://127.0.0.1:50051       a shell on a server
   flashmesh demo                                   TPC-H, loaded and queried, with what pushdown saved";
 
 /// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
 ///
-/// Without -c, -f or a command: a shell, or the SQL that is piped in. Without --db: a temporary
+/// Without -c, -f or a command: a shell (.help there lists its commands), or the SQL that is piped
+/// in. Without --db: a temporary
 /// database that is gone at exit.
 #[derive(Debug, Parser)]
 #[command(name = "flashmesh", version, after_help = EXAMPLES, after_long_help = EXAMPLES)]
@@ -38,6 +38,8 @@ pub(super) struct Arguments {
     /// What -c and -f said, in their order.
     #[arg(skip)]
     pub sources: Vec<Source>,
+    #[command(flatten)]
+    pub server: ConnectArguments,
     #[command(flatten)]
     pub engine: EngineArguments,
     #[command(flatten)]
@@ -93,6 +95,22 @@ pub(super) struct EngineArguments {
     /// What queries may spill at once, e.g. 50GB [default: 100GB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     spill_limit: Option<u64>,
+}
+
+/// A server in place of a database.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(super) struct ConnectArguments {
+    /// Run statements on a server: grpc://host:port, or grpc+tls://host:port
+    #[arg(long, value_name = "URL", conflicts_with_all = ["db", "read_only"])]
+    pub connect: Option<String>,
+    /// User; the password is asked for, or taken from $FLASHMESH_PASSWORD. A token in
+    /// $FLASHMESH_TOKEN needs neither
+    #[arg(long, value_name = "NAME", requires = "connect")]
+    pub user: Option<String>,
+    /// Certificates (PEM) of those who sign the server's certificate
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub tls_ca: Option<PathBuf>,
 }
 
 /// How results are printed.
@@ -321,10 +339,7 @@ fn in_order(matches: &ArgMatches, sql: Vec<String>, files: Vec<PathBuf>) -> Vec<
 
 impl EngineArguments {
     /// The engine's options.
-    pub fn options(
-        &self,
-        object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
-    ) -> Result<EngineOptions> {
+    pub fn options(&self) -> Result<EngineOptions> {
         if self.read_only && self.db.is_none() {
             return Err(Error::usage(
                 "--read-only needs a database to read: name its folder with --db",
@@ -338,7 +353,7 @@ impl EngineArguments {
             spill_folder: self.spill_dir.clone(),
             spill_limit_bytes: self.spill_limit,
             threads: self.threads,
-            object_stores,
+            object_stores: None,
         })
     }
 }
@@ -371,7 +386,7 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-fn parse_rows(text: &str) -> std::result::Result<usize, String> {
+pub(super) fn parse_rows(text: &str) -> std::result::Result<usize, String> {
     match text {
         "inf" => Ok(usize::MAX),
         number => number

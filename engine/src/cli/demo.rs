@@ -90,7 +90,7 @@ const RUNS: usize = 3;
 const SHOWN_ROWS: usize = 5;
 
 pub(super) async fn run(engine: &EngineArguments, demo: DemoArguments) -> Result<ExitCode> {
-    let engine = Engine::open(engine.options(None)?)?;
+    let engine = Engine::open(engine.options()?)?;
     let data = make_temporary_folder()?;
     signals::end_on_signal(engine.temporary_folders().chain([data.path()]), true)?;
     let session = engine.session()?;

@@ -29,7 +29,7 @@ pub(super) async fn run(engine: &EngineArguments, load: LoadArguments) -> Result
         // A loaded table is to be right even where a quoted field goes over several lines.
         newlines_in_values: true,
     };
-    let engine = Engine::open(engine.options(None)?)?;
+    let engine = Engine::open(engine.options()?)?;
     signals::end_on_signal(engine.temporary_folders(), true)?;
     let session = engine.session()?;
     let start = Instant::now();
@@ -68,7 +68,7 @@ pub(super) async fn load_with_bar(
     let rows = session
         .load_files(table, files, options, mode, progress)
         .await;
-    bar.finish();
+    drop(bar);
     rows
 }
 
@@ -82,7 +82,7 @@ pub(super) fn bytes_on_flash(session: &Session, table: &str) -> Result<u64> {
         .sum())
 }
 
-/// A progress bar that a task of its own keeps up to date.
+/// A progress bar that a task of its own keeps up to date; it goes when this is dropped.
 struct Bar {
     bar: ProgressBar,
     ticker: tokio::task::JoinHandle<()>,
@@ -117,8 +117,10 @@ impl Bar {
         });
         Self { bar, ticker }
     }
+}
 
-    fn finish(self) {
+impl Drop for Bar {
+    fn drop(&mut self) {
         self.ticker.abort();
         self.bar.finish_and_clear();
     }

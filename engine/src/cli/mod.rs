@@ -14,12 +14,14 @@ mod user;
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flashmesh::{Engine, Error, Result};
 
-use arguments::{Arguments, Command, Source};
+use arguments::{Arguments, Command, ConnectArguments, Source};
 use output::Output;
+use shell::{Login, Remote};
 
 /// Runs the command line. Exit codes: 0 done, 1 an error (a statement failed, `fsck` found
 /// something), 2 wrong arguments, 128 + n ended by signal n.
@@ -61,35 +63,75 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
 /// `-c`, `-f`, SQL from a pipe, or the shell.
 async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     let interactive = arguments.sources.is_empty() && std::io::stdin().is_terminal();
-    let object_stores = shell::object_stores();
-    let engine = Engine::open(arguments.engine.options(Some(object_stores.clone()))?)?;
+    if let Some(address) = &arguments.server.connect {
+        let remote = connect(address, &arguments.server).await?;
+        if interactive {
+            shell::run(Arc::new(remote), &arguments.output).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut output = Output::new(&arguments.output);
+        for sql in scripts(&arguments.sources)? {
+            match script::run_on_server(&remote, &sql, &mut output).await {
+                Err(_) if output.is_closed() => return Ok(ExitCode::SUCCESS),
+                done => done?,
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let engine = Engine::open(arguments.engine.options()?)?;
     signals::end_on_signal(engine.temporary_folders(), !interactive)?;
     let session = engine.session()?;
     if interactive {
-        shell::run(&session, &arguments.output, object_stores).await?;
+        let backend = Arc::new(shell::Local::new(&session));
+        shell::run(backend, &arguments.output).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let sources = match arguments.sources.as_slice() {
-        [] => &[Source::File("-".into())],
-        sources => sources,
-    };
-    // All files first: a missing one is found before anything runs.
-    let mut scripts = Vec::with_capacity(sources.len());
-    for source in sources {
-        scripts.push(match source {
-            Source::Sql(sql) => sql.clone(),
-            Source::File(path) => read_script(path)?,
-        });
-    }
+    shell::locate_errors(&session);
     let mut output = Output::new(&arguments.output);
-    for sql in scripts {
+    for sql in scripts(&arguments.sources)? {
         match script::run(&session, &sql, &mut output).await {
             // Whoever read our output has seen enough.
             Err(_) if output.is_closed() => return Ok(ExitCode::SUCCESS),
-            other => other?,
+            Err(error) => {
+                let catalog = shell::catalog_of(&session).await.unwrap_or_default();
+                eprintln!("{}", shell::report(&error, &sql, &catalog));
+                return Ok(ExitCode::FAILURE);
+            }
+            Ok(()) => {}
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Connects as the arguments and the environment say.
+async fn connect(address: &str, arguments: &ConnectArguments) -> Result<Remote> {
+    // Arguments are seen by all users of the machine, a process's environment is not.
+    let secret = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let login = match (secret("FLASHMESH_TOKEN"), &arguments.user) {
+        (Some(token), _) => Login::Token(token),
+        (None, None) => Login::Nobody,
+        (None, Some(user)) => {
+            let password = match secret("FLASHMESH_PASSWORD") {
+                Some(password) => password,
+                None => user::password(user)?,
+            };
+            Login::Password(user.clone(), password)
+        }
+    };
+    Remote::connect(address, login, arguments.tls_ca.as_deref()).await
+}
+
+/// The texts of all sources: a file that is missing is found before anything runs.
+fn scripts(sources: &[Source]) -> Result<Vec<String>> {
+    let sources = match sources {
+        [] => &[Source::File("-".into())],
+        sources => sources,
+    };
+    let text = |source: &Source| match source {
+        Source::Sql(sql) => Ok(sql.clone()),
+        Source::File(path) => read_script(path),
+    };
+    sources.iter().map(text).collect()
 }
 
 fn read_script(path: &std::path::Path) -> Result<String> {

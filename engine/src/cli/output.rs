@@ -15,15 +15,28 @@ use flashmesh::Result;
 use futures::StreamExt;
 
 use super::arguments::{Format, OutputArguments};
+use super::shell::pager;
 
 /// Rows of a table that a terminal shows.
-pub(super) const TERMINAL_ROWS: usize = 40;
+const TERMINAL_ROWS: usize = 40;
+
+/// The formats by name.
+pub(super) const FORMATS: &[(&str, Format)] = &[
+    ("table", Format::Table),
+    ("csv", Format::Csv),
+    ("tsv", Format::Tsv),
+    ("json", Format::Json),
+    ("ndjson", Format::NdJson),
+];
 
 /// Where results go, and how.
 pub(super) struct Output {
     format: Format,
     max_rows: usize,
     times: bool,
+    counts: bool,
+    /// Whether a table that the terminal can't hold goes through a pager.
+    pages: bool,
     stdout: Stdout,
 }
 
@@ -63,11 +76,41 @@ impl Output {
                 usize::MAX
             }),
             times: terminal && !arguments.quiet,
+            counts: terminal && !arguments.quiet,
+            pages: false,
             stdout: Stdout {
                 inner: io::BufWriter::new(io::stdout()),
                 closed: false,
             },
         }
+    }
+
+    /// The same with a pager for large tables.
+    pub fn with_pager(self) -> Self {
+        Self {
+            pages: true,
+            ..self
+        }
+    }
+
+    /// From now on results are printed so.
+    pub fn set_format(&mut self, format: Format) {
+        self.format = format;
+    }
+
+    /// From now on so many rows of a table are shown.
+    pub fn set_max_rows(&mut self, rows: usize) {
+        self.max_rows = rows;
+    }
+
+    /// From now on the time of a statement is told, or not.
+    pub fn set_times(&mut self, times: bool) {
+        self.times = times;
+    }
+
+    /// Whether rows are printed as they come, rather than all at the end.
+    pub fn is_streaming(&self) -> bool {
+        !matches!(self.format, Format::Automatic | Format::Table)
     }
 
     /// Whether the reader of the output has gone.
@@ -99,6 +142,7 @@ impl Output {
             Format::Automatic | Format::Table => Sink::Table {
                 rows: Vec::new(),
                 max_rows,
+                pages: self.pages,
                 out,
             },
             Format::Csv => Sink::Delimited(Box::new(
@@ -126,16 +170,19 @@ impl Output {
 
     /// Tells how many rows a statement gave, and its time, on a terminal.
     pub fn summary(&self, rows: usize, time: Duration) {
+        let mut parts = Vec::new();
+        if self.counts {
+            parts.push(format!("{rows} row{}", if rows == 1 { "" } else { "s" }));
+            if rows > self.max_rows && !self.is_streaming() {
+                let option = if self.pages { ".maxrows" } else { "--maxrows" };
+                parts.push(format!("{} shown ({option})", self.max_rows));
+            }
+        }
         if self.times {
-            let shown = if rows > self.max_rows
-                && matches!(self.format, Format::Automatic | Format::Table)
-            {
-                format!(", {} shown (--maxrows)", self.max_rows)
-            } else {
-                String::new()
-            };
-            let plural = if rows == 1 { "" } else { "s" };
-            eprintln!("{rows} row{plural}{shown}, {:.3} s\n", time.as_secs_f64());
+            parts.push(format!("{:.3} s", time.as_secs_f64()));
+        }
+        if !parts.is_empty() {
+            eprintln!("{}\n", parts.join(", "));
         }
     }
 }
@@ -145,6 +192,7 @@ enum Sink<'a> {
     Table {
         rows: Vec<RecordBatch>,
         max_rows: usize,
+        pages: bool,
         out: &'a mut Stdout,
     },
     Delimited(Box<arrow::csv::Writer<&'a mut Stdout>>),
@@ -174,16 +222,23 @@ impl Sink<'_> {
             Self::Table {
                 rows,
                 max_rows,
+                pages,
                 out,
             } => {
+                let mut text = Vec::new();
                 PrintFormat::Table.print_batches(
-                    out,
+                    &mut text,
                     schema,
                     &rows,
                     MaxRows::Limited(max_rows),
                     true,
                     options,
                 )?;
+                let text = String::from_utf8_lossy(&text);
+                let printing = |e| flashmesh::Error::io("printing the result", e);
+                if !pages || !pager::show(&text).map_err(printing)? {
+                    out.write_all(text.as_bytes()).map_err(printing)?;
+                }
             }
             Self::Delimited(_) => {}
             Self::Json(mut writer) => {

@@ -6,6 +6,7 @@ use datafusion::logical_expr::LogicalPlan;
 use flashmesh::{Result, Session};
 
 use super::output::Output;
+use super::shell::{Backend, statements};
 
 /// Runs the statements one after the other and prints their results; the first that fails ends
 /// it. The whole text is parsed first, so that a syntax error anywhere runs nothing.
@@ -23,6 +24,22 @@ pub(super) async fn run(session: &Session, sql: &str, output: &mut Output) -> Re
         let rows = output
             .print(frame.execute_stream().await?, all_rows, &options)
             .await?;
+        output.summary(rows, start.elapsed());
+    }
+    Ok(())
+}
+
+/// The same on a server, which parses each statement when its turn comes.
+pub(super) async fn run_on_server(
+    server: &dyn Backend,
+    sql: &str,
+    output: &mut Output,
+) -> Result<()> {
+    for statement in statements(sql)? {
+        let start = Instant::now();
+        let answer = server.run(statement).await?;
+        let options = server.format_options();
+        let rows = output.print(answer.rows, answer.all_rows, &options).await?;
         output.summary(rows, start.elapsed());
     }
     Ok(())

@@ -37,7 +37,7 @@ pub(super) fn run(command: UserCommand) -> Result<ExitCode> {
 
 /// A password from the terminal, unseen, or from standard input: never from the command line,
 /// which other users can read.
-fn password(name: &str) -> Result<String> {
+pub(super) fn password(name: &str) -> Result<String> {
     let reading = |e| Error::io("reading the password", e);
     let stdin = std::io::stdin();
     let hidden = match stdin.is_terminal() {
@@ -52,6 +52,9 @@ fn password(name: &str) -> Result<String> {
     stdin.lock().read_line(&mut line).map_err(reading)?;
     if hidden.is_some() {
         eprintln!();
+    }
+    if line.is_empty() {
+        return Err(Error::usage(format!("there is no password for '{name}' on standard input")));
     }
     Ok(line.trim_end_matches(['\r', '\n']).to_string())
 }

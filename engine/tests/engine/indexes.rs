@@ -5,19 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 
 use flashmesh::{Engine, EngineOptions, Session};
+use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 
-use crate::support::{error, rows, session};
-
-fn random() -> StdRng {
-    let seed = std::env::var("FLASHMESH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random);
-    println!("FLASHMESH_TEST_SEED={seed}");
-    StdRng::seed_from_u64(seed)
-}
+use crate::support::{error, random, rows, session};
 
 async fn run(session: &Session, sql: &str) {
     session

@@ -5,5 +5,7 @@ mod cli;
 mod grants;
 mod indexes;
 mod loads;
+mod searches;
+mod shell;
 mod statements;
 mod support;

@@ -6,6 +6,18 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::util::pretty::pretty_format_batches;
 use flashmesh::{Engine, EngineOptions, Session};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+/// A generator with a seed that is printed; `FLASHMESH_TEST_SEED` replays one.
+pub fn random() -> StdRng {
+    let seed = std::env::var("FLASHMESH_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(rand::random);
+    println!("FLASHMESH_TEST_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}
 
 /// A session on a temporary database.
 pub fn session() -> Session {

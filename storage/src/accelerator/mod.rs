@@ -2,14 +2,14 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::record_batch::RecordBatch;
 use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 
 use crate::Result;
 use crate::index::RowSelection;
-use crate::store::PageReader;
+use crate::store::{PageReader, ReadCounters};
 use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
@@ -115,4 +115,48 @@ pub struct ScanMetrics {
     pub device_time_ns: AtomicU64,
     /// Of it, time waiting for pages.
     pub flash_wait_ns: AtomicU64,
+    /// Rows of the exact answer of an approximate search, where its recall is measured.
+    pub recall_expected: AtomicU64,
+    /// How many of them, or rows as near, the search has found.
+    pub recall_found: AtomicU64,
+}
+
+impl ScanMetrics {
+    /// What readers have counted.
+    pub fn reads(&self) -> ReadCounters {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ReadCounters {
+            pages_from_flash: load(&self.pages_from_flash),
+            bytes_from_flash: load(&self.bytes_from_flash),
+            pages_from_cache: load(&self.pages_from_cache),
+            wait_ns: load(&self.flash_wait_ns),
+        }
+    }
+
+    /// Adds what a reader has counted.
+    pub fn add_reads(&self, reads: ReadCounters) {
+        for (counter, value) in [
+            (&self.pages_from_flash, reads.pages_from_flash),
+            (&self.bytes_from_flash, reads.bytes_from_flash),
+            (&self.pages_from_cache, reads.pages_from_cache),
+            (&self.flash_wait_ns, reads.wait_ns),
+        ] {
+            counter.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds the recall of one search: the exact distances of the nearest rows, the nearest first,
+    /// and those of the rows found. A row as near as the farthest of the exact answer counts, as
+    /// any of several at one distance may be given. What is NaN counts in neither.
+    pub fn add_recall(&self, exact: &[f64], found: &[f64]) {
+        let exact: Vec<f64> = exact.iter().copied().filter(|d| !d.is_nan()).collect();
+        let Some(farthest) = exact.last() else {
+            return;
+        };
+        let near = found.iter().filter(|distance| *distance <= farthest);
+        let near = near.count().min(exact.len());
+        let expected = exact.len() as u64;
+        self.recall_expected.fetch_add(expected, Ordering::Relaxed);
+        self.recall_found.fetch_add(near as u64, Ordering::Relaxed);
+    }
 }

@@ -178,11 +178,11 @@ impl Bfs<'_> {
     }
 
     /// Some of the rows, counted in order of depth and then of vertices: the keys of the vertices,
-    /// their depths, and the keys of their parents (NULL for seeds).
+    /// their depths, and the keys of their parents (NULL for seeds). `job` counts the pages read.
     ///
     /// # Errors
     /// Those of reading keys. Panics for rows beyond the end.
-    pub fn rows(&self, rows: Range<usize>) -> Result<(ArrayRef, UInt32Array, ArrayRef)> {
+    pub fn rows(&self, job: &Job, rows: Range<usize>) -> Result<(ArrayRef, UInt32Array, ArrayRef)> {
         let vertices = &self.order[rows.clone()];
         let mut level = self.levels.partition_point(|end| *end <= rows.start);
         let depths = rows.map(|row| {
@@ -192,7 +192,7 @@ impl Bfs<'_> {
             level as u32 - 1
         });
         let depths = UInt32Array::from_iter_values(depths);
-        let mut reader = self.graph.store.reader()?;
+        let mut reader = job.reader(&self.graph.store)?;
         let keys = self.graph.keys(&mut reader, vertices)?;
         let parents: Vec<u32> = vertices.iter().map(|v| self.parents[*v as usize]).collect();
         let known: Vec<u32> = parents
@@ -201,6 +201,7 @@ impl Bfs<'_> {
             .filter(|p| *p != NO_VERTEX)
             .collect();
         let known = self.graph.keys(&mut reader, &known)?;
+        job.count(&mut reader);
         let none = new_null_array(known.data_type(), 1);
         let mut next = 0;
         let places: Vec<(usize, usize)> = parents

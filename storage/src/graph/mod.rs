@@ -15,10 +15,12 @@
 //! | [`Graph::expand`] | the neighbourhoods of vertices, each on its own |
 //! | [`Graph::shortest_path`] | the path of fewest edges, or of least weight |
 //! | [`Graph::connected_components`], [`Graph::page_rank`] | the whole graph |
+//! | [`Graph::neighbours`] | the lists themselves, for a search above the store |
 
 mod bfs;
 mod bits;
 mod expand;
+mod lists;
 mod path;
 mod session;
 #[cfg(test)]
@@ -33,6 +35,7 @@ use parking_lot::Mutex;
 
 pub use bfs::Bfs;
 pub use expand::Neighbourhood;
+pub use lists::{EdgeColumns, Neighbours};
 pub use path::PathStep;
 pub use whole::{Components, PageRank, PageRankOptions};
 

@@ -102,7 +102,11 @@ impl Graph {
         Ok(Some((self.keys(&mut workers[0].reader, &vertices)?, steps)))
     }
 
-    fn check_weights(&self) -> Result<()> {
+    /// Whether paths by weight can be searched for.
+    ///
+    /// # Errors
+    /// `Invalid` when the index has no weights or one of them is negative, NaN or NULL.
+    pub fn check_weights(&self) -> Result<()> {
         if !self.has_weights() {
             return Err(StorageError::Invalid(
                 "the adjacency index has no weights; create it with a weight column".into(),

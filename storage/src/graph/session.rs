@@ -13,8 +13,8 @@ use crate::{Result, StorageError};
 
 /// Vertices whose lists are announced together, at most and at least: many, so that the flash is
 /// busy; few, so that threads share them and a cancel is noticed soon.
-const BATCH_MAX_VERTICES: usize = 8192;
-const BATCH_MIN_VERTICES: usize = 256;
+pub(super) const BATCH_MAX_VERTICES: usize = 8192;
+pub(super) const BATCH_MIN_VERTICES: usize = 256;
 /// Vertex numbers that a pass over all vertices takes at a time. A multiple of 64, so that no word
 /// of a [`Bits`](super::bits::Bits) belongs to two threads.
 pub(super) const BLOCK_VERTICES: u32 = 16_384;

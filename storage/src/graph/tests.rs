@@ -240,7 +240,7 @@ fn a_search_reaches_what_can_be_reached_by_a_tree_of_edges() {
         let found = graph
             .bfs(&job, &Int64Array::from(seeds.clone()), max_depth, direction)
             .unwrap();
-        let (vertices, depths, parents) = found.rows(0..found.len()).unwrap();
+        let (vertices, depths, parents) = found.rows(&job, 0..found.len()).unwrap();
         let expected = naive.depths(&seeds, max_depth.min(1000));
         let vertices = ints(&vertices);
         let by_vertex: BTreeMap<i64, u32> = vertices
@@ -263,8 +263,8 @@ fn a_search_reaches_what_can_be_reached_by_a_tree_of_edges() {
         }
         // Rows come in any pieces.
         let middle = rng.random_range(0..=found.len());
-        let (head, ..) = found.rows(0..middle).unwrap();
-        let (tail, tail_depths, _) = found.rows(middle..found.len()).unwrap();
+        let (head, ..) = found.rows(&job, 0..middle).unwrap();
+        let (tail, tail_depths, _) = found.rows(&job, middle..found.len()).unwrap();
         assert_eq!([ints(&head), ints(&tail)].concat(), vertices);
         assert_eq!(tail_depths.values(), &depths.values()[middle..]);
     });
@@ -300,7 +300,7 @@ fn large_frontiers_go_bottom_up_and_reach_the_same() {
         let job = Job::new(2);
         let seeds = Int64Array::from(vec![hub]);
         let found = graph.bfs(&job, &seeds, u32::MAX, direction).unwrap();
-        let (keys, depths, parents) = found.rows(0..found.len()).unwrap();
+        let (keys, depths, parents) = found.rows(&job, 0..found.len()).unwrap();
         let by_vertex: BTreeMap<i64, u32> = ints(&keys)
             .into_iter()
             .zip(depths.values().iter().copied())
@@ -449,7 +449,7 @@ fn components_and_ranks_are_those_of_naive_loops() {
         let job = Job::new(rng.random_range(1..4));
         let both = Naive::new(&edges, Direction::Both);
         let found = graph.connected_components(&job).unwrap();
-        let (vertices, components) = found.rows(0..found.len()).unwrap();
+        let (vertices, components) = found.rows(&job, 0..found.len()).unwrap();
         assert_eq!(
             ints(&vertices),
             both.out.keys().copied().collect::<Vec<_>>()
@@ -487,7 +487,7 @@ fn components_and_ranks_are_those_of_naive_loops() {
             expected = next;
         }
         let found = graph.page_rank(&job, options).unwrap();
-        let (vertices, ranks) = found.rows(0..found.len()).unwrap();
+        let (vertices, ranks) = found.rows(&job, 0..found.len()).unwrap();
         assert_eq!(
             ints(&vertices),
             expected.keys().copied().collect::<Vec<_>>()
@@ -514,7 +514,7 @@ fn large_unsigned_keys_and_unknown_vertices() {
     let job = Job::new(1);
     let seeds: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX]));
     let found = graph.bfs(&job, &seeds, u32::MAX, Direction::Out).unwrap();
-    let (vertices, depths, _) = found.rows(0..5).unwrap();
+    let (vertices, depths, _) = found.rows(&job, 0..5).unwrap();
     assert_eq!(
         &vertices,
         &(Arc::new(UInt64Array::from(keys.to_vec())) as ArrayRef)
@@ -553,6 +553,66 @@ fn weights_that_are_no_distances_are_refused() {
             .unwrap_err();
         assert!(error.to_string().contains("segment 5, row 1"), "{error}");
     }
+}
+
+#[test]
+fn neighbour_lists_are_those_of_the_edge_table() {
+    for_seeds(40, |rng| {
+        let edges = random_edges(rng);
+        let store = store(memory());
+        let graph = graph(rng, &store, &edges);
+        let direction = random_direction(rng);
+        let naive = Naive::new(&edges, direction);
+        if naive.out.is_empty() {
+            return;
+        }
+        let job = Job::new(rng.random_range(1..4));
+        let count = rng.random_range(1..600);
+        let mut keys = naive.some_keys(rng, count);
+        keys.sort_unstable();
+        keys.dedup();
+        let numbers = graph
+            .numbers_of(&job, &Int64Array::from(keys.clone()))
+            .unwrap();
+        assert_eq!(ints(&graph.keys_of(&job, &numbers).unwrap()), keys);
+
+        let columns = EdgeColumns {
+            rows: true,
+            weights: true,
+        };
+        let mut found = Vec::new();
+        let take = |part: Neighbours| {
+            let (from, to): (Vec<u32>, Vec<u32>) = part.ends().unzip();
+            let [from, to] = [from, to].map(|ends| ints(&graph.keys_of(&job, &ends).unwrap()));
+            let (rows, weights) = (part.rows.unwrap(), part.weights.unwrap());
+            let quarters = weights.values().iter().map(|weight| (weight * 4.0) as i64);
+            let edges = from.into_iter().zip(to).zip(rows.values().iter().copied());
+            found.extend(edges.zip(quarters));
+            Ok(())
+        };
+        graph
+            .neighbours(&job, &numbers, direction, columns, take)
+            .unwrap();
+        let mut expected = Vec::new();
+        for key in &keys {
+            for (to, row, weight) in &naive.out[key] {
+                expected.push((((*key, *to), *row), (weight * 4.0) as i64));
+            }
+        }
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+
+        let ask = |numbers: &[u32]| {
+            let columns = EdgeColumns::default();
+            graph.neighbours(&job, numbers, direction, columns, |_| Ok(()))
+        };
+        assert!(matches!(ask(&[u32::MAX]), Err(StorageError::Invalid(_))));
+        assert!(matches!(
+            ask(&[numbers[0], numbers[0]]),
+            Err(StorageError::Invalid(_))
+        ));
+    });
 }
 
 fn ring(vertices: i64) -> Vec<Edge> {

@@ -270,21 +270,21 @@ impl Components<'_> {
     }
 
     /// Some of the rows, counted in the order of keys: keys of vertices, and the least keys of
-    /// their components.
+    /// their components. `job` counts the pages read.
     ///
     /// # Errors
     /// Those of reading keys. Panics for rows beyond the end.
-    pub fn rows(&self, rows: Range<usize>) -> Result<(ArrayRef, ArrayRef)> {
-        let mut reader = self.graph.store.reader()?;
+    pub fn rows(&self, job: &Job, rows: Range<usize>) -> Result<(ArrayRef, ArrayRef)> {
+        let mut reader = job.reader(&self.graph.store)?;
         let vertices = &self.vertices[rows];
         let components: Vec<u32> = vertices
             .iter()
             .map(|v| self.components[*v as usize])
             .collect();
-        Ok((
-            self.graph.keys(&mut reader, vertices)?,
-            self.graph.keys(&mut reader, &components)?,
-        ))
+        let vertices = self.graph.keys(&mut reader, vertices)?;
+        let components = self.graph.keys(&mut reader, &components)?;
+        job.count(&mut reader);
+        Ok((vertices, components))
     }
 }
 
@@ -300,16 +300,16 @@ impl PageRank<'_> {
     }
 
     /// Some of the rows, counted in the order of keys: keys of vertices and their ranks.
+    /// `job` counts the pages read.
     ///
     /// # Errors
     /// Those of reading keys. Panics for rows beyond the end.
-    pub fn rows(&self, rows: Range<usize>) -> Result<(ArrayRef, Float64Array)> {
-        let mut reader = self.graph.store.reader()?;
+    pub fn rows(&self, job: &Job, rows: Range<usize>) -> Result<(ArrayRef, Float64Array)> {
+        let mut reader = job.reader(&self.graph.store)?;
         let vertices = &self.vertices[rows];
         let ranks = vertices.iter().map(|v| self.ranks[*v as usize]);
-        Ok((
-            self.graph.keys(&mut reader, vertices)?,
-            Float64Array::from_iter_values(ranks),
-        ))
+        let keys = self.graph.keys(&mut reader, vertices)?;
+        job.count(&mut reader);
+        Ok((keys, Float64Array::from_iter_values(ranks)))
     }
 }

@@ -13,6 +13,8 @@ use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::sql::sqlparser::ast::{FunctionArg, FunctionArgExpr};
 
+use crate::config::FlashmeshOptions;
+
 /// An argument.
 pub(super) enum Argument {
     /// A constant.
@@ -84,6 +86,11 @@ impl<'a> Arguments<'a> {
     pub fn default_schema(&self) -> String {
         let options = self.context.context_provider().options();
         options.catalog.default_schema.clone()
+    }
+
+    /// What the session says of its queries.
+    pub fn session_options(&self) -> FlashmeshOptions {
+        FlashmeshOptions::of(self.context.context_provider().options())
     }
 
     /// The next argument by position.

@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{
@@ -27,7 +28,12 @@ use datafusion::physical_plan::{
     execute_stream,
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::node::data_bytes;
 use futures::TryStreamExt;
+use parking_lot::Mutex;
+
+use crate::scan::metrics::function_metrics;
 
 /// A function over the store.
 pub(super) trait StoreFunction: Debug + Send + Sync {
@@ -39,6 +45,12 @@ pub(super) trait StoreFunction: Debug + Send + Sync {
 
     /// Its columns.
     fn schema(&self) -> SchemaRef;
+
+    /// Whether it runs in the store, so that its rows are all that leaves it. Otherwise
+    /// [`StoreFunction::run`] counts what its commands give.
+    fn is_in_store(&self) -> bool {
+        true
+    }
 
     /// Rows that it may give, as far as can be said: what the order of joins goes by.
     fn expected_rows(&self) -> usize;
@@ -60,9 +72,31 @@ pub(super) struct Run {
     pub batch_rows: usize,
     /// Set when the query has ended.
     pub cancelled: Arc<AtomicBool>,
+    /// What it has cost so far.
+    pub cost: Arc<Cost>,
+}
+
+/// What `EXPLAIN ANALYZE` says of a function.
+#[derive(Debug, Default)]
+pub(super) struct Cost {
+    /// Reads, rows and bytes.
+    pub scan: ScanMetrics,
+    /// Requests to the store, each answered by itself.
+    pub commands: AtomicU64,
 }
 
 impl Run {
+    /// Counts a request to the store.
+    pub fn count_command(&self) {
+        self.cost.commands.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what the store gives to the host.
+    pub fn count_bytes_to_host(&self, bytes: u64) {
+        let counter = &self.cost.scan.bytes_to_host;
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// An error when the query has ended.
     pub fn check(&self) -> Result<()> {
         match self.cancelled.load(Ordering::Relaxed) {
@@ -164,6 +198,8 @@ pub(super) struct StoreFunctionExec {
     function: Arc<dyn StoreFunction>,
     input: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
+    /// Of the execution that was started last.
+    cost: Mutex<Option<Arc<Cost>>>,
 }
 
 impl StoreFunctionExec {
@@ -178,6 +214,7 @@ impl StoreFunctionExec {
             function,
             input,
             properties: Arc::new(properties),
+            cost: Mutex::new(None),
         }
     }
 }
@@ -233,6 +270,13 @@ impl ExecutionPlan for StoreFunctionExec {
         }))
     }
 
+    fn metrics(&self) -> Option<MetricsSet> {
+        let cost = self.cost.lock();
+        let cost = cost.as_ref()?;
+        let commands = cost.commands.load(Ordering::Relaxed);
+        Some(function_metrics(&cost.scan, commands))
+    }
+
     fn required_input_distribution(&self) -> Vec<Distribution> {
         vec![Distribution::SinglePartition; self.children().len()]
     }
@@ -259,7 +303,9 @@ impl ExecutionPlan for StoreFunctionExec {
             threads: config.target_partitions(),
             batch_rows: config.batch_size(),
             cancelled: Arc::clone(&cancelled),
+            cost: Arc::default(),
         };
+        *self.cost.lock() = Some(Arc::clone(&run.cost));
         let input = match &self.input {
             Some(input) => Some(execute_stream(Arc::clone(input), context)?),
             None => None,
@@ -274,7 +320,15 @@ impl ExecutionPlan for StoreFunctionExec {
                 None => vec![],
             };
             let computed = tokio::task::spawn_blocking(move || {
+                if function.is_in_store() {
+                    run.count_command();
+                }
                 function.run(input, &run, &mut |batch| {
+                    let rows = batch.num_rows() as u64;
+                    run.cost.scan.rows_out.fetch_add(rows, Ordering::Relaxed);
+                    if function.is_in_store() {
+                        run.count_bytes_to_host(data_bytes(&batch));
+                    }
                     sender.blocking_send(Ok(batch)).map_err(|_| {
                         datafusion::common::DataFusionError::Execution("the query has ended".into())
                     })

@@ -65,6 +65,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
         false => DEFAULT_K,
     };
     let exact = arguments.option_bool("exact")?.unwrap_or(false);
+    let recall_sample = arguments.session_options().measure_recall;
     arguments.end()?;
     let table_name = table.name.clone();
     let own = |name: &str| Expr::Column(Column::new(Some(table_name.clone()), name));
@@ -122,6 +123,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                 length,
                 k: k as usize,
                 index: index.filter(|_| !exact).cloned(),
+                recall_sample,
             };
             let found = StoreFunctionNode::plan(Arc::new(function), Some(queries))?;
             let found = LogicalPlanBuilder::from(found).alias("found")?.build()?;
@@ -189,6 +191,8 @@ struct NearestBatch {
     length: usize,
     k: usize,
     index: Option<Arc<Index>>,
+    /// Of how many vectors the exact answer is computed too, for the recall.
+    recall_sample: usize,
 }
 
 /// A neighbour, the best first.
@@ -225,6 +229,13 @@ impl Best {
             self.0.pop();
             self.0.push(hit);
         }
+    }
+
+    /// Distances, the least first.
+    fn distances(&self) -> Vec<f64> {
+        let mut distances: Vec<f64> = self.0.iter().map(|hit| hit.distance).collect();
+        distances.sort_unstable_by(f64::total_cmp);
+        distances
     }
 }
 
@@ -282,8 +293,17 @@ impl StoreFunction for NearestBatch {
             return Ok(());
         }
         let best = match &self.index {
-            Some(index) => self.by_index(index, &queries, run)?,
-            None => self.by_scan(&queries, run)?,
+            Some(index) => {
+                let best = self.by_index(index, &queries, run)?;
+                self.measure_recall(&queries, &best, run)?;
+                best
+            }
+            None => {
+                let metrics = Arc::<ScanMetrics>::default();
+                let best = self.by_scan(&queries, run, &metrics);
+                run.cost.scan.add_reads(metrics.reads());
+                best?
+            }
         };
         let (mut of, mut distances, mut rows) = (vec![], vec![], vec![]);
         for (query, best) in (0u32..).zip(best) {
@@ -317,7 +337,12 @@ impl StoreFunction for NearestBatch {
 
 impl NearestBatch {
     /// One Program for all queries, a stream for each thread.
-    fn by_scan(&self, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
+    fn by_scan(
+        &self,
+        queries: &[QueryVector],
+        run: &Run,
+        metrics: &Arc<ScanMetrics>,
+    ) -> Result<Vec<Best>> {
         let vectors = self.table.schema.field(self.column);
         let id = self.table.scan_schema.fields().len() - 1;
         let program = Program {
@@ -352,7 +377,7 @@ impl NearestBatch {
             work: SegmentQueue::new(self.table.segments.clone()),
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
-            metrics: Arc::new(ScanMetrics::default()),
+            metrics: Arc::clone(metrics),
             capability: Arc::clone(&self.capability),
         };
         let threads = run.threads.min(self.table.segments.len()).max(1);
@@ -405,6 +430,27 @@ impl NearestBatch {
         Ok(best)
     }
 
+    /// Compares what the index has found for some of the queries, evenly spaced, with the exact
+    /// answer.
+    fn measure_recall(&self, queries: &[QueryVector], best: &[Best], run: &Run) -> Result<()> {
+        if self.recall_sample == 0 {
+            return Ok(());
+        }
+        // What one search for them all may ask for.
+        let limits = Limits::default();
+        let most = (limits.top_k_rows / self.k as u64).min(limits.queries.into());
+        let sample = self.recall_sample.min(most as usize).max(1);
+        let step = queries.len().div_ceil(sample);
+        let sample: Vec<_> = queries.iter().step_by(step).cloned().collect();
+        // Its cost is not the query's.
+        let exact = self.by_scan(&sample, run, &Arc::default())?;
+        for (exact, found) in exact.iter().zip(best.iter().step_by(step)) {
+            let (exact, found) = (exact.distances(), found.distances());
+            run.cost.scan.add_recall(&exact, &found);
+        }
+        Ok(())
+    }
+
     /// Each thread asks the index for a share of the queries.
     fn by_index(&self, index: &Index, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
         self.node
@@ -412,6 +458,7 @@ impl NearestBatch {
             .map_err(from_storage)?;
         let mut reader = self.store.reader().map_err(from_storage)?;
         let parts = index.lsh_parts(&mut reader).map_err(from_storage)?;
+        run.cost.scan.add_reads(reader.take_counters());
         drop(reader);
         let segments: HashMap<_, _> = self
             .table
@@ -428,6 +475,7 @@ impl NearestBatch {
                 let found = part
                     .nearest(queries, self.k, self.column, &segments, &mut reader)
                     .map_err(from_storage)?;
+                run.cost.scan.add_reads(reader.take_counters());
                 for (best, found) in best.iter_mut().zip(found) {
                     for neighbour in found {
                         let hit = Hit {

@@ -82,7 +82,7 @@ impl PhysicalOptimizerRule for AggregateIntoScan {
                 Err(reason) => {
                     let text = text(aggregate);
                     let input = change_scan(Arc::clone(aggregate.input()), |scan| {
-                        scan.with_note(text.clone(), reason.clone())
+                        Ok(Arc::new(scan.with_note(text.clone(), reason.clone())))
                     })?;
                     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
                     node.replace_children(vec![input], options)

@@ -115,11 +115,11 @@ fn is_transparent(plan: &dyn ExecutionPlan) -> bool {
 /// `plan` with the one scan in it changed by `change`.
 fn change_scan(
     plan: Arc<dyn ExecutionPlan>,
-    change: impl Fn(&FlashScanExec) -> FlashScanExec,
+    change: impl Fn(&FlashScanExec) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
         Ok(match node.downcast_ref::<FlashScanExec>() {
-            Some(scan) => Transformed::yes(Arc::new(change(scan)) as _),
+            Some(scan) => Transformed::yes(change(scan)?),
             None => Transformed::no(node),
         })
     })

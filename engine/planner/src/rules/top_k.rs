@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use flashmesh_pushdown::{Output, SortKey};
@@ -15,6 +17,7 @@ use super::{change_scan, scan_below};
 use crate::config::Pushdown;
 use crate::scan::FlashScanExec;
 use crate::scan::spec::ScanSpec;
+use crate::translate::{program_type, text_of, translate};
 use crate::{Reason, cost};
 
 /// Lets each stream of a scan give only the first *k* rows of an order to the sort that wants
@@ -52,7 +55,7 @@ impl PhysicalOptimizerRule for TopKIntoScan {
                 Err(Some(reason)) => {
                     let text = text();
                     let input = change_scan(Arc::clone(sort.input()), |scan| {
-                        scan.with_note(text.clone(), reason.clone())
+                        Ok(Arc::new(scan.with_note(text.clone(), reason.clone())))
                     })?;
                     return with_input(node, input).map(Transformed::yes);
                 }
@@ -65,14 +68,14 @@ impl PhysicalOptimizerRule for TopKIntoScan {
                 // The rule ran before, or an inner limit must be applied first.
                 return Ok(Transformed::no(node));
             }
-            let spec = top_k(sort, limit, below.scan);
+            let changed = top_k(sort, limit, below.scan);
             let input = change_scan(Arc::clone(sort.input()), |scan| {
-                match spec
+                match changed
                     .clone()
-                    .and_then(|spec| scan.with_spec(spec, scan.schema()))
+                    .and_then(|(spec, schema)| scan.with_spec(spec, schema))
                 {
-                    Ok(scan) => scan,
-                    Err(reason) => scan.with_note(text(), reason),
+                    Ok(changed) => without_keys(changed, &scan.schema()),
+                    Err(reason) => Ok(Arc::new(scan.with_note(text(), reason))),
                 }
             })?;
             with_input(node, input).map(Transformed::yes)
@@ -91,7 +94,29 @@ fn with_input(
     )
 }
 
-fn top_k(sort: &SortExec, limit: usize, scan: &FlashScanExec) -> Result<ScanSpec, Reason> {
+/// `scan` with the columns of `schema` alone: keys that were added behind them go.
+fn without_keys(scan: FlashScanExec, schema: &Schema) -> Result<Arc<dyn ExecutionPlan>> {
+    let scan = Arc::new(scan);
+    if scan.schema().fields().len() == schema.fields().len() {
+        return Ok(scan);
+    }
+    let columns = schema.fields().iter().enumerate();
+    let columns = columns.map(|(place, field)| ProjectionExpr {
+        expr: Arc::new(Column::new(field.name(), place)),
+        alias: field.name().clone(),
+    });
+    Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
+}
+
+/// What `scan` is to do, and its columns: a key that is an expression comes behind those that it
+/// has. The sort above computes it again, for the few rows that it gets.
+fn top_k(
+    sort: &SortExec,
+    limit: usize,
+    scan: &FlashScanExec,
+) -> Result<(ScanSpec, SchemaRef), Reason> {
+    let input = scan.schema();
+    let mut fields: Vec<FieldRef> = input.fields().iter().cloned().collect();
     let mut spec = scan.spec().clone();
     if spec.mode == Pushdown::Never {
         return Err(Reason::Off);
@@ -116,12 +141,18 @@ fn top_k(sort: &SortExec, limit: usize, scan: &FlashScanExec) -> Result<ScanSpec
     }
     for key in sort.expr().iter() {
         let place = match key.expr.downcast_ref::<Column>() {
-            Some(column) if column.index() < exprs.len() => column.index(),
+            Some(column) if column.index() < input.fields().len() => column.index(),
             _ => {
-                return Err(Reason::Operator(format!(
-                    "{} is no output column",
-                    key.expr
-                )));
+                let field = key.expr.return_field(&input);
+                let field = field.map_err(|e| Reason::Operator(e.to_string()))?;
+                if program_type(field.data_type()) != *field.data_type() {
+                    return Err(Reason::Type(field.data_type().clone()));
+                }
+                let text = text_of(key.expr.as_ref());
+                exprs.push(translate(key.expr.as_ref(), &scan.scope())?);
+                fields.push(Arc::new(field.as_ref().clone().with_name(&text)));
+                spec.text.columns.push(text);
+                exprs.len() - 1
             }
         };
         order.push(SortKey {
@@ -132,5 +163,5 @@ fn top_k(sort: &SortExec, limit: usize, scan: &FlashScanExec) -> Result<ScanSpec
         spec.text.order.push(key.to_string());
     }
     *scan_limit = Some(limit as u64);
-    Ok(spec)
+    Ok((spec, Arc::new(Schema::new(fields))))
 }

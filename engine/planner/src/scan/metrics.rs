@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use datafusion::physical_plan::metrics::{Count, Metric, MetricValue, MetricsSet, Time};
+use datafusion::physical_plan::metrics::{
+    Count, Metric, MetricValue, MetricsSet, RatioMetrics, Time,
+};
 use flashmesh_storage::accelerator::ScanMetrics;
 
 /// What `EXPLAIN ANALYZE` prints of a scan.
@@ -37,7 +39,51 @@ pub fn metrics_set(scan: &ScanMetrics, fallbacks: usize) -> MetricsSet {
     push(count("fallbacks", fallbacks));
     push(time("device_time", load(&scan.device_time_ns)));
     push(time("flash_wait", load(&scan.flash_wait_ns)));
+    if let Some(recall) = recall(scan) {
+        push(recall);
+    }
     set
+}
+
+/// What `EXPLAIN ANALYZE` prints of a function that the store runs as a whole, or that asks the
+/// store in so many `commands`.
+pub fn function_metrics(cost: &ScanMetrics, commands: u64) -> MetricsSet {
+    let mut set = MetricsSet::new();
+    let mut push = |value| set.push(Arc::new(Metric::new(value, None)));
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+
+    let output_rows = Count::new();
+    output_rows.add(load(&cost.rows_out) as usize);
+    push(MetricValue::OutputRows(output_rows));
+    push(count("commands", commands as usize));
+    for (name, counter) in [
+        ("pages_from_flash", &cost.pages_from_flash),
+        ("bytes_from_flash", &cost.bytes_from_flash),
+        ("pages_from_cache", &cost.pages_from_cache),
+        ("bytes_to_host", &cost.bytes_to_host),
+    ] {
+        push(count(name, load(counter) as usize));
+    }
+    push(time("flash_wait", load(&cost.flash_wait_ns)));
+    if let Some(recall) = recall(cost) {
+        push(recall);
+    }
+    set
+}
+
+/// The recall, if it was measured.
+fn recall(cost: &ScanMetrics) -> Option<MetricValue> {
+    let expected = cost.recall_expected.load(Ordering::Relaxed);
+    if expected == 0 {
+        return None;
+    }
+    let ratio_metrics = RatioMetrics::new();
+    ratio_metrics.set_total(expected as usize);
+    ratio_metrics.set_part(cost.recall_found.load(Ordering::Relaxed) as usize);
+    Some(MetricValue::Ratio {
+        name: Cow::Borrowed("recall"),
+        ratio_metrics,
+    })
 }
 
 fn count(name: &'static str, value: usize) -> MetricValue {

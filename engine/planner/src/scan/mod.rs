@@ -3,7 +3,7 @@
 mod bitmap;
 mod display;
 mod execution;
-mod metrics;
+pub(crate) mod metrics;
 mod runtime;
 pub mod spec;
 pub mod statistics;
@@ -104,8 +104,7 @@ impl FlashScanExec {
     pub fn access(&self) -> Option<&Arc<AccessPath>> {
         let access = self.access.get_or_init(|| match self.spec.mode {
             Pushdown::Never => None,
-            _ => AccessPath::choose(&self.program, &self.spec.table, self.spec.approximate)
-                .map(Arc::new),
+            _ => AccessPath::choose(&self.program, &self.spec.table, self.spec.near).map(Arc::new),
         });
         access.as_ref()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
+use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::Capability;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::TableSnapshot;
@@ -53,8 +54,8 @@ pub struct ScanSpec {
     pub capability: Arc<Capability>,
     /// The session's choice when the scan was planned.
     pub mode: Pushdown,
-    /// Whether a search for near rows may miss some.
-    pub approximate: bool,
+    /// How the nearest rows are looked for.
+    pub near: NearSearch,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// What stayed above, for `EXPLAIN`.
@@ -88,7 +89,7 @@ impl ScanSpec {
             table,
             capability,
             mode,
-            approximate: false,
+            near: NearSearch::Exact,
             filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {

@@ -100,9 +100,37 @@ impl Remote {
         })
     }
 
+    /// Starts a statement; also gives what a cancel of it names.
+    async fn start(&self, sql: &str) -> Result<(Answer, FlightInfo)> {
+        let mut client = self.client.clone();
+        let info = client.execute(sql.to_string(), None).await;
+        let info = info.map_err(failed)?;
+        let schema = match info.schema.is_empty() {
+            true => Schema::empty(),
+            false => info.clone().try_decode_schema()?,
+        };
+        let tickets = info.endpoint.iter().filter_map(|e| e.ticket.clone());
+        let tickets: Vec<_> = tickets.collect();
+        let rows = stream::iter(tickets)
+            .then(move |ticket| {
+                let mut client = client.clone();
+                async move { client.do_get(ticket).await.map_err(failed) }
+            })
+            .map_ok(|batches| batches.map_err(failed))
+            .try_flatten()
+            .map_err(DataFusionError::from);
+        let is_plan = schema.fields().len() == 2 && schema.field(0).name() == "plan_type";
+        let answer = Answer {
+            rows: Box::pin(RecordBatchStreamAdapter::new(Arc::new(schema), rows)),
+            all_rows: is_plan,
+            progress: None,
+        };
+        Ok((answer, info))
+    }
+
     /// The text columns of a query's result.
     async fn texts<const N: usize>(&self, sql: &str) -> Result<Vec<[String; N]>> {
-        let answer = self.run(sql).await?;
+        let (answer, _) = self.start(sql).await?;
         let batches: Vec<RecordBatch> = answer.rows.try_collect().await?;
         let mut rows = Vec::new();
         for batch in batches {
@@ -166,29 +194,9 @@ impl Backend for Remote {
     }
 
     async fn run(&self, sql: &str) -> Result<Answer> {
-        let mut client = self.client.clone();
-        let info = client.execute(sql.to_string(), None).await;
-        let info = info.map_err(failed)?;
-        *self.running.lock() = Some(info.clone());
-        let schema = match info.schema.is_empty() {
-            true => Schema::empty(),
-            false => info.clone().try_decode_schema()?,
-        };
-        let tickets: Vec<_> = info.endpoint.into_iter().filter_map(|e| e.ticket).collect();
-        let rows = stream::iter(tickets)
-            .then(move |ticket| {
-                let mut client = client.clone();
-                async move { client.do_get(ticket).await.map_err(failed) }
-            })
-            .map_ok(|batches| batches.map_err(failed))
-            .try_flatten()
-            .map_err(DataFusionError::from);
-        let is_plan = schema.fields().len() == 2 && schema.field(0).name() == "plan_type";
-        Ok(Answer {
-            rows: Box::pin(RecordBatchStreamAdapter::new(Arc::new(schema), rows)),
-            all_rows: is_plan,
-            progress: None,
-        })
+        let (answer, info) = self.start(sql).await?;
+        *self.running.lock() = Some(info);
+        Ok(answer)
     }
 
     async fn cancel(&self) {

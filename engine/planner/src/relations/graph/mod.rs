@@ -1,5 +1,8 @@
 //! Searches in graphs (BlueDBM section 7.2): the frontier and what was visited stay in the store,
-//! only the answer leaves it.
+//! only the answer leaves it. With `SET flashmesh.pushdown = 'never'` those that start somewhere
+//! run [above the store](host).
+
+mod host;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,19 +10,21 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
 use flashmesh_storage::capability::Capability;
-use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions};
+use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions, PathStep};
 use flashmesh_storage::index::adjacency::KeyType;
 use flashmesh_storage::index::{Index, IndexKind};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::store::PageStore;
 use flashmesh_storage::table::TableSnapshot;
 
+use self::host::Traversal;
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments, constants};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use crate::config::Pushdown;
 use crate::error::from_storage;
 
 /// What the order of joins takes for granted: vertices of a path, neighbours of seeds, edges of a
@@ -41,6 +46,8 @@ struct GraphFunction {
     keys: DataType,
     seeds: Seeds,
     search: Search,
+    /// Whether it runs above the store.
+    on_host: bool,
 }
 
 /// Where a search starts.
@@ -199,6 +206,7 @@ struct Opened {
     store: Arc<PageStore>,
     keys: DataType,
     function: &'static str,
+    pushdown: Pushdown,
 }
 
 impl Opened {
@@ -227,6 +235,7 @@ impl Opened {
             table,
             index,
             function: arguments.function(),
+            pushdown: arguments.session_options().pushdown,
         })
     }
 
@@ -272,8 +281,11 @@ impl Opened {
         (seeds, input): (Seeds, Option<LogicalPlan>),
         search: Search,
     ) -> Result<LogicalPlan> {
+        let is_whole = matches!(search, Search::Components | Search::PageRank(_));
         let function = GraphFunction {
             name,
+            // What looks at every edge has no hops to choose.
+            on_host: self.pushdown == Pushdown::Never && !is_whole,
             index: self.index,
             table: self.table,
             node: self.node,
@@ -300,10 +312,19 @@ impl StoreFunction for GraphFunction {
             Seeds::Input => ", vertices of the input".to_string(),
             Seeds::None => String::new(),
         };
-        match &self.search {
-            Search::Expand { hops, .. } => format!("{index}{seeds}, {hops} hops"),
-            _ => format!("{index}{seeds}"),
-        }
+        let hops = match &self.search {
+            Search::Expand { hops, .. } => format!(", {hops} hops"),
+            _ => String::new(),
+        };
+        let place = match self.on_host {
+            true => "above the store, a command for each hop",
+            false => "in the store",
+        };
+        format!("{index}{seeds}{hops}, {place}")
+    }
+
+    fn is_in_store(&self) -> bool {
+        !self.on_host
     }
 
     fn schema(&self) -> SchemaRef {
@@ -358,19 +379,38 @@ impl StoreFunction for GraphFunction {
             Seeds::Input => self.seeds_of(&input)?,
             Seeds::None => arrow::array::new_empty_array(&self.keys),
         };
+        let done = match self.on_host {
+            true => self.run_on_host(&graph, &job, &seeds, run, emit),
+            false => self.run_in_store(&graph, &job, &seeds, run, emit),
+        };
+        run.cost.scan.add_reads(job.counters());
+        done
+    }
+}
+
+impl GraphFunction {
+    fn run_in_store(
+        &self,
+        graph: &Graph,
+        job: &Job,
+        seeds: &ArrayRef,
+        run: &Run,
+        emit: &mut Emit<'_>,
+    ) -> Result<()> {
         match &self.search {
             Search::Expand { hops, direction } => {
-                self.expand(&graph, &job, &seeds, *hops, *direction, emit)
+                self.expand(graph, job, seeds, *hops, *direction, emit)
             }
             Search::Bfs {
                 max_depth,
                 direction,
             } => {
                 let found = graph
-                    .bfs(&job, &seeds, *max_depth, *direction)
+                    .bfs(job, seeds, *max_depth, *direction)
                     .map_err(from_storage)?;
                 for rows in slices(found.len(), run) {
-                    let (vertices, depths, parents) = found.rows(rows).map_err(from_storage)?;
+                    let (vertices, depths, parents) =
+                        found.rows(job, rows).map_err(from_storage)?;
                     emit(self.batch(vec![vertices, Arc::new(depths), parents])?)?;
                 }
                 Ok(())
@@ -381,39 +421,27 @@ impl StoreFunction for GraphFunction {
             } => {
                 let path = graph
                     .shortest_path(
-                        &job,
+                        job,
                         &seeds.slice(0, 1),
                         &seeds.slice(1, 1),
                         *direction,
                         *weighted,
                     )
                     .map_err(from_storage)?;
-                let Some((keys, steps)) = path else {
-                    return Ok(());
-                };
-                let places = UInt32Array::from_iter_values(steps.iter().map(|step| step.step));
-                let vertices = take(&keys, &places, None)?;
-                let edges = UInt64Array::from_iter(steps.iter().map(|step| step.row));
-                let costs = Float64Array::from_iter_values(steps.iter().map(|step| step.cost));
-                emit(self.batch(vec![
-                    Arc::new(places),
-                    vertices,
-                    Arc::new(edges),
-                    Arc::new(costs),
-                ])?)
+                self.emit_path(path, emit)
             }
             Search::Components => {
-                let found = graph.connected_components(&job).map_err(from_storage)?;
+                let found = graph.connected_components(job).map_err(from_storage)?;
                 for rows in slices(found.len(), run) {
-                    let (vertices, components) = found.rows(rows).map_err(from_storage)?;
+                    let (vertices, components) = found.rows(job, rows).map_err(from_storage)?;
                     emit(self.batch(vec![vertices, components])?)?;
                 }
                 Ok(())
             }
             Search::PageRank(options) => {
-                let found = graph.page_rank(&job, *options).map_err(from_storage)?;
+                let found = graph.page_rank(job, *options).map_err(from_storage)?;
                 for rows in slices(found.len(), run) {
-                    let (vertices, ranks) = found.rows(rows).map_err(from_storage)?;
+                    let (vertices, ranks) = found.rows(job, rows).map_err(from_storage)?;
                     emit(self.batch(vec![vertices, Arc::new(ranks)])?)?;
                 }
                 Ok(())
@@ -423,6 +451,80 @@ impl StoreFunction for GraphFunction {
 }
 
 impl GraphFunction {
+    fn run_on_host(
+        &self,
+        graph: &Graph,
+        job: &Job,
+        seeds: &ArrayRef,
+        run: &Run,
+        emit: &mut Emit<'_>,
+    ) -> Result<()> {
+        let traversal = |direction| Traversal {
+            graph,
+            job,
+            run,
+            direction,
+        };
+        match &self.search {
+            Search::Expand { hops, direction } => {
+                let traversal = traversal(*direction);
+                traversal.expand(seeds, *hops, |place, found| {
+                    let seed = self.repeated(seeds, place, found.len())?;
+                    let [depths, vertices, rows] = found.columns(&traversal)?;
+                    emit(self.batch(vec![seed, depths, vertices, rows])?)
+                })
+            }
+            Search::Bfs {
+                max_depth,
+                direction,
+            } => {
+                let traversal = traversal(*direction);
+                let found = traversal.bfs(seeds, *max_depth)?;
+                for rows in slices(found.len(), run) {
+                    let (vertices, depths, parents) = traversal.rows_of(&found, rows)?;
+                    emit(self.batch(vec![vertices, Arc::new(depths), parents])?)?;
+                }
+                Ok(())
+            }
+            Search::Path {
+                weighted,
+                direction,
+            } => {
+                let path = traversal(*direction).shortest_path(seeds, *weighted)?;
+                self.emit_path(path, emit)
+            }
+            Search::Components | Search::PageRank(_) => {
+                internal_err!("{} runs in the store", self.name)
+            }
+        }
+    }
+
+    fn emit_path(
+        &self,
+        path: Option<(ArrayRef, Vec<PathStep>)>,
+        emit: &mut Emit<'_>,
+    ) -> Result<()> {
+        let Some((keys, steps)) = path else {
+            return Ok(());
+        };
+        let places = UInt32Array::from_iter_values(steps.iter().map(|step| step.step));
+        let vertices = take(&keys, &places, None)?;
+        let edges = UInt64Array::from_iter(steps.iter().map(|step| step.row));
+        let costs = Float64Array::from_iter_values(steps.iter().map(|step| step.cost));
+        emit(self.batch(vec![
+            Arc::new(places),
+            vertices,
+            Arc::new(edges),
+            Arc::new(costs),
+        ])?)
+    }
+
+    /// One of the seeds, so many times.
+    fn repeated(&self, seeds: &ArrayRef, place: usize, times: usize) -> Result<ArrayRef> {
+        let places = UInt32Array::from_iter_values(std::iter::repeat_n(place as u32, times));
+        Ok(take(seeds, &places, None)?)
+    }
+
     fn batch(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
         Ok(RecordBatch::try_new(self.schema(), columns)?)
     }
@@ -454,11 +556,8 @@ impl GraphFunction {
         // What the receiver answered, which has no place in the store's error.
         let mut answer = Ok(());
         let done = graph.expand(job, seeds, hops, direction, |found| {
-            let rows = found.vertices.len();
-            let places =
-                UInt32Array::from_iter_values(std::iter::repeat_n(found.seed as u32, rows));
-            answer = take(seeds, &places, None)
-                .map_err(Into::into)
+            answer = self
+                .repeated(seeds, found.seed, found.vertices.len())
                 .and_then(|seed| {
                     self.batch(vec![
                         seed,

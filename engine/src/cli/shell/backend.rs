@@ -1,0 +1,58 @@
+//! Where the shell's statements run.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::config::FormatOptions;
+use datafusion::execution::SendableRecordBatchStream;
+use flashmesh::Result;
+
+use super::catalog::Catalog;
+
+/// A database that the shell talks to: one in this process, or a server.
+///
+/// What a call began ends when its future or stream is dropped; a backend whose work goes on
+/// elsewhere ends it in [`Backend::cancel`].
+#[async_trait]
+pub(in crate::cli) trait Backend: Send + Sync {
+    /// What the greeting says of it.
+    fn description(&self) -> String;
+
+    /// Starts one statement. Its effects (INSERT, CREATE, …) have happened when this returns; the
+    /// rows of a query come as they are computed.
+    async fn run(&self, sql: &str) -> Result<Answer>;
+
+    /// Stops what [`Backend::run`] began and the user does not want any more; future and stream
+    /// have been dropped by then.
+    async fn cancel(&self) {}
+
+    /// The names of the database.
+    async fn catalog(&self) -> Result<Catalog>;
+
+    /// Adds the rows of a file to a table, which is made if it is missing; gives their number.
+    async fn import(&self, file: &str, table: &str) -> Result<u64>;
+
+    /// How values are printed.
+    fn format_options(&self) -> FormatOptions;
+}
+
+/// What a statement gives.
+pub(in crate::cli) struct Answer {
+    /// Its rows.
+    pub rows: SendableRecordBatchStream,
+    /// All of them are shown: nobody wants a plan cut short.
+    pub all_rows: bool,
+    /// How far it has come.
+    pub progress: Option<Arc<dyn Fn() -> Progress + Send + Sync>>,
+}
+
+/// How far a query has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::cli) struct Progress {
+    /// Bytes read from flash.
+    pub bytes_from_flash: u64,
+    /// Parts of its tables that are done …
+    pub done: u64,
+    /// … of so many; 0: that is not known.
+    pub total: u64,
+}

@@ -1,0 +1,418 @@
+//! The interactive shell.
+//!
+//! It reads a line ([`editor`]), cuts it into statements and commands of its own ([`lex`],
+//! [`commands`]), has the former run by a [`Backend`], and prints what comes back.
+
+mod backend;
+mod catalog;
+mod commands;
+mod complete;
+mod editor;
+mod keywords;
+mod lex;
+mod local;
+pub(super) mod pager;
+mod progress;
+mod remote;
+mod report;
+mod suggest;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::common::runtime::SpawnedTask;
+use flashmesh::{Error, Result};
+use parking_lot::RwLock;
+use rustyline::config::Configurer;
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config, Editor};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub(super) use backend::Backend;
+use catalog::Catalog;
+use commands::Command;
+use editor::LineHelper;
+use lex::Item;
+pub(super) use local::{Local, catalog_of, locate_errors};
+use progress::ProgressLine;
+pub(super) use remote::{Login, Remote};
+pub(super) use report::report;
+
+use super::arguments::OutputArguments;
+use super::output::Output;
+
+/// Statements that the history keeps.
+const HISTORY_ENTRIES: usize = 10_000;
+/// `.read` files that `.read` others, at most.
+const MAX_READ_DEPTH: usize = 16;
+/// Where a statement is typed.
+const PROMPT: &str = "flashmesh> ";
+
+/// What came of a line.
+enum Outcome {
+    /// The shell goes on.
+    Done,
+    /// It has failed, or the user has stopped it: nothing after it is run.
+    Stopped,
+    /// The user leaves.
+    Quit,
+}
+
+/// Reads and runs statements until the user leaves.
+pub(super) async fn run(backend: Arc<dyn Backend>, output: &OutputArguments) -> Result<()> {
+    let mut shell = Shell {
+        output: Output::new(output).with_pager(),
+        catalog: Arc::default(),
+        refresh: None,
+        backend,
+    };
+    // From here on an interrupt is for the statement that runs, and at the prompt for the line.
+    let _interrupts = interrupts()?;
+    shell.refresh_catalog();
+    if !output.quiet {
+        println!(
+            "flashmesh {}, {}; .help for help, .quit to leave",
+            env!("CARGO_PKG_VERSION"),
+            shell.backend.description()
+        );
+    }
+    let mut editor = shell.editor()?;
+    let history = history_file();
+    if let Some(history) = &history {
+        // There is none at first.
+        let _ = editor.load_history(history);
+    }
+    loop {
+        match editor.readline(PROMPT) {
+            Ok(line) => {
+                if line.trim().is_empty() {
+                    continue;
+                }
+                // A history that can't be kept is no reason to stop.
+                let _ = editor.add_history_entry(line.trim_end());
+                if let Some(history) = &history {
+                    let _ = editor.append_history(history);
+                }
+                if let Outcome::Quit = shell.run_text(&line, 0).await {
+                    return Ok(());
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(Error::usage(format!("the terminal failed: {error}"))),
+        }
+    }
+}
+
+/// The file of the history in the user's folder for state: `$XDG_STATE_HOME`, else
+/// `~/.local/state`; `None` without a home, or where the folder can't be made.
+fn history_file() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let state = absolute("XDG_STATE_HOME");
+    let state = state.or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    let folder = state.join("flashmesh");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("history"))
+}
+
+/// The statements of a script.
+pub(super) fn statements(script: &str) -> Result<Vec<&str>> {
+    let (items, unfinished) = lex::items(script);
+    let last = Some(unfinished).filter(|sql| !sql.is_empty());
+    let items = items.into_iter().chain(last.map(Item::Statement));
+    let statements = items.map(|item| match item {
+        Item::Statement(sql) => Ok(sql),
+        Item::Command(command) => Err(Error::usage(format!(
+            "{command}: commands are the shell's; a script has statements only"
+        ))),
+    });
+    statements.collect()
+}
+
+fn interrupts() -> Result<Signal> {
+    signal(SignalKind::interrupt()).map_err(|e| Error::io("listening for signals", e))
+}
+
+struct Shell {
+    backend: Arc<dyn Backend>,
+    output: Output,
+    /// For completion: as of the last statement.
+    catalog: Arc<RwLock<Catalog>>,
+    refresh: Option<SpawnedTask<()>>,
+}
+
+impl Shell {
+    fn editor(&self) -> Result<Editor<LineHelper, FileHistory>> {
+        let failed = |e| Error::usage(format!("the terminal failed: {e}"));
+        let config = Config::builder()
+            .completion_type(CompletionType::List)
+            .history_ignore_space(true)
+            .build();
+        let mut editor = Editor::with_config(config).map_err(failed)?;
+        editor
+            .set_max_history_size(HISTORY_ENTRIES)
+            .map_err(failed)?;
+        let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        editor.set_helper(Some(LineHelper::new(
+            Arc::clone(&self.catalog),
+            has_colours,
+        )));
+        Ok(editor)
+    }
+
+    /// Asks for the names anew, while the user types.
+    fn refresh_catalog(&mut self) {
+        let (backend, catalog) = (Arc::clone(&self.backend), Arc::clone(&self.catalog));
+        self.refresh = Some(SpawnedTask::spawn(async move {
+            // Completion does with the names that it has.
+            if let Ok(names) = backend.catalog().await {
+                *catalog.write() = names;
+            }
+        }));
+    }
+
+    /// Runs statements and commands one after the other, up to the first that fails.
+    async fn run_text(&mut self, text: &str, depth: usize) -> Outcome {
+        let (items, unfinished) = lex::items(text);
+        // The end of a file ends a statement, too.
+        let last = Some(unfinished).filter(|sql| !sql.is_empty());
+        for item in items.into_iter().chain(last.map(Item::Statement)) {
+            let done = match item {
+                Item::Statement(sql) => {
+                    let done = self.run_statement(sql).await;
+                    self.refresh_catalog();
+                    match done {
+                        Ok(outcome) => outcome,
+                        Err(_) if self.output.is_closed() => return Outcome::Quit,
+                        Err(error) => {
+                            let catalog = self.backend.catalog().await.unwrap_or_default();
+                            eprintln!("{}\n", report(&error, sql, &catalog));
+                            return Outcome::Stopped;
+                        }
+                    }
+                }
+                Item::Command(line) => match self.run_command(line, depth).await {
+                    Ok(outcome) => outcome,
+                    Err(message) => {
+                        eprintln!("error: {message}\n");
+                        return Outcome::Stopped;
+                    }
+                },
+            };
+            match done {
+                Outcome::Done => {}
+                ended => return ended,
+            }
+        }
+        Outcome::Done
+    }
+
+    async fn run_statement(&mut self, sql: &str) -> Result<Outcome> {
+        let start = Instant::now();
+        let mut interrupts = interrupts()?;
+        let work = {
+            let (backend, sql) = (Arc::clone(&self.backend), sql.to_string());
+            SpawnedTask::spawn(async move { backend.run(&sql).await })
+        };
+        let line = ProgressLine::start(start, None);
+        let answer = tokio::select! {
+            answer = work.join() => answer,
+            _ = interrupts.recv() => return Ok(self.interrupted().await),
+        };
+        drop(line);
+        let answer = answer.map_err(|e| Error::usage(format!("the statement failed: {e}")))??;
+        let line = ProgressLine::start(start, answer.progress);
+        let rows = progress::until_printed(answer.rows, line, self.output.is_streaming());
+        let options = self.backend.format_options();
+        let printed = tokio::select! {
+            printed = self.output.print(rows, answer.all_rows, &options) => Some(printed?),
+            _ = interrupts.recv() => None,
+        };
+        match printed {
+            Some(rows) => {
+                self.output.summary(rows, start.elapsed());
+                Ok(Outcome::Done)
+            }
+            None => Ok(self.interrupted().await),
+        }
+    }
+
+    /// The user has stopped what ran.
+    async fn interrupted(&self) -> Outcome {
+        self.backend.cancel().await;
+        eprintln!("\ninterrupted\n");
+        Outcome::Stopped
+    }
+
+    async fn run_command(&mut self, line: &str, depth: usize) -> Result<Outcome, String> {
+        let text = |error: Error| error.to_string();
+        match commands::parse(line)? {
+            Command::Help => println!("{}\n", commands::help()),
+            Command::Quit => return Ok(Outcome::Quit),
+            Command::Timer(on) => self.output.set_times(on),
+            Command::Mode(format) => self.output.set_format(format),
+            Command::MaxRows(rows) => self.output.set_max_rows(rows),
+            Command::Tables => {
+                let catalog = self.backend.catalog().await.map_err(text)?;
+                show(&tables(&catalog));
+            }
+            Command::Indexes => {
+                let catalog = self.backend.catalog().await.map_err(text)?;
+                show(&indexes(&catalog));
+            }
+            Command::Schema(table) => {
+                let catalog = self.backend.catalog().await.map_err(text)?;
+                show(&schema(&catalog, table.as_deref())?);
+            }
+            Command::Read(file) => {
+                if depth == MAX_READ_DEPTH {
+                    return Err(format!(
+                        "{file} is read by {MAX_READ_DEPTH} files that read one another"
+                    ));
+                }
+                let sql = std::fs::read_to_string(Path::new(&file))
+                    .map_err(|e| format!("reading {file}: {e}"))?;
+                return Ok(Box::pin(self.run_text(&sql, depth + 1)).await);
+            }
+            Command::Import { file, table } => {
+                let start = Instant::now();
+                let mut interrupts = interrupts().map_err(text)?;
+                let work = {
+                    let (backend, table) = (Arc::clone(&self.backend), table.clone());
+                    SpawnedTask::spawn(async move { backend.import(&file, &table).await })
+                };
+                let rows = tokio::select! {
+                    rows = work.join() => rows,
+                    _ = interrupts.recv() => return Ok(self.interrupted().await),
+                };
+                let rows = rows.map_err(|e| e.to_string())?.map_err(text)?;
+                self.refresh_catalog();
+                println!("added to {table}:");
+                self.output.summary(rows as usize, start.elapsed());
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Prints what a command gives, through the pager if it is long.
+fn show(text: &str) {
+    if !pager::show(text).unwrap_or(false) {
+        println!("{text}");
+    }
+}
+
+/// Rows of words in columns as wide as they need.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells
+            .map(|cell| console::measure_text_width(cell))
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let padding = width - console::measure_text_width(cell);
+            let _ = write!(line, "{cell}{}  ", " ".repeat(padding));
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn tables(catalog: &Catalog) -> String {
+    let rows = |table: &catalog::Table| match table.rows {
+        Some(1) => "1 row".into(),
+        Some(rows) => format!("{rows} rows"),
+        None => String::new(),
+    };
+    let tables = catalog.tables.iter().map(|table| {
+        let name = catalog.shown(&table.schema, &table.name);
+        vec![name, table.kind.to_string(), rows(table)]
+    });
+    match tables.len() {
+        0 => "no tables\n".into(),
+        _ => aligned(&tables.collect::<Vec<_>>()),
+    }
+}
+
+fn index(catalog: &Catalog, index: &catalog::Index) -> Vec<String> {
+    vec![
+        catalog.shown(&index.schema, &index.name),
+        format!(
+            "ON {} USING {} ({})",
+            catalog.shown(&index.schema, &index.table),
+            index.kind,
+            index.columns.join(", ")
+        ),
+        index.constraint.to_string(),
+    ]
+}
+
+fn indexes(catalog: &Catalog) -> String {
+    let indexes = catalog.indexes.iter().map(|one| index(catalog, one));
+    match indexes.len() {
+        0 => "no indexes\n".into(),
+        _ => aligned(&indexes.collect::<Vec<_>>()),
+    }
+}
+
+/// Columns and indexes of all tables, or of one.
+fn schema(catalog: &Catalog, name: Option<&str>) -> Result<String, String> {
+    let is_wanted = |table: &&catalog::Table| {
+        let full = format!("{}.{}", table.schema, table.name);
+        name.is_none_or(|name| {
+            name.eq_ignore_ascii_case(&catalog.shown(&table.schema, &table.name))
+                || name.eq_ignore_ascii_case(&full)
+                || name == table.name && table.schema == catalog.default_schema
+        })
+    };
+    let mut text = String::new();
+    for table in catalog.tables.iter().filter(is_wanted) {
+        let _ = writeln!(
+            text,
+            "{} {}",
+            table.kind,
+            catalog.shown(&table.schema, &table.name)
+        );
+        let columns = table.columns.iter().map(|column| {
+            let constraint = if column.nullable { "" } else { "not null" };
+            vec![
+                format!("  {}", catalog::quoted(&column.name)),
+                column.data_type.clone(),
+                constraint.to_string(),
+            ]
+        });
+        text += &aligned(&columns.collect::<Vec<_>>());
+        let of_table =
+            |index: &&catalog::Index| index.schema == table.schema && index.table == table.name;
+        for one in catalog.indexes.iter().filter(of_table) {
+            let _ = writeln!(text, "  index {}", index(catalog, one).join(" ").trim_end());
+        }
+    }
+    match (name, text.is_empty()) {
+        (Some(name), true) => {
+            let tables = catalog.tables.iter().map(|table| table.name.as_str());
+            let meant = suggest::nearest(name, tables);
+            let meant = meant.map(|meant| format!("; did you mean {meant}?"));
+            Err(format!(
+                "there is no table {name}{}",
+                meant.unwrap_or_default()
+            ))
+        }
+        (None, true) => Ok("no tables\n".into()),
+        _ => Ok(text),
+    }
+}
