@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-import flashmesh
+import pytest
 from mypy import api
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples").glob("*.py"))
 
 
-def test_types():
+@pytest.mark.parametrize("what", [["-p", "flashmesh"], [str(example) for example in EXAMPLES]], ids=["package", "examples"])
+def test_types(what):
     assert len(EXAMPLES) > 10
-    package = Path(flashmesh.__file__).parent
     # pyarrow, pandas and some that they bring have no types.
     options = ["--strict", "--ignore-missing-imports", "--scripts-are-modules", "--cache-dir=/dev/null"]
-    output, errors, status = api.run([*options, str(package), *map(str, EXAMPLES)])
+    output, errors, status = api.run([*options, *what])
     assert status == 0, output + errors
