@@ -17,7 +17,7 @@ pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Re
     };
     let _telemetry = telemetry::start(&serve.log, format, serve.otlp.as_deref())?;
     let options = options(serve)?;
-    let engine = Engine::open(database.options(None)?)?;
+    let engine = Engine::open(database.options()?)?;
     if engine.is_temporary() {
         tracing::warn!(
             "a temporary database is served, which is gone at the end; name one with --db"

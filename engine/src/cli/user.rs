@@ -54,7 +54,9 @@ pub(super) fn password(name: &str) -> Result<String> {
         eprintln!();
     }
     if line.is_empty() {
-        return Err(Error::usage(format!("there is no password for '{name}' on standard input")));
+        return Err(Error::usage(format!(
+            "there is no password for '{name}' on standard input"
+        )));
     }
     Ok(line.trim_end_matches(['\r', '\n']).to_string())
 }

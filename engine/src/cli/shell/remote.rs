@@ -206,7 +206,11 @@ impl Backend for Remote {
         let request = CancelFlightInfoRequest { info: Some(info) };
         let action = Action::new("CancelFlightInfo", request.encode_to_vec());
         // A server that is gone has nothing left to cancel.
-        let _ = self.client.clone().do_action(tonic::Request::new(action)).await;
+        let _ = self
+            .client
+            .clone()
+            .do_action(tonic::Request::new(action))
+            .await;
     }
 
     async fn catalog(&self) -> Result<Catalog> {
@@ -316,10 +320,19 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for address in ["grpc://localhost:50051", "grpc+tls://db.example", "grpc://[::1]:1"] {
+        for address in [
+            "grpc://localhost:50051",
+            "grpc+tls://db.example",
+            "grpc://[::1]:1",
+        ] {
             assert!(parse(address).is_ok(), "{address}");
         }
-        for address in ["localhost:50051", "http://localhost", "grpc://", "grpc://u:p@host:1"] {
+        for address in [
+            "localhost:50051",
+            "http://localhost",
+            "grpc://",
+            "grpc://u:p@host:1",
+        ] {
             assert!(parse(address).is_err(), "{address}");
         }
     }
