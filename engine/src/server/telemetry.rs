@@ -1,5 +1,7 @@
 //! Logs and traces of a server.
 
+use std::io::IsTerminal;
+
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
@@ -47,7 +49,9 @@ pub fn start(filter: &str, format: LogFormat, otlp: Option<&str>) -> Result<Tele
             "'{filter}' is no log filter ({e}); write e.g. info or warn,flashmesh=debug"
         ))
     })?;
-    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     let logs: Box<dyn Layer<Registry> + Send + Sync> = match format {
         LogFormat::Text => logs.with_filter(targets).boxed(),
         LogFormat::Json => logs.json().with_filter(targets).boxed(),
