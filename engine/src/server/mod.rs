@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use base64::{Engine as _, alphabet};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -246,8 +246,7 @@ impl Server {
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE));
         if let Some(tls) = self.tls {
-            let wrong = |e| Error::usage(format!("the TLS certificate or key: {e}"));
-            server = server.tls_config(tls).map_err(wrong)?;
+            server = server.tls_config(tls).map_err(wrong_tls)?;
         }
         let incoming = Incoming::new(self.flight, Arc::clone(&self.state.connections));
         let stopped = async move { stop.cancelled().await };
@@ -292,15 +291,30 @@ fn check_exposure(options: &ServerOptions) -> Result<()> {
 }
 
 fn read_tls(files: &TlsFiles) -> Result<ServerTlsConfig> {
+    // Dependencies bring two providers of cryptography, between which rustls does not choose. It
+    // fails where one was chosen before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let read = |path: &PathBuf| {
         std::fs::read(path).map_err(|e| Error::io(format!("reading {}", path.display()), e))
     };
     let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
     let config = ServerTlsConfig::new().identity(identity);
-    Ok(match &files.client_ca {
+    let config = match &files.client_ca {
         Some(path) => config.client_ca_root(tonic::transport::Certificate::from_pem(read(path)?)),
         None => config,
-    })
+    };
+    // What can't be used is refused before anybody is told where the server listens.
+    let checked = tonic::transport::Server::builder().tls_config(config.clone());
+    checked.map_err(wrong_tls)?;
+    Ok(config)
+}
+
+fn wrong_tls(error: tonic::transport::Error) -> Error {
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    Error::usage(format!(
+        "the TLS certificate or key can't be used: {}",
+        source.unwrap_or_else(|| error.to_string())
+    ))
 }
 
 async fn expire_sessions(state: Arc<State>, stop: tokio_util::sync::CancellationToken) {
@@ -433,11 +447,9 @@ fn basic(headers: &MetadataMap) -> Result<Option<(String, String)>, Status> {
 
 fn parse_basic(header: &str) -> Option<(String, String)> {
     let encoded = header.strip_prefix("Basic ")?;
-    // Go's Flight client leaves the padding out.
-    let padding = DecodePaddingMode::Indifferent;
-    let config = GeneralPurposeConfig::new().with_decode_padding_mode(padding);
-    let base64 = GeneralPurpose::new(&alphabet::STANDARD, config);
-    let decoded = base64.decode(encoded.trim()).ok()?;
+    // Some drivers (ADBC's) don't pad it.
+    let encoded = encoded.trim().trim_end_matches('=');
+    let decoded = BASE64_STANDARD_NO_PAD.decode(encoded).ok()?;
     let text = String::from_utf8(decoded).ok()?;
     let (name, password) = text.split_once(':')?;
     Some((name.to_string(), password.to_string()))

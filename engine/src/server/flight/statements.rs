@@ -212,9 +212,11 @@ impl Statement {
     /// The columns of its result.
     pub fn schema(&self) -> SchemaRef {
         match &self.work {
-            Work::Query(plans) => match plans.first() {
-                Some(planned) => client_schema(&planned.plan.schema()),
-                None => Arc::new(Schema::empty()),
+            Work::Query(plans) => match plans.as_slice() {
+                [] => Arc::new(Schema::empty()),
+                [planned] => client_schema(&planned.plan.schema()),
+                // What is never NULL with the first parameters may be with others.
+                [planned, ..] => nullable(&client_schema(&planned.plan.schema())),
             },
             Work::Done(schema, _) => client_schema(schema),
         }
@@ -231,7 +233,8 @@ impl Statement {
                 },
                 _ => -1,
             },
-            Work::Done(_, batches) => batches.iter().map(|b| b.num_rows() as i64).sum(),
+            // What drivers give as the number of rows that a statement changed.
+            Work::Done(_, batches) => changed_rows(batches),
         };
         let mut info = info(&self.schema())?
             .with_descriptor(descriptor)
@@ -312,6 +315,13 @@ impl Statement {
         }
         Ok(query)
     }
+}
+
+fn nullable(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+    let fields: Vec<_> = fields.collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// Notes why a query failed.
