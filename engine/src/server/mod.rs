@@ -480,23 +480,19 @@ mod tests {
 
     #[test]
     fn other_machines_are_served_only_with_protection() {
-        let open = |change: fn(&mut ServerOptions)| {
-            let mut options = ServerOptions::default();
-            change(&mut options);
-            check_exposure(&options).is_ok()
-        };
         let everywhere: SocketAddr = ([0, 0, 0, 0], 1).into();
-        assert!(open(|_| ()));
-        for change in [
-            |o: &mut ServerOptions| o.listen = ([0, 0, 0, 0], 1).into(),
-            |o| o.http = Some(([0, 0, 0, 0], 1).into()),
-            |o| {
-                o.listen = ([0, 0, 0, 0], 1).into();
-                o.users = Some("users.toml".into());
-            },
+        check_exposure(&ServerOptions::default()).unwrap();
+        for (listen, http, users) in [
+            (Some(everywhere), None, None),
+            (None, Some(everywhere), None),
+            (Some(everywhere), None, Some("users.toml".into())),
         ] {
-            let mut options = ServerOptions::default();
-            change(&mut options);
+            let mut options = ServerOptions {
+                listen: listen.unwrap_or(ServerOptions::default().listen),
+                http,
+                users,
+                ..ServerOptions::default()
+            };
             let error = check_exposure(&options).unwrap_err().to_string();
             assert!(error.contains("--allow-plaintext"), "{error}");
             options.allow_plaintext = true;
