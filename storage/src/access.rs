@@ -419,10 +419,7 @@ fn by_distance(program: &Program, table: &TableSnapshot, measured: bool) -> Opti
             filter: program.filter.clone(),
             output: Output::Rows {
                 exprs: vec![exprs[key.output as usize].clone()],
-                order: vec![SortKey {
-                    output: 0,
-                    ..key.clone()
-                }],
+                order: vec![SortKey { output: 0, ..*key }],
                 limit: Some(*limit),
             },
         };

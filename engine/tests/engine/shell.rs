@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -47,8 +47,8 @@ impl Terminal {
                 &mut master,
                 &mut slave,
                 std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                &raw const window as *mut libc::winsize,
+                std::ptr::null(),
+                &raw const window,
             )
         };
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
@@ -99,7 +99,6 @@ impl Terminal {
     }
 
     fn type_keys(&mut self, keys: &str) {
-        assert!(self.keys.as_raw_fd() >= 0);
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
