@@ -24,6 +24,8 @@ pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Re
         );
     }
     let server = Server::bind(engine, options.clone()).await?;
+    // From when it is said to listen, it ends as it should.
+    let stop = until_signal()?;
     // Scripts read these lines; everything else goes to standard error.
     let scheme = if options.tls.is_some() {
         "grpc+tls"
@@ -37,7 +39,7 @@ pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Re
     if options.users.is_none() {
         tracing::warn!("no --users: everybody who can connect may do everything");
     }
-    server.run(until_signal()?).await?;
+    server.run(stop).await?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }

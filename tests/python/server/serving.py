@@ -63,6 +63,7 @@ class Server:
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
+        self.stopping = False
         self.uri = self._announced("Flight SQL")
         self.page = self._announced("Page")
         self.listen = self.uri.split("//")[1]
@@ -82,10 +83,15 @@ class Server:
         """All that it logged so far."""
         return self.log_file.read_text(errors="replace")
 
+    def terminate(self) -> None:
+        """Asks it to end when what runs is finished; a second signal would end it at once."""
+        self.stopping = True
+        self.process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """Ends it as an operator does, and checks that it ended well."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        if not self.stopping:
+            self.terminate()
         try:
             code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:

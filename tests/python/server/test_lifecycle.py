@@ -1,7 +1,6 @@
 """Queries that are cancelled, clients that vanish, limits, and how a server ends."""
 
 import contextlib
-import signal
 import subprocess
 import sys
 import threading
@@ -252,7 +251,7 @@ def test_sigterm_lets_running_requests_finish(start, table):
         reader = cursor.fetch_record_batch()
         fetched = reader.read_next_batch().num_rows
         server.running(table)
-        server.process.send_signal(signal.SIGTERM)
+        server.terminate()
         eventually(lambda: "stopping" in server.log(), "the server notices the signal")
         assert fetched + sum(batch.num_rows for batch in reader) == 20_000_000
         server.stop()

@@ -1,0 +1,314 @@
+"""What the ADBC driver does not reach: Flight and Flight SQL messages by hand, Substrait, garbage."""
+
+import random
+import socket
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from serving import ENDLESS, eventually, execute, rows
+
+# Field numbers of FlightSql.proto and Flight.proto; protobuf's wire format needs no library for this.
+
+
+def field(number: int, value: bytes | str | int) -> bytes:
+    """One field of a protobuf message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def fields(message: bytes) -> list[tuple[int, bytes | int]]:
+    """The fields of a message with lengths and varints only."""
+
+    def read(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            value |= (message[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if message[at - 1] < 128:
+                return value, at
+
+    found, at = [], 0
+    while at < len(message):
+        key, at = read(at)
+        value, at = read(at)
+        if key & 7 == 2:
+            value, at = message[at : at + value], at + value
+        found.append((key >> 3, value))
+    return found
+
+
+def command(name: str, *parts: bytes) -> bytes:
+    """A Flight SQL command in the `Any` that it travels in."""
+    return field(1, f"type.googleapis.com/arrow.flight.protocol.sql.{name}") + field(2, b"".join(parts))
+
+
+def descriptor(name: str, *parts: bytes) -> flight.FlightDescriptor:
+    return flight.FlightDescriptor.for_command(command(name, *parts))
+
+
+def query(sql: str) -> flight.FlightDescriptor:
+    return descriptor("CommandStatementQuery", field(1, sql))
+
+
+@pytest.fixture
+def client(server):
+    """One connection, which is one session."""
+    with server.flight() as client:
+        yield client
+
+
+def fetched(client, info: flight.FlightInfo) -> pa.Table:
+    return pa.concat_tables(client.do_get(endpoint.ticket).read_all() for endpoint in info.endpoints)
+
+
+def test_a_statement(client):
+    info = client.get_flight_info(query("SELECT 1 AS a, 'x' AS b"))
+    assert info.schema.names == ["a", "b"]
+    assert fetched(client, info).to_pylist() == [{"a": 1, "b": "x"}]
+
+
+def test_the_schema_of_a_statement(client, server, table):
+    assert client.get_schema(query(f"SELECT 1 AS {table}")).schema.names == [table]
+    assert server.query(table) is None
+    tables = client.get_schema(descriptor("CommandGetTables", field(5, 1))).schema
+    assert tables.names == ["catalog_name", "db_schema_name", "table_name", "table_type", "table_schema"]
+
+
+METADATA = {
+    "CommandGetCatalogs": [],
+    "CommandGetDbSchemas": [],
+    "CommandGetTables": [],
+    "CommandGetTableTypes": [],
+    "CommandGetSqlInfo": [],
+    "CommandGetXdbcTypeInfo": [],
+    "CommandGetExportedKeys": [field(3, "t")],
+    "CommandGetImportedKeys": [field(3, "t")],
+    "CommandGetCrossReference": [field(3, "t"), field(6, "u")],
+}
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_has_the_schema_that_was_announced(client, name):
+    info = client.get_flight_info(descriptor(name, *METADATA[name]))
+    result = fetched(client, info)
+    assert result.schema.equals(info.schema)
+    assert result.num_rows > 0 or "Keys" in name or "Reference" in name
+
+
+def test_types(client):
+    all_types = fetched(client, client.get_flight_info(descriptor("CommandGetXdbcTypeInfo"))).to_pylist()
+    assert {"BIGINT", "VARCHAR", "DECIMAL", "TIMESTAMP"} <= {each["type_name"] for each in all_types}
+    only = fetched(client, client.get_flight_info(descriptor("CommandGetXdbcTypeInfo", field(1, 12)))).to_pylist()
+    assert [each["type_name"] for each in only] == ["VARCHAR"]
+
+
+def test_primary_keys(client, connection, table):
+    execute(connection, f"CREATE TABLE {table} (a BIGINT, b VARCHAR, c INT, PRIMARY KEY (b, a))")
+    keys = fetched(client, client.get_flight_info(descriptor("CommandGetPrimaryKeys", field(3, table)))).to_pylist()
+    assert [(key["column_name"], key["key_sequence"]) for key in keys] == [("b", 1), ("a", 2)]
+    info = client.get_flight_info(descriptor("CommandGetPrimaryKeys", field(3, "nowhere")))
+    with pytest.raises(pa.ArrowKeyError, match="nowhere"):
+        fetched(client, info)
+
+
+def test_actions(client):
+    names = {action.type for action in client.list_actions()}
+    assert {"CreatePreparedStatement", "ClosePreparedStatement", "CancelQuery", "CancelFlightInfo", "SetSessionOptions"} <= names
+    with pytest.raises(pa.ArrowInvalid, match="there is no action 'Dance'"):
+        list(client.do_action("Dance"))
+
+
+def cancel_flight_info(client, info: flight.FlightInfo) -> list:
+    [answer] = client.do_action(("CancelFlightInfo", field(1, info.serialize())))
+    return fields(answer.body.to_pybytes())
+
+
+def cancel_query(client, info: flight.FlightInfo) -> list:
+    """The older action, which is Flight SQL's."""
+    request = command("ActionCancelQueryRequest", field(1, info.serialize()))
+    [answer] = client.do_action(("CancelQuery", request))
+    return fields(dict(fields(answer.body.to_pybytes()))[2])
+
+
+@pytest.mark.parametrize("cancel", [cancel_flight_info, cancel_query])
+def test_cancelling_by_flight_info(server, client, table, cancel):
+    info = client.get_flight_info(query(ENDLESS.format(table)))
+    reader = client.do_get(info.endpoints[0].ticket)
+    server.running(table)
+    cancelled, not_cancellable = 1, 3
+    assert cancel(client, info) == [(1, cancelled)]
+    # (`read_all` would take it for a Ctrl-C of ours.)
+    with pytest.raises(flight.FlightCancelledError):
+        reader.read_chunk()
+    assert server.ended(table)["state"] == "cancelled"
+    assert cancel(client, info) == [(1, not_cancellable)]
+
+
+def test_nobody_cancels_a_strangers_statement(server, client, table):
+    info = client.get_flight_info(query(f"SELECT 1 AS {table}"))
+    with server.flight() as other, pytest.raises(pa.ArrowKeyError, match="no such ticket"):
+        fetched(other, info)
+    assert fetched(client, info)[table].to_pylist() == [1]
+
+
+def test_large_results_have_several_endpoints(client, connection, table):
+    count = 1_500_000
+    execute(connection, f"CREATE TABLE {table} AS SELECT value AS id FROM generate_series(1, {count}) AS s(value)")
+    info = client.get_flight_info(query(f"SELECT id FROM {table}"))
+    assert info.total_records == count
+    assert len(info.endpoints) > 1 and not info.ordered
+    # In any order, and one after another: none waits for another to be read.
+    ids = pa.concat_tables(client.do_get(endpoint.ticket).read_all() for endpoint in reversed(info.endpoints))["id"]
+    assert sorted(ids.to_pylist()) == list(range(1, count + 1))
+    assert len(client.get_flight_info(query(f"SELECT id FROM {table} ORDER BY id")).endpoints) == 1
+
+
+def test_the_query_of_several_endpoints_ends_with_the_last(server, client, connection, table):
+    execute(connection, f"CREATE TABLE {table} AS SELECT value AS id FROM generate_series(1, 1500000) AS s(value)")
+    sql = f"SELECT id FROM {table} WHERE id >= 0"
+    first, *others = client.get_flight_info(query(sql)).endpoints
+    got = client.do_get(first.ticket).read_all().num_rows
+    assert server.query(sql)["state"] == "running"
+    got += sum(client.do_get(endpoint.ticket).read_all().num_rows for endpoint in others)
+    ended = server.ended(sql)
+    assert (got, ended["rows"], ended["state"]) == (1_500_000, 1_500_000, "finished")
+
+
+def test_a_ticket_is_good_for_one_fetch(client, connection, table):
+    execute(connection, f"CREATE TABLE {table} AS SELECT value AS id FROM generate_series(1, 1500000) AS s(value)")
+    for sql, why in [("SELECT 1 AS a", "no such ticket"), (f"SELECT id FROM {table}", "fetched already")]:
+        info = client.get_flight_info(query(sql))
+        client.do_get(info.endpoints[0].ticket).read_all()
+        with pytest.raises(pa.ArrowException, match=why):
+            client.do_get(info.endpoints[0].ticket).read_all()
+
+
+def test_substrait(client, connection, table):
+    datafusion = pytest.importorskip("datafusion")
+    from datafusion import substrait
+
+    execute(connection, f"CREATE TABLE {table} (id BIGINT, name VARCHAR)")
+    execute(connection, f"INSERT INTO {table} VALUES (1, 'a'), (2, NULL), (3, 'c'), (4, 'c')")
+    # The plan is made elsewhere, from a table of the same name and columns.
+    context = datafusion.SessionContext()
+    schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+    context.register_record_batches(table, [[pa.record_batch([[], []], schema=schema)]])
+    sql = f"SELECT name, sum(id) AS total FROM {table} WHERE id > 1 GROUP BY name"
+    plan = substrait.Serde.serialize_bytes(sql, context)
+    info = client.get_flight_info(descriptor("CommandStatementSubstraitPlan", field(1, field(1, plan))))
+    found = sorted(fetched(client, info).to_pylist(), key=str)
+    assert [tuple(row.values()) for row in found] == [("c", 7), (None, 2)]
+    for broken in (b"", plan[: len(plan) // 2], b"\xff" * 20):
+        with pytest.raises(pa.ArrowException):
+            info = client.get_flight_info(descriptor("CommandStatementSubstraitPlan", field(1, field(1, broken))))
+            fetched(client, info)
+
+
+def test_polling(server, table):
+    # pyarrow has no call for it, so the request goes over gRPC by hand.
+    grpc = pytest.importorskip("grpc")
+    with grpc.insecure_channel(server.listen) as channel:
+        poll = channel.unary_unary("/arrow.flight.protocol.FlightService/PollFlightInfo")
+        info = dict(fields(poll(query(f"SELECT 1 AS {table}").serialize())))
+        # The info is there and no descriptor to poll again with: it is whole.
+        assert 1 in info and 2 not in info
+        assert flight.FlightInfo.deserialize(info[1]).schema.names == [table]
+
+
+def test_closing_a_session(server):
+    with server.flight() as client:
+        before = server.metrics()["sessions"]
+        info = client.get_flight_info(query("SELECT 1 AS a"))
+        assert server.metrics()["sessions"] == before + 1
+        list(client.do_action("CloseSession"))
+        assert server.metrics()["sessions"] == before
+        with pytest.raises(pa.ArrowException, match="no such ticket"):
+            fetched(client, info)
+
+
+def test_what_is_not_there_is_refused_by_name(client):
+    for call in (
+        lambda: list(client.do_action(("BeginTransaction", command("ActionBeginTransactionRequest")))),
+        lambda: list(client.do_action(("BeginSavepoint", command("ActionBeginSavepointRequest")))),
+        lambda: client.get_flight_info(descriptor("CommandStatementQuery", field(1, "SELECT 1"), field(2, b"x"))),
+    ):
+        with pytest.raises(NotImplementedError, match="transactions over several statements"):
+            call()
+    assert list(client.list_flights()) == []
+
+
+COMMANDS = [*METADATA, "CommandStatementQuery", "CommandPreparedStatementQuery", "CommandStatementSubstraitPlan", "TicketStatementQuery"]
+ACTIONS = ["CreatePreparedStatement", "ClosePreparedStatement", "CreatePreparedSubstraitPlan", "CancelQuery", "CancelFlightInfo", "SetSessionOptions"]
+
+
+def test_garbage_never_ends_the_server(server, client, connection):
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    whole = client.get_flight_info(query("SELECT 1 AS a"))
+
+    def garbage() -> bytes:
+        made = generator.randbytes(generator.randrange(40))
+        match generator.randrange(5):
+            case 0:
+                return made
+            case 1:
+                return command(generator.choice(COMMANDS), made)
+            case 2:
+                return command(generator.choice(COMMANDS), field(generator.randrange(1, 7), made))
+            case 3:
+                return command("TicketStatementQuery", field(1, made[:12]))
+            case _:
+                damaged = bytearray(whole.endpoints[0].ticket.ticket + made)
+                damaged[generator.randrange(len(damaged))] ^= 1 << generator.randrange(8)
+                return bytes(damaged)
+
+    def put(data: bytes) -> None:
+        writer, reader = client.do_put(flight.FlightDescriptor.for_command(data), pa.schema({"x": pa.int64()}))
+        writer.write_batch(pa.record_batch([[1]], names=["x"]))
+        writer.close()
+
+    # What a client may not send at all, it does not; everything else the server answers, if only with an error.
+    answers = (pa.ArrowException, flight.FlightError, NotImplementedError, KeyError, UnicodeDecodeError)
+    for _ in range(400):
+        data = garbage()
+        for call in (
+            lambda: client.get_flight_info(flight.FlightDescriptor.for_command(data)),
+            lambda: client.get_flight_info(flight.FlightDescriptor.for_path(data.hex())),
+            lambda: client.get_schema(flight.FlightDescriptor.for_command(data)),
+            lambda: client.do_get(flight.Ticket(data)).read_all(),
+            lambda: list(client.do_action((generator.choice(ACTIONS), data))),
+            lambda: put(data),
+        ):
+            try:
+                call()
+            except answers:
+                pass
+    assert rows(connection, "SELECT 1") == [(1,)]
+    assert "panicked" not in server.log()
+
+
+def test_garbage_on_the_wire(server, connection):
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    before = server.metrics()["connections"]
+    for start in (b"", preface, preface + b"\0\0\0\4\0\0\0\0\0", b"GET / HTTP/1.1\r\n\r\n"):
+        for _ in range(10):
+            with socket.create_connection(server.listen.split(":")) as wire:
+                wire.sendall(start + generator.randbytes(generator.randrange(1000)))
+    assert rows(connection, "SELECT 1") == [(1,)]
+    eventually(lambda: server.metrics()["connections"] <= before + 1, "the connections are gone")
+    assert "panicked" not in server.log()
