@@ -226,11 +226,11 @@ pub(super) struct ServeArguments {
         help_heading = "Limits"
     )]
     pub max_connections: usize,
-    /// Sessions; more are refused
+    /// Sessions; more end one that was not used for a minute, or are refused
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 10_000,
+        default_value_t = 2_000,
         help_heading = "Limits"
     )]
     pub max_sessions: usize,

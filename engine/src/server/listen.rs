@@ -14,18 +14,23 @@ use tokio_util::sync::PollSemaphore;
 use tonic::Extensions;
 use tonic::transport::server::{Connected, TcpConnectInfo, TlsConnectInfo};
 
+/// What is told of a connection that has ended.
+pub(super) type OnClose = Arc<dyn Fn(SocketAddr) + Send + Sync>;
+
 /// Accepts connections while there is room for them; others wait in the system's queue.
 pub(super) struct Incoming {
     listener: TcpListener,
     room: PollSemaphore,
     permit: Option<OwnedSemaphorePermit>,
+    on_close: OnClose,
 }
 
 impl Incoming {
     /// Connections of `listener`, each of which takes a permit of `room`.
-    pub fn new(listener: TcpListener, room: Arc<Semaphore>) -> Self {
+    pub fn new(listener: TcpListener, room: Arc<Semaphore>, on_close: OnClose) -> Self {
         Self {
             listener,
+            on_close,
             room: PollSemaphore::new(room),
             permit: None,
         }
@@ -39,12 +44,14 @@ impl Stream for Incoming {
         if self.permit.is_none() {
             self.permit = ready!(self.room.poll_acquire(context));
         }
-        let (stream, _) = ready!(self.listener.poll_accept(context))?;
+        let (stream, address) = ready!(self.listener.poll_accept(context))?;
         // Small answers shall not wait for more to send.
         stream.set_nodelay(true)?;
         let permit = self.permit.take();
         Poll::Ready(Some(Ok(Connection {
             stream,
+            address,
+            on_close: Arc::clone(&self.on_close),
             _permit: permit,
         })))
     }
@@ -53,7 +60,15 @@ impl Stream for Incoming {
 /// A client's connection.
 pub(super) struct Connection {
     stream: TcpStream,
+    address: SocketAddr,
+    on_close: OnClose,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        (self.on_close)(self.address);
+    }
 }
 
 impl Connected for Connection {
@@ -121,8 +136,13 @@ impl Peer {
         }
     }
 
-    /// Address and port, which tell connections apart.
+    /// Address and port.
     pub fn address(&self) -> String {
         self.address.map_or("unknown".into(), |a| a.to_string())
+    }
+
+    /// The key of the connection's session.
+    pub fn key(&self) -> String {
+        self.address.map_or("peer unknown".into(), super::peer_key)
     }
 }

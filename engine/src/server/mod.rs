@@ -98,7 +98,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1_000,
-            sessions: 10_000,
+            sessions: 2_000,
             queries: 64,
             queue_time: Duration::from_secs(60),
             query_time: None,
@@ -248,7 +248,12 @@ impl Server {
         if let Some(tls) = self.tls {
             server = server.tls_config(tls).map_err(wrong_tls)?;
         }
-        let incoming = Incoming::new(self.flight, Arc::clone(&self.state.connections));
+        let state = Arc::clone(&self.state);
+        let on_close = move |address| {
+            state.sessions.close(&peer_key(address));
+        };
+        let room = Arc::clone(&self.state.connections);
+        let incoming = Incoming::new(self.flight, room, Arc::new(on_close));
         let stopped = async move { stop.cancelled().await };
         server
             .add_service(service)
@@ -409,10 +414,7 @@ impl State {
                 "connect with a user name and a password, or with a token",
             ));
         }
-        Ok((
-            format!("peer {}", Peer::of(extensions).address()),
-            Principal::admin("anonymous"),
-        ))
+        Ok((Peer::of(extensions).key(), Principal::admin("anonymous")))
     }
 
     fn session(
@@ -432,6 +434,11 @@ impl State {
         let (key, _) = self.identify(headers, extensions)?;
         Ok(self.sessions.close(&key))
     }
+}
+
+/// The key of the session of a connection without a token.
+fn peer_key(address: SocketAddr) -> String {
+    format!("peer {address}")
 }
 
 /// Name and password of HTTP's Basic authentication.

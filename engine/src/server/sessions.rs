@@ -19,6 +19,9 @@ const PENDING_STATEMENTS: usize = 256;
 /// Prepared statements that a session may have open.
 const PREPARED_STATEMENTS: usize = 10_000;
 
+/// A session that was used within this time is not ended to make room for another.
+const EVICTABLE_IDLE: Duration = Duration::from_secs(60);
+
 /// What a client's token, or its connection where it has none, leads to.
 #[derive(Debug)]
 pub(super) struct ClientSession {
@@ -69,7 +72,7 @@ impl Sessions {
             prepared: Mutex::default(),
         });
         let mut open = self.open.lock();
-        if open.len() >= self.limit {
+        if open.len() >= self.limit && !evict(&mut open) {
             return Err(Status::resource_exhausted(format!(
                 "the server has {} sessions open, which is its limit; close some, or wait until idle ones expire",
                 self.limit
@@ -93,6 +96,23 @@ impl Sessions {
     /// How many are open.
     pub fn len(&self) -> usize {
         self.open.lock().len()
+    }
+}
+
+/// Ends the session that has not been used for longest, if that is long enough: many clients go
+/// without a word.
+fn evict(open: &mut HashMap<String, Arc<ClientSession>>) -> bool {
+    let idle = open
+        .iter()
+        .map(|(key, session)| (session.last_used.lock().elapsed(), key))
+        .max();
+    match idle {
+        Some((idle, key)) if idle >= EVICTABLE_IDLE => {
+            let key = key.clone();
+            open.remove(&key);
+            true
+        }
+        _ => false,
     }
 }
 
