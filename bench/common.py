@@ -271,7 +271,7 @@ def _same_value(a: object, b: object, tolerance: float) -> bool:
     return a == b
 
 
-def describe_machine() -> str:
+def describe_machine(packages: tuple[str, ...] = ("flashmesh", "duckdb", "datafusion")) -> str:
     """CPU, memory, disk and versions: the head of every table of figures."""
     cpu = next(
         (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
@@ -281,9 +281,7 @@ def describe_machine() -> str:
     device = subprocess.run(
         ["findmnt", "-no", "SOURCE,FSTYPE", "--target", str(bench_dir())], capture_output=True, text=True
     ).stdout.split()
-    versions = ", ".join(
-        f"{package} {importlib.metadata.version(package)}" for package in ("flashmesh", "duckdb", "datafusion")
-    )
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT
     ).stdout.strip()

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::checks::build_binary;
 use crate::python;
-use crate::run::{Result, bench_dir, cargo, run, target_dir};
+use crate::run::{Result, bench_dir, cargo, flashmesh_binary, run, target_dir};
 
 /// What to measure.
 #[derive(Subcommand)]
@@ -34,6 +35,22 @@ pub enum Bench {
     Graph(RunsArgs),
     /// Rows of 1 KB by primary key against RocksDB
     Keys,
+    /// The server: SELECT * of lineitem over ADBC against a bare Arrow Flight server of the same
+    /// batches, 200 clients at once, and what 100 clients leave that vanish mid-stream
+    Server(ServerArgs),
+}
+
+/// Options of `bench server`.
+#[derive(Args)]
+pub struct ServerArgs {
+    #[command(flatten)]
+    scale: ScaleArgs,
+    /// Clients at once
+    #[arg(long, default_value_t = 200)]
+    clients: u32,
+    /// How long they ask
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
 }
 
 /// Options of the benchmarks whose data has one size.
@@ -158,6 +175,14 @@ impl Bench {
             Bench::Graph(args) => searched(&mut script, "graph", args),
             Bench::Keys => {
                 script.arg("bench/keys.py");
+            }
+            Bench::Server(args) => {
+                build_binary()?;
+                scaled(&mut script, "server", &args.scale);
+                script
+                    .args(["--clients", &args.clients.to_string()])
+                    .args(["--seconds", &args.seconds.to_string()])
+                    .env("FLASHMESH_BIN", flashmesh_binary());
             }
             Bench::Tpch10(args) => {
                 script
