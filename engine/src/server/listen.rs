@@ -9,24 +9,28 @@ use std::task::{Context, Poll, ready};
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::PollSemaphore;
 use tonic::Extensions;
 use tonic::transport::server::{Connected, TcpConnectInfo, TlsConnectInfo};
 
+use super::State;
+
 /// Accepts connections while there is room for them; others wait in the system's queue.
 pub(super) struct Incoming {
     listener: TcpListener,
+    state: Arc<State>,
     room: PollSemaphore,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Incoming {
-    /// Connections of `listener`, each of which takes a permit of `room`.
-    pub fn new(listener: TcpListener, room: Arc<Semaphore>) -> Self {
+    /// Connections of `listener`, as many at once as the state has room for.
+    pub fn new(listener: TcpListener, state: Arc<State>) -> Self {
         Self {
             listener,
-            room: PollSemaphore::new(room),
+            room: PollSemaphore::new(Arc::clone(&state.connections)),
+            state,
             permit: None,
         }
     }
@@ -39,21 +43,36 @@ impl Stream for Incoming {
         if self.permit.is_none() {
             self.permit = ready!(self.room.poll_acquire(context));
         }
-        let (stream, _) = ready!(self.listener.poll_accept(context))?;
+        let (stream, address) = ready!(self.listener.poll_accept(context))?;
         // Small answers shall not wait for more to send.
         stream.set_nodelay(true)?;
         let permit = self.permit.take();
         Poll::Ready(Some(Ok(Connection {
             stream,
+            session: peer_session(&address.to_string()),
+            state: Arc::clone(&self.state),
             _permit: permit,
         })))
     }
 }
 
-/// A client's connection.
+/// A client's connection. What belongs to it and not to a token ends with it.
 pub(super) struct Connection {
     stream: TcpStream,
+    session: String,
+    state: Arc<State>,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.state.sessions.close(&self.session);
+    }
+}
+
+/// The key of the session that belongs to the connection from an address.
+pub(super) fn peer_session(address: &str) -> String {
+    format!("peer {address}")
 }
 
 impl Connected for Connection {

@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::grants::Principal;
 use crate::queries::{Queries, RunningQuery};
 use flight::{Flight, FlightSql};
-use listen::{Incoming, Peer};
+use listen::{Incoming, Peer, peer_session};
 use sessions::{ClientSession, Sessions};
 use status::status;
 use users::Users;
@@ -248,7 +248,7 @@ impl Server {
         if let Some(tls) = self.tls {
             server = server.tls_config(tls).map_err(wrong_tls)?;
         }
-        let incoming = Incoming::new(self.flight, Arc::clone(&self.state.connections));
+        let incoming = Incoming::new(self.flight, Arc::clone(&self.state));
         let stopped = async move { stop.cancelled().await };
         server
             .add_service(service)
@@ -410,7 +410,7 @@ impl State {
             ));
         }
         Ok((
-            format!("peer {}", Peer::of(extensions).address()),
+            peer_session(&Peer::of(extensions).address()),
             Principal::admin("anonymous"),
         ))
     }
