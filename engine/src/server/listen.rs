@@ -9,29 +9,28 @@ use std::task::{Context, Poll, ready};
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::PollSemaphore;
 use tonic::Extensions;
 use tonic::transport::server::{Connected, TcpConnectInfo, TlsConnectInfo};
 
-/// What is told of a connection that has ended.
-pub(super) type OnClose = Arc<dyn Fn(SocketAddr) + Send + Sync>;
+use super::State;
 
 /// Accepts connections while there is room for them; others wait in the system's queue.
 pub(super) struct Incoming {
     listener: TcpListener,
+    state: Arc<State>,
     room: PollSemaphore,
     permit: Option<OwnedSemaphorePermit>,
-    on_close: OnClose,
 }
 
 impl Incoming {
-    /// Connections of `listener`, each of which takes a permit of `room`.
-    pub fn new(listener: TcpListener, room: Arc<Semaphore>, on_close: OnClose) -> Self {
+    /// Connections of `listener`, as many at once as the state has room for.
+    pub fn new(listener: TcpListener, state: Arc<State>) -> Self {
         Self {
             listener,
-            on_close,
-            room: PollSemaphore::new(room),
+            room: PollSemaphore::new(Arc::clone(&state.connections)),
+            state,
             permit: None,
         }
     }
@@ -50,25 +49,30 @@ impl Stream for Incoming {
         let permit = self.permit.take();
         Poll::Ready(Some(Ok(Connection {
             stream,
-            address,
-            on_close: Arc::clone(&self.on_close),
+            session: peer_session(&address.to_string()),
+            state: Arc::clone(&self.state),
             _permit: permit,
         })))
     }
 }
 
-/// A client's connection.
+/// A client's connection. What belongs to it and not to a token ends with it.
 pub(super) struct Connection {
     stream: TcpStream,
-    address: SocketAddr,
-    on_close: OnClose,
+    session: String,
+    state: Arc<State>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        (self.on_close)(self.address);
+        self.state.sessions.close(&self.session);
     }
+}
+
+/// The key of the session that belongs to the connection from an address.
+pub(super) fn peer_session(address: &str) -> String {
+    format!("peer {address}")
 }
 
 impl Connected for Connection {
@@ -120,6 +124,7 @@ impl AsyncWrite for Connection {
 }
 
 /// Who is at the other end of a request's connection.
+#[derive(Debug)]
 pub(super) struct Peer {
     address: Option<SocketAddr>,
 }
@@ -136,13 +141,8 @@ impl Peer {
         }
     }
 
-    /// Address and port.
+    /// Address and port, which tell connections apart.
     pub fn address(&self) -> String {
         self.address.map_or("unknown".into(), |a| a.to_string())
-    }
-
-    /// The key of the connection's session.
-    pub fn key(&self) -> String {
-        self.address.map_or("peer unknown".into(), super::peer_key)
     }
 }

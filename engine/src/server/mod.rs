@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::grants::Principal;
 use crate::queries::{Queries, RunningQuery};
 use flight::{Flight, FlightSql};
-use listen::{Incoming, Peer};
+use listen::{Incoming, Peer, peer_session};
 use sessions::{ClientSession, Sessions};
 use status::status;
 use users::Users;
@@ -248,12 +248,7 @@ impl Server {
         if let Some(tls) = self.tls {
             server = server.tls_config(tls).map_err(wrong_tls)?;
         }
-        let state = Arc::clone(&self.state);
-        let on_close = move |address| {
-            state.sessions.close(&peer_key(address));
-        };
-        let room = Arc::clone(&self.state.connections);
-        let incoming = Incoming::new(self.flight, room, Arc::new(on_close));
+        let incoming = Incoming::new(self.flight, Arc::clone(&self.state));
         let stopped = async move { stop.cancelled().await };
         server
             .add_service(service)
@@ -414,7 +409,10 @@ impl State {
                 "connect with a user name and a password, or with a token",
             ));
         }
-        Ok((Peer::of(extensions).key(), Principal::admin("anonymous")))
+        Ok((
+            peer_session(&Peer::of(extensions).address()),
+            Principal::admin("anonymous"),
+        ))
     }
 
     fn session(
@@ -434,11 +432,6 @@ impl State {
         let (key, _) = self.identify(headers, extensions)?;
         Ok(self.sessions.close(&key))
     }
-}
-
-/// The key of the session of a connection without a token.
-fn peer_key(address: SocketAddr) -> String {
-    format!("peer {address}")
 }
 
 /// Name and password of HTTP's Basic authentication.

@@ -127,6 +127,7 @@ def test_a_client_that_vanishes_frees_all(server, table, statement):
     assert server.ended(table)["state"] == "cancelled"
     nothing_is_left(server)
     eventually(lambda: server.metrics()["connections"] <= before["connections"], "its connection is gone")
+    eventually(lambda: server.metrics()["sessions"] <= before["sessions"], "its session is gone")
 
 
 def test_the_servers_memory_stays_bounded_while_a_client_reads_nothing(server, table):
