@@ -51,7 +51,9 @@ def main() -> None:
         folder = Path(folder)
         parquet = common.tpch_parquet(arguments.scale_factor) / f"{TABLE}.parquet"
         subprocess.run([binary(), "load", "--db", folder / "db", TABLE, parquet], check=True, stdout=subprocess.DEVNULL)
-        server = Server(folder, "--threads", str(common.THREADS))
+        # The clients that vanish all have a query that runs.
+        queries = str(max(64, arguments.vanishing))
+        server = Server(folder, "--threads", str(common.THREADS), "--max-queries", queries)
         try:
             large_result(server, folder, arguments.runs)
             many_clients(server, arguments.clients, arguments.seconds)
@@ -274,16 +276,19 @@ def vanish(uri: str, clients: int) -> None:
     for _ in range(clients):
         child = os.fork()
         if child == 0:
-            client = flight.connect(uri.replace("grpc://", "grpc+tcp://"))
-            reader = client.do_get(client.get_flight_info(statement(ENDLESS_ROWS)).endpoints[0].ticket)
-            reader.read_chunk()
-            os.write(tell, b".")
-            signal.pause()
+            try:
+                client = flight.connect(uri.replace("grpc://", "grpc+tcp://"))
+                reader = client.do_get(client.get_flight_info(statement(ENDLESS_ROWS)).endpoints[0].ticket)
+                reader.read_chunk()
+                os.write(tell, b".")
+                signal.pause()
+            finally:
+                os.write(tell, b"!")
+                os._exit(1)
         children.append(child)
-    os.close(tell)
     try:
         for _ in children:
-            assert os.read(began, 1), "a client ended before it was killed"
+            assert os.read(began, 1) == b".", "a client failed before it was killed"
     finally:
         for child in children:
             os.kill(child, signal.SIGKILL)

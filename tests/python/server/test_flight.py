@@ -226,13 +226,13 @@ def test_polling(server, table):
         assert flight.FlightInfo.deserialize(info[1]).schema.names == [table]
 
 
-def test_closing_a_session(server):
+def test_closing_a_session(start):
+    server = start()
     with server.flight() as client:
-        before = server.metrics()["sessions"]
         info = client.get_flight_info(query("SELECT 1 AS a"))
-        assert server.metrics()["sessions"] == before + 1
+        assert server.metrics()["sessions"] == 1
         list(client.do_action("CloseSession"))
-        assert server.metrics()["sessions"] == before
+        assert server.metrics()["sessions"] == 0
         with pytest.raises(pa.ArrowException, match="no such ticket"):
             fetched(client, info)
 
