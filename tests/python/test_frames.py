@@ -15,6 +15,15 @@ from flashmesh import col, lit
 from flashmesh import functions as f
 
 
+@pytest.fixture(scope="session", params=["embedded", "server"])
+def place(request):
+    return request.param
+
+
+#: For tests of what a server does otherwise; `test_remote.py` has its side.
+embedded = pytest.mark.parametrize("place", ["embedded"], indirect=True, scope="session")
+
+
 @pytest.fixture(scope="module")
 def oracle(source):
     connection = duckdb.connect()
