@@ -69,8 +69,9 @@ class Backend(Protocol):
 
     @property
     def is_closed(self) -> bool: ...
-    def sql(self, query: str) -> Query:
-        """Run SQL: a query is made ready; all else has happened when this returns."""
+    def sql(self, query: str, arguments: Sequence[str] = ()) -> Query:
+        """Run SQL: a query is made ready; all else has happened when this returns. Views that are
+        `arguments` are taken away once the query needs them no more."""
 
     def execute(self, query: str) -> None:
         """Run SQL to its end and drop its result."""

@@ -276,14 +276,15 @@ class Connection:
         )
 
     def _relation(self, function: str, *arguments: Any, **options: Any) -> DataFrame:
-        """A call of a table function. Data in its arguments is a view while the call is planned."""
+        """A call of a table function. Data in its arguments is a view while the call needs it."""
         views: list[str] = []
         try:
             query = relations.call(function, arguments, options, lambda data: self._view(data, views))
-            return self.sql(query)
-        finally:
+        except BaseException:
             for view in views:
                 self._backend.unregister(view)
+            raise
+        return self._frame(self._backend.sql(query, views))
 
     def _view(self, data: Any, views: list[str]) -> str:
         frame = data if isinstance(data, DataFrame) else self.from_arrow(data)

@@ -27,7 +27,6 @@ class Embedded:
 
     def __init__(self, database: _flashmesh.Database) -> None:
         self._database = database
-        self.sql = database.sql
         self.execute = database.execute
         self.table = database.table
         self.from_arrow = database.from_arrow
@@ -40,6 +39,14 @@ class Embedded:
     @property
     def is_closed(self) -> bool:
         return self._database.is_closed
+
+    def sql(self, query: str, arguments: Sequence[str] = ()) -> _flashmesh.Query:
+        try:
+            return self._database.sql(query)
+        finally:
+            # Planned queries hold what they need.
+            for name in arguments:
+                self._database.unregister(name)
 
     def register(self, name: str, query: Query) -> None:
         self._database.register(name, cast(_flashmesh.Query, query))

@@ -69,6 +69,8 @@ class Remote:
         #: Views behind DataFrames, until DataFusion takes them, and those that no DataFrame has.
         self._hidden: dict[str, _Dataset] = {}
         self._unused: deque[str] = deque()
+        #: What was registered in `Connection.context`, by schema and name: it stays here.
+        self._own: dict[tuple[str, str], CatalogTable] = {}
         self.close = client.close
 
     @property
@@ -80,15 +82,22 @@ class Remote:
 
     # SQL.
 
-    def sql(self, query: str) -> Query:
+    def sql(self, query: str, arguments: Sequence[str] = ()) -> Query:
         *before, last = script.statements(query) or [query]
         for statement in before:
             self._client.run(statement)
-        columns = self._client.columns(last)
-        if columns is None or script.is_alone(last):
-            rows = self._client.run(last)
-            return self.from_arrow(rows)
-        return Text(self, last, columns)
+        try:
+            columns = self._client.columns(last)
+            if columns is None or script.is_alone(last):
+                return self.from_arrow(self._client.run(last))
+        except BaseException:
+            for name in arguments:
+                self.unregister(name)
+            raise
+        text = Text(self, last, columns)
+        for name in arguments:
+            weakref.finalize(text, self._forget, script.reference(name))
+        return text
 
     def execute(self, query: str) -> None:
         for statement in script.statements(query) or [query]:
@@ -159,11 +168,10 @@ class Remote:
             for each, is_served in zip(frames, served, strict=True)
             if is_served == python
         }
-        place = lambda value: moved.get(id(value), value)  # noqa: E731
         return (
-            place(frame),
-            tuple(place(value) for value in args),
-            {name: place(value) for name, value in kwargs.items()},
+            moved.get(id(frame), frame),
+            tuple(moved.get(id(value), value) for value in args),
+            {name: moved.get(id(value), value) for name, value in kwargs.items()},
         )
 
     def plan(self, frame: Any, session: SessionContext) -> Query:
@@ -184,7 +192,7 @@ class Remote:
         return Here(self._local.create_dataframe([batches], schema=table.schema))
 
     def register(self, name: str, query: Query) -> None:
-        self._create_view(script.reference(name), query)
+        self._create_view(script.reference(name), self._as_text(query))
 
     def unregister(self, name: str) -> bool:
         reference = script.reference(name)
@@ -206,13 +214,14 @@ class Remote:
 
     def _relation(self, query: Query, session: SessionContext) -> Upstream:
         """A query as a table of the session."""
-        if isinstance(query, Text) and query.name:
-            return session.table(query.name)
+        text = self._as_text(query).with_lists()
+        if text.name:
+            return session.table(text.name)
         while self._unused:
             self._client.run(f"DROP VIEW {self._unused.popleft()}")
         name = f"__query_{next(self._numbers)}"
         reference = f"{CATALOG}.{SCHEMA}.{name}"
-        self._create_view(reference, query)
+        self._create_view(reference, text)
         columns = self._client.columns(f"SELECT * FROM {reference}")
         assert columns is not None, "a query has columns"
         dataset = _Dataset(Text(self, f"SELECT * FROM {reference}", columns, name=reference))
@@ -228,17 +237,20 @@ class Remote:
         if self._client.session.pop(f"view {reference}", None) is not None:
             self._unused.append(reference)
 
-    def _create_view(self, reference: str, query: Query) -> None:
-        match query:
-            case Text():
-                names = ", ".join(map(script.quoted, query.columns.names))
-                statement = f"CREATE VIEW {reference} ({names}) AS {query.text}"
-            case Plan() if text := query.sql():
-                statement = f"CREATE VIEW {reference} AS {text}"
-            case _:
-                statement = f"CREATE VIEW {reference} AS {script.values(_few(query))}"
+    def _create_view(self, reference: str, text: Text) -> None:
+        names = ", ".join(map(script.quoted, text.columns.names))
+        statement = f"CREATE VIEW {reference} ({names}) AS {text.text}"
         self._client.run(statement)
         self._client.session[f"view {reference}"] = statement
+
+    def _as_text(self, query: Query) -> Text:
+        """A query in SQL; where it has no such form, its rows as they are now."""
+        if isinstance(query, Text):
+            return query
+        if isinstance(query, Plan) and (text := query.sql()):
+            return Text(self, text, query.columns)
+        rows = _few(query)
+        return Text(self, script.values(rows), rows.schema)
 
     # Loading.
 
@@ -317,10 +329,19 @@ class Served:
 class Text(Served):
     """SQL. With a name it is all of that table."""
 
-    def __init__(self, remote: Remote, text: str, columns: pa.Schema, name: str = "") -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        text: str,
+        columns: pa.Schema,
+        name: str = "",
+        origin: Text | None = None,
+    ) -> None:
         super().__init__(remote, columns)
         self.text = text
         self.name = name
+        # Views in the text live as long as the query that they were made for.
+        self._origin = origin
 
     @property
     def statement(self) -> str:
@@ -333,10 +354,26 @@ class Text(Served):
 
     def select(self, columns: Sequence[str]) -> Text:
         schema = pa.schema([self.columns.field(name) for name in columns])
-        return Text(self.remote, self._of(", ".join(map(script.quoted, columns))), schema)
+        return Text(self.remote, self._of(", ".join(map(script.quoted, columns))), schema, origin=self)
+
+    def with_lists(self) -> Text:
+        """The same with lists for vectors of fixed size, which Substrait has no type for."""
+        fields = [
+            field.with_type(pa.list_(field.type.value_type))
+            if pa.types.is_fixed_size_list(field.type)
+            else field
+            for field in self.columns
+        ]
+        if pa.schema(fields) == self.columns:
+            return self
+        columns = ", ".join(
+            script.cast(script.quoted(new.name), new.type) if new != old else script.quoted(new.name)
+            for new, old in zip(fields, self.columns, strict=True)
+        )
+        return Text(self.remote, self._of(columns), pa.schema(fields), origin=self)
 
     def limit(self, rows: int) -> Text:
-        return Text(self.remote, f"{self._of('*')} LIMIT {rows}", self.columns)
+        return Text(self.remote, f"{self._of('*')} LIMIT {rows}", self.columns, origin=self)
 
     def count(self) -> int:
         rows = pa.table(self.remote._client.run(self._of("count(*)")))
@@ -556,6 +593,8 @@ class _Schema(SchemaProvider):
     def table(self, name: str) -> CatalogTable | None:
         if hidden := self._remote._hidden.get(name):
             return CatalogTable(hidden)
+        if own := self._remote._own.get((self._name, name)):
+            return own
         reference = ".".join(map(script.quoted, (CATALOG, self._name, name)))
         query = f"SELECT * FROM {reference}"
         try:
@@ -568,7 +607,16 @@ class _Schema(SchemaProvider):
         return CatalogTable(_Dataset(Text(self._remote, query, columns, name=reference)))
 
     def table_exist(self, name: str) -> bool:
-        return name in self._remote._hidden or name in self.table_names()
+        own = name in self._remote._hidden or (self._name, name) in self._remote._own
+        return own or name in self.table_names()
+
+    def register_table(self, name: str, table: Any) -> None:
+        if name in self.table_names():
+            raise Error(f"the server has a table '{name}'; take another name")
+        self._remote._own[self._name, name] = table
+
+    def deregister_table(self, name: str, cascade: bool = False) -> None:
+        self._remote._own.pop((self._name, name), None)
 
 
 def _is_served(plan: Any) -> bool:

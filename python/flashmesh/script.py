@@ -61,16 +61,13 @@ def quoted(name: str) -> str:
 
 def values(table: pa.Table) -> str:
     """A query of the rows of a table."""
-    table = table.select(range(table.num_columns))
-    types = [_type(field.type) for field in table.schema]
-    names = [quoted(name) for name in table.schema.names]
+    sources = [f"column{number}" if table.num_rows else "NULL" for number in range(1, table.num_columns + 1)]
+    columns = [
+        f"{cast(source, field.type)} AS {quoted(field.name)}"
+        for source, field in zip(sources, table.schema, strict=True)
+    ]
     if table.num_rows == 0:
-        columns = (f"arrow_cast(NULL, '{t}') AS {n}" for t, n in zip(types, names, strict=True))
         return f"SELECT {', '.join(columns)} LIMIT 0"
-    columns = (
-        f"arrow_cast(column{number}, '{t}') AS {n}"
-        for number, (t, n) in enumerate(zip(types, names, strict=True), start=1)
-    )
     texts = zip(*(_literals(column) for column in table.columns), strict=True)
     rows = ", ".join(f"({', '.join(row)})" for row in texts)
     return f"SELECT {', '.join(columns)} FROM (VALUES {rows})"
@@ -102,6 +99,11 @@ _BINARY = (
 )
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 _FLOATS = {"halffloat": "Float16", "float": "Float32", "double": "Float64"}
+
+
+def cast(expression: str, data_type: pa.DataType) -> str:
+    """An expression as one of that type."""
+    return f"arrow_cast({expression}, {literal(_type(data_type))})"
 
 
 def _is_list(data_type: pa.DataType) -> bool:

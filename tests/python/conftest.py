@@ -36,15 +36,20 @@ def source() -> pa.Table:
     return readings(SEED)
 
 
+def binary() -> Path:
+    """The program `flashmesh`, as `./dev test` builds it before these tests."""
+    target = os.environ.get("CARGO_TARGET_DIR", Path.home() / ".cache/flashmesh/target")
+    path = Path(target) / "release/flashmesh"
+    assert path.exists(), f"{path} is missing: cargo build --release --bins"
+    return path
+
+
 class Server:
     """A server process on a folder."""
 
     def __init__(self, folder: Path, *options: str, listen: str = "127.0.0.1:0") -> None:
-        target = os.environ.get("CARGO_TARGET_DIR", Path.home() / ".cache/flashmesh/target")
-        binary = Path(target) / "release/flashmesh"
-        assert binary.exists(), f"{binary} is missing: cargo build --release --bins"
         self.process = subprocess.Popen(
-            [binary, "serve", "--db", folder, "--listen", listen, "--http", "none", "--log", "error", *options],
+            [binary(), "serve", "--db", folder, "--listen", listen, "--http", "none", "--log", "error", *options],
             stdout=subprocess.PIPE,
             text=True,
         )
