@@ -1,16 +1,17 @@
 """What a connection needs of whoever runs its statements.
 
-The embedded database (`_flashmesh.Database`) is one; a Flight SQL server is to be another. A
+The embedded database (`embedded.Embedded`) is one, a Flight SQL server (`remote.Remote`) another. A
 connection knows nothing else about where its tables are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import datafusion
     import pyarrow as pa
     from datafusion import SessionContext
 
@@ -39,7 +40,6 @@ class Query(Protocol):
     """A query that runs when its rows are asked for, anew each time."""
 
     def __arrow_c_schema__(self) -> object: ...
-    def __datafusion_table_provider__(self, session: object) -> object: ...
     def collect(self, progress: Report | None = None) -> Batches:
         """Run it and keep its rows."""
 
@@ -69,8 +69,9 @@ class Backend(Protocol):
 
     @property
     def is_closed(self) -> bool: ...
-    def sql(self, query: str) -> Query:
-        """Run SQL: a query is made ready; all else has happened when this returns."""
+    def sql(self, query: str, arguments: Sequence[str] = ()) -> Query:
+        """Run SQL: a query is made ready; all else has happened when this returns. Views that are
+        `arguments` are taken away once the query needs them no more."""
 
     def execute(self, query: str) -> None:
         """Run SQL to its end and drop its result."""
@@ -81,8 +82,20 @@ class Backend(Protocol):
     def session(self) -> SessionContext:
         """A session of DataFusion's whose DataFrames are run here."""
 
-    def plan(self, plan: bytes, session: SessionContext) -> Query:
-        """A DataFrame of that session, from the bytes of its plan."""
+    def provider(self, query: Query) -> Any:
+        """A query as a table that any session of DataFusion's can read."""
+
+    def relation(self, query: Query, alias: str, session: SessionContext) -> datafusion.DataFrame:
+        """A query as a DataFrame of that session, under an alias."""
+
+    def operands(
+        self, method: str, frame: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[datafusion.DataFrame, tuple[Any, ...], dict[str, Any]]:
+        """What `frame.method(*args, **kwargs)` is called with in the end: DataFrames that can't
+        be part of one plan as they are, as ones that can."""
+
+    def plan(self, frame: datafusion.DataFrame, session: SessionContext) -> Query:
+        """A DataFrame of that session as a query."""
 
     def from_arrow(self, source: ArrowStream) -> Query:
         """Arrow data in memory."""

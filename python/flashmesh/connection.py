@@ -14,7 +14,9 @@ import pyarrow as pa
 from . import _flashmesh, relations
 from ._flashmesh import Error
 from .embedded import Embedded
+from .flight import SCHEMES, Client
 from .frame import DataFrame, Table, _errors, _plan_text
+from .remote import Remote
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -30,11 +32,49 @@ def connect(
     cache_size: int | str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls_ca: str | PathLike[str] | None = None,
+    tls_client_cert: str | PathLike[str] | None = None,
+    tls_client_key: str | PathLike[str] | None = None,
 ) -> Connection:
     """Open the database in folder `path`, which is made when missing; without a path, a
-    temporary database. Sizes are in bytes or text such as '4GB'."""
-    if isinstance(path, str) and path.startswith(("grpc://", "grpc+tls://")):
-        raise Error(f"'{path}' is a server; this version opens databases in folders only")
+    temporary database. Sizes are in bytes or text such as '4GB'.
+
+    A path that begins with `grpc://` or `grpc+tls://` is a server's: there, `user` and `password`
+    or `token` log in, and files in PEM say whom to trust (`tls_ca`; else those whom the system
+    trusts) and, where the server asks for it, who we are."""
+    opening = {"cache_size": cache_size, "memory_limit": memory_limit, "threads": threads}
+    given = [name for name, value in opening.items() if value is not None]
+    if isinstance(path, str) and path.startswith(SCHEMES):
+        if read_only:
+            given.append("read_only")
+        if given:
+            raise Error(f"{' and '.join(given)}: the server decides that, not its clients; leave it out")
+        client = Client(
+            path,
+            user=user,
+            password=password,
+            token=token,
+            tls_ca=tls_ca,
+            tls_client_cert=tls_client_cert,
+            tls_client_key=tls_client_key,
+        )
+        return Connection(Remote(client))
+    logins = {
+        "user": user,
+        "password": password,
+        "token": token,
+        "tls_ca": tls_ca,
+        "tls_client_cert": tls_client_cert,
+        "tls_client_key": tls_client_key,
+    }
+    if given := [name for name, value in logins.items() if value is not None]:
+        raise Error(
+            f"{' and '.join(given)}: for servers only, whose path begins with "
+            f"{' or '.join(SCHEMES)}"
+        )
     database = _flashmesh.open(
         path,
         read_only=read_only,
@@ -236,14 +276,15 @@ class Connection:
         )
 
     def _relation(self, function: str, *arguments: Any, **options: Any) -> DataFrame:
-        """A call of a table function. Data in its arguments is a view while the call is planned."""
+        """A call of a table function. Data in its arguments is a view while the call needs it."""
         views: list[str] = []
         try:
             query = relations.call(function, arguments, options, lambda data: self._view(data, views))
-            return self.sql(query)
-        finally:
+        except BaseException:
             for view in views:
                 self._backend.unregister(view)
+            raise
+        return self._frame(self._backend.sql(query, views))
 
     def _view(self, data: Any, views: list[str]) -> str:
         frame = data if isinstance(data, DataFrame) else self.from_arrow(data)
@@ -278,12 +319,7 @@ class Connection:
     def _query_of(self, frame: DataFrame) -> Query:
         session = self.context
         with _errors():
-            try:
-                plan = frame.logical_plan().to_bytes(session)
-            except Exception:
-                # Subqueries have no encoding; DataFusion's optimiser makes joins of them.
-                plan = frame.optimized_logical_plan().to_bytes(session)
-        return self._backend.plan(plan, session)
+            return self._backend.plan(frame, session)
 
     # The end.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
+import datafusion
 from datafusion import SessionConfig, SessionContext
 from datafusion.extensions import SessionExtensionComponents
 
@@ -26,10 +27,8 @@ class Embedded:
 
     def __init__(self, database: _flashmesh.Database) -> None:
         self._database = database
-        self.sql = database.sql
         self.execute = database.execute
         self.table = database.table
-        self.plan = database.plan
         self.from_arrow = database.from_arrow
         self.unregister = database.unregister
         self.setting = database.setting
@@ -41,8 +40,35 @@ class Embedded:
     def is_closed(self) -> bool:
         return self._database.is_closed
 
+    def sql(self, query: str, arguments: Sequence[str] = ()) -> _flashmesh.Query:
+        try:
+            return self._database.sql(query)
+        finally:
+            # Planned queries hold what they need.
+            for name in arguments:
+                self._database.unregister(name)
+
     def register(self, name: str, query: Query) -> None:
         self._database.register(name, cast(_flashmesh.Query, query))
+
+    def provider(self, query: Query) -> Any:
+        return query
+
+    def relation(self, query: Query, alias: str, session: SessionContext) -> datafusion.DataFrame:
+        return session.read_table(cast(Any, query)).alias(alias)
+
+    def operands(
+        self, method: str, frame: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[datafusion.DataFrame, tuple[Any, ...], dict[str, Any]]:
+        return frame, args, dict(kwargs)
+
+    def plan(self, frame: datafusion.DataFrame, session: SessionContext) -> _flashmesh.Query:
+        try:
+            plan = frame.logical_plan().to_bytes(session)
+        except Exception:
+            # Subqueries have no encoding; DataFusion's optimiser makes joins of them.
+            plan = frame.optimized_logical_plan().to_bytes(session)
+        return self._database.plan(plan, session)
 
     def get(self, table: str, keys: pa.Array) -> _flashmesh.Query:
         return self._database.get(table, keys)

@@ -54,7 +54,9 @@ def _carried(
     @functools.wraps(method)
     def carried(self: DataFrame, *args: P.args, **kwargs: P.kwargs) -> Upstream:
         with _errors():
-            result = method(self, *args, **kwargs)
+            backend = self._connection._backend
+            frame, values, named = backend.operands(method.__name__, self, args, kwargs)
+            result = cast("Callable[..., Upstream]", method)(frame, *values, **named)
         if type(result) is Upstream:
             return DataFrame(self._connection, df=result.df)
         return result
@@ -83,9 +85,9 @@ class DataFrame(datafusion.DataFrame):
     def df(self) -> Any:
         """DataFusion's own object; made when first needed, as many queries never grow."""
         if self._made_df is None:
-            session = self._connection.context
-            frame = session.read_table(cast(Any, self._query))
-            self._made_df = frame.alias(self._alias).df
+            backend = self._connection._backend
+            frame = backend.relation(self._query, self._alias, self._connection.context)
+            self._made_df = frame.df
         return self._made_df
 
     @property
@@ -104,7 +106,11 @@ class DataFrame(datafusion.DataFrame):
     def _detached(self) -> Upstream:
         """As a DataFrame of a session that DataFusion plans for, over a stream of our rows: for
         what it can do only itself, such as writing files."""
-        return _plain_session().read_table(cast(Any, self._query))
+        return _plain_session().read_table(self._provider())
+
+    def _provider(self) -> Any:
+        """As what DataFusion's sessions can read."""
+        return self._connection._backend.provider(self._query)
 
     # DataFusion's methods that give a DataFrame. Named one by one for the sake of their types.
 
@@ -195,7 +201,7 @@ class DataFrame(datafusion.DataFrame):
 
     def into_view(self, temporary: bool = False) -> datafusion.catalog.Table:
         """As a table for any session of DataFusion's; flashmesh runs it there too."""
-        return datafusion.catalog.Table(cast(Any, self._query))
+        return datafusion.catalog.Table(self._provider())
 
     # What it is.
 

@@ -1,6 +1,10 @@
 """Fixtures of the Python tests."""
 
+import contextlib
+import os
 import random
+import subprocess
+from pathlib import Path
 
 import flashmesh
 import pyarrow as pa
@@ -32,10 +36,63 @@ def source() -> pa.Table:
     return readings(SEED)
 
 
+def binary() -> Path:
+    """The program `flashmesh`, as `./dev test` builds it before these tests."""
+    target = os.environ.get("CARGO_TARGET_DIR", Path.home() / ".cache/flashmesh/target")
+    path = Path(target) / "release/flashmesh"
+    assert path.exists(), f"{path} is missing: cargo build --release --bins"
+    return path
+
+
+class Server:
+    """A server process on a folder."""
+
+    def __init__(self, folder: Path, *options: str, listen: str = "127.0.0.1:0") -> None:
+        self.process = subprocess.Popen(
+            [binary(), "serve", "--db", folder, "--listen", listen, "--http", "none", "--log", "error", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        lines = iter(self.process.stdout.readline, "")
+        self.url = next((line.split()[-1] for line in lines if line.startswith("Flight SQL:")), None)
+        assert self.url, "the server did not start"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts servers that end with the test."""
+    servers = []
+
+    def start(*options, folder=tmp_path / "served", **named):
+        servers.append(Server(folder, *options, **named))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
 @pytest.fixture(scope="session")
-def stocked(source):
+def place():
+    """Where the database is: in this process. A module may say otherwise."""
+    return "embedded"
+
+
+@pytest.fixture(scope="session")
+def stocked(source, place, tmp_path_factory):
     """A database with tables that tests only read."""
-    with flashmesh.connect() as connection:
+    with contextlib.ExitStack() as stack:
+        path = None
+        if place == "server":
+            server = Server(tmp_path_factory.mktemp("served"))
+            stack.callback(server.kill)
+            path = server.url
+        connection = stack.enter_context(flashmesh.connect(path))
         connection.load("reading", source)
         connection.execute("CREATE TABLE sensor (id INT PRIMARY KEY, room TEXT)")
         connection.execute("INSERT INTO sensor SELECT value, 'room ' || (value % 7) FROM generate_series(0, 49) AS s(value)")
@@ -43,6 +100,6 @@ def stocked(source):
 
 
 @pytest.fixture
-def db():
-    with flashmesh.connect() as connection:
+def db(place, serve):
+    with flashmesh.connect(serve().url if place == "server" else None) as connection:
         yield connection

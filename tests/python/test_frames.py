@@ -15,6 +15,15 @@ from flashmesh import col, lit
 from flashmesh import functions as f
 
 
+@pytest.fixture(scope="session", params=["embedded", "server"])
+def place(request):
+    return request.param
+
+
+#: For tests of what a server does otherwise; `test_remote.py` has its side.
+embedded = pytest.mark.parametrize("place", ["embedded"], indirect=True, scope="session")
+
+
 @pytest.fixture(scope="module")
 def oracle(source):
     connection = duckdb.connect()
@@ -175,6 +184,7 @@ def test_tables_of_datafusions_own_join(stocked, tmp_path):
     assert [(frame.count(),)] == expected
 
 
+@embedded
 def test_the_context_plans_with_us(stocked):
     context = stocked.context
     query = "SELECT sensor, count(*) AS n FROM reading WHERE sensor IN (SELECT id FROM sensor WHERE room = 'room 1') GROUP BY sensor"
@@ -362,6 +372,7 @@ def test_statements_run_at_once(db):
     assert db.sql("SHOW flashmesh.pushdown").count() == 1
 
 
+@embedded
 def test_frames_keep_their_snapshot(db):
     db.execute("CREATE TABLE t AS SELECT 1 AS a")
     before = db.table("t")
@@ -407,8 +418,6 @@ def test_errors_are_ours_and_plain(stocked):
     with pytest.raises(Exception, match="Cannot cast") as raised:
         pa.table(failing)
     assert "FlashmeshError" not in str(raised.value)
-    with pytest.raises(flashmesh.Error, match="server"):
-        flashmesh.connect("grpc://localhost:1")
 
 
 def test_a_closed_connection_closes_its_frames(tmp_path):
@@ -455,6 +464,7 @@ def test_threads_share_a_connection(stocked, source):
     assert not wrong
 
 
+@embedded
 def test_frames_let_go_of_their_memory(db):
     big = pa.table({"a": pa.array(range(2_000_000), pa.int64())})
     db.load("t", pa.table({"a": pa.array([1], pa.int64())}))

@@ -215,6 +215,9 @@ pub(super) struct ServeArguments {
     /// How long a login is good for, e.g. 12h
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "12h", help_heading = "Security")]
     pub token_lifetime: Duration,
+    /// How long a stopping server waits for requests that run
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s", help_heading = "Limits")]
+    pub drain_time: Duration,
     /// Sessions that were not used for so long end
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "30m", help_heading = "Limits")]
     pub session_idle: Duration,

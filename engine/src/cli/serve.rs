@@ -70,6 +70,7 @@ fn options(serve: ServeArguments) -> Result<ServerOptions> {
         token_secret: serve.token_secret,
         token_lifetime: serve.token_lifetime,
         session_idle: serve.session_idle,
+        drain_time: serve.drain_time,
         limits: Limits {
             connections: serve.max_connections,
             sessions: serve.max_sessions,

@@ -24,6 +24,7 @@ use arrow_flight::flight_service_server::FlightServiceServer;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
 use tokio::net::TcpListener;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
@@ -62,6 +63,8 @@ pub struct ServerOptions {
     pub token_lifetime: Duration,
     /// A session ends when it has not been used for this long.
     pub session_idle: Duration,
+    /// How long requests that run are waited for when the server is to stop.
+    pub drain_time: Duration,
     /// What the server takes on at once.
     pub limits: Limits,
 }
@@ -118,6 +121,7 @@ impl Default for ServerOptions {
             token_secret: None,
             token_lifetime: Duration::from_secs(12 * 3600),
             session_idle: Duration::from_secs(30 * 60),
+            drain_time: Duration::from_secs(60),
             limits: Limits::default(),
         }
     }
@@ -129,6 +133,7 @@ pub struct Server {
     flight: TcpListener,
     tls: Option<ServerTlsConfig>,
     http: Option<TcpListener>,
+    drain_time: Duration,
 }
 
 impl std::fmt::Debug for Server {
@@ -148,6 +153,38 @@ struct State {
     running: Arc<Semaphore>,
     connections: Arc<Semaphore>,
     limits: Limits,
+    compute: Compute,
+}
+
+/// The threads that compute queries: apart from those that talk to clients, so that a query which
+/// keeps its thread (a join that finds nothing for long) keeps nobody from being answered.
+#[derive(Debug)]
+struct Compute(Option<Runtime>);
+
+impl Compute {
+    fn new(threads: usize) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("flashmesh-query")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::io("starting threads", e))?;
+        Ok(Self(Some(runtime)))
+    }
+
+    fn handle(&self) -> &Handle {
+        let runtime = self.0.as_ref();
+        runtime.expect("there until it is dropped").handle()
+    }
+}
+
+impl Drop for Compute {
+    fn drop(&mut self) {
+        // A runtime may not be dropped where others' tasks run, unless nobody waits for it.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Server {
@@ -180,6 +217,7 @@ impl Server {
         let limits = options.limits;
         let state = State {
             sessions: Sessions::new(Arc::clone(&engine), options.session_idle, limits.sessions),
+            compute: Compute::new(engine.threads())?,
             engine,
             users,
             tokens,
@@ -193,6 +231,7 @@ impl Server {
             flight,
             tls,
             http,
+            drain_time: options.drain_time,
         })
     }
 
@@ -249,12 +288,27 @@ impl Server {
             server = server.tls_config(tls).map_err(wrong_tls)?;
         }
         let incoming = Incoming::new(self.flight, Arc::clone(&self.state));
+        let stopping = stop.clone();
+        let drained = async move {
+            stopping.cancelled().await;
+            tokio::time::sleep(self.drain_time).await;
+        };
         let stopped = async move { stop.cancelled().await };
-        server
+        let served = server
             .add_service(service)
-            .serve_with_incoming_shutdown(incoming, stopped)
-            .await
-            .map_err(|e| Error::io("serving", std::io::Error::other(e)))
+            .serve_with_incoming_shutdown(incoming, stopped);
+        tokio::select! {
+            served = served => {
+                served.map_err(|e| Error::io("serving", std::io::Error::other(e)))
+            }
+            () = drained => {
+                tracing::warn!(
+                    "requests that still ran after {} s are ended",
+                    self.drain_time.as_secs()
+                );
+                Ok(())
+            }
+        }
     }
 }
 
@@ -334,6 +388,11 @@ impl State {
 
     fn is_read_only(&self) -> bool {
         self.engine.database().is_read_only()
+    }
+
+    /// Where queries are computed.
+    fn compute(&self) -> &Handle {
+        self.compute.handle()
     }
 
     /// Waits for a place among the queries that may run at once.

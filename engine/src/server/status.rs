@@ -40,6 +40,12 @@ fn code_of_query(error: &DataFusionError) -> Code {
             SchemaError::FieldNotFound { .. } => Code::NotFound,
             _ => Code::InvalidArgument,
         },
+        // The planner has no kind of its own for it.
+        DataFusionError::Plan(message)
+            if message.starts_with("table '") && message.ends_with("not found") =>
+        {
+            Code::NotFound
+        }
         DataFusionError::SQL(..)
         | DataFusionError::Plan(_)
         | DataFusionError::Configuration(_)

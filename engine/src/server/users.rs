@@ -165,7 +165,8 @@ pub fn add_user(path: &Path, name: &str, hash: &str, admin: bool) -> Result<()> 
             path.display()
         )));
     }
-    let key = toml::Value::String(name.to_string());
+    // TOML escapes as JSON does.
+    let key = serde_json::Value::String(name.to_string());
     let mut entry = format!("[users.{key}]\npassword = \"{hash}\"\n");
     match admin {
         true => entry.push_str("admin = true\n"),

@@ -163,6 +163,9 @@ fn parse(address: &str) -> Result<Url> {
 }
 
 fn tls(ca: Option<&Path>) -> Result<ClientTlsConfig> {
+    // Dependencies bring two providers of cryptography, between which rustls does not choose. An
+    // error says that there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let config = ClientTlsConfig::new();
     let Some(path) = ca else {
         return Err(Error::usage(

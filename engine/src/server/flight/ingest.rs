@@ -11,7 +11,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 use tonic::Status;
 
-use super::results::until_ended;
+use super::results::{compute_on, until_ended};
 use super::statements::fail;
 use crate::LoadMode;
 use crate::catalog::CATALOG;
@@ -54,10 +54,12 @@ pub(super) async fn ingest(
     let id = state.queries().next_id();
     let query = state.queries().start(id, user, &sql, None);
     let _permit = state.permit(&query).await?;
-    let load = async {
-        let stored = session.session.load_stream(&table, rows, mode).await;
+    let session = session.session.clone();
+    let load = async move {
+        let stored = session.load_stream(&table, rows, mode).await;
         stored.map_err(status)
     };
+    let load = compute_on(state.compute(), load);
     let stored = until_ended(&query, state.deadline(), load)
         .await
         .inspect_err(|error| fail(&query, error))?;

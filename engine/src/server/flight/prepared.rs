@@ -19,6 +19,9 @@ use super::statements::{is_query, plan_one};
 use crate::error::Error;
 use crate::{Result, Session};
 
+/// Marks a parameter whose type the statement does not tell: it has that of the value.
+const UNTYPED: &str = "flashmesh.untyped";
+
 /// A statement with parameters.
 #[derive(Debug)]
 pub(in crate::server) struct Prepared {
@@ -53,8 +56,11 @@ impl Prepared {
         }
         let parameters = names.into_iter().map(|name| {
             let known = types.get(&name).cloned().flatten();
-            let data_type = known.map_or(DataType::Utf8, |field| field.data_type().clone());
-            Arc::new(Field::new(name, data_type, true)) as FieldRef
+            Arc::new(match known {
+                Some(field) => Field::new(name, field.data_type().clone(), true),
+                None => Field::new(name, DataType::Utf8, true)
+                    .with_metadata(HashMap::from([(UNTYPED.into(), String::new())])),
+            }) as FieldRef
         });
         Ok(Self {
             sql: sql.to_string(),
@@ -122,7 +128,10 @@ impl Prepared {
                 let values = self.parameters.iter().zip(bound.columns());
                 let values = values.map(|(parameter, column)| {
                     let value = ScalarValue::try_from_array(column, row)?;
-                    value.cast_to(parameter.data_type())
+                    match parameter.metadata().contains_key(UNTYPED) {
+                        true => Ok(value),
+                        false => value.cast_to(parameter.data_type()),
+                    }
                 });
                 let values = values.collect::<datafusion::error::Result<Vec<_>>>()?;
                 let plan = self.plan.clone();

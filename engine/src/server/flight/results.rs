@@ -14,10 +14,13 @@ use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
+use super::statements::fail;
 use crate::error::Error;
 use crate::queries::{QueryState, RunningQuery};
 use crate::server::status::status;
@@ -39,59 +42,85 @@ pub(in crate::server) struct Fetch {
 }
 
 /// The rows of `rows` for a client: with types that all clients know, and until the query is
-/// cancelled or its time is up.
+/// cancelled or its time is up. They are computed on `compute`, a few batches ahead.
 pub(in crate::server) fn send(
     rows: SendableRecordBatchStream,
     fetch: Fetch,
+    compute: &Handle,
 ) -> Response<FlightStream> {
     let schema = client_schema(&rows.schema());
-    let batches = stream::try_unfold((rows, Some(fetch)), {
-        let schema = Arc::clone(&schema);
-        move |(mut rows, fetch)| {
-            let schema = Arc::clone(&schema);
-            async move {
-                let Some(fetch) = fetch else {
-                    return Ok(None);
-                };
-                match next(&mut rows, &fetch, &schema).await {
-                    Ok(Some(batch)) => {
-                        fetch.query.count_rows(batch.num_rows());
-                        Ok(Some((batch, (rows, Some(fetch)))))
-                    }
-                    Ok(None) => {
-                        if fetch.streams_left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                            fetch.query.end(QueryState::Finished);
-                        }
-                        Ok(None)
-                    }
-                    Err(error) => {
-                        fetch.query.end(match error.code() {
-                            tonic::Code::Cancelled => QueryState::Cancelled,
-                            _ => QueryState::Failed(error.message().to_string()),
-                        });
-                        Err(FlightError::from(error))
-                    }
-                }
-            }
-        }
-    });
-    encode(schema, batches)
+    let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+    // Aborts the task when it is dropped: when the client has gone.
+    let mut task = JoinSet::new();
+    task.spawn_on(pump(rows, Arc::clone(&schema), sender), compute);
+    let batches = stream::try_unfold((receiver, task, Some(fetch)), next);
+    encode(schema, batches.map_err(FlightError::from))
 }
 
-/// The next batch, as the client knows its columns.
-async fn next(
-    rows: &mut SendableRecordBatchStream,
-    fetch: &Fetch,
-    schema: &SchemaRef,
-) -> Result<Option<RecordBatch>, Status> {
+/// Batches that wait for the client to take them.
+const BATCHES_AHEAD: usize = 2;
+
+type Batch = Result<RecordBatch, Status>;
+
+/// Computes batches, as the client knows their columns, until nobody takes them.
+async fn pump(mut rows: SendableRecordBatchStream, schema: SchemaRef, sender: mpsc::Sender<Batch>) {
+    while let Some(batch) = rows.next().await {
+        let batch = batch.map_err(status).and_then(|batch| {
+            to_client(&batch, &schema).map_err(|error| status(Error::from(error)))
+        });
+        let failed = batch.is_err();
+        if sender.send(batch).await.is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// What a client's stream holds: what comes, who makes it, and what it is part of until its end.
+type Pull = (mpsc::Receiver<Batch>, JoinSet<()>, Option<Fetch>);
+
+async fn next((mut rows, mut task, fetch): Pull) -> Result<Option<(RecordBatch, Pull)>, Status> {
+    let Some(fetch) = fetch else {
+        return Ok(None);
+    };
     let batch = until_ended(&fetch.query, fetch.deadline, async {
-        rows.next().await.transpose().map_err(status)
+        match rows.recv().await {
+            Some(batch) => batch.map(Some),
+            // At its end, or it has panicked.
+            None => match task.join_next().await {
+                Some(Err(error)) => Err(Status::internal(format!("the query failed: {error}"))),
+                _ => Ok(None),
+            },
+        }
     });
-    match batch.await? {
-        Some(batch) => to_client(&batch, schema)
-            .map(Some)
-            .map_err(|e| status(Error::from(e))),
-        None => Ok(None),
+    match batch.await {
+        Ok(Some(batch)) => {
+            fetch.query.count_rows(batch.num_rows());
+            Ok(Some((batch, (rows, task, Some(fetch)))))
+        }
+        Ok(None) => {
+            if fetch.streams_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                fetch.query.end(QueryState::Finished);
+            }
+            Ok(None)
+        }
+        Err(error) => {
+            fail(&fetch.query, &error);
+            Err(error)
+        }
+    }
+}
+
+/// Runs `work` where queries are computed; it ends with the future.
+pub(in crate::server) async fn compute_on<T: Send + 'static>(
+    compute: &Handle,
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let mut task = JoinSet::new();
+    task.spawn_on(work, compute);
+    match task.join_next().await {
+        Some(Ok(result)) => result,
+        Some(Err(error)) => Err(Status::internal(format!("the statement failed: {error}"))),
+        None => Err(Status::internal("the statement was not run")),
     }
 }
 

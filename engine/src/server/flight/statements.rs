@@ -24,7 +24,9 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::{Response, Status};
 
-use super::results::{Fetch, FlightStream, client_schema, send, send_batches, until_ended};
+use super::results::{
+    Fetch, FlightStream, client_schema, compute_on, send, send_batches, until_ended,
+};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
 use crate::queries::{QueryState, RunningQuery};
@@ -266,6 +268,8 @@ impl Statement {
         };
         let query = self.claim(state, session, endpoint)?;
         let permit = state.permit(&query).await?;
+        // What its operators start runs there, too.
+        let compute = state.compute().enter();
         let rows = match plans.as_slice() {
             [planned] => planned.execute_endpoint(endpoint),
             plans => one_after_another(self.schema(), plans.to_vec()),
@@ -273,13 +277,14 @@ impl Statement {
         let rows = rows
             .map_err(status)
             .inspect_err(|error| fail(&query, error))?;
+        drop(compute);
         let fetch = Fetch {
             query,
             _permit: permit,
             deadline: state.deadline(),
             streams_left: Arc::clone(&self.streams_left),
         };
-        Ok(send(rows, fetch))
+        Ok(send(rows, fetch, state.compute()))
     }
 
     /// Marks an endpoint as fetched: a second time it would be another execution, whose other
@@ -373,16 +378,17 @@ async fn change(
     let user = &session.session.principal().name;
     let query = state.queries().start(id, user, sql, None);
     let _permit = state.permit(&query).await?;
-    let work = async {
+    let session = session.session.clone();
+    let work = async move {
         let (mut schema, mut batches) = (Arc::new(Schema::empty()), Vec::new());
         for plan in plans {
-            let done = session.session.execute(plan).await?;
+            let done = session.execute(plan).await.map_err(status)?;
             schema = Arc::clone(done.schema().inner());
-            batches.extend(done.collect().await?);
+            batches.extend(done.collect().await.map_err(status)?);
         }
         Ok((schema, batches))
     };
-    let work = async { work.await.map_err(|e: Error| status(e)) };
+    let work = compute_on(state.compute(), work);
     let done = until_ended(&query, state.deadline(), work)
         .await
         .inspect_err(|error| fail(&query, error))?;

@@ -1,0 +1,318 @@
+"""A client of a server: statements and their rows over Arrow Flight SQL, by ADBC's driver."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from ._flashmesh import Error
+
+if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection, Cursor
+
+    from .backend import Mode
+
+#: What urls of servers begin with.
+SCHEMES = ("grpc://", "grpc+tls://")
+#: The greatest message that is read, in bytes; a server's own limit is lower.
+MAX_MESSAGE_SIZE = 1 << 30
+
+T = TypeVar("T")
+#: SQL, or the bytes of a Substrait plan.
+Statement = str | bytes
+
+
+class Client:
+    """A session of a server.
+
+    Whatever waits for the server waits in a thread of its own, so that Ctrl-C is seen at once; it
+    cancels the statement on the server. Where a server has gone, the next statement connects
+    anew, with the settings and views that were made here.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_client_cert: str | os.PathLike[str] | None = None,
+        tls_client_key: str | os.PathLike[str] | None = None,
+    ) -> None:
+        try:
+            from adbc_driver_flightsql import DatabaseOptions
+        except ImportError:
+            raise Error(
+                f"'{url.rpartition('@')[2]}' is a server, and the driver for servers is not "
+                "installed: pip install 'flashmesh[server]'"
+            ) from None
+        parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None:
+            raise Error("a url with a user in it is not taken: give user=… and password=… instead")
+        if not parts.netloc or parts.path not in ("", "/") or parts.query:
+            raise Error(f"'{url}' is not the url of a server; it is e.g. 'grpc://localhost:50051'")
+        if (user is None) != (password is None):
+            raise Error("user and password go together; give both, or a token, or neither")
+        if user is not None and token is not None:
+            raise Error("give either user and password or a token")
+        if (tls_client_cert is None) != (tls_client_key is None):
+            raise Error("tls_client_cert and tls_client_key go together")
+        self.url = url
+        options = {DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(MAX_MESSAGE_SIZE)}
+        if user is not None and password is not None:
+            options |= {"username": user, "password": password}
+        if token is not None:
+            options[DatabaseOptions.AUTHORIZATION_HEADER.value] = f"Bearer {token}"
+        for option, path in (
+            (DatabaseOptions.TLS_ROOT_CERTS, tls_ca),
+            (DatabaseOptions.MTLS_CERT_CHAIN, tls_client_cert),
+            (DatabaseOptions.MTLS_PRIVATE_KEY, tls_client_key),
+        ):
+            if path is None:
+                continue
+            if not url.startswith("grpc+tls://"):
+                raise Error(f"certificates need a url that begins with 'grpc+tls://', not '{url}'")
+            try:
+                with open(path, encoding="ascii") as file:
+                    options[option.value] = file.read()
+            except (OSError, UnicodeDecodeError) as error:
+                raise Error(f"'{os.fspath(path)}' can't be read as PEM: {error}") from None
+        self._options = options
+        self._state = threading.Condition()
+        self._connection: Connection | None = None
+        self._running: set[Cursor] = set()
+        self._is_stale = False
+        self.is_closed = False
+        #: What makes a session what this one is: statements by what they make.
+        self.session: dict[str, str] = {}
+        self.run("SELECT 1")
+
+    # Statements.
+
+    def run(self, statement: Statement) -> Rows:
+        """Run a statement to its end and keep its rows."""
+        rows = self.stream(statement)
+        batches = list(rows)
+        return Rows(rows.schema, iter(batches))
+
+    def stream(self, statement: Statement) -> Rows:
+        """Run a statement while its rows are read. One that changes something has been run when
+        this returns."""
+        cursor = self._cursor()
+        try:
+            reader = self._wait(cursor, lambda: _execute(cursor, statement))
+        except BaseException:
+            self._end(cursor)
+            raise
+        return Rows(reader.schema, self._batches(cursor, reader))
+
+    def columns(self, statement: Statement) -> pa.Schema | None:
+        """The columns of a query; None for a statement that changes something."""
+        cursor = self._cursor()
+        try:
+            return self._wait(cursor, lambda: _columns(cursor, statement))
+        finally:
+            self._end(cursor)
+
+    def ingest(self, schema: str | None, table: str, rows: pa.RecordBatchReader, mode: Mode) -> int:
+        """Store rows in a table, all or nothing; their number."""
+        cursor = self._cursor()
+        try:
+            return self._wait(
+                cursor, lambda: cursor.adbc_ingest(table, rows, mode, db_schema_name=schema)
+            )
+        finally:
+            self._end(cursor)
+
+    def _batches(self, cursor: Cursor, reader: Any) -> Iterator[pa.RecordBatch]:
+        try:
+            while (batch := self._wait(cursor, lambda: next(reader, None))) is not None:
+                yield batch
+        finally:
+            self._end(cursor)
+
+    # The connection.
+
+    def close(self) -> None:
+        """End the connection: what runs is cancelled."""
+        with self._state:
+            self.is_closed = True
+            self._disconnect()
+
+    def _cursor(self) -> Cursor:
+        with self._state:
+            if self.is_closed:
+                raise Error("the connection is closed")
+            if self._is_stale:
+                self._disconnect()
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection.cursor()
+
+    def _connect(self) -> Connection:
+        from adbc_driver_flightsql import dbapi
+
+        with _errors(self.url):
+            connection = dbapi.connect(self.url, db_kwargs=self._options, autocommit=True)
+        try:
+            with _errors(self.url):
+                for statement in self.session.values():
+                    with connection.cursor() as cursor:
+                        cursor.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        self._is_stale = False
+        return connection
+
+    def _disconnect(self) -> None:
+        """Called with the lock."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        for cursor in self._running:
+            cursor.adbc_cancel()
+        # The driver must not lose a statement under a thread that is in it.
+        self._state.wait_for(lambda: not self._running)
+        connection.close()
+
+    def _end(self, cursor: Cursor) -> None:
+        with self._state:
+            if self._connection is not None and cursor not in self._running:
+                cursor.close()
+
+    def _wait(self, cursor: Cursor, work: Callable[[], T]) -> T:
+        """Do what waits for the server."""
+        with self._state:
+            if self.is_closed or self._connection is None:
+                raise Error("the connection is closed")
+            self._running.add(cursor)
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+        done = threading.Event()
+
+        def do() -> None:
+            try:
+                with _errors(self.url) as errors:
+                    outcome.append(work())
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                with self._state:
+                    self._running.discard(cursor)
+                    self._is_stale |= errors.connection_is_lost
+                    self._state.notify_all()
+                done.set()
+
+        threading.Thread(target=do, name="flashmesh", daemon=True).start()
+        try:
+            done.wait()
+        except BaseException:
+            cursor.adbc_cancel()
+            done.wait()
+            raise
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+
+class Rows:
+    """Rows of a statement, read once. Columns have distinct names."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self.schema = distinct(schema)
+        self._batches = batches
+
+    def __iter__(self) -> Rows:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._batches)
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, self._for_other_libraries())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _for_other_libraries(self) -> Iterator[pa.RecordBatch]:
+        """An Arrow stream can carry text only. Ctrl-C is raised again, for when its reader
+        returns."""
+        try:
+            yield from self
+        except KeyboardInterrupt:
+            _thread.interrupt_main()
+            raise Error("the query was interrupted") from None
+
+
+def distinct(schema: pa.Schema) -> pa.Schema:
+    """A schema whose names are distinct: of two columns `id` the second is `id:1`."""
+    names: set[str] = set()
+    fields = []
+    for field in schema:
+        name, number = field.name, 0
+        while name in names:
+            number += 1
+            name = f"{field.name}:{number}"
+        names.add(name)
+        fields.append(field.with_name(name))
+    return pa.schema(fields)
+
+
+def _execute(cursor: Cursor, statement: Statement) -> Any:
+    cursor.execute(statement)
+    return cursor.fetch_record_batch()
+
+
+def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:
+    from adbc_driver_manager import NotSupportedError
+
+    try:
+        return distinct(cursor.adbc_execute_schema(statement))
+    except NotSupportedError as error:
+        # A prepared statement without columns is one that changes something; what the server
+        # itself does not support it says in other words.
+        if "did not provide schema" in str(error):
+            return None
+        raise
+
+
+#: What the driver puts around a server's text: `STATUS: [FlightSQL] text (Status; call)`.
+_AROUND = re.compile(
+    r"^[A-Z_]+: (?:\[[^\]]*\] )?(?P<text>.*?)"
+    r"(?: \((?P<status>[A-Z][A-Za-z]+)(?:; [^()]*(?:\([^()]*\)[^()]*)*)?\))?(?:\. Vendor code: \d+)?$",
+    re.DOTALL,
+)
+
+
+class _errors:
+    """Turns the driver's exceptions into ours, with the server's text only."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        #: Whether the error was one after which only another connection can help.
+        self.connection_is_lost = False
+
+    def __enter__(self) -> _errors:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (Error, StopIteration)):
+            return
+        match = _AROUND.match(str(error))
+        text, status = (match["text"], match["status"]) if match else (str(error), None)
+        self.connection_is_lost = status in ("Unavailable", "Unauthenticated")
+        if status == "Unavailable":
+            raise Error(f"{self._url} can't be reached: {text}") from None
+        raise Error(text) from None
