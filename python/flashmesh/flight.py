@@ -138,6 +138,7 @@ class Client:
             while (batch := self._wait(cursor, lambda: next(reader, None))) is not None:
                 yield batch
         finally:
+            reader.close()
             self._end(cursor)
 
     # The connection.
@@ -167,7 +168,7 @@ class Client:
             with _errors(self.url):
                 for statement in self.session.values():
                     with connection.cursor() as cursor:
-                        cursor.execute(statement)
+                        _execute(cursor, statement).close()
         except BaseException:
             connection.close()
             raise
@@ -271,8 +272,14 @@ def distinct(schema: pa.Schema) -> pa.Schema:
 
 
 def _execute(cursor: Cursor, statement: Statement) -> Any:
-    cursor.execute(statement)
-    return cursor.fetch_record_batch()
+    # Cursors would prepare it, and a prepared statement is two more requests.
+    driver = cursor.adbc_statement
+    if isinstance(statement, str):
+        driver.set_sql_query(statement)
+    else:
+        driver.set_substrait_plan(statement)
+    rows, _ = driver.execute_query()
+    return pa.RecordBatchReader.from_stream(rows)
 
 
 def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:
