@@ -24,6 +24,9 @@ SCHEMES = ("grpc://", "grpc+tls://")
 #: The greatest message that is read, in bytes; a server's own limit is lower.
 MAX_MESSAGE_SIZE = 1 << 30
 
+#: Seconds for a cancelled call to return.
+GRACE = 5.0
+
 T = TypeVar("T")
 #: SQL, or the bytes of a Substrait plan.
 Statement = str | bytes
@@ -214,12 +217,13 @@ class Client:
                     self._state.notify_all()
                 done.set()
 
-        threading.Thread(target=do, name="flashmesh", daemon=True).start()
         try:
+            _thread.start_new_thread(do, ())
             done.wait()
         except BaseException:
             cursor.adbc_cancel()
-            done.wait()
+            # The driver returns at once. If Ctrl-C came first, there is no thread to wait for.
+            done.wait(GRACE)
             raise
         if failure:
             raise failure[0]

@@ -295,7 +295,7 @@ from flashmesh import col
 
 url = sys.argv[1]
 db, other = flashmesh.connect(url), flashmesh.connect(url)
-endless = db.sql("SELECT x.a % 2 AS k FROM t x JOIN t y ON x.a % 7 < y.a % 11 + x.a % 3")
+endless = db.sql("SELECT value AS k FROM generate_series(1, 1000000000000) AS s(value)")
 MINE = "SELECT id, state FROM system.queries WHERE state = 'running' AND query NOT LIKE '%system.queries%'"
 
 def interrupt():
@@ -320,6 +320,7 @@ except KeyboardInterrupt:
 
 RUNS = {
     "a DataFrame": "endless.filter(col('k') >= 0).to_arrow_table()",
+    "SQL": "endless.to_arrow_table()",
     "batches": "for batch in endless: pass",
     "an Arrow stream": "import pyarrow; pyarrow.table(endless)",
 }
