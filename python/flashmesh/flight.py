@@ -252,12 +252,12 @@ class Rows:
         return reader.__arrow_c_stream__(requested_schema)
 
     def _for_other_libraries(self) -> Iterator[pa.RecordBatch]:
-        """An Arrow stream can carry text only. Ctrl-C is raised again, for when its reader
-        returns."""
+        """An Arrow stream can carry text only. Ctrl-C is raised again a moment later: raised here,
+        it would become text as well."""
         try:
             yield from self
         except KeyboardInterrupt:
-            _thread.interrupt_main()
+            threading.Timer(0.05, _thread.interrupt_main).start()
             raise Error("the query was interrupted") from None
 
 
