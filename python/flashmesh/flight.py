@@ -24,6 +24,9 @@ SCHEMES = ("grpc://", "grpc+tls://")
 #: The greatest message that is read, in bytes; a server's own limit is lower.
 MAX_MESSAGE_SIZE = 1 << 30
 
+#: Seconds for a cancelled call to return.
+GRACE = 5.0
+
 T = TypeVar("T")
 #: SQL, or the bytes of a Substrait plan.
 Statement = str | bytes
@@ -138,6 +141,7 @@ class Client:
             while (batch := self._wait(cursor, lambda: next(reader, None))) is not None:
                 yield batch
         finally:
+            reader.close()
             self._end(cursor)
 
     # The connection.
@@ -167,7 +171,7 @@ class Client:
             with _errors(self.url):
                 for statement in self.session.values():
                     with connection.cursor() as cursor:
-                        cursor.execute(statement)
+                        _execute(cursor, statement).close()
         except BaseException:
             connection.close()
             raise
@@ -213,12 +217,13 @@ class Client:
                     self._state.notify_all()
                 done.set()
 
-        threading.Thread(target=do, name="flashmesh", daemon=True).start()
         try:
+            _thread.start_new_thread(do, ())
             done.wait()
         except BaseException:
             cursor.adbc_cancel()
-            done.wait()
+            # The driver returns at once. If Ctrl-C came first, there is no thread to wait for.
+            done.wait(GRACE)
             raise
         if failure:
             raise failure[0]
@@ -247,12 +252,12 @@ class Rows:
         return reader.__arrow_c_stream__(requested_schema)
 
     def _for_other_libraries(self) -> Iterator[pa.RecordBatch]:
-        """An Arrow stream can carry text only. Ctrl-C is raised again, for when its reader
-        returns."""
+        """An Arrow stream can carry text only. Ctrl-C is raised again a moment later: raised here,
+        it would become text as well."""
         try:
             yield from self
         except KeyboardInterrupt:
-            _thread.interrupt_main()
+            threading.Timer(0.05, _thread.interrupt_main).start()
             raise Error("the query was interrupted") from None
 
 
@@ -271,8 +276,14 @@ def distinct(schema: pa.Schema) -> pa.Schema:
 
 
 def _execute(cursor: Cursor, statement: Statement) -> Any:
-    cursor.execute(statement)
-    return cursor.fetch_record_batch()
+    # Cursors would prepare it, and a prepared statement is two more requests.
+    driver = cursor.adbc_statement
+    if isinstance(statement, str):
+        driver.set_sql_query(statement)
+    else:
+        driver.set_substrait_plan(statement)
+    rows, _ = driver.execute_query()
+    return pa.RecordBatchReader.from_stream(rows)
 
 
 def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:

@@ -168,11 +168,12 @@ class Remote:
             for each, is_served in zip(frames, served, strict=True)
             if is_served == python
         }
-        return (
-            moved.get(id(frame), frame),
-            tuple(moved.get(id(value), value) for value in args),
-            {name: moved.get(id(value), value) for name, value in kwargs.items()},
-        )
+
+        def placed(value: Any) -> Any:
+            return moved.get(id(value), value)
+
+        named = {name: placed(value) for name, value in kwargs.items()}
+        return placed(frame), tuple(map(placed, args)), named
 
     def plan(self, frame: Any, session: SessionContext) -> Query:
         plain = Upstream(frame.df)

@@ -11,8 +11,10 @@ from ._flashmesh import Error
 from .relations import literal
 
 #: What a `;` or a word in does not count: texts, names, comments, texts between dollars.
-_OPAQUE = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
-_PIECE = re.compile(rf"(?P<opaque>{_OPAQUE})|(?P<end>;)|.", re.DOTALL)
+_OPAQUE = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$"""
+#: Words may have dollars in them.
+_WORD = r"[^\W\d][\w$@#]*"
+_PIECE = re.compile(rf"{_OPAQUE}|{_WORD}|(?P<end>;)|.", re.DOTALL)
 _COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 _PART = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")

@@ -33,13 +33,13 @@ def add_user(users, name, password, *options):
 
 def test_logins(serve, tmp_path):
     users = tmp_path / "users.toml"
-    add_user(users, "ada", "correct horse", "--admin")
+    add_user(users, "ada", "correct horses", "--admin")
     server = serve("--users", users)
-    with flashmesh.connect(server.url, user="ada", password="correct horse") as con:
+    with flashmesh.connect(server.url, user="ada", password="correct horses") as con:
         con.execute("CREATE TABLE t AS SELECT 1 AS a")
         assert con.table("t").filter(col("a") == 1).count() == 1
         assert repr(con) == f"<flashmesh.Connection, {server.url}>"
-        assert "correct horse" not in repr(vars(con)) + repr(con._backend._client)
+        assert "correct horses" not in repr(vars(con)) + repr(con._backend._client)
     with pytest.raises(flashmesh.Error) as raised:
         flashmesh.connect(server.url, user="ada", password="battery staple")
     assert "battery" not in str(raised.value) and "FlightSQL" not in str(raised.value)
@@ -129,7 +129,7 @@ def test_statements_are_found():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     random_ = random.Random(seed)
-    pieces = ["SELECT ", "1", "'a;''b'", '"c;""d"', "-- e;\n", "/* f; */", "$$g;h$$", "$t$ ; $$ ; $t$", "\n", " ", "$1", "ä"]
+    pieces = ["SELECT ", "1", "'a;''b'", '"c;""d"', "-- e;\n", "/* f; */", " $$g;h$$", " $t$ ; $$ ; $t$", "\n", " ", " $1", "ä$x$"]
     for _ in range(500):
         expected = ["x" + "".join(random_.choices(pieces, k=random_.randrange(8))) for _ in range(random_.randrange(1, 5))]
         assert script.statements(";".join(expected)) == expected
@@ -291,12 +291,11 @@ def test_rows_by_key(db):
 PROGRAM = """
 import os, signal, sys, threading, time
 import flashmesh
-from flashmesh import col, functions as f
+from flashmesh import col
 
 url = sys.argv[1]
 db, other = flashmesh.connect(url), flashmesh.connect(url)
-endless = db.sql("SELECT x.a % 2 AS k FROM t x JOIN t y ON x.a % 7 < y.a % 11 + x.a % 3")
-counted = endless.aggregate([], [f.count(col("k")).alias("n")])
+endless = db.sql("SELECT value AS k FROM generate_series(1, 1000000000000) AS s(value)")
 MINE = "SELECT id, state FROM system.queries WHERE state = 'running' AND query NOT LIKE '%system.queries%'"
 
 def interrupt():
@@ -320,12 +319,10 @@ except KeyboardInterrupt:
 """
 
 RUNS = {
-    "SQL": "db.sql('SELECT sum(x.a) FROM t x JOIN t y ON x.a % 7 < y.a % 11 + x.a % 3').fetchall()",
-    "a DataFrame": "counted.to_arrow_table()",
-    "count": "endless.count()",
+    "a DataFrame": "endless.filter(col('k') >= 0).to_arrow_table()",
+    "SQL": "endless.to_arrow_table()",
     "batches": "for batch in endless: pass",
-    "an Arrow stream": "import pyarrow; pyarrow.table(counted)",
-    "execute": "db.execute('CREATE TABLE u AS SELECT x.a % 2 AS k FROM t x JOIN t y ON x.a % 7 < y.a % 11')",
+    "an Arrow stream": "import pyarrow; pyarrow.table(endless)",
 }
 
 
