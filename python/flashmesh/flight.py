@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -257,8 +258,15 @@ class Rows:
         try:
             yield from self
         except KeyboardInterrupt:
-            threading.Timer(0.05, _thread.interrupt_main).start()
+            threading.Timer(0.05, _interrupt).start()
             raise Error("the query was interrupted") from None
+
+
+def _interrupt() -> None:
+    """Ctrl-C once more; a signal wakes a main thread that sleeps."""
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def distinct(schema: pa.Schema) -> pa.Schema:

@@ -77,10 +77,17 @@ def serve(tmp_path):
         server.kill()
 
 
+def pytest_generate_tests(metafunc):
+    """Databases are in this process unless a test, or its module, says otherwise."""
+    if "place" in metafunc.fixturenames:
+        places = getattr(metafunc.function, "places", getattr(metafunc.module, "PLACES", ["embedded"]))
+        metafunc.parametrize("place", places, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def place():
-    """Where the database is: in this process. A module may say otherwise."""
-    return "embedded"
+def place(request):
+    """Where the database is."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,13 @@ from flashmesh import col, lit
 from flashmesh import functions as f
 
 
-@pytest.fixture(scope="session", params=["embedded", "server"])
-def place(request):
-    return request.param
+PLACES = ["embedded", "server"]
 
 
-#: For tests of what a server does otherwise; `test_remote.py` has its side.
-embedded = pytest.mark.parametrize("place", ["embedded"], indirect=True, scope="session")
+def embedded(test):
+    """For tests of what a server does otherwise; `test_remote.py` has its side."""
+    test.places = ["embedded"]
+    return test
 
 
 @pytest.fixture(scope="module")
