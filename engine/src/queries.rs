@@ -128,7 +128,7 @@ impl Queries {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Registers a query under a number of [`Queries::next_id`]; it runs until [`Query::end`] or until the guard is dropped, which means
+    /// Registers a query under a number of [`Queries::next_id`]; it runs until [`RunningQuery::end`] or until the guard is dropped, which means
     /// that its client went away.
     pub fn start(
         self: &Arc<Self>,
