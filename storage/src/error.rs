@@ -24,6 +24,15 @@ pub enum StorageError {
     /// Whoever asks may not do that; the message says what.
     #[error("denied: {0}")]
     Denied(String),
+    /// A user's kernel did not do what it should: it trapped, took too long, asked for too much or
+    /// gave what can't be. Only the query that ran it ends.
+    #[error("kernel '{kernel}': {reason}")]
+    Kernel {
+        /// Its name.
+        kernel: String,
+        /// What happened, and the way out.
+        reason: String,
+    },
     /// The named thing does not exist.
     #[error("{kind} '{name}' does not exist")]
     NotFound {

@@ -10,6 +10,7 @@
 //! | [`index`] | what indexes hold, and how they are asked |
 //! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
 //! | [`access`] | which rows a scan looks at: all, or those that an index names |
+//! | [`kernel`] | kernels that users add: packages, manifests, arguments |
 //! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
@@ -24,6 +25,7 @@ mod error;
 pub mod flash;
 pub mod graph;
 pub mod index;
+pub mod kernel;
 mod literals;
 pub mod node;
 pub mod page;
