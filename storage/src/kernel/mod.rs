@@ -2,5 +2,6 @@
 //! a C function. docs/kernels.md is the whole contract.
 
 mod argument;
+pub mod interface;
 
 pub use argument::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};

@@ -1,0 +1,3 @@
+//! Devices behind XRT, the runtime of AMD's FPGA cards.
+
+pub mod container;
