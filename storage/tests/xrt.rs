@@ -59,10 +59,14 @@ impl Rig {
 
     fn build() -> Result<Self, String> {
         let own = std::env::var_os("XRT_LIBRARY_FOLDER").map(PathBuf::from);
-        let mut folders = ["/usr/lib/x86_64-linux-gnu", "/opt/xilinx/xrt/lib", "/usr/lib64"]
-            .map(PathBuf::from)
-            .into_iter()
-            .chain(own);
+        let mut folders = [
+            "/usr/lib/x86_64-linux-gnu",
+            "/opt/xilinx/xrt/lib",
+            "/usr/lib64",
+        ]
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(own);
         if !folders.any(|folder| folder.join("libxrt_swemu.so.2").exists()) {
             return Err("XRT's software emulation is not installed (libxrt1)".into());
         }
@@ -155,7 +159,12 @@ fn kernels() -> Vec<ContainerKernel> {
         kernel(
             "add",
             2,
-            &[("a", In, I32), ("b", In, I32), ("c", Out, I32), ("rows", Scalar, U32)],
+            &[
+                ("a", In, I32),
+                ("b", In, I32),
+                ("c", Out, I32),
+                ("rows", Scalar, U32),
+            ],
         ),
         kernel(
             "scalars",
@@ -173,7 +182,11 @@ fn kernels() -> Vec<ContainerKernel> {
             ],
         ),
         kernel("twice", 1, &[("values", InOut, U64), ("rows", Scalar, U32)]),
-        kernel("meet", 2, &[("parties", Scalar, U32), ("together", Out, U32)]),
+        kernel(
+            "meet",
+            2,
+            &[("parties", Scalar, U32), ("together", Out, U32)],
+        ),
         kernel("hold", 1, &[("was_released", Out, U32)]),
         kernel("release", 1, &[("done", Out, U32)]),
         kernel("crash", 1, &[("result", Out, U32)]),
@@ -181,7 +194,10 @@ fn kernels() -> Vec<ContainerKernel> {
 }
 
 fn bytes_of(values: &[i32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 fn u32_of(bytes: [u8; 4]) -> u32 {
@@ -251,7 +267,11 @@ fn every_type_of_argument_arrives() {
         Argument::Scalar(ScalarArgument::F64(0.1)),
         Argument::Out(&mut result),
     ];
-    device.submit("scalars", &mut arguments).unwrap().wait(&NEVER).unwrap();
+    device
+        .submit("scalars", &mut arguments)
+        .unwrap()
+        .wait(&NEVER)
+        .unwrap();
     let (words, _) = result.as_chunks::<8>();
     let values: Vec<f64> = words.iter().map(|word| f64::from_le_bytes(*word)).collect();
     let expected = [
@@ -271,8 +291,17 @@ fn every_type_of_argument_arrives() {
         Argument::InOut(&mut values),
         Argument::Scalar(ScalarArgument::I32(1000)),
     ];
-    device.submit("twice", &mut arguments).unwrap().wait(&NEVER).unwrap();
-    assert!(values == (0..1000u64).flat_map(|v| (2 * v).to_le_bytes()).collect::<Vec<_>>());
+    device
+        .submit("twice", &mut arguments)
+        .unwrap()
+        .wait(&NEVER)
+        .unwrap();
+    assert!(
+        values
+            == (0..1000u64)
+                .flat_map(|v| (2 * v).to_le_bytes())
+                .collect::<Vec<_>>()
+    );
 
     let error = device.submit("twice", &mut []).unwrap_err().to_string();
     assert!(error.contains("0 arguments are given, it has 2"), "{error}");
@@ -281,7 +310,10 @@ fn every_type_of_argument_arrives() {
         Argument::Scalar(ScalarArgument::I32(1)),
     ];
     let error = device.submit("twice", &mut wrong).unwrap_err().to_string();
-    assert!(error.contains("'values' has to be InOut of uint64_t"), "{error}");
+    assert!(
+        error.contains("'values' has to be InOut of uint64_t"),
+        "{error}"
+    );
     assert!(device.submit("nothing", &mut []).is_err());
     assert_eq!(device.state(), DeviceState::Ready);
 }
@@ -333,7 +365,11 @@ fn transfers_and_kernels_overlap_with_a_running_kernel() {
         add(&device, &mut random, rows).unwrap();
     }
     let mut arguments = [Argument::Out(&mut done)];
-    device.submit("release", &mut arguments).unwrap().wait(&NEVER).unwrap();
+    device
+        .submit("release", &mut arguments)
+        .unwrap()
+        .wait(&NEVER)
+        .unwrap();
     pending.wait(&NEVER).unwrap();
     assert_eq!((u32_of(held), u32_of(done)), (1, 1));
 }
@@ -351,7 +387,11 @@ fn a_cancelled_call_leaves_the_device_usable() {
     assert!(error.contains("cancelled"), "{error}");
     add(&device, &mut random, 100).unwrap();
     let mut arguments = [Argument::Out(&mut done)];
-    device.submit("release", &mut arguments).unwrap().wait(&NEVER).unwrap();
+    device
+        .submit("release", &mut arguments)
+        .unwrap()
+        .wait(&NEVER)
+        .unwrap();
     // And one that nobody waits for.
     let mut arguments = [Argument::Out(&mut held)];
     drop(device.submit("hold", &mut arguments).unwrap());
@@ -408,7 +448,11 @@ fn children(process: u32) -> Vec<libc::pid_t> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     tasks
         .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok())
-        .flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|line| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
         .filter_map(|number| number.parse().ok())
         .collect()
 }
@@ -467,7 +511,9 @@ impl MemoryBudget for Budget {
     fn grow(&self, bytes: usize) -> Result<(), StorageError> {
         let taken = self
             .free
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(bytes));
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+                free.checked_sub(bytes)
+            });
         taken.map(|_| ()).map_err(|free| {
             StorageError::Invalid(format!("{bytes} bytes of memory, {free} are free"))
         })
@@ -531,7 +577,9 @@ fn what_is_missing_is_named() {
     let Some(rig) = Rig::get() else { return };
     let mut options = rig.options();
     options.library = Some("/nowhere/libxrt_coreutil.so.2".into());
-    let error = XrtDevice::open(rig.container.clone(), options).unwrap_err().to_string();
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("apt-get install libxrt1"), "{error}");
     assert!(error.contains("/nowhere/libxrt_coreutil.so.2"), "{error}");
 
@@ -539,12 +587,16 @@ fn what_is_missing_is_named() {
     options.mode = XrtMode::Emulation {
         folder: "/nowhere".into(),
     };
-    let error = XrtDevice::open(rig.container.clone(), options).unwrap_err().to_string();
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("fpga/shell/model/build"), "{error}");
 
     let mut options = rig.options();
     options.host.program = "/nowhere/flashmesh".into();
-    let error = XrtDevice::open(rig.container.clone(), options).unwrap_err().to_string();
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("/nowhere/flashmesh"), "{error}");
 
     // A program that is no host ends, and its last words are shown.
@@ -553,7 +605,9 @@ fn what_is_missing_is_named() {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), "echo no such command >&2; exit 2".into()],
     };
-    let error = XrtDevice::open(rig.container.clone(), options).unwrap_err().to_string();
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("no such command"), "{error}");
 }
 
@@ -562,7 +616,9 @@ fn a_container_without_kernels_in_it_is_refused_by_the_device() {
     let Some(rig) = Rig::get() else { return };
     for library in [&b""[..], b"no shared object"] {
         let container = Container::for_emulation(kernels(), library).unwrap();
-        let error = XrtDevice::open(container, rig.options()).unwrap_err().to_string();
+        let error = XrtDevice::open(container, rig.options())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("can't be opened"), "{error}");
         assert!(error.contains("device model"), "{error}");
     }

@@ -3,8 +3,9 @@
 //! later versions keep them.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use libloading::Library;
 
@@ -62,6 +63,7 @@ functions! {
     run_close = b"xrtRunClose\0": unsafe extern "C" fn(Handle) -> c_int;
     run_set_argument = b"xrtRunSetArg\0": unsafe extern "C" fn(Handle, c_int, ...) -> c_int;
     run_start = b"xrtRunStart\0": unsafe extern "C" fn(Handle) -> c_int;
+    run_state = b"xrtRunState\0": unsafe extern "C" fn(Handle) -> c_int;
     run_wait = b"xrtRunWaitFor\0": unsafe extern "C" fn(Handle, c_uint) -> c_int;
 }
 
@@ -77,6 +79,8 @@ unsafe impl Sync for Shared {}
 /// The loaded runtime.
 pub(super) struct Runtime {
     functions: Functions,
+    library: PathBuf,
+    is_emulation: bool,
 }
 
 impl Runtime {
@@ -84,11 +88,17 @@ impl Runtime {
     ///
     /// # Errors
     /// What to install.
-    pub(super) fn load(library: &Path) -> Result<Arc<Self>, String> {
+    pub(super) fn load(library: &Path, is_emulation: bool) -> Result<Arc<Self>, String> {
         // SAFETY: loading runs XRT's initialisers; this is done in a process of its own.
         unsafe { Library::new(library) }
             .and_then(Functions::of)
-            .map(|functions| Arc::new(Self { functions }))
+            .map(|functions| {
+                Arc::new(Self {
+                    functions,
+                    library: library.to_owned(),
+                    is_emulation,
+                })
+            })
             .map_err(|error| {
                 format!(
                     "XRT's library {} can't be loaded ({error}). Install XRT 2.13 or later: on \
@@ -98,26 +108,50 @@ impl Runtime {
             })
     }
 
+    /// How many devices there are.
+    pub(super) fn count_devices(&self) -> Result<u32, String> {
+        let name = match self.is_emulation {
+            true => "libxrt_swemu.so.2",
+            false => "libxrt_core.so.2",
+        };
+        let library = self.library.with_file_name(name);
+        // SAFETY: as in `load`; the function's type is that of `xrt.h`.
+        let count = unsafe {
+            Library::new(&library).and_then(|library| {
+                let probe = library.get::<unsafe extern "C" fn() -> c_uint>(b"xclProbe\0")?;
+                let count = probe();
+                // Its threads and handlers stay.
+                std::mem::forget(library);
+                Ok(count)
+            })
+        };
+        count.map_err(|error| {
+            format!(
+                "XRT's library {} can't be used ({error})",
+                library.display()
+            )
+        })
+    }
+
     /// Opens a device by its number, from 0.
     pub(super) fn open_device(self: &Arc<Self>, index: u32) -> Result<Device, String> {
+        // The emulation would open devices that do not exist.
+        let count = self.count_devices()?;
+        if index >= count {
+            return Err(format!(
+                "XRT has no device {index}; it has {count}, counted from 0"
+            ));
+        }
         // SAFETY: the runtime checks the number.
         let handle = unsafe { (self.functions.device_open)(index) };
         if handle.is_null() {
-            return Err(format!("XRT has no device {index}{}", last_error()));
+            return Err(format!("XRT has no device {index}"));
         }
         Ok(Device {
             runtime: Arc::clone(self),
             handle: Shared(handle),
             uuid: [0; 16],
         })
-    }
-}
-
-/// What the runtime left in `errno`, as the end of a message.
-fn last_error() -> String {
-    match std::io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(0) => String::new(),
-        error => format!(" ({error})"),
     }
 }
 
@@ -136,11 +170,11 @@ impl Device {
         let functions = &self.runtime.functions;
         // SAFETY: the handle is open, the path ends with a zero.
         if unsafe { (functions.load_container)(self.handle.0, path.as_ptr()) } != 0 {
-            return Err(format!("XRT refuses the container{}", last_error()));
+            return Err("XRT refuses the container".into());
         }
         // SAFETY: the handle is open; a UUID has 16 bytes.
         if unsafe { (functions.container_uuid)(self.handle.0, self.uuid.as_mut_ptr()) } != 0 {
-            return Err(format!("XRT does not name the loaded container{}", last_error()));
+            return Err("XRT does not name the loaded container".into());
         }
         Ok(())
     }
@@ -165,7 +199,7 @@ impl Kernel {
         // SAFETY: the handle is open; a UUID has 16 bytes; the name ends with a zero.
         let handle = unsafe { open(device.handle.0, device.uuid.as_ptr(), name.as_ptr()) };
         if handle.is_null() {
-            return Err(format!("XRT does not open the kernel {name:?}{}", last_error()));
+            return Err(format!("XRT does not open the kernel {name:?}"));
         }
         Ok(Self {
             device: Arc::clone(device),
@@ -201,7 +235,7 @@ impl Buffer {
         // SAFETY: the handle is open; the runtime checks the number.
         let group = unsafe { (functions.argument_group)(kernel.handle.0, argument as c_int) };
         let Ok(group) = c_uint::try_from(group) else {
-            return Err(format!("argument {argument} has no memory bank{}", last_error()));
+            return Err(format!("argument {argument} has no memory bank"));
         };
         // SAFETY: the memory is aligned to pages and outlives the buffer.
         let handle = unsafe {
@@ -215,9 +249,8 @@ impl Buffer {
         };
         if handle.is_null() {
             return Err(format!(
-                "the device has no room for a buffer of {} bytes in bank {group}{}",
-                memory.len(),
-                last_error()
+                "the device has no room for a buffer of {} bytes in bank {group}",
+                memory.len()
             ));
         }
         Ok(Self {
@@ -248,7 +281,7 @@ impl Buffer {
         // SAFETY: the handle is open and the range lies inside the buffer.
         match unsafe { sync(self.handle.0, direction, bytes, 0) } {
             0 => Ok(()),
-            _ => Err(format!("the transfer {way} the device failed{}", last_error())),
+            _ => Err(format!("the transfer {way} the device failed")),
         }
     }
 }
@@ -281,7 +314,7 @@ impl Run {
         // SAFETY: the handle is open.
         let handle = unsafe { (kernel.device.runtime.functions.run_open)(kernel.handle.0) };
         if handle.is_null() {
-            return Err(format!("XRT opens no run{}", last_error()));
+            return Err("XRT opens no run".into());
         }
         Ok(Self {
             kernel: Arc::clone(kernel),
@@ -292,7 +325,7 @@ impl Run {
     fn check(&self, index: u32, code: c_int) -> Result<(), String> {
         match code {
             0 => Ok(()),
-            _ => Err(format!("XRT refuses argument {index}{}", last_error())),
+            _ => Err(format!("XRT refuses argument {index}")),
         }
     }
 
@@ -321,18 +354,36 @@ impl Run {
 
     /// Starts it and waits for its end.
     pub(super) fn run(&mut self, timeout_ms: u32) -> Result<RunEnd, String> {
-        let functions = &self.kernel.device.runtime.functions;
+        let runtime = &self.kernel.device.runtime;
         // SAFETY: the handle is open.
-        if unsafe { (functions.run_start)(self.handle.0) } != 0 {
-            return Err(format!("XRT does not start the kernel{}", last_error()));
+        if unsafe { (runtime.functions.run_start)(self.handle.0) } != 0 {
+            return Err("XRT does not start the kernel".into());
         }
-        // SAFETY: as above.
-        let state = unsafe { (functions.run_wait)(self.handle.0, timeout_ms) };
+        let state = match runtime.is_emulation {
+            true => self.look_until_end(timeout_ms),
+            // SAFETY: as above.
+            false => unsafe { (runtime.functions.run_wait)(self.handle.0, timeout_ms) },
+        };
         Ok(match state {
             STATE_COMPLETED => RunEnd::Completed,
             state if STATES_UNFINISHED.contains(&state) => RunEnd::TimedOut,
             state => RunEnd::Failed(state),
         })
+    }
+
+    /// The software emulation's own waiting takes a whole core and knows no time-out.
+    fn look_until_end(&self, timeout_ms: u32) -> c_int {
+        let until = Instant::now() + Duration::from_millis(timeout_ms.into());
+        let mut pause = Duration::from_micros(20);
+        loop {
+            // SAFETY: the handle is open.
+            let state = unsafe { (self.kernel.device.runtime.functions.run_state)(self.handle.0) };
+            if !STATES_UNFINISHED.contains(&state) || Instant::now() > until {
+                return state;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
     }
 }
 

@@ -124,9 +124,15 @@ impl XrtDevice {
     pub fn report(&self) -> DeviceReport {
         let kernels = self.container.kernels().iter();
         DeviceReport {
-            name: format!("xrt:{} ({})", self.options.device, self.container.platform()),
+            name: format!(
+                "xrt:{} ({})",
+                self.options.device,
+                self.container.platform()
+            ),
             state: self.state(),
-            kernels: kernels.map(|kernel| kernel.interface.name.clone()).collect(),
+            kernels: kernels
+                .map(|kernel| kernel.interface.name.clone())
+                .collect(),
             compute_units: self.container.compute_units().to_vec(),
             memory_banks: self.container.memory_banks().to_vec(),
         }
@@ -143,12 +149,13 @@ impl XrtDevice {
         function: &str,
         arguments: &'c mut [Argument<'a>],
     ) -> Result<Pending<'c, 'a>> {
-        let interface = self.container.function(function).ok_or_else(|| {
-            StorageError::NotFound {
-                kind: "device function",
-                name: function.to_owned(),
-            }
-        })?;
+        let interface =
+            self.container
+                .function(function)
+                .ok_or_else(|| StorageError::NotFound {
+                    kind: "device function",
+                    name: function.to_owned(),
+                })?;
         check_arguments(interface, arguments)?;
         let session = Arc::clone(&self.session.read());
         let failed = |reason: String| device_error(function, &reason);
@@ -173,8 +180,12 @@ impl XrtDevice {
         let call = session.call(function, prepared).map_err(failed)?;
         let counters = &self.counters;
         counters.calls.fetch_add(1, Ordering::Relaxed);
-        counters.bytes_to_device.fetch_add(bytes_to_device, Ordering::Relaxed);
-        counters.bytes_from_device.fetch_add(bytes_from_device, Ordering::Relaxed);
+        counters
+            .bytes_to_device
+            .fetch_add(bytes_to_device, Ordering::Relaxed);
+        counters
+            .bytes_from_device
+            .fetch_add(bytes_from_device, Ordering::Relaxed);
         Ok(Pending {
             session,
             call: Some(call),

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::{Condvar, Mutex};
 use prost::Message;
 
 use super::api::{Buffer, Device, Kernel, Run, RunEnd, Runtime};
@@ -20,8 +21,8 @@ use super::protocol::{
 };
 use super::shared::{Connection, SharedMemory};
 
-/// Most devices that are looked for.
-const MAX_DEVICES: u32 = 16;
+/// Most compute units of one function that are used at once.
+const MAX_UNITS: u32 = 32;
 /// Exit code when the device's process has ended.
 const EXIT_DEVICE_LOST: libc::c_int = 40;
 
@@ -139,14 +140,13 @@ fn reply(connection: &Connection, outcome: Outcome) {
 }
 
 fn count_devices(probe: &Probe) -> Probed {
-    match Runtime::load(Path::new(&probe.library)) {
-        Ok(runtime) => {
-            let found = (0..MAX_DEVICES).take_while(|index| runtime.open_device(*index).is_ok());
-            Probed {
-                devices: found.count() as u32,
-                error: String::new(),
-            }
-        }
+    let library = Path::new(&probe.library);
+    let count = Runtime::load(library, probe.is_emulation).and_then(|xrt| xrt.count_devices());
+    match count {
+        Ok(devices) => Probed {
+            devices,
+            error: String::new(),
+        },
         Err(error) => Probed { devices: 0, error },
     }
 }
@@ -194,7 +194,7 @@ enum Argument {
 
 impl Host {
     fn open(open: &Open, connection: &Arc<Connection>) -> Result<Self, String> {
-        let runtime = Runtime::load(Path::new(&open.library))?;
+        let runtime = Runtime::load(Path::new(&open.library), open.is_emulation)?;
         let mut device = runtime.open_device(open.device)?;
         device.load(Path::new(&open.container))?;
         if open.is_emulation {
@@ -210,14 +210,20 @@ impl Host {
             let name = CString::new(function.name.as_str()).map_err(|error| error.to_string())?;
             let kernel = Arc::new(Kernel::open(&device, &name)?);
             let (queue, work) = mpsc::channel();
-            let work = Arc::new(Mutex::new(work));
-            for _ in 0..function.calls_at_once.clamp(1, 128) {
+            let units = function.compute_units.clamp(1, MAX_UNITS);
+            let shared = Arc::new(Units {
+                queue: Mutex::new(work),
+                free: Mutex::new(units),
+                freed: Condvar::new(),
+                run_timeout_ms: open.run_timeout_ms,
+            });
+            // One for a call that runs and one for a call whose data are moved.
+            for _ in 0..2 * units {
                 let run = Run::open(&kernel)?;
-                let (work, connection) = (Arc::clone(&work), Arc::clone(connection));
-                let timeout_ms = open.run_timeout_ms;
+                let (shared, connection) = (Arc::clone(&shared), Arc::clone(connection));
                 std::thread::Builder::new()
                     .name(function.name.clone())
-                    .spawn(move || work_off(&work, run, timeout_ms, &connection))
+                    .spawn(move || work_off(&shared, run, &connection))
                     .map_err(|error| format!("no thread for a compute unit: {error}"))?;
             }
             host.kernels.push(kernel);
@@ -244,10 +250,18 @@ impl Host {
         let number = call.call;
         let queued = self.look_up(call).and_then(|(function, work)| {
             let queue = self.queues.get(function).ok_or("unknown function")?;
-            queue.send(work).map_err(|_| "no thread serves it".to_owned())
+            queue
+                .send(work)
+                .map_err(|_| "no thread serves it".to_owned())
         });
         if let Err(error) = queued {
-            reply(connection, Outcome::Done(Done { call: number, error }));
+            reply(
+                connection,
+                Outcome::Done(Done {
+                    call: number,
+                    error,
+                }),
+            );
         }
     }
 
@@ -276,21 +290,23 @@ impl Host {
     }
 }
 
-/// A thread's life: one call after another. There are two threads for a compute unit, so that one
-/// call's data are moved while the other's kernel runs.
-fn work_off(
-    queue: &Mutex<Receiver<Work>>,
-    mut run: Run,
-    timeout_ms: u32,
-    connection: &Connection,
-) {
+/// What the threads of one function share.
+struct Units {
+    queue: Mutex<Receiver<Work>>,
+    /// Compute units that run nothing. A call takes one before it starts, so that its time counts
+    /// from when it runs.
+    free: Mutex<u32>,
+    freed: Condvar,
+    run_timeout_ms: u32,
+}
+
+/// A thread's life: one call after another.
+fn work_off(units: &Units, mut run: Run, connection: &Connection) {
     loop {
-        let next = match queue.lock() {
-            Ok(queue) => queue.recv(),
-            Err(_) => return,
+        let Ok(work) = units.queue.lock().recv() else {
+            return;
         };
-        let Ok(work) = next else { return };
-        let error = execute(&work, &mut run, timeout_ms).err().unwrap_or_default();
+        let error = execute(&work, &mut run, units).err().unwrap_or_default();
         let call = work.call;
         // The buffers are free before the database hears of it.
         drop(work);
@@ -298,7 +314,7 @@ fn work_off(
     }
 }
 
-fn execute(work: &Work, run: &mut Run, timeout_ms: u32) -> Result<(), String> {
+fn execute(work: &Work, run: &mut Run, units: &Units) -> Result<(), String> {
     for (index, argument) in work.arguments.iter().enumerate() {
         let index = index as u32;
         match argument {
@@ -314,9 +330,23 @@ fn execute(work: &Work, run: &mut Run, timeout_ms: u32) -> Result<(), String> {
             }
         }
     }
-    match run.run(timeout_ms)? {
+    let mut free = units.free.lock();
+    while *free == 0 {
+        units.freed.wait(&mut free);
+    }
+    *free -= 1;
+    drop(free);
+    let end = run.run(units.run_timeout_ms);
+    // After a failure the unit may still run; the database ends this process then.
+    if matches!(end, Ok(RunEnd::Completed)) {
+        *units.free.lock() += 1;
+        units.freed.notify_one();
+    }
+    match end? {
         RunEnd::Completed => {}
-        RunEnd::TimedOut => return Err(format!("it did not end within {timeout_ms} ms")),
+        RunEnd::TimedOut => {
+            return Err(format!("it did not end within {} ms", units.run_timeout_ms));
+        }
         RunEnd::Failed(state) => return Err(format!("XRT reports the command state {state}")),
     }
     for argument in &work.arguments {

@@ -33,6 +33,8 @@ pub(super) struct Probe {
     /// XRT's library.
     #[prost(string, tag = "1")]
     pub library: String,
+    #[prost(bool, tag = "2")]
+    pub is_emulation: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -56,9 +58,8 @@ pub(super) struct Open {
 pub(super) struct Function {
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Calls that are under way at once: those that run, and as many whose data are moved.
     #[prost(uint32, tag = "2")]
-    pub calls_at_once: u32,
+    pub compute_units: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

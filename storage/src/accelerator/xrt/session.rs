@@ -34,6 +34,8 @@ const MAX_IDLE_BYTES: usize = 256 << 20;
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a process may take to close its card.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How lines of the device model begin.
+const MODEL_PREFIX: &str = "device model: ";
 /// Bytes of the process's log that are looked at for a message.
 const LOG_TAIL_BYTES: u64 = 4096;
 
@@ -159,7 +161,10 @@ impl Session {
         set_environment(&mut command, options, &scratch.0);
         let child = command.spawn().map_err(|error| {
             StorageError::io(
-                format!("start {:?}, the process of the XRT runtime", options.host.program),
+                format!(
+                    "start {:?}, the process of the XRT runtime",
+                    options.host.program
+                ),
                 error,
             )
         })?;
@@ -201,11 +206,14 @@ impl Session {
                 session.functions.push(function.name.clone());
                 functions.push(Function {
                     name: function.name.clone(),
-                    calls_at_once: 2 * units as u32,
+                    compute_units: units as u32,
                 });
             }
         }
-        let timeout_ms = options.run_timeout.as_millis().clamp(1, u128::from(u32::MAX / 2));
+        let timeout_ms = options
+            .run_timeout
+            .as_millis()
+            .clamp(1, u128::from(u32::MAX / 2));
         session.link.send(Order::Open(Open {
             library: utf8(&options.library())?,
             device: options.device,
@@ -214,9 +222,14 @@ impl Session {
             run_timeout_ms: timeout_ms as u32,
             is_emulation: session.is_emulation,
         }));
-        let outcome = session.link.wait_for(options.open_timeout, |state| state.opened.take());
+        let outcome = session
+            .link
+            .wait_for(options.open_timeout, |state| state.opened.take());
         outcome.map_err(|reason| {
-            StorageError::Invalid(format!("the XRT device {} can't be opened: {reason}", options.device))
+            StorageError::Invalid(format!(
+                "the XRT device {} can't be opened: {reason}",
+                options.device
+            ))
         })?;
         Ok(session)
     }
@@ -226,8 +239,11 @@ impl Session {
         let session = Self::start(options)?;
         session.link.send(Order::Probe(Probe {
             library: utf8(&options.library())?,
+            is_emulation: session.is_emulation,
         }));
-        let outcome = session.link.wait_for(options.open_timeout, |state| state.probed.take());
+        let outcome = session
+            .link
+            .wait_for(options.open_timeout, |state| state.probed.take());
         outcome.map_err(StorageError::Invalid)
     }
 
@@ -278,7 +294,9 @@ impl Session {
 
     fn function_number(&self, function: &str) -> Result<u32, String> {
         let place = self.functions.iter().position(|name| name == function);
-        place.map(|place| place as u32).ok_or_else(|| "unknown function".to_owned())
+        place
+            .map(|place| place as u32)
+            .ok_or_else(|| "unknown function".to_owned())
     }
 
     /// Gives back buffers that no call has used.
@@ -288,11 +306,7 @@ impl Session {
     }
 
     /// Sends a call; its number.
-    pub(super) fn call(
-        &self,
-        function: &str,
-        arguments: Vec<CallArgument>,
-    ) -> Result<u64, String> {
+    pub(super) fn call(&self, function: &str, arguments: Vec<CallArgument>) -> Result<u64, String> {
         let function = self.function_number(function)?;
         let values = arguments.iter().map(|argument| {
             let passed = match argument {
@@ -359,7 +373,9 @@ impl Session {
                 entry.is_abandoned = true;
                 return Ok(None);
             }
-            let sign = state.last_reply.max(state.calls.get(&call).map(|call| call.sent));
+            let sign = state
+                .last_reply
+                .max(state.calls.get(&call).map(|call| call.sent));
             let limit = self.run_timeout + GRACE;
             if sign.is_some_and(|sign| sign.elapsed() > limit) {
                 let reason = format!("it gave no sign of life for {} ms", limit.as_millis());
@@ -463,9 +479,13 @@ impl Link {
                     state.probed = Some(as_result(probed.error).map(|()| probed.devices));
                 }
                 Outcome::Opened(opened) => {
-                    state.opened = Some(as_result(opened.error).map_err(|error| self.with_log(error)));
+                    state.opened =
+                        Some(as_result(opened.error).map_err(|error| self.with_log(error)));
                 }
-                Outcome::Done(done) => self.end_call(state, done.call, as_result(done.error)),
+                Outcome::Done(done) => {
+                    let outcome = as_result(done.error).map_err(|error| self.with_log(error));
+                    self.end_call(state, done.call, outcome);
+                }
             }
             self.changed.notify_all();
         }
@@ -556,7 +576,16 @@ impl Link {
             std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
         })();
         let tail = tail.unwrap_or_default();
-        let lines: Vec<&str> = tail.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        // XRT's banner and its hints are no reasons.
+        let says_why = |line: &&str| line.contains("ERROR") || line.starts_with(MODEL_PREFIX);
+        let mut lines: Vec<&str> = tail.lines().map(str::trim).filter(says_why).collect();
+        if lines.is_empty() {
+            lines = tail
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty())
+                .collect();
+        }
         match &lines[lines.len().saturating_sub(4)..] {
             [] => reason,
             last => format!("{reason} (its last words: {})", last.join("; ")),
@@ -578,7 +607,12 @@ fn utf8(path: &Path) -> Result<String> {
 
 /// XRT is steered by its environment.
 fn set_environment(command: &mut std::process::Command, options: &XrtOptions, scratch: &Path) {
-    for name in ["XCL_EMULATION_MODE", "SW_EMU_PACKET_SIZE", "XRT_INI_PATH", "LD_PRELOAD"] {
+    for name in [
+        "XCL_EMULATION_MODE",
+        "SW_EMU_PACKET_SIZE",
+        "XRT_INI_PATH",
+        "LD_PRELOAD",
+    ] {
         command.env_remove(name);
     }
     command.env("SDACCEL_EM_RUN_DIR", scratch);
@@ -596,5 +630,10 @@ fn set_environment(command: &mut std::process::Command, options: &XrtOptions, sc
         let user = user.unwrap_or_else(|| format!("uid-{}", unsafe { libc::getuid() }));
         command.env("USER", user);
     }
-    command.envs(options.environment.iter().map(|(name, value)| (name, value)));
+    command.envs(
+        options
+            .environment
+            .iter()
+            .map(|(name, value)| (name, value)),
+    );
 }

@@ -52,7 +52,9 @@ impl SharedMemory {
         // SAFETY: the descriptor is open.
         checked(unsafe { libc::fstat(file.as_raw_fd(), &mut status) })?;
         if bytes == 0 || status.st_size != bytes as libc::off_t {
-            return Err(io::Error::other("shared memory of another size than agreed"));
+            return Err(io::Error::other(
+                "shared memory of another size than agreed",
+            ));
         }
         // SAFETY: a new mapping of a file of that size.
         let pointer = unsafe {

@@ -128,7 +128,9 @@ impl Axlf {
             let range = offset as usize..(offset + size) as usize;
             for (other, taken) in &sections {
                 if range.start < taken.end && taken.start < range.end {
-                    return Err(broken(format!("sections of kinds {other} and {kind} overlap")));
+                    return Err(broken(format!(
+                        "sections of kinds {other} and {kind} overlap"
+                    )));
                 }
             }
             sections.push((kind, range));

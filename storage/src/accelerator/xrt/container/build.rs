@@ -46,7 +46,11 @@ impl EmulationBuild {
         for folder in &self.include {
             command.arg("-isystem").arg(folder);
         }
-        command.arg(&entry).args(&self.sources).arg("-o").arg(&library);
+        command
+            .arg(&entry)
+            .args(&self.sources)
+            .arg("-o")
+            .arg(&library);
         let output = command.output().map_err(|error| {
             StorageError::Invalid(format!(
                 "the C++ compiler {compiler:?} can't be started ({error}); install g++, or name \

@@ -91,7 +91,11 @@ extern "C" int flashmesh_model_start(uint64_t unit, const uint32_t *registers,
     );
     for function in functions(kernels) {
         for unit in units.iter().filter(|unit| unit.function == function.name) {
-            let _ = writeln!(text, "    case {:#x}: // {}", unit.base_address, unit.instance);
+            let _ = writeln!(
+                text,
+                "    case {:#x}: // {}",
+                unit.base_address, unit.instance
+            );
         }
         text.push_str("    {\n");
         let offsets = register_offsets(function);
@@ -99,7 +103,11 @@ extern "C" int flashmesh_model_start(uint64_t unit, const uint32_t *registers,
         for (index, (argument, offset)) in function.arguments.iter().zip(offsets).enumerate() {
             let element = argument.element.c_name();
             if argument.usage.is_buffer() {
-                let constant = if argument.usage == ArgumentUse::In { "const " } else { "" };
+                let constant = if argument.usage == ArgumentUse::In {
+                    "const "
+                } else {
+                    ""
+                };
                 let _ = writeln!(
                     text,
                     "        auto *a{index} = array<{constant}{element}>(memory, registers, {offset:#x});\n        \

@@ -76,7 +76,10 @@ pub(super) fn compute_units(kernels: &[KernelInterface]) -> Result<Vec<ComputeUn
             functions += 1;
             let named = |unit: &ComputeUnit| unit.function == function.name;
             if units.iter().any(named) {
-                return Err(broken(format!("two functions are named '{}'", function.name)));
+                return Err(broken(format!(
+                    "two functions are named '{}'",
+                    function.name
+                )));
             }
             for number in 1..=kernel.compute_units {
                 units.push(ComputeUnit {
@@ -134,7 +137,11 @@ pub(super) fn write_memory(banks: &[MemoryBank]) -> Vec<u8> {
     let mut section = counted(banks.len());
     section.extend_from_slice(&[0; 4]);
     for bank in banks {
-        let kind = if bank.kind == MEM_HOST { MEM_DDR4 } else { bank.kind };
+        let kind = if bank.kind == MEM_HOST {
+            MEM_DDR4
+        } else {
+            bank.kind
+        };
         section.extend_from_slice(&[kind, u8::from(bank.is_used), 0, 0, 0, 0, 0, 0]);
         section.extend_from_slice(&(bank.size_bytes >> 10).to_le_bytes());
         section.extend_from_slice(&bank.base_address.to_le_bytes());
@@ -152,7 +159,10 @@ pub(super) fn write_units(units: &[ComputeUnit]) -> Vec<u8> {
         // Interrupt enabled, number 0, ap_ctrl_hs.
         section.extend_from_slice(&1u32.to_le_bytes());
         section.extend_from_slice(&unit.base_address.to_le_bytes());
-        section.extend_from_slice(&padded::<64>(&format!("{}:{}", unit.function, unit.instance)));
+        section.extend_from_slice(&padded::<64>(&format!(
+            "{}:{}",
+            unit.function, unit.instance
+        )));
     }
     section
 }
@@ -223,7 +233,10 @@ fn entries<'s>(
     name: &str,
 ) -> Result<impl Iterator<Item = &'s [u8]>> {
     if section.len() < 8 {
-        return Err(broken(format!("its {name} section has {} bytes", section.len())));
+        return Err(broken(format!(
+            "its {name} section has {} bytes",
+            section.len()
+        )));
     }
     let count = u32_at(section, 0);
     let needed = u64::from(count) * entry_bytes as u64;

@@ -106,7 +106,11 @@ impl Container {
                 metadata.format
             )));
         }
-        let interfaces: Vec<_> = metadata.kernels.iter().map(|k| k.interface.clone()).collect();
+        let interfaces: Vec<_> = metadata
+            .kernels
+            .iter()
+            .map(|k| k.interface.clone())
+            .collect();
         // Checks the interfaces; what the device really has is `units`.
         layout::compute_units(&interfaces)?;
         for function in interfaces.iter().flat_map(|kernel| &kernel.functions) {
@@ -213,7 +217,9 @@ pub fn vitis_files(
     let units = layout::compute_units(&interfaces)?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
     if let Some(wrong) = sources.iter().find(|name| !name.bytes().all(plain)) {
-        return Err(broken(format!("a source can't be named '{wrong}' in a Makefile")));
+        return Err(broken(format!(
+            "a source can't be named '{wrong}' in a Makefile"
+        )));
     }
     Ok(VitisFiles {
         config: generate::vitis_config(&interfaces, &units, clock_mhz),

@@ -44,7 +44,11 @@ fn a_container_says_what_it_holds() {
     let instances: Vec<_> = container.compute_units().iter().collect();
     assert_eq!(instances[1].instance, "price_band_2");
     assert_eq!(instances[1].base_address, 0x181_0000);
-    let banks: Vec<_> = container.memory_banks().iter().map(|b| b.name.as_str()).collect();
+    let banks: Vec<_> = container
+        .memory_banks()
+        .iter()
+        .map(|b| b.name.as_str())
+        .collect();
     assert_eq!(banks, ["DDR[0]", "DDR[1]", "HBM[3]"]);
     let again = Container::from_bytes(container.bytes().to_vec()).unwrap();
     assert_eq!(again.bytes(), super::tests::container().bytes());
@@ -55,8 +59,8 @@ fn registers_are_where_vitis_puts_them() {
     let kernel = price_band();
     let function = &kernel.interface.functions[0];
     assert_eq!(layout::register_offsets(function), [0x10, 0x1c, 0x28, 0x30]);
-    let units = layout::compute_units(&[kernel.interface.clone()]).unwrap();
-    let entry = generate::model_entry(&[kernel.interface.clone()], &units);
+    let units = layout::compute_units(std::slice::from_ref(&kernel.interface)).unwrap();
+    let entry = generate::model_entry(std::slice::from_ref(&kernel.interface), &units);
     assert!(entry.contains(
         "extern \"C\" void price_band(const double *price, double low, uint8_t flags, uint64_t *selection);"
     ));
@@ -84,7 +88,10 @@ fn every_truncation_is_refused() {
     let bytes = container().bytes().to_vec();
     for length in 0..bytes.len() {
         let error = Container::from_bytes(bytes[..length].to_vec()).unwrap_err();
-        assert!(error.to_string().starts_with("xclbin container: "), "{error}");
+        assert!(
+            error.to_string().starts_with("xclbin container: "),
+            "{error}"
+        );
     }
 }
 
