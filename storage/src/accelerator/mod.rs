@@ -13,6 +13,7 @@ use crate::store::{PageReader, ReadCounters};
 use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
+pub mod offload;
 pub mod reference;
 pub mod xrt;
 
@@ -39,6 +40,8 @@ pub struct Task {
     pub batch_rows: usize,
     /// Counters that the task adds to.
     pub metrics: Arc<ScanMetrics>,
+    /// What happens when a device fails.
+    pub fallback: offload::Fallback,
 }
 
 /// A segment to work on.
@@ -116,6 +119,14 @@ pub struct ScanMetrics {
     pub device_time_ns: AtomicU64,
     /// Of it, time waiting for pages.
     pub flash_wait_ns: AtomicU64,
+    /// Calls of a device's kernels.
+    pub device_calls: AtomicU64,
+    /// Bytes of their arrays copied to the device.
+    pub bytes_to_device: AtomicU64,
+    /// Bytes of their arrays copied from the device.
+    pub bytes_from_device: AtomicU64,
+    /// Tests of a segment that a device failed at, and that the CPU has computed.
+    pub device_fallbacks: AtomicU64,
     /// Rows of the exact answer of an approximate search, where its recall is measured.
     pub recall_expected: AtomicU64,
     /// How many of them, or rows as near, the search has found.

@@ -26,6 +26,7 @@ use arrow::array::RecordBatch;
 use flashmesh_pushdown::{Output, Program, RuntimeFilter};
 
 use crate::Result;
+use crate::accelerator::offload::Offload;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work as SegmentWork};
 use crate::index::RowSelection;
 use crate::node::MAX_AHEAD;
@@ -36,7 +37,7 @@ use bitmap::Bitmap;
 use columns::Columns;
 use eval::Evaluator;
 use eval::graph::Graph;
-use filter::{Filter, RuntimeTests, ZonePlan};
+use filter::{Device, Filter, RuntimeTests, ZonePlan};
 use nearest::Nearest;
 use output::RowOutput;
 use topk::TopK;
@@ -51,12 +52,21 @@ const SURVIVAL_TO_PREFETCH: f64 = 0.6;
 
 /// Runs Programs on the CPU.
 #[derive(Debug, Default)]
-pub struct CpuAccelerator;
+pub struct CpuAccelerator {
+    offload: Option<Arc<dyn Offload>>,
+}
 
 impl CpuAccelerator {
     /// An accelerator on the CPU.
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// An accelerator that gives to `offload` what that can compute.
+    pub fn with_offload(offload: Arc<dyn Offload>) -> Self {
+        Self {
+            offload: Some(offload),
+        }
     }
 }
 
@@ -70,7 +80,7 @@ impl Accelerator for CpuAccelerator {
     }
 
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {
-        Ok(Box::new(CpuRun::new(task)))
+        Ok(Box::new(CpuRun::new(task, self.offload.as_ref())))
     }
 }
 
@@ -127,7 +137,8 @@ struct Present {
 }
 
 impl CpuRun {
-    fn new(task: Task) -> Self {
+    fn new(task: Task, offload: Option<&Arc<dyn Offload>>) -> Self {
+        let device = offload.map(|offload| Device::new(offload, &task));
         let program: &Program = &task.program;
         let graph = Arc::new(Graph::new(program));
         let schema = Arc::clone(task.program.output_schema());
@@ -174,7 +185,7 @@ impl CpuRun {
             columns: Columns::new(program),
             spare: Vec::new(),
             planned: VecDeque::new(),
-            filter: Filter::new(&graph),
+            filter: Filter::new(&graph, device),
             runtime: RuntimeTests::default(),
             runtime_ahead: RuntimeTests::default(),
             output_columns: output_columns.into_iter().collect(),

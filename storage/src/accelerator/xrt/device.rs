@@ -149,13 +149,23 @@ impl XrtDevice {
         function: &str,
         arguments: &'c mut [Argument<'a>],
     ) -> Result<Pending<'c, 'a>> {
-        let interface =
-            self.container
-                .function(function)
-                .ok_or_else(|| StorageError::NotFound {
-                    kind: "device function",
-                    name: function.to_owned(),
-                })?;
+        let started = self.start(function, arguments)?;
+        Ok(Pending { started, arguments })
+    }
+
+    /// As [`XrtDevice::submit`], but the results are asked for when it has ended: nothing is
+    /// borrowed in between.
+    ///
+    /// # Errors
+    /// As [`XrtDevice::submit`].
+    pub fn start(&self, function: &str, arguments: &[Argument<'_>]) -> Result<StartedCall> {
+        let interface = self
+            .container
+            .function(function)
+            .ok_or_else(|| StorageError::NotFound {
+                kind: "device function",
+                name: function.to_owned(),
+            })?;
         check_arguments(interface, arguments)?;
         let session = Arc::clone(&self.session.read());
         let failed = |reason: String| device_error(function, &reason);
@@ -180,17 +190,18 @@ impl XrtDevice {
         let call = session.call(function, prepared).map_err(failed)?;
         let counters = &self.counters;
         counters.calls.fetch_add(1, Ordering::Relaxed);
-        counters
-            .bytes_to_device
-            .fetch_add(bytes_to_device, Ordering::Relaxed);
-        counters
-            .bytes_from_device
-            .fetch_add(bytes_from_device, Ordering::Relaxed);
-        Ok(Pending {
+        for (counter, bytes) in [
+            (&counters.bytes_to_device, bytes_to_device),
+            (&counters.bytes_from_device, bytes_from_device),
+        ] {
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(StartedCall {
             session,
             call: Some(call),
             function: function.to_owned(),
-            arguments,
+            bytes_to_device,
+            bytes_from_device,
         })
     }
 }
@@ -222,10 +233,7 @@ fn device_error(function: &str, reason: &str) -> StorageError {
 #[derive(Debug)]
 #[must_use = "its results come with `wait`"]
 pub struct Pending<'c, 'a> {
-    session: Arc<Session>,
-    /// `None` once it was waited for.
-    call: Option<u64>,
-    function: String,
+    started: StartedCall,
     arguments: &'c mut [Argument<'a>],
 }
 
@@ -235,24 +243,62 @@ impl Pending<'_, '_> {
     /// # Errors
     /// `Kernel` if the device failed or the call did not end in time: the device is set aside then.
     /// `Kernel` too if `cancelled` became TRUE: the device ends the run by itself and stays usable.
-    pub fn wait(mut self, cancelled: &AtomicBool) -> Result<()> {
+    pub fn wait(self, cancelled: &AtomicBool) -> Result<()> {
+        let mut outputs: Vec<&mut [u8]> = Vec::new();
+        for argument in self.arguments {
+            if let Argument::Out(bytes) | Argument::InOut(bytes) = argument {
+                outputs.push(bytes);
+            }
+        }
+        self.started.wait(&mut outputs, cancelled)
+    }
+}
+
+/// A call under way that borrows nothing. Dropped without waiting, it runs to its end, and its
+/// results are lost.
+#[derive(Debug)]
+#[must_use = "its results come with `wait`"]
+pub struct StartedCall {
+    session: Arc<Session>,
+    /// `None` once it was waited for.
+    call: Option<u64>,
+    function: String,
+    bytes_to_device: u64,
+    bytes_from_device: u64,
+}
+
+impl StartedCall {
+    /// Bytes of arrays that went to the device.
+    pub fn bytes_to_device(&self) -> u64 {
+        self.bytes_to_device
+    }
+
+    /// Bytes of arrays that come back.
+    pub fn bytes_from_device(&self) -> u64 {
+        self.bytes_from_device
+    }
+
+    /// Waits for the call's end and copies what it wrote to `outputs`, in C's order; they are as
+    /// long as when it was started.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`]; `Invalid` if the outputs are others.
+    pub fn wait(mut self, outputs: &mut [&mut [u8]], cancelled: &AtomicBool) -> Result<()> {
         let Some(call) = self.call.take() else {
             return Ok(());
         };
         let is_cancelled = || cancelled.load(Ordering::Relaxed);
         match self.session.wait(call, &is_cancelled) {
             Ok(Some(mut results)) => {
-                for (argument, result) in self.arguments.iter_mut().zip(&mut results) {
-                    if let (
-                        Argument::Out(bytes) | Argument::InOut(bytes),
-                        CallArgument::Array(array),
-                    ) = (argument, result)
-                    {
-                        array.buffer.memory.read(bytes);
-                    }
-                }
+                let copied = copy_outputs(&mut results, outputs);
                 self.session.give_back(results);
-                Ok(())
+                match copied {
+                    true => Ok(()),
+                    false => Err(StorageError::Invalid(format!(
+                        "device function '{}': the outputs are not those that it was started with",
+                        self.function
+                    ))),
+                }
             }
             Ok(None) => Err(StorageError::Kernel {
                 kernel: self.function.clone(),
@@ -263,7 +309,25 @@ impl Pending<'_, '_> {
     }
 }
 
-impl Drop for Pending<'_, '_> {
+/// Copies what a call wrote; FALSE if `outputs` are not its arrays.
+fn copy_outputs(results: &mut [CallArgument], outputs: &mut [&mut [u8]]) -> bool {
+    let mut outputs = outputs.iter_mut();
+    for result in results {
+        if let CallArgument::Array(array) = result
+            && array.is_output
+        {
+            match outputs.next() {
+                Some(bytes) if bytes.len() == array.bytes_from_device => {
+                    array.buffer.memory.read(bytes);
+                }
+                _ => return false,
+            }
+        }
+    }
+    outputs.next().is_none()
+}
+
+impl Drop for StartedCall {
     fn drop(&mut self) {
         if let Some(call) = self.call {
             self.session.abandon(call);
@@ -278,6 +342,7 @@ fn prepare(
     index: usize,
     argument: &Argument<'_>,
 ) -> Result<CallArgument, String> {
+    let is_output = !matches!(argument, Argument::In(_));
     let (input, bytes_from_device) = match argument {
         Argument::Scalar(scalar) => {
             return Ok(match *scalar {
@@ -300,6 +365,7 @@ fn prepare(
         buffer,
         bytes_to_device: input.len(),
         bytes_from_device,
+        is_output,
     }))
 }
 

@@ -6,6 +6,7 @@
 //!
 //! * [`container`]: the file that a device is loaded with, which says itself which kernels it holds.
 //! * [`XrtDevice`]: an opened device; calls, several at once.
+//! * [`XrtAccelerator`]: the `cpu` pipeline, which gives to the device what its kernels compute.
 //! * [`XrtKernel`]: one of its kernels, as a [`Target`](crate::kernel::Target).
 //! * [`host_main`]: the process that XRT runs in. A device that dies takes that process with it, and
 //!   never the database.
@@ -13,6 +14,7 @@
 //! XRT is loaded when a device is opened; without it, everything else works. What stands behind XRT
 //! is a card, or the device model in `fpga/shell/model`, which runs the kernels' C simulation.
 
+mod accelerator;
 mod api;
 pub mod container;
 mod device;
@@ -23,7 +25,8 @@ mod session;
 mod shared;
 mod target;
 
-pub use device::{DeviceCounters, DeviceReport, DeviceState, Pending, XrtDevice};
+pub use accelerator::XrtAccelerator;
+pub use device::{DeviceCounters, DeviceReport, DeviceState, Pending, StartedCall, XrtDevice};
 pub use host::host_main;
 pub use options::{EMULATION_VARIABLE, HostCommand, XrtMode, XrtOptions, emulation_folder};
 pub use target::XrtKernel;

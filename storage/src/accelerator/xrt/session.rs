@@ -53,6 +53,8 @@ pub(super) struct CallBuffer {
     pub buffer: PoolBuffer,
     pub bytes_to_device: usize,
     pub bytes_from_device: usize,
+    /// The function writes it, if only no bytes of it.
+    pub is_output: bool,
 }
 
 /// An argument of a call.
