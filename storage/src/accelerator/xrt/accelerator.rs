@@ -33,7 +33,9 @@ impl XrtAccelerator {
         let mut functions = Vec::new();
         for kernel in device.container().kernels() {
             let declared = declared_operation(kernel);
-            let known = Operation::ALL.into_iter().find(|o| Some(o.name()) == declared.as_deref());
+            let known = Operation::ALL
+                .into_iter()
+                .find(|o| Some(o.name()) == declared.as_deref());
             let Some(operation) = known else { continue };
             let function = match kernel.interface.functions.as_slice() {
                 [function] if has_arguments_of(function, operation) => function.name.clone(),

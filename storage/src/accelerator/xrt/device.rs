@@ -159,13 +159,13 @@ impl XrtDevice {
     /// # Errors
     /// As [`XrtDevice::submit`].
     pub fn start(&self, function: &str, arguments: &[Argument<'_>]) -> Result<StartedCall> {
-        let interface = self
-            .container
-            .function(function)
-            .ok_or_else(|| StorageError::NotFound {
-                kind: "device function",
-                name: function.to_owned(),
-            })?;
+        let interface =
+            self.container
+                .function(function)
+                .ok_or_else(|| StorageError::NotFound {
+                    kind: "device function",
+                    name: function.to_owned(),
+                })?;
         check_arguments(interface, arguments)?;
         let session = Arc::clone(&self.session.read());
         let failed = |reason: String| device_error(function, &reason);

@@ -20,6 +20,7 @@ pub mod container;
 mod device;
 mod host;
 mod options;
+mod process;
 mod protocol;
 mod session;
 mod shared;

@@ -3,12 +3,9 @@
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
+use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,7 +13,8 @@ use parking_lot::{Condvar, Mutex};
 use prost::Message;
 
 use super::container::Container;
-use super::options::{XrtMode, XrtOptions, preloaded};
+use super::options::{XrtMode, XrtOptions};
+use super::process::{self, Scratch, Started, utf8};
 use super::protocol::{
     Allocate, Array, Call, Command, Free, Function, Open, Order, Outcome, Passed, Probe, Reply,
     Value,
@@ -113,63 +111,15 @@ pub(super) struct Session {
     functions: Vec<String>,
 }
 
-/// A folder of this session's own, which goes with it.
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn create() -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!(
-            "flashmesh-xrt-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        // What an earlier process of this number has left; only its owner can remove it.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| StorageError::io(format!("create the folder {path:?}"), error))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Session {
     /// Starts the process; no device is open yet.
     fn start(options: &XrtOptions) -> Result<Self> {
-        options.check()?;
-        let scratch = Scratch::create()?;
-        let log = scratch.0.join("log");
-        let failed = |error| StorageError::io("start the process of the XRT runtime", error);
-        let output = std::fs::File::create(&log).map_err(failed)?;
-        let (connection, theirs) = Connection::pair().map_err(failed)?;
-        let mut command = std::process::Command::new(&options.host.program);
-        command
-            .args(&options.host.arguments)
-            .current_dir(&scratch.0)
-            .stdin(Stdio::from(theirs))
-            .stdout(output.try_clone().map_err(failed)?)
-            .stderr(output)
-            // XRT's emulation ends its whole process group when its device dies.
-            .process_group(0);
-        set_environment(&mut command, options, &scratch.0);
-        let child = command.spawn().map_err(|error| {
-            StorageError::io(
-                format!(
-                    "start {:?}, the process of the XRT runtime",
-                    options.host.program
-                ),
-                error,
-            )
-        })?;
+        let Started {
+            child,
+            connection,
+            scratch,
+            log,
+        } = process::start(options)?;
         let link = Arc::new(Link {
             connection,
             state: Mutex::default(),
@@ -189,7 +139,7 @@ impl Session {
         let reader = std::thread::Builder::new()
             .name("xrt-replies".into())
             .spawn(move || link.read_replies())
-            .map_err(failed)?;
+            .map_err(|error| StorageError::io("start a thread", error))?;
         session.reader = Some(reader);
         Ok(session)
     }
@@ -197,7 +147,7 @@ impl Session {
     /// Starts the process, opens the device, loads the container.
     pub(super) fn open(container: &Container, options: &XrtOptions) -> Result<Self> {
         let mut session = Self::start(options)?;
-        let file = session.scratch.0.join("container.xclbin");
+        let file = session.scratch.path().join("container.xclbin");
         std::fs::write(&file, container.bytes())
             .map_err(|error| StorageError::io(format!("write {file:?}"), error))?;
         let mut functions = Vec::new();
@@ -599,43 +549,4 @@ impl Link {
 pub(super) fn buffer_size(bytes: usize) -> Option<usize> {
     let size = bytes.max(MIN_BUFFER_BYTES).checked_next_power_of_two()?;
     (size <= MAX_BUFFER_BYTES).then_some(size)
-}
-
-fn utf8(path: &Path) -> Result<String> {
-    path.to_str().map(str::to_owned).ok_or_else(|| {
-        StorageError::Invalid(format!("the path {path:?} is not UTF-8, which XRT needs"))
-    })
-}
-
-/// XRT is steered by its environment.
-fn set_environment(command: &mut std::process::Command, options: &XrtOptions, scratch: &Path) {
-    for name in [
-        "XCL_EMULATION_MODE",
-        "SW_EMU_PACKET_SIZE",
-        "XRT_INI_PATH",
-        "LD_PRELOAD",
-    ] {
-        command.env_remove(name);
-    }
-    command.env("SDACCEL_EM_RUN_DIR", scratch);
-    if let XrtMode::Emulation { folder } = &options.mode {
-        // Paths must hold where the process works.
-        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-        command
-            .env("XCL_EMULATION_MODE", "sw_emu")
-            .env("XILINX_XRT", folder.join("xrt"))
-            .env("XILINX_VITIS", folder.join("vitis"))
-            .env("LD_PRELOAD", preloaded(&folder));
-        // Without it all emulations of a machine share one socket.
-        let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
-        // SAFETY: it only asks.
-        let user = user.unwrap_or_else(|| format!("uid-{}", unsafe { libc::getuid() }));
-        command.env("USER", user);
-    }
-    command.envs(
-        options
-            .environment
-            .iter()
-            .map(|(name, value)| (name, value)),
-    );
 }

@@ -76,7 +76,9 @@ impl Device {
             return Err(error);
         }
         log::warn!("{error}; the CPU computes instead");
-        self.metrics.device_fallbacks.fetch_add(1, Ordering::Relaxed);
+        self.metrics
+            .device_fallbacks
+            .fetch_add(1, Ordering::Relaxed);
         Ok(false)
     }
 }
@@ -213,9 +215,7 @@ impl Source<'_> {
                 let leaves = &mut self.columns.block(rows.clone(), self.reader);
                 self.evaluator.eval(*node, leaves)?;
                 let vector = self.evaluator.vector(*node);
-                let at = |position: usize| {
-                    place * stride + (list[position] - chunk.start) as usize
-                };
+                let at = |position: usize| place * stride + (list[position] - chunk.start) as usize;
                 let source = |position: usize| if vector.constant { 0 } else { position };
                 for position in 0..list.len() {
                     let value = match &vector.values {
@@ -350,7 +350,8 @@ fn search(
             }
         }
         let is_last = block.end == rows;
-        if texts.is_empty() || (bytes.len() < CHUNK_BYTES && block.end % CHUNK_ROWS != 0 && !is_last)
+        if texts.is_empty()
+            || (bytes.len() < CHUNK_BYTES && block.end % CHUNK_ROWS != 0 && !is_last)
         {
             continue;
         }
