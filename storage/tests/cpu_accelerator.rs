@@ -11,10 +11,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use common::{TestTable, check};
 use flashmesh_pushdown::testing::{self, Generator};
 use flashmesh_pushdown::{
-    CompareOp, Expr, InputColumn, Limits, Literal, Output, Program, ProgramError, RuntimeFilter,
-    RuntimePredicate, Scalar, interpreter, verify,
+    CompareOp, Expr, InputColumn, Literal, Output, Program, RuntimeFilter, RuntimePredicate, Scalar,
 };
-use flashmesh_storage::StorageError;
 use rand::RngExt;
 
 fn batches(

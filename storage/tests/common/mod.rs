@@ -64,11 +64,13 @@ pub struct TestTable {
 }
 
 impl TestTable {
+    #[allow(dead_code, reason = "not every test has the usual accelerator")]
     pub fn new(batches: Vec<RecordBatch>) -> Self {
         Self::with_cache(batches, 256 << 20)
     }
 
     /// A table with so large a page cache.
+    #[allow(dead_code, reason = "not every test has the usual accelerator")]
     pub fn with_cache(batches: Vec<RecordBatch>, cache_bytes: u64) -> Self {
         Self::with_node(batches, cache_bytes, StorageNode::new)
     }
