@@ -6,15 +6,18 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::{FixedSizeBinaryArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
 use common::{TestTable, check};
 use flashmesh_pushdown::testing::{self, Generator};
-use flashmesh_pushdown::{Limits, verify};
+use flashmesh_pushdown::{Expr, InputColumn, Limits, Metric, Output, Program, QueryVector, verify};
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::offload::{Offload, OffloadCall, Operation};
 use flashmesh_storage::kernel::{Argument, ScalarArgument};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::{Result, StorageError};
-use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 /// Computes each call when it starts, row by row, as the comments of the kernels say it.
 #[derive(Debug, Default)]
@@ -26,7 +29,7 @@ struct Naive {
 
 #[derive(Debug)]
 struct Computed {
-    output: Vec<u8>,
+    outputs: Vec<Vec<u8>>,
 }
 
 impl OffloadCall for Computed {
@@ -35,11 +38,14 @@ impl OffloadCall for Computed {
     }
 
     fn bytes_from_device(&self) -> u64 {
-        self.output.len() as u64
+        self.outputs.iter().map(|output| output.len() as u64).sum()
     }
 
     fn finish(self: Box<Self>, outputs: &mut [&mut [u8]]) -> Result<()> {
-        outputs[0].copy_from_slice(&self.output);
+        assert_eq!(outputs.len(), self.outputs.len());
+        for (output, computed) in outputs.iter_mut().zip(&self.outputs) {
+            output.copy_from_slice(computed);
+        }
         Ok(())
     }
 }
@@ -61,11 +67,12 @@ impl Offload for Naive {
                 reason: "it was told to fail".into(),
             });
         }
-        let output = match operation {
-            Operation::PredicateFilter => predicate_filter(arguments),
-            Operation::MorrisPratt => morris_pratt(arguments),
+        let outputs = match operation {
+            Operation::PredicateFilter => vec![predicate_filter(arguments)],
+            Operation::MorrisPratt => vec![morris_pratt(arguments)],
+            Operation::HammingNearest => hamming_nearest(arguments),
         };
-        Ok(Box::new(Computed { output }))
+        Ok(Box::new(Computed { outputs }))
     }
 }
 
@@ -182,6 +189,34 @@ fn morris_pratt(arguments: &[Argument<'_>]) -> Vec<u8> {
     rows.flat_map(u32::to_le_bytes).collect()
 }
 
+fn hamming_nearest(arguments: &[Argument<'_>]) -> Vec<Vec<u8>> {
+    let (Argument::In(codes), Argument::In(query)) = (&arguments[0], &arguments[3]) else {
+        panic!("two inputs")
+    };
+    let (size, selected) = (scalar(&arguments[1]), words(&arguments[2]));
+    let (k, rows) = (scalar(&arguments[4]), scalar(&arguments[5]));
+    assert_eq!((codes.len(), query.len()), (rows * size, size));
+    let distance = |code: &[u8]| -> u32 {
+        code.iter()
+            .zip(*query)
+            .map(|(a, b)| (a ^ b).count_ones())
+            .sum()
+    };
+    let rows = (0..).zip(codes.chunks(size));
+    let mut nearest: Vec<(u32, u32)> = rows
+        .filter(|(row, _)| selected[*row as usize / 64] >> (row % 64) & 1 == 1)
+        .map(|(row, code)| (distance(code), row))
+        .collect();
+    nearest.sort_unstable();
+    nearest.truncate(k);
+    let bytes = |values: Vec<u32>| values.into_iter().flat_map(u32::to_le_bytes).collect();
+    vec![
+        bytes(nearest.iter().map(|(_, row)| *row).collect()),
+        bytes(nearest.iter().map(|(distance, _)| *distance).collect()),
+        bytes(vec![nearest.len() as u32]),
+    ]
+}
+
 fn table(generator: &mut Generator, rows: usize, offload: Arc<Naive>) -> TestTable {
     let columns = generator.rng().random_range(1..=6);
     let schema = generator.schema(columns);
@@ -270,4 +305,65 @@ fn a_forbidden_fallback_is_an_error() {
         }
     });
     assert!(failures > 0 || std::env::var(testing::SEED_VARIABLE).is_ok());
+}
+
+/// The `k` codes nearest to each of `queries`, of several batches, NULLs among them.
+fn nearest_codes(seed: u64, queries: usize, k: u64, offload: Naive) -> TestTable {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut code = || -> [u8; 64] { random.random() };
+    let codes: Vec<_> = (0..40_000)
+        .map(|row| (row % 11 != 0).then(&mut code))
+        .collect();
+    let queries = (0..queries)
+        .map(|_| QueryVector::Bits(code().to_vec()))
+        .collect();
+    let data_type = DataType::FixedSizeBinary(64);
+    let array = FixedSizeBinaryArray::try_from_sparse_iter_with_size(codes.into_iter(), 64);
+    let field = Field::new("code", data_type.clone(), true);
+    let batch = RecordBatch::try_new(
+        Arc::new(Schema::new(vec![field])),
+        vec![Arc::new(array.expect("codes"))],
+    );
+    let accelerator = CpuAccelerator::with_offload(Arc::new(offload));
+    let table = TestTable::with_accelerator(vec![batch.expect("a batch")], Arc::new(accelerator));
+    let program = Program {
+        columns: vec![InputColumn {
+            ordinal: 0,
+            name: "code".into(),
+            data_type,
+            nullable: true,
+        }],
+        filter: Vec::new(),
+        output: Output::Nearest {
+            expr: Expr::Column(0),
+            metric: Metric::Hamming,
+            queries,
+            k,
+            exprs: vec![Expr::Column(0)],
+        },
+    };
+    check(&table, &program, &[], 1, 1000);
+    table
+}
+
+#[test]
+fn nearest_codes_come_from_the_device() {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    for (seed, queries, k) in [(1, 1, 10), (2, 5, 3), (3, 2, 1024)] {
+        let table = nearest_codes(seed, queries, k, Naive::default());
+        // Three batches, a call for each query.
+        assert_eq!(load(&table.metrics.device_calls), 3 * queries as u64);
+        assert_eq!(load(&table.metrics.device_fallbacks), 0);
+    }
+    // More than the kernel keeps.
+    let table = nearest_codes(4, 1, 1025, Naive::default());
+    assert_eq!(load(&table.metrics.device_calls), 0);
+    for fails_from in 1..=6 {
+        let failing = Naive {
+            fails_from,
+            ..Naive::default()
+        };
+        let table = nearest_codes(5, 2, 7, failing);
+        assert_eq!(load(&table.metrics.device_fallbacks), 1);
+    }
 }

@@ -14,17 +14,24 @@ pub enum Operation {
     PredicateFilter,
     /// Where a text first occurs in each of many.
     MorrisPratt,
+    /// The rows whose codes are nearest to a query, by Hamming distance.
+    HammingNearest,
 }
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Self; 2] = [Self::PredicateFilter, Self::MorrisPratt];
+    pub const ALL: [Self; 3] = [
+        Self::PredicateFilter,
+        Self::MorrisPratt,
+        Self::HammingNearest,
+    ];
 
     /// Its name in a manifest, as `kernel.operation`.
     pub fn name(self) -> &'static str {
         match self {
             Self::PredicateFilter => "predicate_filter",
             Self::MorrisPratt => "morris_pratt",
+            Self::HammingNearest => "hamming_nearest",
         }
     }
 }

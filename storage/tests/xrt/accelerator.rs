@@ -42,6 +42,18 @@ const MORRIS_PRATT: &[(&str, ArgumentUse, ElementType)] = &[
     ("positions", Out, U32),
 ];
 
+const HAMMING_NEAREST: &[(&str, ArgumentUse, ElementType)] = &[
+    ("codes", In, U8),
+    ("code_bytes", Scalar, U32),
+    ("selected", In, U64),
+    ("query", In, U8),
+    ("k", Scalar, U32),
+    ("rows", Scalar, U32),
+    ("result_rows", Out, U32),
+    ("result_distances", Out, U32),
+    ("found", Out, U32),
+];
+
 /// Where flashmesh's own kernels are.
 fn sources() -> PathBuf {
     match std::env::var_os("FLASHMESH_HLS_FOLDER") {
@@ -85,8 +97,9 @@ fn device(rig: &Rig) -> Option<Arc<XrtDevice>> {
             kernels: vec![
                 kernel("predicate_filter", PREDICATE_FILTER),
                 kernel("morris_pratt", MORRIS_PRATT),
+                kernel("hamming_nearest", HAMMING_NEAREST),
             ],
-            sources: ["predicate_filter", "morris_pratt"]
+            sources: ["predicate_filter", "morris_pratt", "hamming_nearest"]
                 .map(|name| folder.join(name).join("kernel.cpp"))
                 .into(),
             include: vec![folder.join("include")],
@@ -179,11 +192,9 @@ fn texts_are_searched_on_the_device() {
 fn a_device_that_dies_in_a_scan_is_replaced_by_the_cpu() {
     let Some(rig) = Rig::get() else { return };
     let Some(device) = device(rig) else { return };
+    let process = device.process() as libc::pid_t;
     // SAFETY: a signal to a process that this test has started.
-    assert_eq!(
-        unsafe { libc::kill(device.process() as i32, libc::SIGKILL) },
-        0
-    );
+    assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
     let table = searched(&device, "page 77", false);
     assert_eq!(table.metrics.device_fallbacks.load(Ordering::Relaxed), 1);
     device.reopen().unwrap();

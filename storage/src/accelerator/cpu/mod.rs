@@ -7,9 +7,11 @@
 mod aggregate;
 mod bitmap;
 mod columns;
+mod device;
 mod eval;
 mod filter;
 mod nearest;
+mod nearest_on_device;
 mod output;
 mod pages;
 mod prune;
@@ -35,9 +37,10 @@ use crate::table::Segment;
 use aggregate::Aggregation;
 use bitmap::Bitmap;
 use columns::Columns;
+use device::Device;
 use eval::Evaluator;
 use eval::graph::Graph;
-use filter::{Device, Filter, RuntimeTests, ZonePlan};
+use filter::{Filter, RuntimeTests, ZonePlan};
 use nearest::Nearest;
 use output::RowOutput;
 use topk::TopK;
@@ -332,6 +335,7 @@ impl CpuRun {
     fn advance(&mut self, reader: &mut PageReader) -> Result<Option<RecordBatch>> {
         if let Some(present) = &self.present {
             let mut work = Work {
+                device: self.filter.device(),
                 columns: &mut self.columns,
                 evaluator: &mut self.evaluator,
                 reader,

@@ -156,6 +156,17 @@ fn has_arguments_of(function: &FunctionInterface, operation: Operation) -> bool 
             (Scalar, U32),
             (Out, U32),
         ],
+        Operation::HammingNearest => &[
+            (In, U8),
+            (Scalar, U32),
+            (In, U64),
+            (In, U8),
+            (Scalar, U32),
+            (Scalar, U32),
+            (Out, U32),
+            (Out, U32),
+            (Out, U32),
+        ],
     };
     let given = function.arguments.iter().map(|a| (a.usage, a.element));
     given.eq(wanted.iter().copied())

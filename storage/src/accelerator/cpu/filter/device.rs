@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::datatypes::ToByteSlice;
 use flashmesh_pushdown::{CompareOp, Scalar};
@@ -16,12 +14,12 @@ use crate::Result;
 use crate::accelerator::cpu::BLOCK_ROWS;
 use crate::accelerator::cpu::bitmap::Bitmap;
 use crate::accelerator::cpu::columns::{Columns, Rows};
+use crate::accelerator::cpu::device::Device;
 use crate::accelerator::cpu::eval::Evaluator;
 use crate::accelerator::cpu::eval::graph::{Graph, Members, NodeId, Op};
 use crate::accelerator::cpu::eval::text::Search;
 use crate::accelerator::cpu::eval::vector::{Kind, Values};
-use crate::accelerator::offload::{Fallback, Offload, OffloadCall, Operation};
-use crate::accelerator::{ScanMetrics, Task};
+use crate::accelerator::offload::{OffloadCall, Operation};
 use crate::kernel::{Argument, ScalarArgument};
 use crate::store::PageReader;
 
@@ -37,51 +35,6 @@ const MAX_STACK: usize = 16;
 const MAX_MEMBERS: usize = 32;
 /// What `fpga/hls/morris_pratt` gives for a text without the pattern.
 const NOT_FOUND: u32 = u32::MAX;
-
-/// The device of a task.
-#[derive(Debug)]
-pub(in crate::accelerator::cpu) struct Device {
-    offload: Arc<dyn Offload>,
-    fallback: Fallback,
-    metrics: Arc<ScanMetrics>,
-}
-
-impl Device {
-    pub fn new(offload: &Arc<dyn Offload>, task: &Task) -> Self {
-        Self {
-            offload: Arc::clone(offload),
-            fallback: task.fallback,
-            metrics: Arc::clone(&task.metrics),
-        }
-    }
-
-    fn start(
-        &self,
-        operation: Operation,
-        arguments: &mut [Argument<'_>],
-    ) -> Result<Box<dyn OffloadCall>> {
-        let call = self.offload.start(operation, arguments)?;
-        let add = |counter: &std::sync::atomic::AtomicU64, value| {
-            counter.fetch_add(value, Ordering::Relaxed);
-        };
-        add(&self.metrics.device_calls, 1);
-        add(&self.metrics.bytes_to_device, call.bytes_to_device());
-        add(&self.metrics.bytes_from_device, call.bytes_from_device());
-        Ok(call)
-    }
-
-    /// Gives a test that the device has failed at back to the CPU, or fails.
-    fn fall_back(&self, error: crate::StorageError) -> Result<bool> {
-        if self.fallback == Fallback::Error {
-            return Err(error);
-        }
-        log::warn!("{error}; the CPU computes instead");
-        self.metrics
-            .device_fallbacks
-            .fetch_add(1, Ordering::Relaxed);
-        Ok(false)
-    }
-}
 
 /// A test as the device computes it.
 #[derive(Debug)]
@@ -104,7 +57,7 @@ pub(super) enum DeviceTest {
 impl DeviceTest {
     /// The test, if the device has the operation and it can be said in its terms.
     pub fn of(graph: &Graph, test: &Test, device: &Device) -> Option<Self> {
-        let has = |operation| device.offload.supports(operation);
+        let has = |operation| device.supports(operation);
         if let TestKind::Text {
             node,
             test,

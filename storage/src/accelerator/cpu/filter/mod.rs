@@ -26,6 +26,7 @@ use flashmesh_pushdown::{CompareOp, RuntimeFilter};
 use super::BLOCK_ROWS;
 use super::bitmap::Bitmap;
 use super::columns::{Columns, Rows};
+use super::device::Device;
 use super::eval::Evaluator;
 use super::eval::graph::{Graph, NodeId, Op};
 use super::eval::text::TextTest;
@@ -35,7 +36,6 @@ use super::values::ValueSet;
 use crate::Result;
 use crate::store::PageReader;
 
-pub(super) use device::Device;
 use device::DeviceTest;
 pub(super) use runtime::RuntimeTests;
 
@@ -122,6 +122,11 @@ impl Filter {
             }
         }
         Self { tests, device }
+    }
+
+    /// The task's device.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
     }
 
     /// Asks the zone maps of the chunks, then of the pages. `None`: no row of the segment can
