@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{RecordBatch, StringViewArray};
+use arrow::array::{FixedSizeBinaryArray, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use flashmesh_pushdown::{Expr, InputColumn, Output, Program, testing};
+use flashmesh_pushdown::{Expr, InputColumn, Metric, Output, Program, QueryVector, testing};
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::offload::Operation;
 use flashmesh_storage::accelerator::xrt::container::{ContainerKernel, EmulationBuild};
@@ -15,7 +15,8 @@ use flashmesh_storage::accelerator::xrt::{DeviceState, XrtAccelerator, XrtDevice
 use flashmesh_storage::kernel::interface::{
     ArgumentInterface, ArgumentUse, ElementType, FunctionInterface, KernelInterface,
 };
-use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::common::{TestTable, check};
 use crate::rig::Rig;
@@ -199,5 +200,43 @@ fn a_device_that_dies_in_a_scan_is_replaced_by_the_cpu() {
     assert_eq!(table.metrics.device_fallbacks.load(Ordering::Relaxed), 1);
     device.reopen().unwrap();
     let table = searched(&device, "page 77", false);
+    assert_eq!(table.metrics.device_fallbacks.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn nearest_codes_are_found_on_the_device() {
+    let Some(rig) = Rig::get() else { return };
+    let Some(device) = device(rig) else { return };
+    let mut random = StdRng::seed_from_u64(12);
+    let mut code = || -> [u8; 32] { random.random() };
+    let codes: Vec<_> = (0..40_000)
+        .map(|row| (row % 13 != 0).then(&mut code))
+        .collect();
+    let queries = vec![QueryVector::Bits(code().to_vec()); 2];
+    let data_type = DataType::FixedSizeBinary(32);
+    let array = FixedSizeBinaryArray::try_from_sparse_iter_with_size(codes.into_iter(), 32);
+    let field = Field::new("code", data_type.clone(), true);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let batch = RecordBatch::try_new(schema, vec![Arc::new(array.unwrap())]).unwrap();
+    let table = table(vec![batch], &device);
+    let program = Program {
+        columns: vec![InputColumn {
+            ordinal: 0,
+            name: "code".into(),
+            data_type,
+            nullable: true,
+        }],
+        filter: Vec::new(),
+        output: Output::Nearest {
+            expr: Expr::Column(0),
+            metric: Metric::Hamming,
+            queries,
+            k: 20,
+            exprs: vec![Expr::Column(0)],
+        },
+    };
+    check(&table, &program, &[], 1, 1000);
+    // Two batches, two queries.
+    assert_eq!(table.metrics.device_calls.load(Ordering::Relaxed), 4);
     assert_eq!(table.metrics.device_fallbacks.load(Ordering::Relaxed), 0);
 }

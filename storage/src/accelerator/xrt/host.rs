@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
@@ -116,8 +117,9 @@ fn serve(connection: Connection) -> libc::c_int {
     if is_emulation {
         end_group();
     }
-    // Kernels and the device are closed properly, so that the next process finds it free.
-    drop(host);
+    if let Some(host) = host {
+        host.close();
+    }
     0
 }
 
@@ -173,6 +175,7 @@ fn end_with_device_model() {
 struct Host {
     kernels: Vec<Arc<Kernel>>,
     queues: Vec<Sender<Work>>,
+    threads: Vec<JoinHandle<()>>,
     buffers: HashMap<u64, Result<Arc<Buffer>, String>>,
 }
 
@@ -204,6 +207,7 @@ impl Host {
         let mut host = Self {
             kernels: Vec::new(),
             queues: Vec::new(),
+            threads: Vec::new(),
             buffers: HashMap::new(),
         };
         for function in &open.functions {
@@ -221,15 +225,25 @@ impl Host {
             for _ in 0..2 * units {
                 let run = Run::open(&kernel)?;
                 let (shared, connection) = (Arc::clone(&shared), Arc::clone(connection));
-                std::thread::Builder::new()
+                let thread = std::thread::Builder::new()
                     .name(function.name.clone())
                     .spawn(move || work_off(&shared, run, &connection))
                     .map_err(|error| format!("no thread for a compute unit: {error}"))?;
+                host.threads.push(thread);
             }
             host.kernels.push(kernel);
             host.queues.push(queue);
         }
         Ok(host)
+    }
+
+    /// Waits for the calls under way, and closes the kernels and the device, so that the next
+    /// process finds it free. The database kills this process if that takes too long.
+    fn close(self) {
+        drop(self.queues);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
     }
 
     fn allocate(&mut self, allocate: &Allocate, file: Option<OwnedFd>) {

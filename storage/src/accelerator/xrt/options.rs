@@ -9,6 +9,9 @@ use crate::{Result, StorageError};
 /// The variable that names the folder of the device model.
 pub const EMULATION_VARIABLE: &str = "FLASHMESH_XRT_EMULATION";
 
+/// The argument with which flashmesh's own binary becomes the runtime's process.
+pub const HOST_ARGUMENT: &str = "xrt-host";
+
 /// Which device, and in which process its runtime runs.
 #[derive(Debug, Clone)]
 pub struct XrtOptions {
@@ -50,7 +53,7 @@ pub struct HostCommand {
 }
 
 impl HostCommand {
-    /// The running program with the argument `xrt-host`, as flashmesh's own binary understands it.
+    /// The running program with [`HOST_ARGUMENT`], as flashmesh's own binary understands it.
     ///
     /// # Errors
     /// `Io` if the system does not name the running program.
@@ -59,7 +62,7 @@ impl HostCommand {
             .map_err(|error| StorageError::io("find the running program", error))?;
         Ok(Self {
             program,
-            arguments: vec!["xrt-host".into()],
+            arguments: vec![HOST_ARGUMENT.into()],
         })
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use super::options::{XrtMode, XrtOptions, preloaded};
 use super::shared::Connection;
@@ -22,14 +23,14 @@ impl Scratch {
 
     fn create() -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let name = format!(
-            "flashmesh-xrt-{}-{}",
+            "flashmesh-xrt-{}-{}-{:x}",
             std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
+            NEXT.fetch_add(1, Ordering::Relaxed),
+            time.unwrap_or_default().as_nanos()
         );
         let path = std::env::temp_dir().join(name);
-        // What an earlier process of this number has left; only its owner can remove it.
-        let _ = std::fs::remove_dir_all(&path);
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)

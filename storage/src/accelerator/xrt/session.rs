@@ -364,10 +364,11 @@ impl Drop for Session {
             }
         }
         self.link.kill();
-        let _ = self.child.wait();
+        // The reader may kill too: the process is reaped, and its number free, only after it ended.
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
+        let _ = self.child.wait();
     }
 }
 
