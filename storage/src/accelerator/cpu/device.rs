@@ -1,7 +1,7 @@
 //! The device of a task: what the pipeline gives to it is counted, and what it fails at comes back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::accelerator::offload::{Fallback, Offload, OffloadCall, Operation};
 use crate::accelerator::{ScanMetrics, Task};
@@ -14,6 +14,8 @@ pub(super) struct Device {
     offload: Arc<dyn Offload>,
     fallback: Fallback,
     metrics: Arc<ScanMetrics>,
+    /// It has failed in this task, and is not asked again.
+    has_failed: AtomicBool,
 }
 
 impl Device {
@@ -22,7 +24,23 @@ impl Device {
             offload: Arc::clone(offload),
             fallback: task.fallback,
             metrics: Arc::clone(&task.metrics),
+            has_failed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether to give it something. If it has failed before, that counts as another fallback.
+    pub fn is_usable(&self) -> bool {
+        let has_failed = self.has_failed.load(Ordering::Relaxed);
+        if has_failed {
+            self.count_fallback();
+        }
+        !has_failed
+    }
+
+    fn count_fallback(&self) {
+        self.metrics
+            .device_fallbacks
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether it has the operation.
@@ -37,7 +55,7 @@ impl Device {
         arguments: &mut [Argument<'_>],
     ) -> Result<Box<dyn OffloadCall>> {
         let call = self.offload.start(operation, arguments)?;
-        let add = |counter: &std::sync::atomic::AtomicU64, value| {
+        let add = |counter: &AtomicU64, value| {
             counter.fetch_add(value, Ordering::Relaxed);
         };
         add(&self.metrics.device_calls, 1);
@@ -51,10 +69,12 @@ impl Device {
         if self.fallback == Fallback::Error {
             return Err(error);
         }
-        log::warn!("{error}; the CPU computes instead");
-        self.metrics
-            .device_fallbacks
-            .fetch_add(1, Ordering::Relaxed);
+        if matches!(error, StorageError::Kernel { .. })
+            && !self.has_failed.swap(true, Ordering::Relaxed)
+        {
+            log::warn!("{error}; the CPU computes instead");
+        }
+        self.count_fallback();
         Ok(false)
     }
 }

@@ -50,7 +50,8 @@ impl<'a> DeviceSearch<'a> {
         let fits = (1..=MAX_NEIGHBOURS).contains(&k)
             && (1..=MAX_CODE_BYTES).contains(&search.targets().size())
             && (1..=MAX_QUERIES).contains(&search.targets().len())
-            && device.supports(Operation::HammingNearest);
+            && device.supports(Operation::HammingNearest)
+            && device.is_usable();
         fits.then_some(Self { search, device, k })
     }
 

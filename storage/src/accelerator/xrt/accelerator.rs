@@ -1,14 +1,16 @@
 //! The `xrt` accelerator: the `cpu` pipeline, which gives the operations that the loaded container
 //! declares to the device.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flashmesh_pushdown::Program;
 use serde::Deserialize;
 
-use super::container::ContainerKernel;
+use super::container::{Container, ContainerKernel};
 use super::device::{StartedCall, XrtDevice};
+use super::options::{XrtMode, XrtOptions};
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::{Offload, OffloadCall, Operation};
 use crate::accelerator::{Accelerator, Task, TaskRun};
@@ -20,10 +22,22 @@ use crate::{Result, StorageError};
 #[derive(Debug)]
 pub struct XrtAccelerator {
     pipeline: CpuAccelerator,
+    device: Arc<XrtDevice>,
     operations: Vec<Operation>,
 }
 
 impl XrtAccelerator {
+    /// Opens the first device that fits a container's file (a card, or the device model), with the
+    /// usual time-outs.
+    ///
+    /// # Errors
+    /// Those of [`Container::open`], [`XrtDevice::open`] and [`XrtAccelerator::new`].
+    pub fn open(container: &Path) -> Result<Self> {
+        let container = Container::open(container)?;
+        let options = XrtOptions::new(XrtMode::of(&container)?)?;
+        Self::new(XrtDevice::open(container, options)?)
+    }
+
     /// An accelerator with the operations that the device's container declares, by
     /// `kernel.operation` in its kernels' manifests.
     ///
@@ -51,11 +65,20 @@ impl XrtAccelerator {
             functions.push((operation, function));
         }
         let operations = functions.iter().map(|(operation, _)| *operation).collect();
-        let offload = DeviceOffload { device, functions };
+        let offload = DeviceOffload {
+            device: Arc::clone(&device),
+            functions,
+        };
         Ok(Self {
+            device,
             pipeline: CpuAccelerator::with_offload(Arc::new(offload)),
             operations,
         })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<XrtDevice> {
+        &self.device
     }
 
     /// The operations that go to the device.

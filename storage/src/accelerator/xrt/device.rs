@@ -169,6 +169,9 @@ impl XrtDevice {
         check_arguments(interface, arguments)?;
         let session = Arc::clone(&self.session.read());
         let failed = |reason: String| device_error(function, &reason);
+        if let Some(reason) = session.failure() {
+            return Err(failed(reason));
+        }
         let mut prepared = Vec::with_capacity(arguments.len());
         for (index, argument) in arguments.iter().enumerate() {
             match prepare(&session, interface, index, argument) {

@@ -205,7 +205,7 @@ impl Filter {
             };
             let before = selection.count();
             let is_done = match (&self.device, &test.device) {
-                (Some(device), Some(on_device)) => {
+                (Some(device), Some(on_device)) if device.is_usable() => {
                     on_device.run(device, undecided, columns, evaluator, selection, reader)?
                 }
                 _ => false,
