@@ -529,6 +529,7 @@ fn run(
     mut take: impl FnMut(RecordBatch) -> Result<()>,
 ) -> Result<()> {
     let mut run = CpuAccelerator::new().open(Task {
+        kernels: KernelSet::default(),
         program: Arc::clone(program),
         table: Arc::clone(table),
         batch_rows: SEGMENT_ROWS,

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
-use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
+use flashmesh_pushdown::{KernelId, Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
 
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
-use crate::capability::{Capability, CapabilityKey, Right, Rights};
+use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
+use crate::kernel::{Kernel, KernelSet, Kernels, has_kernels};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
@@ -36,6 +37,7 @@ pub struct StorageNode {
     store: Arc<PageStore>,
     accelerators: Vec<Arc<dyn Accelerator>>,
     key: CapabilityKey,
+    kernels: Option<Arc<Kernels>>,
 }
 
 /// A request to run a Program over segments.
@@ -64,7 +66,23 @@ impl StorageNode {
             store,
             accelerators: vec![Arc::new(CpuAccelerator::new())],
             key: CapabilityKey::random(),
+            kernels: None,
         })
+    }
+
+    /// [`StorageNode::new`], with kernels that users added.
+    pub fn with_kernels(store: Arc<PageStore>, kernels: Arc<Kernels>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            accelerators: vec![Arc::new(CpuAccelerator::new())],
+            key: CapabilityKey::random(),
+            kernels: Some(kernels),
+        })
+    }
+
+    /// The kernels that users added, if the node runs any.
+    pub fn kernels(&self) -> Option<&Arc<Kernels>> {
+        self.kernels.as_ref()
     }
 
     /// The key with which the node's front end seals what its users may do.
@@ -74,9 +92,13 @@ impl StorageNode {
 
     /// A capability for whoever holds the node itself: everything may be done with `table`.
     pub fn owner_capability(&self, table: &TableSnapshot) -> Arc<Capability> {
-        let all = self
-            .key
-            .seal("owner".into(), table.id, Rights::all(), CAPABILITY_LIFETIME);
+        let all = self.key.seal(
+            "owner".into(),
+            table.id,
+            Rights::all(),
+            KernelRights::All,
+            CAPABILITY_LIFETIME,
+        );
         Arc::new(all)
     }
 
@@ -110,6 +132,33 @@ impl StorageNode {
         Err(lacks.join("; "))
     }
 
+    /// Verifies that a request may run a kernel over a table, and gives the kernel.
+    ///
+    /// # Errors
+    /// `Denied` with what does not hold; what [`Kernels::kernel_for`] says.
+    pub fn authorize_kernel(
+        &self,
+        capability: &Capability,
+        table: &TableSnapshot,
+        id: &KernelId,
+    ) -> Result<Arc<Kernel>> {
+        self.authorize(capability, table)?;
+        match &self.kernels {
+            Some(kernels) => kernels.kernel_for(id, capability),
+            None => Err(StorageError::Invalid("this node runs no kernels".into())),
+        }
+    }
+
+    fn bind_kernels(&self, program: &Program, capability: &Capability) -> Result<KernelSet> {
+        match &self.kernels {
+            Some(kernels) => kernels.bind(program, capability),
+            None if has_kernels(program) => Err(StorageError::Invalid(
+                "this node runs no kernels; keep the function above the scan".into(),
+            )),
+            None => Ok(KernelSet::default()),
+        }
+    }
+
     /// Takes a command. Its work is done on the thread that pulls the stream.
     ///
     /// # Errors
@@ -131,6 +180,7 @@ impl StorageNode {
             None => Arc::clone(&command.program),
         };
         let run = accelerator.open(Task {
+            kernels: self.bind_kernels(&program, &command.capability)?,
             program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use flashmesh::{EngineOptions, Error, Result};
+use flashmesh_storage::kernel::Kind;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +19,7 @@ Examples:
   flashmesh fsck --db sales                        check every page
   flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
   flashmesh --connect grpc://127.0.0.1:50051       a shell on a server
+  flashmesh kernel new price_band                  a kernel of your own, in C++
   flashmesh demo                                   TPC-H, loaded and queried, with what pushdown saved";
 
 /// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
@@ -66,6 +68,9 @@ pub(super) enum Command {
     /// Users and tokens of a server
     #[command(subcommand)]
     User(UserCommand),
+    /// Kernels of your own: make, compile, test and look at them
+    #[command(subcommand)]
+    Kernel(KernelCommand),
     /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
     Demo(DemoArguments),
 }
@@ -137,6 +142,96 @@ pub(super) enum Format {
     Tsv,
     Json,
     NdJson,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KernelCommand {
+    /// Make a folder with a manifest and a source to begin with
+    New(KernelNewArguments),
+    /// Compile kernels to packages (.fmk), which CREATE FUNCTION takes. Needs clang++ with wasm-ld, or
+    /// the PyPI package ziglang
+    Build(KernelBuildArguments),
+    /// Compile kernels and compare them on random data with the SQL expression that
+    /// their manifests call test.reference. Exit code 1 when one differs
+    Test(KernelTestArguments),
+    /// Show what packages, or kernels' folders, hold
+    Inspect(KernelInspectArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelNewArguments {
+    /// Its SQL name
+    pub name: String,
+    /// What it computes
+    #[arg(long, value_enum, default_value_t = KernelKind::Filter)]
+    pub kind: KernelKind,
+    /// The folder to make [default: the name]
+    #[arg(long = "dir", value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+/// The kinds of kernels, as docs/kernels.md tells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum KernelKind {
+    /// One value a row
+    Scalar,
+    /// TRUE or FALSE a row
+    Filter,
+    /// One value a group
+    Aggregate,
+    /// How far each row's vector is from one vector
+    Distance,
+    /// Where a pattern begins in each row's text
+    Search,
+    /// Rows from a column's pages
+    Table,
+}
+
+impl From<KernelKind> for Kind {
+    fn from(kind: KernelKind) -> Self {
+        match kind {
+            KernelKind::Scalar => Self::Scalar,
+            KernelKind::Filter => Self::Filter,
+            KernelKind::Aggregate => Self::Aggregate,
+            KernelKind::Distance => Self::Distance,
+            KernelKind::Search => Self::Search,
+            KernelKind::Table => Self::Table,
+        }
+    }
+}
+
+#[derive(Debug, Default, Args)]
+pub(super) struct KernelBuildArguments {
+    /// Folders with a kernel.toml
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// The package to write [default: NAME.fmk in the kernel's folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Folders of further headers, e.g. ap_int.h's; those of Vitis (XILINX_HLS) and of the PyPI
+    /// package hls4ml are found
+    #[arg(short = 'I', long, value_name = "DIR")]
+    pub include: Vec<PathBuf>,
+    /// A device's container (xclbin) to put into the package
+    #[arg(long, value_name = "FILE")]
+    pub xclbin: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelTestArguments {
+    /// Folders with a kernel.toml
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// Seed of the random data, as a failure printed it
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelInspectArguments {
+    /// Packages, or folders with a kernel.toml
+    #[arg(required = true, value_name = "FILE")]
+    pub packages: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

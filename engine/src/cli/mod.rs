@@ -3,6 +3,7 @@
 mod arguments;
 mod demo;
 mod fsck;
+mod kernel;
 mod load;
 mod output;
 mod script;
@@ -55,6 +56,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::Fsck) => fsck::run(&arguments.engine).await,
         Some(Command::Serve(serve)) => serve::run(&arguments.engine, *serve).await,
         Some(Command::User(command)) => user::run(command),
+        Some(Command::Kernel(command)) => kernel::run(command).await,
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,
     }

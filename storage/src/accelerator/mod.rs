@@ -9,11 +9,13 @@ use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 
 use crate::Result;
 use crate::index::RowSelection;
+use crate::kernel::KernelSet;
 use crate::store::{PageReader, ReadCounters};
 use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
 pub mod reference;
+pub mod sandbox;
 
 /// Runs Programs. One accelerator serves many tasks at once.
 pub trait Accelerator: Debug + Send + Sync {
@@ -36,6 +38,8 @@ pub struct Task {
     pub table: Arc<TableSnapshot>,
     /// Rows that a batch should have at most.
     pub batch_rows: usize,
+    /// The kernels that the Program calls.
+    pub kernels: KernelSet,
     /// Counters that the task adds to.
     pub metrics: Arc<ScanMetrics>,
 }

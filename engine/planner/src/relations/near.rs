@@ -240,7 +240,7 @@ impl Best {
 }
 
 impl StoreFunction for NearestBatch {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "nearest"
     }
 

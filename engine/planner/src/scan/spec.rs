@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
 use flashmesh_storage::access::NearSearch;
-use flashmesh_storage::capability::Capability;
+use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::TableSnapshot;
 
@@ -159,6 +160,15 @@ impl ScanSpec {
     /// The Program, checked against the verifier's limits and against what the node can run.
     pub fn verified(&self, node: &StorageNode) -> Result<Arc<VerifiedProgram>, Reason> {
         let program = self.program();
+        // The node would refuse it; above the scan the function runs like any other.
+        if has_kernels(&program) && !self.capability.rights.has(Right::Kernel) {
+            return Err(Reason::Denied(format!(
+                "user '{}' may not {} {}",
+                self.capability.principal,
+                Right::Kernel,
+                self.table.name
+            )));
+        }
         node.supports(&program).map_err(Reason::Accelerator)?;
         verify(program, &self.table.scan_schema, &Limits::default())
             .map(Arc::new)

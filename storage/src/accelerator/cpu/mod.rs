@@ -129,7 +129,7 @@ struct Present {
 impl CpuRun {
     fn new(task: Task) -> Self {
         let program: &Program = &task.program;
-        let graph = Arc::new(Graph::new(program));
+        let graph = Arc::new(Graph::new(program, &task.kernels));
         let schema = Arc::clone(task.program.output_schema());
         let batch_rows = task.batch_rows.max(1);
         let sink = match &program.output {

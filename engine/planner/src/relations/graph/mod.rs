@@ -300,7 +300,7 @@ impl Opened {
 }
 
 impl StoreFunction for GraphFunction {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.name
     }
 
