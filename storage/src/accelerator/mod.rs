@@ -14,6 +14,7 @@ use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
 pub mod reference;
+pub mod sandbox;
 
 /// Runs Programs. One accelerator serves many tasks at once.
 pub trait Accelerator: Debug + Send + Sync {
