@@ -2,5 +2,20 @@
 //! a C function. docs/kernels.md is the whole contract.
 
 mod argument;
+mod call;
+mod columns;
+mod functions;
+pub mod interface;
+mod manifest;
+mod package;
+mod results;
+mod signature;
 
+pub(crate) use argument::Charge;
 pub use argument::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
+pub use call::Kernel;
+pub use functions::{CArgument, CFunction, Extent};
+pub use manifest::{Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls};
+pub(crate) use package::Cursor;
+pub use package::{MAX_PACKAGE_BYTES, Package};
+pub use signature::{Parameter, Returns, Signature};
