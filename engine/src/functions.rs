@@ -10,7 +10,7 @@ use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::{CreateFunction, DropFunction, Expr};
-use flashmesh_planner::kernels::{aggregate_function, scalar_function};
+use flashmesh_planner::kernels::scalar_function;
 use flashmesh_planner::relations::table_functions;
 use flashmesh_planner::translate::program_type;
 use flashmesh_storage::StorageError;
@@ -87,11 +87,12 @@ impl Session {
             if let Some(scalar) = scalar_function(Arc::clone(function), Arc::clone(kernels)) {
                 self.context().register_udf(scalar);
             }
-            if let Some(aggregate) = aggregate_function(Arc::clone(function), Arc::clone(kernels)) {
-                self.context().register_udaf(aggregate);
-            }
         }
-        for name in known.functions.keys().filter(|name| !now.contains_key(*name)) {
+        for name in known
+            .functions
+            .keys()
+            .filter(|name| !now.contains_key(*name))
+        {
             self.forget_function(name)?;
         }
         *known = Known {
@@ -109,7 +110,11 @@ impl Session {
 
     pub(crate) async fn create_function(&self, create: CreateFunction) -> Result<DataFrame> {
         let name = create.name.as_str();
-        let language = create.params.language.as_ref().map(|l| l.value.to_lowercase());
+        let language = create
+            .params
+            .language
+            .as_ref()
+            .map(|l| l.value.to_lowercase());
         if language.as_deref() != Some(LANGUAGE) {
             return Err(Error::usage(format!(
                 "functions are written in language {LANGUAGE}: CREATE FUNCTION {name}() LANGUAGE {LANGUAGE} AS 'path.fmk'"
@@ -123,7 +128,9 @@ impl Session {
         self.principal().check_create_function(name)?;
         self.check_free_name(name)?;
         let package = match &create.params.function_body {
-            Some(Expr::Literal(ScalarValue::Utf8(Some(text)), _)) => self.read_package(text).await?,
+            Some(Expr::Literal(ScalarValue::Utf8(Some(text)), _)) => {
+                self.read_package(text).await?
+            }
             _ => {
                 return Err(Error::usage(format!(
                     "CREATE FUNCTION {name}: AS takes the path of a package, or '{DATA_URL}…'"

@@ -265,7 +265,11 @@ mod tests {
             ("other", false, false),
         ] {
             assert_eq!(user.may_use(function), usable, "{function}");
-            assert_eq!(user.check_create_function(function).is_ok(), own, "{function}");
+            assert_eq!(
+                user.check_create_function(function).is_ok(),
+                own,
+                "{function}"
+            );
         }
         for (schema, table, right, allowed) in [
             ("public", "orders", Right::Read, true),

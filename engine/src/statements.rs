@@ -125,7 +125,7 @@ impl Session {
                 "CREATE DATABASE {} is not supported: a database is a folder; open another one with --db (or flashmesh.connect)",
                 create.catalog_name
             ))),
-            DdlStatement::CreateFunction(create) => self.create_function(create).await,
+            DdlStatement::CreateFunction(create) => self.create_function(*create).await,
             DdlStatement::DropFunction(drop) => self.drop_function(&drop).await,
             DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {

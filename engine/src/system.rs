@@ -89,13 +89,21 @@ impl SystemSchema {
             ("name", text(&|f| f.entry.name.clone()), false),
             ("kind", text(&|f| f.manifest().kind.to_string()), false),
             ("signature", text(&signature), false),
-            ("description", text(&|f| f.manifest().description.clone()), false),
+            (
+                "description",
+                text(&|f| f.manifest().description.clone()),
+                false,
+            ),
             (
                 "version",
                 Arc::new(UInt64Array::from_iter_values(versions)) as ArrayRef,
                 false,
             ),
-            ("kernel_version", text(&|f| f.manifest().version.to_string()), false),
+            (
+                "kernel_version",
+                text(&|f| f.manifest().version.to_string()),
+                false,
+            ),
             ("owner", text(&|f| f.entry.owner.clone()), false),
             ("created_at", Arc::new(created) as ArrayRef, false),
             ("sha256", text(&digest), false),

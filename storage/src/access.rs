@@ -22,6 +22,7 @@ use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, Work};
 use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash};
+use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
 use crate::store::PageReader;
 use crate::table::{

@@ -298,7 +298,13 @@ mod tests {
             ),
             (
                 "another key",
-                CapabilityKey::new(&[8; 32]).seal("ada".into(), TABLE, read, KernelRights::None, HOUR),
+                CapabilityKey::new(&[8; 32]).seal(
+                    "ada".into(),
+                    TABLE,
+                    read,
+                    KernelRights::None,
+                    HOUR,
+                ),
                 TABLE,
                 Right::Read,
             ),

@@ -630,10 +630,8 @@ impl Checker<'_> {
                     self.any(argument, below)?;
                 }
                 if physical(data_type).is_none() {
-                    return self.refused(
-                        expr,
-                        format!("{data_type} is no type that a kernel gives"),
-                    );
+                    return self
+                        .refused(expr, format!("{data_type} is no type that a kernel gives"));
                 }
                 Ok(data_type.clone())
             }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
-use flashmesh::{Engine, EngineOptions, FunctionGrants, Grant, NamePattern, Principal, RightName, Session};
+use flashmesh::{
+    Engine, EngineOptions, FunctionGrants, Grant, NamePattern, Principal, RightName, Session,
+};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::kernel::Package;
 
@@ -95,7 +97,10 @@ async fn a_kernel_runs_beside_the_pages_and_above_them() {
     let session = engine().session().unwrap();
     with_rows(&session).await;
     session.sql(&create(&band("band"), "")).await.unwrap();
-    session.sql(&create(&times("triple", 3, ""), "")).await.unwrap();
+    session
+        .sql(&create(&times("triple", 3, ""), ""))
+        .await
+        .unwrap();
     for (sql, expected) in [
         (
             "SELECT count(*), min(a), max(a) FROM t WHERE band(x, 10, 20)",
@@ -105,12 +110,24 @@ async fn a_kernel_runs_beside_the_pages_and_above_them() {
             "SELECT count(*) FROM t WHERE NOT band(x, 10, 20) AND a < 100",
             "58",
         ),
-        ("SELECT sum(triple(n)), count(triple(n)) FROM t", "600000 80000"),
-        ("SELECT count(*) FROM t WHERE band(NULL, 1, 2) IS NULL", "100000"),
+        (
+            "SELECT sum(triple(n)), count(triple(n)) FROM t",
+            "600000 80000",
+        ),
+        (
+            "SELECT count(*) FROM t WHERE band(NULL, 1, 2) IS NULL",
+            "100000",
+        ),
         ("SELECT triple(14)", "42"),
-        ("SELECT triple(a) FROM t ORDER BY triple(a) DESC LIMIT 1", "300000"),
+        (
+            "SELECT triple(a) FROM t ORDER BY triple(a) DESC LIMIT 1",
+            "300000",
+        ),
         ("SELECT triple(triple(a)) FROM t WHERE a = 5", "45"),
-        ("SELECT sum(triple(t.a)) FROM t JOIN t AS u ON t.a = u.a + 1 AND triple(u.a) < 10", "27"),
+        (
+            "SELECT sum(triple(t.a)) FROM t JOIN t AS u ON t.a = u.a + 1 AND triple(u.a) < 10",
+            "27",
+        ),
     ] {
         for pushdown in ["auto", "always", "never"] {
             let set = format!("SET flashmesh.pushdown = '{pushdown}'");
@@ -118,8 +135,16 @@ async fn a_kernel_runs_beside_the_pages_and_above_them() {
             assert_eq!(rows(&session, sql).await, [expected], "{pushdown}: {sql}");
         }
     }
-    session.sql("SET flashmesh.pushdown = 'always'").await.unwrap();
-    let plan = rows(&session, "EXPLAIN SELECT count(*) FROM t WHERE band(x, 10, 20)").await.join("\n");
+    session
+        .sql("SET flashmesh.pushdown = 'always'")
+        .await
+        .unwrap();
+    let plan = rows(
+        &session,
+        "EXPLAIN SELECT count(*) FROM t WHERE band(x, 10, 20)",
+    )
+    .await
+    .join("\n");
     assert!(
         plan.contains("band(") && !plan.contains("FilterExec"),
         "{plan}"
@@ -150,7 +175,10 @@ async fn functions_are_kept_versioned_and_seen_by_all_sessions() {
             matches!(again.storage(), Some(StorageError::AlreadyExists { .. })),
             "{again}"
         );
-        session.sql(&create(&times("times", 5, ""), "OR REPLACE")).await.unwrap();
+        session
+            .sql(&create(&times("times", 5, ""), "OR REPLACE"))
+            .await
+            .unwrap();
         assert_eq!(rows(&other, "SELECT times(21)").await, ["105"]);
         let listed = "SELECT name, kind, signature, version, owner FROM system.functions";
         assert_eq!(
@@ -179,10 +207,19 @@ async fn what_is_no_function_is_refused() {
     for (sql, expected) in [
         (good.replace("band()", "bond()"), "kernel 'band'"),
         (good.replace("LANGUAGE hls", "LANGUAGE sql"), "language hls"),
-        (good.replace("band()", "band(x BIGINT, low DOUBLE, high DOUBLE) RETURNS BOOLEAN"), "the package says"),
+        (
+            good.replace(
+                "band()",
+                "band(x BIGINT, low DOUBLE, high DOUBLE) RETURNS BOOLEAN",
+            ),
+            "the package says",
+        ),
         (good.replace("base64,", "base64,!"), "base64"),
         (good.replace("base64,", "base64,AAAA"), "package"),
-        ("CREATE FUNCTION f() LANGUAGE hls AS '/no/such.fmk'".into(), "/no/such.fmk"),
+        (
+            "CREATE FUNCTION f() LANGUAGE hls AS '/no/such.fmk'".into(),
+            "/no/such.fmk",
+        ),
         (create(&times("abs", 1, ""), ""), "choose another name"),
         (create(&times("nearest", 1, ""), ""), "choose another name"),
     ] {
@@ -203,7 +240,10 @@ async fn a_kernel_that_fails_ends_its_query_and_nothing_else() {
     let spin = "(loop $for_ever (br $for_ever))";
     let bomb = "(loop $more (br_if $more (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) (unreachable)";
     for (name, body) in [("trapping", trap), ("spinning", spin), ("growing", bomb)] {
-        session.sql(&create(&times(name, 1, body), "")).await.unwrap();
+        session
+            .sql(&create(&times(name, 1, body), ""))
+            .await
+            .unwrap();
         for pushdown in ["always", "never"] {
             let set = format!("SET flashmesh.pushdown = '{pushdown}'");
             session.sql(&set).await.unwrap();
@@ -249,12 +289,19 @@ async fn users_run_what_is_granted() {
 
     // Without the right to run kernels over the table, it runs above the scan.
     let above = user(&[RightName::Read], "price_*", "mine");
-    above.sql("SET flashmesh.pushdown = 'always'").await.unwrap();
+    above
+        .sql("SET flashmesh.pushdown = 'always'")
+        .await
+        .unwrap();
     assert_eq!(rows(&above, sql).await, ["41"]);
     let plan = rows(&above, &format!("EXPLAIN {sql}")).await.join("\n");
     assert!(plan.contains("denied"), "{plan}");
     above.sql(&create(&band("mine"), "")).await.unwrap();
     assert_eq!(rows(&above, "SELECT mine(1.0, 1, 2)").await, ["true"]);
-    let files = error(&above, "CREATE OR REPLACE FUNCTION mine() LANGUAGE hls AS '/etc/passwd'").await;
+    let files = error(
+        &above,
+        "CREATE OR REPLACE FUNCTION mine() LANGUAGE hls AS '/etc/passwd'",
+    )
+    .await;
     assert!(files.contains("may not read files"), "{files}");
 }

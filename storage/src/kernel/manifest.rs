@@ -1,6 +1,7 @@
 //! The manifest of a kernel, `kernel.toml`: read strictly, as it comes from users.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ impl Kind {
         Self::Table,
     ];
 
-    /// Its word in a manifest.
+    /// Its word in a manifest, and its text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -53,6 +54,12 @@ impl Kind {
             Self::Search => "search",
             Self::Table => "table",
         }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -98,6 +105,15 @@ pub struct Intent {
     pub bytes_per_cycle: Option<f64>,
 }
 
+/// What a kernel has to equal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Test {
+    /// An SQL expression over the parameters.
+    pub reference: String,
+    /// How far floats may be apart, as a share of the greater one.
+    pub tolerance: f64,
+}
+
 /// A kernel's manifest. All that is said in docs/kernels.md holds of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
@@ -129,6 +145,8 @@ pub struct Manifest {
     pub fpga: Fpga,
     /// What its author expects of the hardware.
     pub intent: Intent,
+    /// What `flashmesh kernel test` compares it with.
+    pub test: Option<Test>,
     functions: Vec<CFunction>,
 }
 
@@ -247,6 +265,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
     no_argument_twice(&functions)?;
     let fpga = fpga(root.table("fpga")?, &functions)?;
     let intent = intent(root.table("intent")?)?;
+    let test = test(root.table("test")?)?;
     root.finish()?;
     Ok(Manifest {
         name,
@@ -263,6 +282,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
         calls,
         fpga,
         intent,
+        test,
         functions,
     })
 }
@@ -394,6 +414,26 @@ fn calls(keys: Option<Keys>, own_name: &str) -> Result<Vec<String>, String> {
         }
     }
     Ok(names)
+}
+
+fn test(keys: Option<Keys>) -> Result<Option<Test>, String> {
+    let Some(mut keys) = keys else {
+        return Ok(None);
+    };
+    let reference = keys.line("reference", 4096)?;
+    let reference = reference
+        .ok_or("test.reference is missing; write an SQL expression over the parameters")?;
+    let tolerance = match keys.take("tolerance") {
+        None => 0.0,
+        Some(Value::Integer(0)) => 0.0,
+        Some(Value::Float(share)) if (0.0..=1.0).contains(&share) => share,
+        Some(_) => return Err("test.tolerance has to be a number from 0 to 1".to_owned()),
+    };
+    keys.finish()?;
+    Ok(Some(Test {
+        reference,
+        tolerance,
+    }))
 }
 
 fn fpga(keys: Option<Keys>, functions: &[CFunction]) -> Result<Fpga, String> {

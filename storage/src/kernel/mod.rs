@@ -8,6 +8,7 @@ mod functions;
 pub mod interface;
 mod manifest;
 mod package;
+mod registry;
 mod results;
 mod signature;
 
@@ -15,7 +16,8 @@ pub(crate) use argument::Charge;
 pub use argument::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
 pub use call::Kernel;
 pub use functions::{CArgument, CFunction, Extent};
-pub use manifest::{Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls};
+pub use manifest::{Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls, Test};
 pub(crate) use package::Cursor;
 pub use package::{MAX_PACKAGE_BYTES, Package};
+pub use registry::{KernelSet, Kernels, UserFunction, has_kernels, source_digest};
 pub use signature::{Parameter, Returns, Signature};

@@ -396,7 +396,10 @@ fn check_call(kernel: &Kernel, call: &Expr, program: &Program) -> Result<()> {
         };
     }
     if !matches!(manifest.kind, Kind::Scalar | Kind::Filter | Kind::Search) || query.is_some() {
-        return refused(format!("a {} kernel is not called like this", manifest.kind));
+        return refused(format!(
+            "a {} kernel is not called like this",
+            manifest.kind
+        ));
     }
     if arguments.len() != signature.parameters.len() {
         return refused(format!(
@@ -405,8 +408,7 @@ fn check_call(kernel: &Kernel, call: &Expr, program: &Program) -> Result<()> {
             arguments.len()
         ));
     }
-    for ((parameter, argument), data_type) in
-        signature.parameters.iter().zip(arguments).zip(types)
+    for ((parameter, argument), data_type) in signature.parameters.iter().zip(arguments).zip(types)
     {
         if data_type != parameter.data_type {
             return refused(format!(
@@ -420,7 +422,7 @@ fn check_call(kernel: &Kernel, call: &Expr, program: &Program) -> Result<()> {
     }
     match &signature.returns {
         Returns::Scalar(result) if result == data_type => Ok(()),
-        returns => refused(format!("it returns {returns}, not {data_type}")),
+        _ => refused(format!("{signature} does not return {data_type}")),
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use crate::table::database::FORMAT_VERSION;
-use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord, seal, unseal};
+use crate::table::manifest::{
+    FunctionRecord, PartRecord, SegmentRecord, TableRecord, seal, unseal,
+};
 use crate::table::{Function, SegmentId, TableId};
 use crate::{Result, StorageError};
 

@@ -4,8 +4,6 @@
 //! above the scan, where DataFusion calls it like any function of its own. Both go through one
 //! compiled kernel of the store, so both give the same.
 
-mod aggregate;
-
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -24,8 +22,6 @@ use crate::Reason;
 use crate::error::from_storage;
 use crate::functions::query_vector;
 use crate::translate::{Scope, text_of, translate};
-
-pub use aggregate::aggregate_function;
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]
@@ -66,9 +62,18 @@ impl Handle {
     }
 
     fn return_type(&self) -> Result<DataType> {
-        match self.function.manifest().signature.as_ref().map(|s| &s.returns) {
+        match self
+            .function
+            .manifest()
+            .signature
+            .as_ref()
+            .map(|s| &s.returns)
+        {
             Some(Returns::Scalar(data_type)) => Ok(data_type.clone()),
-            _ => plan_err!("function '{}' gives a table; it stands in FROM", self.name()),
+            _ => plan_err!(
+                "function '{}' gives a table; it stands in FROM",
+                self.name()
+            ),
         }
     }
 
@@ -78,17 +83,21 @@ impl Handle {
         let constants = signature.into_iter().flat_map(|s| &s.parameters);
         constants
             .zip(arguments)
-            .map(|(parameter, argument)| match (parameter.constant, argument) {
-                (true, ColumnarValue::Scalar(value)) => value.to_array(),
-                // A constant that a plan has spread out.
-                (true, ColumnarValue::Array(array)) if is_constant(array) => Ok(array.slice(0, 1)),
-                (true, ColumnarValue::Array(_)) => exec_err!(
-                    "{}: '{}' takes a constant, not a column",
-                    self.name(),
-                    parameter.name
-                ),
-                (false, argument) => argument.to_array(rows),
-            })
+            .map(
+                |(parameter, argument)| match (parameter.constant, argument) {
+                    (true, ColumnarValue::Scalar(value)) => value.to_array(),
+                    // A constant that a plan has spread out.
+                    (true, ColumnarValue::Array(array)) if is_constant(array) => {
+                        Ok(array.slice(0, 1))
+                    }
+                    (true, ColumnarValue::Array(_)) => exec_err!(
+                        "{}: '{}' takes a constant, not a column",
+                        self.name(),
+                        parameter.name
+                    ),
+                    (false, argument) => argument.to_array(rows),
+                },
+            )
             .collect()
     }
 }
@@ -100,10 +109,7 @@ fn is_constant(array: &ArrayRef) -> bool {
 }
 
 /// The scalar function of a kernel; `None` for kinds that are none.
-pub fn scalar_function(
-    function: Arc<UserFunction>,
-    kernels: Arc<Kernels>,
-) -> Option<ScalarUDF> {
+pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Option<ScalarUDF> {
     let kind = function.manifest().kind;
     let handle = Handle { function, kernels };
     let signature = match kind {
@@ -260,9 +266,9 @@ impl ScalarUDFImpl for KernelFunction {
             .evaluate(&arrays, rows, context)
             .map_err(from_storage)?;
         Ok(match all_constant {
-            true => ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(
-                &result, 0,
-            )?),
+            true => {
+                ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&result, 0)?)
+            }
             false => ColumnarValue::Array(result),
         })
     }

@@ -88,11 +88,9 @@ fn version(program: &Program) -> u32 {
             let arguments = aggregates.iter().flat_map(Aggregate::exprs);
             keys.iter().chain(arguments).map(of).max()
         }
-        Output::Nearest { expr, exprs, .. } => std::iter::once(expr)
-            .chain(exprs)
-            .map(of)
-            .chain([2])
-            .max(),
+        Output::Nearest { expr, exprs, .. } => {
+            std::iter::once(expr).chain(exprs).map(of).chain([2]).max()
+        }
     };
     let filter = program.filter.iter().map(of).max();
     output.max(filter).unwrap_or(1)

@@ -23,7 +23,11 @@ fn describe_package(path: &Path) -> Result<()> {
     let size = bytes.len();
     let package = Package::parse(bytes)?;
     describe(&package.manifest);
-    let hex: String = package.digest().iter().map(|b| format!("{b:02x}")).collect();
+    let hex: String = package
+        .digest()
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
     println!("package     {size} bytes, sha256 {hex}");
     let sources = package.source_digest.iter().map(|b| format!("{b:02x}"));
     println!("sources     sha256 {}", sources.collect::<String>());
@@ -36,7 +40,10 @@ fn describe_package(path: &Path) -> Result<()> {
 }
 
 fn describe(manifest: &Manifest) {
-    println!("kernel      {} {}, {}", manifest.name, manifest.version, manifest.kind);
+    println!(
+        "kernel      {} {}, {}",
+        manifest.name, manifest.version, manifest.kind
+    );
     if !manifest.description.is_empty() {
         println!("            {}", manifest.description);
     }

@@ -62,7 +62,11 @@ fn compile(
     }
     let wasm = compiler::to_wasm(folder, manifest, &options.include)?;
     let xclbin = options.xclbin.as_deref().map(read).transpose()?;
-    let digest = source_digest(sources.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])));
+    let digest = source_digest(
+        sources
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), &bytes[..])),
+    );
     Ok(Package::new(
         &manifest_text,
         &wasm,
@@ -89,8 +93,8 @@ fn read_manifest(folder: &Path) -> Result<(Manifest, String)> {
             e,
         )
     })?;
-    let manifest = Manifest::parse(&text)
-        .map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
+    let manifest =
+        Manifest::parse(&text).map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
     Ok((manifest, text))
 }
 

@@ -70,7 +70,11 @@ fn what(kind: Kind) -> (&'static str, &'static str, &'static str) {
             "",
             "\n[test]\nreference = \"strpos(text, pattern) > 0\"\n",
         ),
-        Kind::Table => ("() RETURNS TABLE (first_row BIGINT, row_count BIGINT)", "", ""),
+        Kind::Table => (
+            "() RETURNS TABLE (first_row BIGINT, row_count BIGINT)",
+            "",
+            "",
+        ),
     }
 }
 

@@ -37,7 +37,10 @@ pub(super) async fn run(arguments: &KernelTestArguments) -> Result<ExitCode> {
         let package = super::compile(folder, &manifest, text, &options)?;
         let seed = arguments.seed.unwrap_or_else(|| rand::rng().random());
         match test(folder, &manifest, &package.to_bytes(), seed).await? {
-            None => println!("{}: no test.reference in its manifest; it compiles and loads", manifest.name),
+            None => println!(
+                "{}: no test.reference in its manifest; it compiles and loads",
+                manifest.name
+            ),
             Some(Ok(rows)) => println!(
                 "{}: {rows} results equal the reference, beside the pages and above the scan (seed {seed})",
                 manifest.name
@@ -218,13 +221,25 @@ fn random_rows(
         let null_share = match nulls {
             Nulls::Strict | Nulls::Kernel => 0.1,
         };
-        fields.push(Field::new(&parameter.name, any_length(&parameter.data_type), true));
-        columns.push(random_array(&any_length(&parameter.data_type), rows, null_share, random)?);
+        fields.push(Field::new(
+            &parameter.name,
+            any_length(&parameter.data_type),
+            true,
+        ));
+        columns.push(random_array(
+            &any_length(&parameter.data_type),
+            rows,
+            null_share,
+            random,
+        )?);
     }
     fields.push(Field::new(GROUP, DataType::UInt32, false));
     let groups = (0..rows).map(|_| random.random_range(0..7));
     columns.push(Arc::new(groups.collect::<UInt32Array>()));
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    Ok(RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns,
+    )?)
 }
 
 fn random_constants(
@@ -286,11 +301,18 @@ fn random_array(
                 .map(|_| Some(random.random_range(-1.0f32..1.0)))
                 .collect();
             let values = Arc::new(values);
-            Arc::new(FixedSizeListArray::try_new(Arc::clone(child), *size, values, None)?)
+            Arc::new(FixedSizeListArray::try_new(
+                Arc::clone(child),
+                *size,
+                values,
+                None,
+            )?)
         }
-        DataType::Boolean => {
-            Arc::new((0..rows).map(|_| Some(random.random_bool(0.5))).collect::<BooleanArray>())
-        }
+        DataType::Boolean => Arc::new(
+            (0..rows)
+                .map(|_| Some(random.random_bool(0.5)))
+                .collect::<BooleanArray>(),
+        ),
         DataType::Float32 | DataType::Float64 => {
             let values: Float64Array = (0..rows)
                 .map(|_| {
@@ -314,9 +336,10 @@ fn random_array(
                 })
                 .collect();
             match data_type {
-                DataType::Date32 => {
-                    arrow::compute::cast(&arrow::compute::cast(&values, &DataType::Int32)?, data_type)?
-                }
+                DataType::Date32 => arrow::compute::cast(
+                    &arrow::compute::cast(&values, &DataType::Int32)?,
+                    data_type,
+                )?,
                 _ => arrow::compute::cast(&values, data_type)?,
             }
         }

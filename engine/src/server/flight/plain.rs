@@ -24,9 +24,8 @@ pub(super) fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
             let (offsets, values) = copied(views)?;
             let nulls = views.nulls().cloned();
             // SAFETY: the values are those of an array of text, each whole, in its order.
-            let plain = unsafe {
-                GenericByteArray::<Utf8Type>::new_unchecked(offsets, values, nulls)
-            };
+            let plain =
+                unsafe { GenericByteArray::<Utf8Type>::new_unchecked(offsets, values, nulls) };
             Ok(Arc::new(plain))
         }
         (DataType::BinaryView, DataType::Binary) => {
@@ -106,7 +105,11 @@ mod tests {
                 .map(|_| {
                     let longest = [3, 12, 13, 32, 33, 80][random.random_range(0..6)];
                     let length = random.random_range(0..=longest);
-                    let text = || (0..length).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
+                    let text = || {
+                        (0..length)
+                            .map(|i| char::from(b'a' + (i % 26) as u8))
+                            .collect()
+                    };
                     (random.random_range(0..9) > 0).then(text)
                 })
                 .collect();

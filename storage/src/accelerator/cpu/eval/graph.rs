@@ -398,10 +398,7 @@ impl Graph {
             } => {
                 let call = KernelCall::new(&self.kernels, kernel, query.as_ref());
                 let arguments = arguments.iter().map(|a| self.add(program, a)).collect();
-                (
-                    Op::Kernel(Arc::new(call), arguments),
-                    data_type.clone(),
-                )
+                (Op::Kernel(Arc::new(call), arguments), data_type.clone())
             }
         };
         self.intern(program, op, data_type, expr)
@@ -443,7 +440,9 @@ impl Graph {
         alike.push(id);
         // Only these fail; long trees are not printed at every level for nothing.
         let text = match op {
-            Op::Arithmetic(..) | Op::Cast(_) | Op::Kernel(..) => expr.display(&program.columns).to_string(),
+            Op::Arithmetic(..) | Op::Cast(_) | Op::Kernel(..) => {
+                expr.display(&program.columns).to_string()
+            }
             _ => String::new(),
         };
         self.nodes.push(Node {

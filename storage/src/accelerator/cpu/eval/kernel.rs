@@ -84,9 +84,8 @@ fn array_of(query: &QueryVector) -> Result<ArrayRef> {
             Arc::new(FixedSizeBinaryArray::try_from_iter([bits].into_iter())?)
         }
         QueryVector::Floats(values) => {
-            let size = i32::try_from(values.len()).map_err(|_| {
-                StorageError::Invalid("a vector of more than 2^31 elements".into())
-            })?;
+            let size = i32::try_from(values.len())
+                .map_err(|_| StorageError::Invalid("a vector of more than 2^31 elements".into()))?;
             let item = Arc::new(Field::new_list_field(DataType::Float32, true));
             let values = Arc::new(Float32Array::from(values.clone()));
             Arc::new(FixedSizeListArray::try_new(item, size, values, None)?)
