@@ -1,6 +1,7 @@
 //! Kernels that users add: packages, their manifests, and how Arrow arrays become the arguments of
 //! a C function. docs/kernels.md is the whole contract.
 
+mod aggregate;
 mod argument;
 mod call;
 mod columns;
@@ -11,7 +12,9 @@ mod package;
 mod registry;
 mod results;
 mod signature;
+mod table;
 
+pub use aggregate::States;
 pub(crate) use argument::Charge;
 pub use argument::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
 pub use call::Kernel;

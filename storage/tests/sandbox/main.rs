@@ -1,6 +1,7 @@
 //! Kernels in the sandbox, end to end: what they compute, against plain Rust.
 
 mod guest;
+mod kinds;
 
 use std::sync::Arc;
 
