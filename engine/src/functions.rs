@@ -10,7 +10,7 @@ use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::{CreateFunction, DropFunction, Expr};
-use flashmesh_planner::kernels::scalar_function;
+use flashmesh_planner::kernels::{aggregate_function, scalar_function};
 use flashmesh_planner::relations::table_functions;
 use flashmesh_planner::translate::program_type;
 use flashmesh_storage::StorageError;
@@ -86,6 +86,9 @@ impl Session {
             self.forget_function(&entry.name)?;
             if let Some(scalar) = scalar_function(Arc::clone(function), Arc::clone(kernels)) {
                 self.context().register_udf(scalar);
+            }
+            if let Some(aggregate) = aggregate_function(Arc::clone(function), Arc::clone(kernels)) {
+                self.context().register_udaf(aggregate);
             }
         }
         for name in known

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use flashmesh::{EngineOptions, Error, Result};
+use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::kernel::Kind;
 
 const EXAMPLES: &str = "\
@@ -100,6 +101,14 @@ pub(super) struct EngineArguments {
     /// What queries may spill at once, e.g. 50GB [default: 100GB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     spill_limit: Option<u64>,
+    /// Memory that one instance of a user's kernel may take [default: 256 MiB; a kernel's manifest may ask
+    /// for less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
+    kernel_memory: Option<u64>,
+    /// Time that one call of a user's kernel may take, e.g. 2s [default: 10s; a kernel's manifest
+    /// may ask for less]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
+    kernel_time: Option<Duration>,
 }
 
 /// A server in place of a database.
@@ -436,6 +445,17 @@ fn in_order(matches: &ArgMatches, sql: Vec<String>, files: Vec<PathBuf>) -> Vec<
 }
 
 impl EngineArguments {
+    fn kernels(&self) -> SandboxOptions {
+        let mut options = SandboxOptions::default();
+        if let Some(bytes) = self.kernel_memory {
+            options.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        if let Some(time) = self.kernel_time {
+            options.time_per_call = time;
+        }
+        options
+    }
+
     /// The engine's options.
     pub fn options(&self) -> Result<EngineOptions> {
         if self.read_only && self.db.is_none() {
@@ -451,6 +471,7 @@ impl EngineArguments {
             spill_folder: self.spill_dir.clone(),
             spill_limit_bytes: self.spill_limit,
             threads: self.threads,
+            kernels: self.kernels(),
             object_stores: None,
         })
     }

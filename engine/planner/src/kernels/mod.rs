@@ -4,6 +4,8 @@
 //! above the scan, where DataFusion calls it like any function of its own. Both go through one
 //! compiled kernel of the store, so both give the same.
 
+mod aggregate;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ use crate::Reason;
 use crate::error::from_storage;
 use crate::functions::query_vector;
 use crate::translate::{Scope, text_of, translate};
+
+pub use aggregate::aggregate_function;
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]

@@ -155,7 +155,9 @@ impl StoreFunction for KernelRows {
                     .iter()
                     .for_each(|page| bytes.extend_from_slice(page.bytes()));
                 run.count_command();
-                let _ = &kernel; let batch = RecordBatch::new_empty(self.schema.clone());
+                let batch = kernel
+                    .rows(&bytes, &self.constants, self.kernels.context())
+                    .map_err(from_storage)?;
                 if batch.num_rows() > 0 {
                     emit(batch)?;
                 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use flashmesh::Result;
+use flashmesh_storage::kernel::interface::ArgumentUse;
 use flashmesh_storage::kernel::{Manifest, Package};
 
 use super::super::arguments::KernelInspectArguments;
@@ -74,7 +75,18 @@ fn describe(manifest: &Manifest) {
     for function in manifest.interface().functions {
         println!("function    {}", function.name);
         for (index, argument) in function.arguments.iter().enumerate() {
-            println!("  {index:>2}  {argument}");
+            let place = match argument.usage {
+                ArgumentUse::Scalar => "by value",
+                ArgumentUse::In => "reads",
+                ArgumentUse::Out => "writes",
+                ArgumentUse::InOut => "reads and writes",
+            };
+            let bank = match argument.usage.is_buffer() {
+                true => format!(", {}", argument.bank),
+                false => String::new(),
+            };
+            let (element, name) = (argument.element.c_name(), &argument.name);
+            println!("  {index:>2}  {element} {name}: {place}{bank}");
         }
     }
 }

@@ -20,18 +20,18 @@ pub(super) fn write(arguments: &KernelNewArguments) -> Result<ExitCode> {
             folder.display()
         )));
     }
-    let (signature, extra, reference) = what(arguments.kind.into());
-    let source = source(arguments.kind.into()).replace("NAME", name);
+    let kind = Kind::from(arguments.kind);
+    let (signature, extra, reference) = what(kind);
+    let source = source(kind).replace("NAME", name);
     let manifest = format!(
         "# docs/kernels.md tells what may stand here.\n\
          [kernel]\n\
          name = \"{name}\"\n\
-         kind = \"{}\"\n\
+         kind = \"{kind}\"\n\
          version = \"0.1.0\"\n\
          description = \"\"\n\
          signature = \"{signature}\"\n\
          sources = [\"kernel.cpp\"]\n{extra}{reference}",
-        arguments.kind
     );
     // What is made here can be built: a name that is none is found before anything is written.
     Manifest::parse(&manifest)?;
