@@ -110,7 +110,10 @@ def is_same(element, found, expected, tolerance):
 
 
 def from_hex(text):
-    return b"" if text == "-" else bytes.fromhex(text)
+    if text == "-":
+        return b""
+    return b"".join(bytes(int(piece[1:])) if piece[0] == "~" else bytes.fromhex(piece)
+                    for piece in text.split("+"))
 
 
 def array_of(words, kept):
