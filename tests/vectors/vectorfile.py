@@ -92,8 +92,8 @@ class Vectors:
         self.lines.append(f"any {name} {element} {count}")
         return self
 
-    def keep(self, name, element, count):
-        self.lines.append(f"keep {name} {element} {count}")
+    def keep(self, name, element, count, array=None):
+        self.lines.append(f"keep {name} {element} {count} {array or name}")
         return self
 
     def text(self, kernel):

@@ -240,7 +240,9 @@ private:
             argument.array = add(bytes(size * std::stoull(content), UNWRITTEN));
         } else if (use == "keep") {
             // The same array in all calls of the case; its elements are the kernel's own matter.
-            void *&kept = kept_[argument.name];
+            std::string name;
+            words >> name;
+            void *&kept = kept_[name];
             if (kept == nullptr) {
                 kept = add(bytes(size * std::stoull(content), UNWRITTEN));
             }
