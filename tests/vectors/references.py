@@ -284,6 +284,10 @@ def page_decode(rng):
         case(f"width {width}", [pages.forbp(values, width=width)], values)
     values = offsets(11, 600, -5)
     case("three blocks", [pages.forbp(values)], values)
+    # More words of validity than their FIFO holds.
+    values = [0] * 1500
+    values[-1], values[3], values[700], values[1490] = 1, None, None, None
+    case("validity of 1500 rows", [pages.forbp(values)], values)
     values = [INT_MIN, INT_MAX, 0, -1, None, INT_MIN]
     case("extremes", [pages.forbp(values)], values)
     values = [7 + 86400 * rng.randrange(50) for _ in range(40)]
