@@ -1,5 +1,6 @@
 """Writes a vector file; README.md describes the format."""
 
+import re
 import struct
 
 # How `struct` names the types of elements.
@@ -7,6 +8,8 @@ CODES = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "
          "i64": "q", "f32": "f", "f64": "d"}
 # The byte of what a kernel must not write.
 UNWRITTEN = 0xA5
+# So many zeros are counted rather than written.
+ZEROS = 32
 
 
 def array_bytes(element, values):
@@ -14,6 +17,17 @@ def array_bytes(element, values):
     if isinstance(values, (bytes, bytearray)):
         return bytes(values)
     return struct.pack(f"<{len(values)}{CODES[element]}", *values)
+
+
+def hexadecimal(content):
+    """Bytes as a vector file has them: runs of zeros are counted."""
+    pieces = []
+    for piece in re.split(rb"(\0{%d,})" % ZEROS, content):
+        if len(piece) >= ZEROS and not any(piece):
+            pieces.append(f"~{len(piece)}")
+        elif piece:
+            pieces.append(piece.hex())
+    return "+".join(pieces) or "-"
 
 
 def unwritten(element, count):
@@ -61,7 +75,7 @@ class Vectors:
         return self
 
     def _array(self, use, name, element, *contents):
-        contents = [array_bytes(element, c).hex() or "-" for c in contents]
+        contents = [hexadecimal(array_bytes(element, c)) for c in contents]
         self.lines.append(" ".join([use, name, element, *contents]))
         return self
 
@@ -78,8 +92,8 @@ class Vectors:
         self.lines.append(f"any {name} {element} {count}")
         return self
 
-    def keep(self, name, element, count):
-        self.lines.append(f"keep {name} {element} {count}")
+    def keep(self, name, element, count, array=None):
+        self.lines.append(f"keep {name} {element} {count} {array or name}")
         return self
 
     def text(self, kernel):

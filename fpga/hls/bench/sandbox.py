@@ -110,7 +110,10 @@ def is_same(element, found, expected, tolerance):
 
 
 def from_hex(text):
-    return b"" if text == "-" else bytes.fromhex(text)
+    if text == "-":
+        return b""
+    return b"".join(bytes(int(piece[1:])) if piece[0] == "~" else bytes.fromhex(piece)
+                    for piece in text.split("+"))
 
 
 def array_of(words, kept):
@@ -125,7 +128,7 @@ def array_of(words, kept):
     if use == "inout":
         return from_hex(contents[0]), from_hex(contents[1])
     fresh = bytes([UNWRITTEN]) * (size * int(contents[0]))
-    return (kept.get(name, fresh) if use == "keep" else fresh), None
+    return (kept.get(contents[1], fresh) if use == "keep" else fresh), None
 
 
 def run_call(instance, function, lines, kept, tolerance, title):
@@ -142,7 +145,7 @@ def run_call(instance, function, lines, kept, tolerance, title):
     for words, (before, expected), address in zip(arrays, contents, addresses):
         use, name, element = words[:3]
         if use == "keep":
-            kept[name] = instance.read(address, len(before))
+            kept[words[4]] = instance.read(address, len(before))
         elif use == "in" and instance.read(address, len(before)) != before:
             differences.append(f"case {title}, {function}: {name} was written")
         elif expected is not None:

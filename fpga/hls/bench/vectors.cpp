@@ -68,27 +68,38 @@ std::size_t element_bytes(const std::string &type)
     throw std::runtime_error("type '" + type + "' is unknown");
 }
 
+unsigned hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return static_cast<unsigned>(c - '0');
+    }
+    if (c >= 'a' && c <= 'f') {
+        return static_cast<unsigned>(c - 'a' + 10);
+    }
+    throw std::runtime_error("no hexadecimal digit");
+}
+
+// Pieces joined by '+': bytes in hexadecimal, or ~n for n zeros.
 bytes from_hex(const std::string &text)
 {
     bytes content;
     if (text == "-") {
         return content;
     }
-    const auto digit = [&](char c) -> unsigned {
-        if (c >= '0' && c <= '9') {
-            return static_cast<unsigned>(c - '0');
+    std::istringstream pieces(text);
+    std::string piece;
+    while (std::getline(pieces, piece, '+')) {
+        if (piece[0] == '~') {
+            content.resize(content.size() + std::stoull(piece.substr(1)));
+            continue;
         }
-        if (c >= 'a' && c <= 'f') {
-            return static_cast<unsigned>(c - 'a' + 10);
+        if (piece.size() % 2 != 0) {
+            throw std::runtime_error("half a byte");
         }
-        throw std::runtime_error("no hexadecimal digit");
-    };
-    if (text.size() % 2 != 0) {
-        throw std::runtime_error("half a byte");
-    }
-    content.reserve(text.size() / 2);
-    for (std::size_t at = 0; at < text.size(); at += 2) {
-        content.push_back(static_cast<unsigned char>(digit(text[at]) << 4 | digit(text[at + 1])));
+        for (std::size_t at = 0; at < piece.size(); at += 2) {
+            content.push_back(static_cast<unsigned char>(hex_digit(piece[at]) << 4 |
+                                                         hex_digit(piece[at + 1])));
+        }
     }
     return content;
 }
@@ -229,7 +240,9 @@ private:
             argument.array = add(bytes(size * std::stoull(content), UNWRITTEN));
         } else if (use == "keep") {
             // The same array in all calls of the case; its elements are the kernel's own matter.
-            void *&kept = kept_[argument.name];
+            std::string name;
+            words >> name;
+            void *&kept = kept_[name];
             if (kept == nullptr) {
                 kept = add(bytes(size * std::stoull(content), UNWRITTEN));
             }

@@ -105,6 +105,21 @@ inline uint64_t load_u64(const uint8_t *bytes)
     return load_bytes(bytes, 8);
 }
 
+// A double in a 64-bit word, as states of aggregates have it, and back.
+inline uint64_t to_word(double value)
+{
+    uint64_t word;
+    __builtin_memcpy(&word, &value, sizeof word);
+    return word;
+}
+
+inline double to_double(uint64_t word)
+{
+    double value;
+    __builtin_memcpy(&value, &word, sizeof value);
+    return value;
+}
+
 } // namespace flashmesh
 
 #endif

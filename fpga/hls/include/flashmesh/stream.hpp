@@ -26,13 +26,13 @@
 
 #include <stdint.h>
 
-#define FLASHMESH_PRAGMA(text) _Pragma(#text)
-
 // FLASHMESH_DEVICE takes the device's path in C simulation, to hold it against the published
 // headers: those do not let themselves be compiled with __SYNTHESIS__.
 #if defined(__SYNTHESIS__) || defined(FLASHMESH_DEVICE)
 
 #include <hls_stream.h>
+
+#define FLASHMESH_PRAGMA(text) _Pragma(#text)
 
 namespace flashmesh {
 
@@ -42,9 +42,9 @@ using stream = hls::stream<T>;
 
 } // namespace flashmesh
 
-#define FLASHMESH_STREAM(type, name, depth)       \
-    ::flashmesh::stream<type, depth> name(#name); \
-    FLASHMESH_PRAGMA(HLS STREAM variable = name depth = depth)
+#define FLASHMESH_STREAM(type, stream_name, stream_depth)              \
+    ::flashmesh::stream<type, stream_depth> stream_name(#stream_name); \
+    FLASHMESH_PRAGMA(HLS STREAM variable=stream_name depth=stream_depth)
 #define FLASHMESH_DATAFLOW(region) FLASHMESH_PRAGMA(HLS DATAFLOW)
 #define FLASHMESH_STAGE(stage, ...) stage(__VA_ARGS__)
 
@@ -176,7 +176,8 @@ private:
 
 } // namespace flashmesh
 
-#define FLASHMESH_STREAM(type, name, depth) ::flashmesh::stream<type, depth> name(#name)
+#define FLASHMESH_STREAM(type, stream_name, stream_depth) \
+    ::flashmesh::stream<type, stream_depth> stream_name(#stream_name)
 #define FLASHMESH_DATAFLOW(region) static_assert(sizeof(region) > 1, "a region has a name")
 #define FLASHMESH_STAGE(stage, ...) stage(__VA_ARGS__)
 
@@ -421,7 +422,8 @@ private:
 
 } // namespace flashmesh
 
-#define FLASHMESH_STREAM(type, name, depth) ::flashmesh::stream<type, depth> name(#name)
+#define FLASHMESH_STREAM(type, stream_name, stream_depth) \
+    ::flashmesh::stream<type, stream_depth> stream_name(#stream_name)
 #define FLASHMESH_DATAFLOW(region) ::flashmesh::detail::dataflow flashmesh_dataflow(region)
 // By reference: arguments live until the region has ended, which is before the function returns.
 #define FLASHMESH_STAGE(stage_function, ...) \
