@@ -225,7 +225,10 @@ impl Accumulator for OneGroup {
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         let rows = states[0].len();
         let context = self.0.handle.kernels.context();
-        let merged = self.0.states.merge(states_of(&states[0])?, &vec![0; rows], context);
+        let merged = self
+            .0
+            .states
+            .merge(states_of(&states[0])?, &vec![0; rows], context);
         merged.map_err(from_storage)
     }
 }

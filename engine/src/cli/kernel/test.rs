@@ -14,7 +14,7 @@ use arrow::util::display::array_value_to_string;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::execution::FunctionRegistry;
-use datafusion::logical_expr::{Expr, col, lit};
+use datafusion::logical_expr::{Expr, col, lit, when};
 use flashmesh::{Engine, EngineOptions, Error, Result, Session};
 use flashmesh_storage::kernel::{Kind, Manifest, Nulls, Signature};
 use rand::rngs::StdRng;
@@ -24,6 +24,8 @@ use super::super::arguments::{KernelBuildArguments, KernelTestArguments};
 
 /// Numbers of rows that are tried: the borders of bitmaps' words, of calls, and more than one call.
 const ROWS: [usize; 7] = [0, 1, 63, 64, 65, 8192, 20_000];
+/// Share of NULL among the values of columns.
+const NULL_SHARE: f64 = 0.1;
 /// The column by which aggregates are grouped.
 const GROUP: &str = "group_of_the_test";
 /// The table that the kernel is called over.
@@ -85,7 +87,7 @@ async fn test(
     let mut random = StdRng::seed_from_u64(seed);
     let mut compared = 0;
     for rows in ROWS {
-        let batch = random_rows(signature, rows, manifest.nulls, &mut random)?;
+        let batch = random_rows(signature, rows, &mut random)?;
         let constants = random_constants(signature, &mut random)?;
         session.context().register_batch("made", batch)?;
         let sql = format!("CREATE OR REPLACE TABLE {TABLE} AS SELECT * FROM made");
@@ -159,6 +161,14 @@ async fn results(
             frame.select(vec![col("kernel"), col("reference")])?
         }
         _ => {
+            let columns = arguments.iter().filter(|a| matches!(a, Expr::Column(_)));
+            let is_null = columns.map(|column| column.clone().is_null());
+            let reference = match is_null.reduce(Expr::or) {
+                Some(is_null) if manifest.nulls == Nulls::Strict => {
+                    when(is_null, lit(ScalarValue::Null)).otherwise(reference)?
+                }
+                _ => reference,
+            };
             let kernel = state.udf(&manifest.name)?.call(arguments);
             table.select(vec![kernel.alias("kernel"), reference.alias("reference")])?
         }
@@ -209,18 +219,10 @@ fn same(left: &ArrayRef, right: &ArrayRef, row: usize, tolerance: f64) -> bool {
 }
 
 /// Rows for the parameters that are not constant, with a group for aggregates.
-fn random_rows(
-    signature: &Signature,
-    rows: usize,
-    nulls: Nulls,
-    random: &mut StdRng,
-) -> Result<RecordBatch> {
+fn random_rows(signature: &Signature, rows: usize, random: &mut StdRng) -> Result<RecordBatch> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
     for parameter in signature.parameters.iter().filter(|p| !p.constant) {
-        let null_share = match nulls {
-            Nulls::Strict | Nulls::Kernel => 0.1,
-        };
         fields.push(Field::new(
             &parameter.name,
             any_length(&parameter.data_type),
@@ -229,7 +231,7 @@ fn random_rows(
         columns.push(random_array(
             &any_length(&parameter.data_type),
             rows,
-            null_share,
+            NULL_SHARE,
             random,
         )?);
     }
