@@ -214,9 +214,12 @@ def predicate_filter(rng):
     refuse("opcode 255", [true, instruction(255)])
     refuse("constant 3", [instruction(CONSTANT, literal=3)])
     refuse("bits that mean nothing", [(CONSTANT | 1 << 24, 0, 0, 1)])
-    refuse("column 1 of 1", [instruction(COMPARE, 1, literal=5)])
-    refuse("column 255", [instruction(IS_NULL, 255), instruction(NOT)])
-    refuse("second column 1 of 1", [instruction(COMPARE_COLUMNS, 0, 1)])
+    # Each would be TRUE whatever is read there.
+    or_true = [true, instruction(OR)]
+    refuse("column 1 of 1", [instruction(COMPARE, 1, literal=5), *or_true])
+    refuse("column 255", [instruction(IS_NULL, 255), *or_true])
+    refuse("second column 1 of 1", [instruction(COMPARE_COLUMNS, 0, 1), *or_true])
+    refuse("second column 16", [instruction(COMPARE_FLOAT_COLUMNS, 0, 16), *or_true])
     refuse("NOT on nothing", [instruction(NOT)])
     refuse("AND on one", [true, instruction(AND)])
     refuse("OR on one, then more", [true, instruction(OR), true])

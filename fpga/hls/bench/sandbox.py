@@ -35,8 +35,14 @@ class Instance:
         self.exports = wasmtime.Instance(self.store, module, functions).exports(self.store)
         self.memory = self.exports["memory"]
         self.base = self.exports["__heap_base"].value(self.store)
-        if "_initialize" in [export.name for export in module.exports]:
+        self.names = {export.name for export in module.exports}
+        if "_initialize" in self.names:
             self.exports["_initialize"](self.store)
+
+    def check_exports(self, functions):
+        unknown = self.names - functions - {"memory", "__heap_base", "_initialize"}
+        if unknown:
+            sys.exit(f"exports {sorted(unknown)}")
 
     def _caller(self, call):
         return lambda *arguments: call(self, arguments)
@@ -160,15 +166,18 @@ def run_call(instance, function, lines, kept, tolerance, title):
 def main():
     vectors, *modules = sys.argv[1:]
     modules = [(m.split("=")[0], pathlib.Path(m.split("=")[1])) for m in modules]
+    lines = pathlib.Path(vectors).read_text().splitlines()
+    functions = {line.split()[1] for line in lines if line.startswith("call ")}
     config = wasmtime.Config()
     config.cranelift_opt_level = "speed"
     engine = wasmtime.Engine(config)
     importable = {name: CALLABLE[name](Instance(engine, path, {})) for name, path in modules[1:]}
     instance = Instance(engine, modules[0][1], importable)
+    instance.check_exports(functions)
 
     cases, differences, tolerance, kept, call = 0, [], 0.0, {}, None
     title = ""
-    for line in pathlib.Path(vectors).read_text().splitlines():
+    for line in lines:
         words = line.split()
         if words[0] in ("call", "end") and call:
             differences += run_call(instance, call[0], call[1:], kept, tolerance, title)

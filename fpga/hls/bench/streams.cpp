@@ -139,9 +139,14 @@ struct region {
 };
 
 constexpr region REGIONS[] = {
-    {"runs", runs},         {"writer_ends", writer_ends}, {"reader_ends", reader_ends},
-    {"left_over", left_over}, {"too_shallow", too_shallow}, {"ring", ring},
-    {"nested", nested},     {"nested_hangs", nested_hangs},
+    {"runs", runs},
+    {"writer_ends", writer_ends},
+    {"reader_ends", reader_ends},
+    {"left_over", left_over},
+    {"too_shallow", too_shallow},
+    {"ring", ring},
+    {"nested", nested},
+    {"nested_hangs", nested_hangs},
 };
 
 } // namespace

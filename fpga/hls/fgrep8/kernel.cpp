@@ -75,8 +75,10 @@ rows:
         uint64_t states[PATTERNS] = {};
 #pragma HLS ARRAY_PARTITION variable=states complete
         uint32_t found = 0;
+        const uint32_t start = text_offsets[row];
+        const uint32_t end = text_offsets[row + 1];
     bytes:
-        for (uint32_t at = text_offsets[row]; at < text_offsets[row + 1]; ++at) {
+        for (uint32_t at = start; at < end; ++at) {
 #pragma HLS PIPELINE II=1
             const uint8_t byte = text_bytes[at];
         engines:

@@ -24,6 +24,8 @@ constexpr uint32_t MAX_CODE_BYTES = 8192;
 constexpr uint32_t WORD_BYTES = 8;
 constexpr uint32_t MAX_CODE_WORDS = MAX_CODE_BYTES / WORD_BYTES;
 constexpr uint32_t DEPTH = 32;
+// The distance of a place that no row has taken: farther than any.
+constexpr uint32_t EMPTY = 0xffffffff;
 
 // Bits of a distance: MAX_CODE_BYTES bytes may all differ.
 using distance = flashmesh::bits<17>;
@@ -107,30 +109,42 @@ words:
     candidates.write({0, 0, true});
 }
 
-// Rows arrive in ascending order, so a newcomer stands behind all that are as near.
+// A list of registers in ascending order, empty places last. Rows arrive in ascending order, so a
+// newcomer stands behind all that are as near.
 void keep_nearest(uint32_t k, flashmesh::stream<neighbour, DEPTH> &candidates,
                   flashmesh::stream<neighbour, DEPTH> &nearest)
 {
     neighbour list[MAX_NEIGHBOURS];
 #pragma HLS ARRAY_PARTITION variable=list complete
+clear:
+    for (uint32_t place = 0; place < MAX_NEIGHBOURS; ++place) {
+#pragma HLS UNROLL
+        list[place] = {0, EMPTY, false};
+    }
     uint32_t length = 0;
     bool is_end = false;
 candidates:
     while (!is_end) {
+#pragma HLS PIPELINE II=1
         const neighbour next = candidates.read();
         is_end = next.is_end;
-        if (is_end || k == 0 || (length == k && next.distance >= list[k - 1].distance)) {
+        if (is_end || k == 0 || list[k - 1].distance <= next.distance) {
             continue;
         }
         length = length < k ? length + 1 : k;
-        uint32_t place = length - 1;
-    insert:
-        while (place > 0 && list[place - 1].distance > next.distance) {
+    places:
+        // From the last place on, so that each sees its predecessor as it was.
+        for (uint32_t place = MAX_NEIGHBOURS - 1; place > 0; --place) {
 #pragma HLS UNROLL
-            list[place] = list[place - 1];
-            --place;
+            if (list[place - 1].distance > next.distance) {
+                list[place] = list[place - 1];
+            } else if (list[place].distance > next.distance) {
+                list[place] = next;
+            }
         }
-        list[place] = next;
+        if (list[0].distance > next.distance) {
+            list[0] = next;
+        }
     }
 nearest:
     for (uint32_t place = 0; place < length; ++place) {

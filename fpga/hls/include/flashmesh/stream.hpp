@@ -169,7 +169,7 @@ private:
 
     uint32_t first_ = detail::NO_BLOCK;
     uint32_t last_ = detail::NO_BLOCK;
-    // They wrap together, and their difference is right all the same: 2^32 elements do not fit.
+    // They count all elements, and never wrap: the pool holds whatever is written in a call.
     uint32_t read_ = 0;
     uint32_t written_ = 0;
 };
