@@ -19,6 +19,7 @@ use flashmesh_pushdown::{
 use parking_lot::Mutex;
 
 use crate::accelerator::cpu::CpuAccelerator;
+use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, Work};
 use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash};
@@ -535,6 +536,7 @@ fn run(
         table: Arc::clone(table),
         batch_rows: SEGMENT_ROWS,
         metrics: Arc::default(),
+        fallback: Fallback::default(),
     })?;
     for segment in &table.segments {
         let rows = match rows.map(|rows| rows.get(&segment.id)) {

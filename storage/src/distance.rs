@@ -125,6 +125,14 @@ impl Targets {
         self.count
     }
 
+    /// The bytes of a query of the Hamming distance.
+    pub fn code(&self, query: usize) -> Vec<u8> {
+        let words = self.query_words(query).iter();
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(self.size);
+        bytes
+    }
+
     /// Bytes of a vector.
     pub fn size(&self) -> usize {
         self.size
@@ -247,6 +255,13 @@ impl Search {
 
     pub fn targets(&self) -> &Targets {
         &self.targets
+    }
+
+    /// How many of the nearest codes are looked for; `None` unless they are those of the least
+    /// Hamming distance.
+    pub fn nearest_codes(&self) -> Option<usize> {
+        let by_count = self.targets.metric == Metric::Hamming;
+        (by_count && self.order != Order::Descending).then_some(self.k)
     }
 
     /// No vector can be nearer.

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -16,6 +16,7 @@ use flashmesh_pushdown::{KernelId, Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
 
 use crate::accelerator::cpu::CpuAccelerator;
+use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
@@ -62,9 +63,17 @@ pub struct Command {
 impl StorageNode {
     /// A node over `store` with the `cpu` accelerator, and a capability key that is drawn now.
     pub fn new(store: Arc<PageStore>) -> Arc<Self> {
+        Self::with_accelerators(store, vec![Arc::new(CpuAccelerator::new())])
+    }
+
+    /// A node with these accelerators, the preferred one first.
+    pub fn with_accelerators(
+        store: Arc<PageStore>,
+        accelerators: Vec<Arc<dyn Accelerator>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             store,
-            accelerators: vec![Arc::new(CpuAccelerator::new())],
+            accelerators,
             key: CapabilityKey::random(),
             kernels: None,
         })
@@ -185,6 +194,7 @@ impl StorageNode {
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,
             metrics: Arc::clone(&command.metrics),
+            fallback: command.work.fallback(),
         })?;
         command.work.streams.fetch_add(1, Ordering::Relaxed);
         Ok(ResultStream {
@@ -208,6 +218,7 @@ pub struct SegmentQueue {
     next: AtomicUsize,
     streams: AtomicUsize,
     access: SharedAccess,
+    forbids_fallback: AtomicBool,
 }
 
 impl SegmentQueue {
@@ -224,7 +235,21 @@ impl SegmentQueue {
             next: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             access: SharedAccess::new(access),
+            forbids_fallback: AtomicBool::new(false),
         })
+    }
+
+    /// Makes it an error of the scan if a device fails at what was given to it; before its streams
+    /// are submitted.
+    pub fn forbid_fallback(&self) {
+        self.forbids_fallback.store(true, Ordering::Relaxed);
+    }
+
+    fn fallback(&self) -> Fallback {
+        match self.forbids_fallback.load(Ordering::Relaxed) {
+            true => Fallback::Error,
+            false => Fallback::Allow,
+        }
     }
 
     fn take(&self) -> Option<Arc<Segment>> {

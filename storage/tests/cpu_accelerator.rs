@@ -8,54 +8,12 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use common::TestTable;
+use common::{TestTable, check};
 use flashmesh_pushdown::testing::{self, Generator};
 use flashmesh_pushdown::{
-    CompareOp, Expr, InputColumn, Limits, Literal, Output, Program, ProgramError, RuntimeFilter,
-    RuntimePredicate, Scalar, interpreter, verify,
+    CompareOp, Expr, InputColumn, Literal, Output, Program, RuntimeFilter, RuntimePredicate, Scalar,
 };
-use flashmesh_storage::StorageError;
 use rand::RngExt;
-
-/// Runs a Program in `streams` streams and holds what leaves against the interpreter.
-fn check(
-    table: &TestTable,
-    program: &Program,
-    filters: &[RuntimeFilter],
-    streams: usize,
-    batch_rows: usize,
-) {
-    let verified = verify(program.clone(), &table.snapshot.schema, &Limits::default())
-        .expect("a valid program");
-    let input: Vec<RecordBatch> = table
-        .batches
-        .iter()
-        .map(|b| b.project(&testing::ordinals(program)).expect("its columns"))
-        .collect();
-    let expected = interpreter::run(program, &input);
-    match (
-        table.run(Arc::new(verified), filters, streams, batch_rows),
-        expected,
-    ) {
-        (Ok(output), Ok(_)) => {
-            if let Err(difference) = testing::check_output(program, &input, &output, streams) {
-                if std::env::var(testing::SEED_VARIABLE).is_ok() {
-                    println!("input {input:?}\noutput {output:?}");
-                }
-                panic!("{difference}\n{program}\nruntime filters: {filters:?}");
-            }
-        }
-        // Which of several rows fails first, and whether one that another conjunct removes is
-        // looked at, is left open.
-        (_, Err(ProgramError::Arithmetic { .. })) => {}
-        (Err(StorageError::Program(ProgramError::Arithmetic { .. })), Ok(_))
-            if !program.filter.is_empty() => {}
-        (result, expected) => {
-            let (ours, theirs) = (result.map(|_| "a result"), expected.map(|_| "a result"));
-            panic!("accelerator: {ours:?}, interpreter: {theirs:?}\n{program}");
-        }
-    }
-}
 
 fn batches(
     generator: &mut Generator,

@@ -14,8 +14,10 @@ use crate::store::{PageReader, ReadCounters};
 use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
+pub mod offload;
 pub mod reference;
 pub mod sandbox;
+pub mod xrt;
 
 /// Runs Programs. One accelerator serves many tasks at once.
 pub trait Accelerator: Debug + Send + Sync {
@@ -42,6 +44,8 @@ pub struct Task {
     pub kernels: KernelSet,
     /// Counters that the task adds to.
     pub metrics: Arc<ScanMetrics>,
+    /// What happens when a device fails.
+    pub fallback: offload::Fallback,
 }
 
 /// A segment to work on.
@@ -119,6 +123,14 @@ pub struct ScanMetrics {
     pub device_time_ns: AtomicU64,
     /// Of it, time waiting for pages.
     pub flash_wait_ns: AtomicU64,
+    /// Calls of a device's kernels.
+    pub device_calls: AtomicU64,
+    /// Bytes of their arrays copied to the device.
+    pub bytes_to_device: AtomicU64,
+    /// Bytes of their arrays copied from the device.
+    pub bytes_from_device: AtomicU64,
+    /// Tests of a segment that a device failed at, and that the CPU has computed.
+    pub device_fallbacks: AtomicU64,
     /// Rows of the exact answer of an approximate search, where its recall is measured.
     pub recall_expected: AtomicU64,
     /// How many of them, or rows as near, the search has found.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use flashmesh_pushdown::{RuntimeFilter, VerifiedProgram};
-use flashmesh_storage::Result;
-use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_pushdown::testing;
+use flashmesh_pushdown::{
+    Limits, Program, ProgramError, RuntimeFilter, VerifiedProgram, interpreter, verify,
+};
+use flashmesh_storage::accelerator::{Accelerator, ScanMetrics};
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
@@ -14,6 +16,7 @@ use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
 use flashmesh_storage::table::{
     Chunk, ColumnStatistics, Segment, SegmentId, TableId, TableSnapshot, scan_schema,
 };
+use flashmesh_storage::{Result, StorageError};
 
 /// Writes a batch as a segment.
 pub fn write_segment(writer: &mut PageWriter, number: u32, batch: &RecordBatch) -> Arc<Segment> {
@@ -61,12 +64,30 @@ pub struct TestTable {
 }
 
 impl TestTable {
+    #[allow(dead_code, reason = "not every test has the usual accelerator")]
     pub fn new(batches: Vec<RecordBatch>) -> Self {
         Self::with_cache(batches, 256 << 20)
     }
 
     /// A table with so large a page cache.
+    #[allow(dead_code, reason = "not every test has the usual accelerator")]
     pub fn with_cache(batches: Vec<RecordBatch>, cache_bytes: u64) -> Self {
+        Self::with_node(batches, cache_bytes, StorageNode::new)
+    }
+
+    /// A table on a node of these accelerators.
+    #[allow(dead_code, reason = "not every test has another accelerator")]
+    pub fn with_accelerator(batches: Vec<RecordBatch>, accelerator: Arc<dyn Accelerator>) -> Self {
+        Self::with_node(batches, 256 << 20, |store| {
+            StorageNode::with_accelerators(store, vec![accelerator])
+        })
+    }
+
+    fn with_node(
+        batches: Vec<RecordBatch>,
+        cache_bytes: u64,
+        node: impl FnOnce(Arc<PageStore>) -> Arc<StorageNode>,
+    ) -> Self {
         let geometry = Geometry {
             pages_per_erase_block: 256,
             erase_blocks: 4096,
@@ -86,7 +107,7 @@ impl TestTable {
         Self {
             batches,
             snapshot,
-            node: StorageNode::new(store),
+            node: node(store),
             metrics: Arc::default(),
         }
     }
@@ -126,5 +147,46 @@ impl TestTable {
             open = left;
         }
         Ok(output)
+    }
+}
+
+/// Runs a Program in `streams` streams and holds what leaves against the interpreter.
+#[allow(dead_code, reason = "not every test runs Programs")]
+pub fn check(
+    table: &TestTable,
+    program: &Program,
+    filters: &[RuntimeFilter],
+    streams: usize,
+    batch_rows: usize,
+) {
+    let verified = verify(program.clone(), &table.snapshot.schema, &Limits::default())
+        .expect("a valid program");
+    let input: Vec<RecordBatch> = table
+        .batches
+        .iter()
+        .map(|b| b.project(&testing::ordinals(program)).expect("its columns"))
+        .collect();
+    let expected = interpreter::run(program, &input);
+    match (
+        table.run(Arc::new(verified), filters, streams, batch_rows),
+        expected,
+    ) {
+        (Ok(output), Ok(_)) => {
+            if let Err(difference) = testing::check_output(program, &input, &output, streams) {
+                if std::env::var(testing::SEED_VARIABLE).is_ok() {
+                    println!("input {input:?}\noutput {output:?}");
+                }
+                panic!("{difference}\n{program}\nruntime filters: {filters:?}");
+            }
+        }
+        // Which of several rows fails first, and whether one that another conjunct removes is
+        // looked at, is left open.
+        (_, Err(ProgramError::Arithmetic { .. })) => {}
+        (Err(StorageError::Program(ProgramError::Arithmetic { .. })), Ok(_))
+            if !program.filter.is_empty() => {}
+        (result, expected) => {
+            let (ours, theirs) = (result.map(|_| "a result"), expected.map(|_| "a result"));
+            panic!("accelerator: {ours:?}, interpreter: {theirs:?}\n{program}");
+        }
     }
 }

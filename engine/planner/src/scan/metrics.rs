@@ -36,6 +36,16 @@ pub fn metrics_set(scan: &ScanMetrics, fallbacks: usize) -> MetricsSet {
     ] {
         push(count(name, load(counter) as usize));
     }
+    if load(&scan.device_calls) > 0 {
+        for (name, counter) in [
+            ("device_calls", &scan.device_calls),
+            ("bytes_to_device", &scan.bytes_to_device),
+            ("bytes_from_device", &scan.bytes_from_device),
+        ] {
+            push(count(name, load(counter) as usize));
+        }
+    }
+    let fallbacks = fallbacks + load(&scan.device_fallbacks) as usize;
     push(count("fallbacks", fallbacks));
     push(time("device_time", load(&scan.device_time_ns)));
     push(time("flash_wait", load(&scan.flash_wait_ns)));

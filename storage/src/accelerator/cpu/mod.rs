@@ -7,9 +7,11 @@
 mod aggregate;
 mod bitmap;
 mod columns;
+mod device;
 mod eval;
 mod filter;
 mod nearest;
+mod nearest_on_device;
 mod output;
 mod pages;
 mod prune;
@@ -26,6 +28,7 @@ use arrow::array::RecordBatch;
 use flashmesh_pushdown::{Output, Program, RuntimeFilter};
 
 use crate::Result;
+use crate::accelerator::offload::Offload;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work as SegmentWork};
 use crate::index::RowSelection;
 use crate::node::MAX_AHEAD;
@@ -34,6 +37,7 @@ use crate::table::Segment;
 use aggregate::Aggregation;
 use bitmap::Bitmap;
 use columns::Columns;
+use device::Device;
 use eval::Evaluator;
 use eval::graph::Graph;
 use filter::{Filter, RuntimeTests, ZonePlan};
@@ -51,12 +55,21 @@ const SURVIVAL_TO_PREFETCH: f64 = 0.6;
 
 /// Runs Programs on the CPU.
 #[derive(Debug, Default)]
-pub struct CpuAccelerator;
+pub struct CpuAccelerator {
+    offload: Option<Arc<dyn Offload>>,
+}
 
 impl CpuAccelerator {
     /// An accelerator on the CPU.
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// An accelerator that gives to `offload` what that can compute.
+    pub fn with_offload(offload: Arc<dyn Offload>) -> Self {
+        Self {
+            offload: Some(offload),
+        }
     }
 }
 
@@ -70,7 +83,7 @@ impl Accelerator for CpuAccelerator {
     }
 
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {
-        Ok(Box::new(CpuRun::new(task)))
+        Ok(Box::new(CpuRun::new(task, self.offload.as_ref())))
     }
 }
 
@@ -127,7 +140,8 @@ struct Present {
 }
 
 impl CpuRun {
-    fn new(task: Task) -> Self {
+    fn new(task: Task, offload: Option<&Arc<dyn Offload>>) -> Self {
+        let device = offload.map(|offload| Device::new(offload, &task));
         let program: &Program = &task.program;
         let graph = Arc::new(Graph::new(program, &task.kernels));
         let schema = Arc::clone(task.program.output_schema());
@@ -174,7 +188,7 @@ impl CpuRun {
             columns: Columns::new(program),
             spare: Vec::new(),
             planned: VecDeque::new(),
-            filter: Filter::new(&graph),
+            filter: Filter::new(&graph, device),
             runtime: RuntimeTests::default(),
             runtime_ahead: RuntimeTests::default(),
             output_columns: output_columns.into_iter().collect(),
@@ -321,6 +335,7 @@ impl CpuRun {
     fn advance(&mut self, reader: &mut PageReader) -> Result<Option<RecordBatch>> {
         if let Some(present) = &self.present {
             let mut work = Work {
+                device: self.filter.device(),
                 columns: &mut self.columns,
                 evaluator: &mut self.evaluator,
                 reader,

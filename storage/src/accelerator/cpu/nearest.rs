@@ -14,6 +14,7 @@ use flashmesh_pushdown::{Metric, QueryVector, SortKey};
 
 use super::BLOCK_ROWS;
 use super::eval::graph::{Graph, NodeId, Op};
+use super::nearest_on_device::DeviceSearch;
 use super::output::node_array;
 use super::work::{Cut, Work, rows_of};
 use crate::Result;
@@ -24,7 +25,7 @@ use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
 const SLACK_ROWS: usize = 65_536;
 
 /// Place of a row of the segment at work; others have the number of their batch in its stead.
-const PRESENT: u64 = (u32::MAX as u64) << 32;
+pub(super) const PRESENT: u64 = (u32::MAX as u64) << 32;
 
 /// Keeps the nearest rows to each query.
 #[derive(Debug)]
@@ -216,6 +217,9 @@ fn search_rows(search: &mut Search, vectors: NodeId, work: &mut Work<'_>) -> Res
     let mut count = 0;
     let size = search.targets().size();
     if let Some(column) = work.evaluator.graph().column(vectors) {
+        if let Some(search) = DeviceSearch::of(search, work.device) {
+            return search.run(column, work);
+        }
         let add = |page: &super::columns::VectorPage<'_>| {
             count += page.positions.len();
             search.add(page.values, page.positions, |position| {

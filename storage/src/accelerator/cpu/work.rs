@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::BLOCK_ROWS;
 use super::bitmap::Bitmap;
 use super::columns::{Columns, Rows};
+use super::device::Device;
 use super::eval::Evaluator;
 use super::eval::graph::NodeId;
 use crate::Result;
@@ -15,6 +16,8 @@ const DENSE: usize = 4;
 
 /// A segment after its filter.
 pub(super) struct Work<'a> {
+    /// The task's device.
+    pub device: Option<&'a Device>,
     pub columns: &'a mut Columns,
     pub evaluator: &'a mut Evaluator,
     pub reader: &'a mut PageReader,

@@ -14,6 +14,7 @@
 //! (the predicate is computed once for each entry), or a search through decompressed text; only
 //! what is none of these is computed row by row.
 
+mod device;
 mod runtime;
 mod tests_on_pages;
 
@@ -25,6 +26,7 @@ use flashmesh_pushdown::{CompareOp, RuntimeFilter};
 use super::BLOCK_ROWS;
 use super::bitmap::Bitmap;
 use super::columns::{Columns, Rows};
+use super::device::Device;
 use super::eval::Evaluator;
 use super::eval::graph::{Graph, NodeId, Op};
 use super::eval::text::TextTest;
@@ -34,6 +36,7 @@ use super::values::ValueSet;
 use crate::Result;
 use crate::store::PageReader;
 
+use device::DeviceTest;
 pub(super) use runtime::RuntimeTests;
 
 /// Nodes of a conjunct up to which zone maps of single pages are asked about it.
@@ -45,6 +48,7 @@ const GUESS_ROWS: f64 = 65_536.0;
 #[derive(Debug)]
 pub(super) struct Filter {
     tests: Vec<Test>,
+    device: Option<Device>,
 }
 
 /// One test.
@@ -58,6 +62,8 @@ pub(super) struct Test {
     /// Rows seen so far, and those kept; they start with a guess.
     seen: f64,
     kept: f64,
+    /// How the task's device computes it, if it can.
+    device: Option<DeviceTest>,
 }
 
 /// What a test does.
@@ -85,7 +91,8 @@ pub(super) struct ZonePlan {
 }
 
 impl Filter {
-    pub fn new(graph: &Graph) -> Self {
+    /// The filter of a Program; `device` computes what it can.
+    pub fn new(graph: &Graph, device: Option<Device>) -> Self {
         let mut tests: Vec<Test> = Vec::new();
         for &node in &graph.conjuncts {
             let columns = graph.node(node).columns.clone();
@@ -105,10 +112,21 @@ impl Filter {
                 cost,
                 seen: GUESS_ROWS,
                 kept: GUESS_ROWS * selectivity,
+                device: None,
             };
             tests.push(guess);
         }
-        Self { tests }
+        if let Some(device) = &device {
+            for test in &mut tests {
+                test.device = DeviceTest::of(graph, test, device);
+            }
+        }
+        Self { tests, device }
+    }
+
+    /// The task's device.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
     }
 
     /// Asks the zone maps of the chunks, then of the pages. `None`: no row of the segment can
@@ -186,7 +204,15 @@ impl Filter {
                 continue;
             };
             let before = selection.count();
-            test.run(undecided, columns, evaluator, selection, reader)?;
+            let is_done = match (&self.device, &test.device) {
+                (Some(device), Some(on_device)) if device.is_usable() => {
+                    on_device.run(device, undecided, columns, evaluator, selection, reader)?
+                }
+                _ => false,
+            };
+            if !is_done {
+                test.run(undecided, columns, evaluator, selection, reader)?;
+            }
             test.seen += before as f64;
             test.kept += selection.count() as f64;
         }

@@ -1,0 +1,157 @@
+//! What goes wrong is an error with a way out, and never takes the database along.
+
+use std::time::Duration;
+
+use flashmesh_storage::StorageError;
+use flashmesh_storage::accelerator::xrt::container::Container;
+use flashmesh_storage::accelerator::xrt::{DeviceState, HostCommand, XrtDevice, XrtMode};
+use flashmesh_storage::kernel::Argument;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::rig::{NEVER, Rig, add, kernels};
+
+/// Checks that an error says which kernel failed and what to do, and that the device is set aside.
+#[track_caller]
+fn assert_set_aside(device: &XrtDevice, error: &StorageError, kernel: &str, reason: &str) {
+    let text = error.to_string();
+    assert!(text.contains(&format!("kernel '{kernel}'")), "{text}");
+    assert!(text.contains(reason), "{text}");
+    assert!(text.contains("opened again"), "{text}");
+    assert!(matches!(device.state(), DeviceState::Failed { .. }));
+    let mut random = StdRng::seed_from_u64(1);
+    let next = add(device, &mut random, 1).unwrap_err().to_string();
+    assert!(next.contains(reason), "{next}");
+}
+
+#[test]
+fn a_device_that_dies_in_a_call_is_an_error_and_can_be_opened_again() {
+    let Some(rig) = Rig::get() else { return };
+    let device = rig.open_with("FLASHMESH_MODEL_DIE_AT", 3, Duration::from_secs(60));
+    let mut random = StdRng::seed_from_u64(7);
+    add(&device, &mut random, 1000).unwrap();
+    add(&device, &mut random, 1000).unwrap();
+    let error = add(&device, &mut random, 1000).unwrap_err();
+    assert_set_aside(&device, &error, "add", "dies at start 3");
+    device.reopen().unwrap();
+    assert_eq!(device.state(), DeviceState::Ready);
+    add(&device, &mut random, 1000).unwrap();
+}
+
+#[test]
+fn a_fault_of_a_kernel_is_an_error() {
+    let Some(rig) = Rig::get() else { return };
+    let mut random = StdRng::seed_from_u64(8);
+    let device = rig.open_with("FLASHMESH_MODEL_ERROR_AT", 1, Duration::from_secs(60));
+    let error = add(&device, &mut random, 10).unwrap_err();
+    assert_set_aside(&device, &error, "add", "a fault at start 1");
+
+    let device = rig.open();
+    let mut result = [0; 4];
+    let mut arguments = [Argument::Out(&mut result)];
+    let pending = device.submit("crash", &mut arguments).unwrap();
+    let error = pending.wait(&NEVER).unwrap_err();
+    assert_set_aside(&device, &error, "crash", "its process has ended");
+    device.reopen().unwrap();
+    add(&device, &mut random, 10).unwrap();
+}
+
+#[test]
+fn a_kernel_that_does_not_end_is_an_error() {
+    let Some(rig) = Rig::get() else { return };
+    let device = rig.open_with("FLASHMESH_MODEL_HANG_AT", 2, Duration::from_millis(300));
+    let mut random = StdRng::seed_from_u64(9);
+    add(&device, &mut random, 10).unwrap();
+    let error = add(&device, &mut random, 10).unwrap_err();
+    assert_set_aside(&device, &error, "add", "did not end within 300 ms");
+    device.reopen().unwrap();
+    add(&device, &mut random, 10).unwrap();
+}
+
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<libc::pid_t> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok())
+        .flat_map(|line| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .filter_map(|number| number.parse().ok())
+        .collect()
+}
+
+#[test]
+fn killed_processes_are_errors_of_the_call() {
+    let Some(rig) = Rig::get() else { return };
+    let device = rig.open();
+    let mut random = StdRng::seed_from_u64(10);
+    for kill_model in [true, false] {
+        let mut held = [0; 4];
+        let mut arguments = [Argument::Out(&mut held)];
+        let pending = device.submit("hold", &mut arguments).unwrap();
+        let victim = match kill_model {
+            true => children(device.process())[0],
+            false => device.process() as libc::pid_t,
+        };
+        // SAFETY: a signal to a process that this test has started.
+        assert_eq!(unsafe { libc::kill(victim, libc::SIGKILL) }, 0);
+        let error = pending.wait(&NEVER).unwrap_err();
+        assert_set_aside(&device, &error, "hold", "its process has ended");
+        device.reopen().unwrap();
+        add(&device, &mut random, 100).unwrap();
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let Some(rig) = Rig::get() else { return };
+    let mut options = rig.options();
+    options.library = Some("/nowhere/libxrt_coreutil.so.2".into());
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("apt-get install libxrt1"), "{error}");
+    assert!(error.contains("/nowhere/libxrt_coreutil.so.2"), "{error}");
+
+    let mut options = rig.options();
+    options.mode = XrtMode::Emulation {
+        folder: "/nowhere".into(),
+    };
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("fpga/shell/model/build"), "{error}");
+
+    let mut options = rig.options();
+    options.host.program = "/nowhere/flashmesh".into();
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/nowhere/flashmesh"), "{error}");
+
+    // A program that is no host ends, and its last words are shown.
+    let mut options = rig.options();
+    options.host = HostCommand {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), "echo no such command >&2; exit 2".into()],
+    };
+    let error = XrtDevice::open(rig.container.clone(), options)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no such command"), "{error}");
+}
+
+#[test]
+fn a_container_without_kernels_in_it_is_refused_by_the_device() {
+    let Some(rig) = Rig::get() else { return };
+    for library in [&b""[..], b"no shared object"] {
+        let container = Container::for_emulation(kernels(), library).unwrap();
+        let error = XrtDevice::open(container, rig.options())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("can't be opened"), "{error}");
+        assert!(error.contains("device model"), "{error}");
+    }
+}
