@@ -49,19 +49,23 @@ impl Compiled {
         permitted: &[Kernel],
     ) -> Result<(Self, Vec<Arc<dyn Target>>), String> {
         let (manifest, options) = (&package.manifest, &sandbox.options);
-        let wasm = structure::check(&package.wasm, options)?;
-        let module = Module::new(&sandbox.engine, &wasm)
+        let checked = structure::check(&package.wasm, options)?;
+        let engine = match checked.simple {
+            true => &sandbox.optimizing,
+            false => &sandbox.linear,
+        };
+        let module = Module::new(engine, &checked.module)
             .map_err(|error| format!("the module is not valid: {}", one_line(&error)))?;
         let memory_bytes = manifest.limits.memory_bytes.min(options.memory_bytes);
         sizes(&module, memory_bytes, options.table_elements)?;
         exports(&module, manifest.functions())?;
         let callees = imports(&module, package, permitted)?;
 
-        let mut linker = Linker::new(&sandbox.engine);
+        let mut linker = Linker::new(engine);
         for (index, callee) in callees.iter().enumerate() {
             let function = &callee.function;
             let callee = callee.clone();
-            let wasm_type = FuncType::new(&sandbox.engine, wasm_types(function), []);
+            let wasm_type = FuncType::new(engine, wasm_types(function), []);
             linker
                 .func_new(
                     IMPORT_MODULE,

@@ -317,18 +317,29 @@ fn run<R>(
     let outcome = code(store);
     store.data_mut().scope = None;
     drop(running);
-    outcome.map_err(|error| reason(compiled, &error, store.data_mut().refused.take()))
+    outcome.map_err(|error| {
+        let refused = store.data_mut().refused.take();
+        reason(compiled, &error, refused, nesting.inherited)
+    })
 }
 
 /// A sentence for what ended a call.
-fn reason(compiled: &Compiled, error: &wasmtime::Error, refused: Option<String>) -> String {
+fn reason(
+    compiled: &Compiled,
+    error: &wasmtime::Error,
+    refused: Option<String>,
+    nested: bool,
+) -> String {
     let reason = if let Some(stop) = error.downcast_ref::<Stop>() {
         match stop {
             Stop::Cancelled => return "cancelled".to_owned(),
+            Stop::Deadline if nested => {
+                return "it took longer than its caller had time left".to_owned();
+            }
             Stop::Deadline => {
                 return format!(
-                    "a call took longer than {} ms, or than what its caller had left; raise \
-                     limits.time_per_call_ms or lower limits.rows_per_call",
+                    "a call took longer than {} ms; raise limits.time_per_call_ms or lower \
+                     limits.rows_per_call",
                     compiled.time_per_call.as_millis()
                 );
             }
@@ -363,6 +374,8 @@ thread_local! {
 /// A call's place among the calls that are open on this thread.
 struct Nesting {
     deadline: Instant,
+    /// The deadline is a caller's.
+    inherited: bool,
     outer: (usize, Option<Instant>),
 }
 
@@ -378,7 +391,11 @@ impl Nesting {
         let own = Instant::now() + time;
         let deadline = outer_deadline.map_or(own, |outer| outer.min(own));
         OPEN.set((depth + 1, Some(deadline)));
-        Ok(Self { deadline, outer })
+        Ok(Self {
+            deadline,
+            inherited: deadline < own,
+            outer,
+        })
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod compile;
 mod instance;
+mod loops;
 mod nested;
 mod structure;
 mod ticker;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wasmtime::{Config, Engine, OptLevel, WasmFeatures};
+use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm, WasmFeatures};
 
 use self::compile::Compiled;
 use self::instance::Instance;
@@ -68,7 +69,7 @@ impl Default for SandboxOptions {
             module_bytes: 4 << 20,
             functions: 4096,
             function_bytes: 128 << 10,
-            complexity: 64 << 20,
+            complexity: 8 << 20,
             table_elements: 64 << 10,
             idle_instances: 16,
             tick: Duration::from_millis(5),
@@ -79,7 +80,9 @@ impl Default for SandboxOptions {
 /// Compiles and runs kernels under one set of limits. One sandbox serves all queries of a process.
 #[derive(Debug)]
 pub struct Sandbox {
-    engine: Engine,
+    /// For modules that are [simple](structure::Checked::simple), and for all others.
+    optimizing: Engine,
+    linear: Engine,
     options: SandboxOptions,
     ticker: Arc<Ticker>,
 }
@@ -108,12 +111,18 @@ impl Sandbox {
             .wasm_backtrace_max_frames(None)
             .native_unwind_info(false)
             .generate_address_map(false);
-        let engine = Engine::new(&config).map_err(|error| {
-            StorageError::Invalid(format!("sandbox: this machine can't run kernels: {error}"))
-        })?;
-        let ticker = Ticker::start(engine.clone(), options.tick)?;
+        let engine = |config: &Config| {
+            Engine::new(config).map_err(|error| {
+                StorageError::Invalid(format!("sandbox: this machine can't run kernels: {error}"))
+            })
+        };
+        let optimizing = engine(&config)?;
+        config.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+        let linear = engine(&config)?;
+        let ticker = Ticker::start([optimizing.clone(), linear.clone()], options.tick)?;
         Ok(Self {
-            engine,
+            optimizing,
+            linear,
             options,
             ticker: Arc::new(ticker),
         })

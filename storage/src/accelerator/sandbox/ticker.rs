@@ -12,7 +12,7 @@ use crate::{Result, StorageError};
 /// Ticks without a call after which the thread sleeps until the next one.
 const IDLE_TICKS: u32 = 20;
 
-/// Advances the engine's epoch while calls run.
+/// Advances the engines' epochs while calls run.
 #[derive(Debug)]
 pub(super) struct Ticker {
     state: Arc<State>,
@@ -30,13 +30,13 @@ struct State {
 
 impl Ticker {
     /// Starts the thread; it ends when the ticker is dropped.
-    pub(super) fn start(engine: Engine, tick: Duration) -> Result<Self> {
+    pub(super) fn start(engines: [Engine; 2], tick: Duration) -> Result<Self> {
         let tick = tick.clamp(Duration::from_millis(1), Duration::from_secs(1));
         let state = Arc::new(State::default());
         let of_thread = Arc::clone(&state);
         let handle = thread::Builder::new()
             .name("kernel-ticker".to_owned())
-            .spawn(move || of_thread.run(&engine, tick))
+            .spawn(move || of_thread.run(&engines, tick))
             .map_err(|error| StorageError::io("start the kernels' ticker", error))?;
         Ok(Self {
             state,
@@ -69,11 +69,13 @@ impl Drop for Ticker {
 }
 
 impl State {
-    fn run(&self, engine: &Engine, tick: Duration) {
+    fn run(&self, engines: &[Engine; 2], tick: Duration) {
         let mut idle = 0;
         while !self.stop.load(Ordering::SeqCst) {
             thread::park_timeout(tick);
-            engine.increment_epoch();
+            for engine in engines {
+                engine.increment_epoch();
+            }
             if self.running.load(Ordering::SeqCst) > 0 {
                 idle = 0;
                 continue;
