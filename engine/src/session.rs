@@ -16,7 +16,10 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use flashmesh_planner::relations::StoreRelations;
+use flashmesh_storage::accelerator::Accelerator;
+use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
+use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::kernel::Kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
@@ -73,6 +76,9 @@ pub struct EngineOptions {
     pub threads: Option<NonZeroUsize>,
     /// Bounds of users' kernels.
     pub kernels: SandboxOptions,
+    /// A device's container (xclbin): the device that it fits is the accelerator `xrt`, which
+    /// `SET flashmesh.accelerator = 'xrt'` gives work to.
+    pub container: Option<PathBuf>,
     /// What resolves `file://`, `https://`, `s3://` … for tables outside the database; the
     /// default is DataFusion's.
     pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
@@ -148,8 +154,13 @@ impl Engine {
             options.kernels,
             Arc::new(KernelMemory::new(&runtime.memory_pool)),
         );
+        let mut accelerators: Vec<Arc<dyn Accelerator>> = vec![Arc::new(CpuAccelerator::new())];
+        if let Some(container) = &options.container {
+            accelerators.push(Arc::new(XrtAccelerator::open(container)?));
+        }
+        let store = Arc::clone(database.store());
         Ok(Arc::new(Self {
-            node: StorageNode::with_kernels(Arc::clone(database.store()), kernels),
+            node: StorageNode::with_kernels(store, accelerators, kernels),
             database,
             runtime,
             threads,

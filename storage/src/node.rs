@@ -6,8 +6,8 @@
 //! stream); the counters of [`ScanMetrics`] are the status.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -79,11 +79,15 @@ impl StorageNode {
         })
     }
 
-    /// [`StorageNode::new`], with kernels that users added.
-    pub fn with_kernels(store: Arc<PageStore>, kernels: Arc<Kernels>) -> Arc<Self> {
+    /// [`StorageNode::with_accelerators`], with kernels that users added.
+    pub fn with_kernels(
+        store: Arc<PageStore>,
+        accelerators: Vec<Arc<dyn Accelerator>>,
+        kernels: Arc<Kernels>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             store,
-            accelerators: vec![Arc::new(CpuAccelerator::new())],
+            accelerators,
             key: CapabilityKey::random(),
             kernels: Some(kernels),
         })
@@ -125,12 +129,34 @@ impl StorageNode {
         self.accelerators.iter().find(|a| a.name() == name)
     }
 
-    /// Whether some accelerator runs `program`; the error says what they lack.
-    pub fn supports(&self, program: &Program) -> std::result::Result<(), String> {
-        self.choose(program).map(|_| ())
+    /// Whether some accelerator (that of the name `asked_for`, if one is asked for) runs `program`;
+    /// the error says what they lack.
+    pub fn supports(
+        &self,
+        program: &Program,
+        asked_for: Option<&str>,
+    ) -> std::result::Result<(), String> {
+        self.choose(program, asked_for).map(|_| ())
     }
 
-    fn choose(&self, program: &Program) -> std::result::Result<&Arc<dyn Accelerator>, String> {
+    fn choose(
+        &self,
+        program: &Program,
+        asked_for: Option<&str>,
+    ) -> std::result::Result<&Arc<dyn Accelerator>, String> {
+        if let Some(name) = asked_for {
+            let Some(accelerator) = self.accelerator(name) else {
+                let names: Vec<_> = self.accelerators.iter().map(|a| a.name()).collect();
+                return Err(format!(
+                    "there is no accelerator '{name}' here, but {}; a device comes with --xclbin FILE",
+                    names.join(", ")
+                ));
+            };
+            let supported = accelerator.supports(program);
+            return supported
+                .map(|()| accelerator)
+                .map_err(|why| format!("{name}: {why}"));
+        }
         let mut lacks = Vec::new();
         for accelerator in &self.accelerators {
             match accelerator.supports(program) {
@@ -158,9 +184,14 @@ impl StorageNode {
         }
     }
 
-    fn bind_kernels(&self, program: &Program, capability: &Capability) -> Result<KernelSet> {
+    fn bind_kernels(
+        &self,
+        program: &Program,
+        capability: &Capability,
+        accelerator: &Arc<dyn Accelerator>,
+    ) -> Result<KernelSet> {
         match &self.kernels {
-            Some(kernels) => kernels.bind(program, capability),
+            Some(kernels) => kernels.bind(program, capability, accelerator.as_ref()),
             None if has_kernels(program) => Err(StorageError::Invalid(
                 "this node runs no kernels; keep the function above the scan".into(),
             )),
@@ -176,7 +207,7 @@ impl StorageNode {
     pub fn submit(&self, command: Command) -> Result<ResultStream> {
         self.authorize(&command.capability, &command.table)?;
         let accelerator = self
-            .choose(&command.program)
+            .choose(&command.program, command.work.asked_for())
             .map_err(StorageError::Invalid)?;
         let table = &command.table;
         let filters = command.runtime_filters.current();
@@ -189,7 +220,7 @@ impl StorageNode {
             None => Arc::clone(&command.program),
         };
         let run = accelerator.open(Task {
-            kernels: self.bind_kernels(&program, &command.capability)?,
+            kernels: self.bind_kernels(&program, &command.capability, accelerator)?,
             program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,
@@ -218,6 +249,7 @@ pub struct SegmentQueue {
     next: AtomicUsize,
     streams: AtomicUsize,
     access: SharedAccess,
+    accelerator: OnceLock<Arc<str>>,
     forbids_fallback: AtomicBool,
 }
 
@@ -235,6 +267,7 @@ impl SegmentQueue {
             next: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             access: SharedAccess::new(access),
+            accelerator: OnceLock::new(),
             forbids_fallback: AtomicBool::new(false),
         })
     }
@@ -243,6 +276,16 @@ impl SegmentQueue {
     /// are submitted.
     pub fn forbid_fallback(&self) {
         self.forbids_fallback.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for the accelerator of that name; before its streams are submitted. The first that was
+    /// asked for stays.
+    pub fn ask_for(&self, accelerator: Arc<str>) {
+        self.accelerator.get_or_init(|| accelerator);
+    }
+
+    fn asked_for(&self) -> Option<&str> {
+        self.accelerator.get().map(AsRef::as_ref)
     }
 
     fn fallback(&self) -> Fallback {

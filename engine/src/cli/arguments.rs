@@ -69,6 +69,8 @@ pub(super) enum Command {
     /// Users and tokens of a server
     #[command(subcommand)]
     User(UserCommand),
+    /// List devices behind XRT; with --xclbin, open the one that fits the container and show what it holds
+    Devices,
     /// Kernels of your own: make, compile, test and look at them
     #[command(subcommand)]
     Kernel(KernelCommand),
@@ -101,6 +103,9 @@ pub(super) struct EngineArguments {
     /// What queries may spill at once, e.g. 50GB [default: 100GB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     spill_limit: Option<u64>,
+    /// Container of a device behind XRT, which SET flashmesh.accelerator = 'xrt' gives work to
+    #[arg(long, value_name = "FILE", global = true)]
+    pub xclbin: Option<PathBuf>,
     /// Memory that one instance of a user's kernel may take [default: 256 MiB; a kernel's manifest may ask
     /// for less]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
@@ -222,8 +227,8 @@ pub(super) struct KernelBuildArguments {
     #[arg(short = 'I', long, value_name = "DIR")]
     pub include: Vec<PathBuf>,
     /// A device's container (xclbin) to put into the package
-    #[arg(long, value_name = "FILE")]
-    pub xclbin: Option<PathBuf>,
+    #[arg(long = "device", value_name = "FILE")]
+    pub container: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -472,6 +477,7 @@ impl EngineArguments {
             spill_limit_bytes: self.spill_limit,
             threads: self.threads,
             kernels: self.kernels(),
+            container: self.xclbin.clone(),
             object_stores: None,
         })
     }

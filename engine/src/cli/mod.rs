@@ -2,6 +2,7 @@
 
 mod arguments;
 mod demo;
+mod devices;
 mod fsck;
 mod kernel;
 mod load;
@@ -56,6 +57,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::Fsck) => fsck::run(&arguments.engine).await,
         Some(Command::Serve(serve)) => serve::run(&arguments.engine, *serve).await,
         Some(Command::User(command)) => user::run(command),
+        Some(Command::Devices) => devices::run(arguments.engine.xclbin.as_deref()),
         Some(Command::Kernel(command)) => kernel::run(command).await,
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{CallContext, Kernel, Kind, Manifest, MemoryBudget, Package, Returns};
+use crate::accelerator::Accelerator;
 use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
 use crate::capability::{Capability, Right};
 use crate::table::{Database, Function, NewFunction};
@@ -261,12 +262,17 @@ impl Kernels {
     /// # Errors
     /// `Denied` when the principal may not run one; `NotFound` when it is gone, `Invalid` when
     /// another took its place or it does not take what the Program gives it.
-    pub fn bind(self: &Arc<Self>, program: &Program, capability: &Capability) -> Result<KernelSet> {
+    pub fn bind(
+        self: &Arc<Self>,
+        program: &Program,
+        capability: &Capability,
+        accelerator: &dyn Accelerator,
+    ) -> Result<KernelSet> {
         let mut set = KernelSet::default();
         let mut result = Ok(());
         for_each_kernel(program, &mut |id, expr| {
             if result.is_ok() {
-                result = self.bind_call(id, expr, program, capability, &mut set);
+                result = self.bind_call(id, expr, program, capability, accelerator, &mut set);
             }
         });
         result?;
@@ -313,12 +319,16 @@ impl Kernels {
         call: &Expr,
         program: &Program,
         capability: &Capability,
+        accelerator: &dyn Accelerator,
         set: &mut KernelSet,
     ) -> Result<()> {
         let kernel = match set.get(id) {
             Some(kernel) => Arc::clone(kernel),
             None => {
-                let kernel = self.kernel_for(id, capability)?;
+                let mut kernel = self.kernel_for(id, capability)?;
+                if let Some(device) = accelerator.kernel(kernel.package()) {
+                    kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
+                }
                 set.kernels.push((id.clone(), Arc::clone(&kernel)));
                 kernel
             }

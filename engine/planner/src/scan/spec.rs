@@ -57,6 +57,10 @@ pub struct ScanSpec {
     pub mode: Pushdown,
     /// How the nearest rows are looked for.
     pub near: NearSearch,
+    /// The accelerator that the session asks for.
+    pub accelerator: Option<Arc<str>>,
+    /// Whether it is an error when it fails at what was given to it.
+    pub forbids_fallback: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// What stayed above, for `EXPLAIN`.
@@ -91,6 +95,8 @@ impl ScanSpec {
             capability,
             mode,
             near: NearSearch::Exact,
+            accelerator: None,
+            forbids_fallback: false,
             filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {
@@ -169,7 +175,8 @@ impl ScanSpec {
                 self.table.name
             )));
         }
-        node.supports(&program).map_err(Reason::Accelerator)?;
+        node.supports(&program, self.accelerator.as_deref())
+            .map_err(Reason::Accelerator)?;
         verify(program, &self.table.scan_schema, &Limits::default())
             .map(Arc::new)
             .map_err(|e| Reason::Refused(e.to_string()))

@@ -19,6 +19,10 @@ const HEADERS: &[(&str, &str)] = &[
         include_str!("../../../../fpga/hls/include/flashmesh/bits.hpp"),
     ),
     (
+        "flashmesh/page.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/page.hpp"),
+    ),
+    (
         "flashmesh/stream.hpp",
         include_str!("../../../../fpga/hls/include/flashmesh/stream.hpp"),
     ),

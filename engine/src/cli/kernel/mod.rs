@@ -61,7 +61,7 @@ fn compile(
         sources.push((name.clone(), bytes));
     }
     let wasm = compiler::to_wasm(folder, manifest, &options.include)?;
-    let xclbin = options.xclbin.as_deref().map(read).transpose()?;
+    let xclbin = options.container.as_deref().map(read).transpose()?;
     let digest = source_digest(
         sources
             .iter()
