@@ -115,7 +115,8 @@ def predicate_filter(rng):
             values += filled + [0] * (stride - len(column))
             bits = [word is not None for word in column]
             valid += bitmap(bits + [True] * (stride - len(column)))
-        selected = [not malformed and run_program(program, [column[row] for column in table]) is True
+        selected = [not malformed
+                    and run_program(program, [column[row] for column in table]) is True
                     for row in range(rows)]
         words = []
         for opcode, first, second, literal in program:
@@ -569,7 +570,8 @@ def key_lookup(rng):
          [*hashes, many[676][0], many[677][0], many[0][0], many[-1][0]])
     short = sorted((rng.getrandbits(64), row) for row in range(70))
     for keys in ROW_COUNTS:
-        case(f"{keys} keys", part(short, 30, 40), short, [rng.choice(short)[0] for _ in range(keys)])
+        case(f"{keys} keys", part(short, 30, 40), short,
+             [rng.choice(short)[0] for _ in range(keys)])
 
     good = entry_page(one)
     for title, content in (
@@ -612,8 +614,8 @@ def read_modify_write(rng):
             struct.pack_into("<Q", after, 8192 * page + byte, word)
         vectors.case(title).call("read_modify_write")
         vectors.array("pages", "u8", before).scalar("page_count", "u32", page_count)
-        vectors.array("operations", "u64", [w for page, byte, opcode, operand, expected in operations
-                                            for w in (page << 32 | byte, opcode, operand, expected)])
+        vectors.array("operations", "u64", [word for page, byte, *others in operations
+                                            for word in (page << 32 | byte, *others)])
         vectors.scalar("operation_count", "u32", len(operations))
         vectors.out("result_pages", "u8", after).out("previous", "u64", previous)
 

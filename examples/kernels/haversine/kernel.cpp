@@ -36,8 +36,9 @@ rows:
 #pragma HLS PIPELINE II=1
         const double cosines = cos(latitude_a[row] * RADIANS_PER_DEGREE) *
                                cos(latitude_b[row] * RADIANS_PER_DEGREE);
-        const double haversine = squared_sine_of_half(latitude_b[row] - latitude_a[row]) +
-                                 cosines * squared_sine_of_half(longitude_b[row] - longitude_a[row]);
+        const double haversine =
+            squared_sine_of_half(latitude_b[row] - latitude_a[row]) +
+            cosines * squared_sine_of_half(longitude_b[row] - longitude_a[row]);
         // Rounding may lead just beyond 1 at the other side of the Earth.
         result[row] = 2 * RADIUS_KM * asin(sqrt(haversine > 1 ? 1 : haversine));
     }

@@ -25,7 +25,8 @@ def vectors(rng):
     def case(title, pairs):
         out.case(title).call("haversine")
         columns = list(zip(*pairs)) or [()] * 4
-        for name, column in zip(("latitude_a", "longitude_a", "latitude_b", "longitude_b"), columns):
+        names = ("latitude_a", "longitude_a", "latitude_b", "longitude_b")
+        for name, column in zip(names, columns):
             out.array(name, "f64", column)
         out.scalar("rows", "u32", len(pairs))
         out.out("result", "f64", [kilometres(*pair) for pair in pairs])

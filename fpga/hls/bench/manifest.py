@@ -186,6 +186,6 @@ def check_calls(manifest, lines):
         argument = wanted.pop(0) if wanted else None
         if argument is None or found[1:] != (argument.name, argument.type) or (
                 argument.use not in uses.get(found[0], (found[0],))):
-            raise ManifestError(f"line {number}: {' '.join(found)}, where the manifest has {argument}")
+            raise ManifestError(f"line {number}: {' '.join(found)}, but the manifest has {argument}")
     if called != set(manifest.functions):
         raise ManifestError(f"no call of {sorted(set(manifest.functions) - called)}")

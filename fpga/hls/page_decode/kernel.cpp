@@ -113,7 +113,8 @@ problem plan_raw(const page_header &header, uint32_t data_bytes, layout &out)
     return header.row_count * size == data_bytes ? SOUND : BAD_REGIONS;
 }
 
-problem plan_packed(const page_header &header, const uint8_t *page, uint32_t data_bytes, layout &out)
+problem plan_packed(const page_header &header, const uint8_t *page, uint32_t data_bytes,
+                    layout &out)
 {
     uint32_t scale_bytes = 0;
     out.width = header.width;

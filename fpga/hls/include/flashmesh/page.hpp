@@ -70,8 +70,8 @@ inline bool has_flag(const page_header &header, page_flag flag)
 inline bool is_bounded(const page_header &header)
 {
     return header.is_page && header.payload_bytes <= PAYLOAD_BYTES &&
-           header.row_count <= SEGMENT_ROWS && header.first_row + header.row_count <= SEGMENT_ROWS &&
-           header.null_count <= header.row_count;
+           header.row_count <= SEGMENT_ROWS && header.null_count <= header.row_count &&
+           header.first_row + header.row_count <= SEGMENT_ROWS;
 }
 
 // `bytes` rounded up to a whole number of regions' alignment.

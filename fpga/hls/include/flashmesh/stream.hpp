@@ -207,7 +207,7 @@ struct waiter {
 
 // A stream as the monitor sees it.
 struct fifo {
-    explicit fifo(const char *fifo_name, uint32_t fifo_depth) : name(fifo_name), depth(fifo_depth) {}
+    fifo(const char *fifo_name, uint32_t fifo_depth) : name(fifo_name), depth(fifo_depth) {}
 
     const char *name;
     uint32_t depth;
