@@ -299,13 +299,21 @@ fn giants() {
             format!("(data (i32.const 0) \"{}\")", "x".repeat(5 << 20)),
             "the limit is 4194304",
         ),
+        (
+            "bytes times variables",
+            ladder(4000, 250).repeat(2),
+            "bytes times variables",
+        ),
         ("element segments", "(elem func)".repeat(5000), "section 9"),
-        ("variables", locals.repeat(10), "bytes times variables"),
+        (
+            "variables",
+            locals.repeat(10),
+            "local variables, the limit is 4096",
+        ),
         (
             "variables by number",
-            // 4 billion variables in a few bytes are the validator's.
             format!("(func (local {}))", "i32 ".repeat(50_001)),
-            "not valid",
+            "local variables, the limit is 4096",
         ),
         (
             "a long function",
@@ -353,22 +361,6 @@ fn the_slowest_modules_that_are_let_through_compile_in_time() {
             "(br_if 0 (i32.const 1)) end ".repeat(depth),
         )
     };
-    // Variables that are set under a condition each.
-    let ladder = |conditions: usize, locals: usize| {
-        let sets: String = (0..conditions)
-            .map(|i| {
-                let local = 1 + i % locals;
-                format!("(if (local.get 0) (then (local.set {local} (i64.const {i}))))")
-            })
-            .collect();
-        let stores: String = (1..=locals)
-            .map(|i| format!("(i64.store (local.get 0) (local.get {i}))"))
-            .collect();
-        format!(
-            "(func (param i32) (local {}) {sets} {stores})",
-            "i64 ".repeat(locals)
-        )
-    };
     let branches: String = (0..20_000).map(|i| format!("{} ", i % 50)).collect();
     let branches = blocks(50, &format!("(br_table {branches} (local.get 0))"));
     let straight = format!(
@@ -385,6 +377,10 @@ fn the_slowest_modules_that_are_let_through_compile_in_time() {
         ("small functions of loops", loops(16, 10).repeat(60)),
         ("deep loops over many variables", loops(64, 300).repeat(9)),
         ("deep loops over few variables", loops(64, 20).repeat(150)),
+        (
+            "variables that nobody uses",
+            format!("(func (local {}))", "i64 ".repeat(4000)).repeat(300),
+        ),
         ("conditions", ladder(1000, 20)),
         ("many conditions", ladder(8000, 40)),
         ("20,000 branches", branches),
@@ -414,4 +410,21 @@ fn the_slowest_modules_that_are_let_through_compile_in_time() {
     ] {
         contained(&sandbox, beside(name, fields, reason), evaluate);
     }
+}
+
+/// A function of variables that are set under a condition each.
+fn ladder(conditions: usize, locals: usize) -> String {
+    let sets: String = (0..conditions)
+        .map(|i| {
+            let local = 1 + i % locals;
+            format!("(if (local.get 0) (then (local.set {local} (i64.const {i}))))")
+        })
+        .collect();
+    let stores: String = (1..=locals)
+        .map(|i| format!("(i64.store (local.get 0) (local.get {i}))"))
+        .collect();
+    format!(
+        "(func (param i32) (local {}) {sets} {stores})",
+        "i64 ".repeat(locals)
+    )
 }

@@ -31,8 +31,14 @@ fn kernel(package: Package) -> Kernel {
 
 #[test]
 fn a_filter_selects_what_plain_rust_selects() {
+    for wat in [PRICE_BAND, include_str!("price_band_simd.wat")] {
+        selects_what_plain_rust_selects(wat);
+    }
+}
+
+fn selects_what_plain_rust_selects(wat: &str) {
     let mut random = random();
-    let kernel = kernel(package(PRICE_BAND_KEYS, PRICE_BAND));
+    let kernel = kernel(package(PRICE_BAND_KEYS, wat));
     let budget = Budget::new(64 << 20);
     let dyn_budget: Arc<dyn MemoryBudget> = budget.clone();
     let query = kernel.for_query(&dyn_budget);

@@ -213,7 +213,7 @@ impl Instance {
         for argument in arguments.iter() {
             needed += length(argument).next_multiple_of(ALIGNMENT);
         }
-        self.reserve(needed, context)?;
+        self.reserve(needed)?;
         let values = self.lay_out(arguments);
         run(&self.compiled, &mut self.store, context, |store| {
             function.call(store, &values, &mut [])
@@ -232,7 +232,7 @@ impl Instance {
 
     /// Grows the arena to `needed` bytes. Should the guest have grown its memory in the meantime,
     /// the arena moves behind that.
-    fn reserve(&mut self, needed: usize, context: CallContext<'_>) -> Result<(), String> {
+    fn reserve(&mut self, needed: usize) -> Result<(), String> {
         if needed <= self.arena.len() {
             return Ok(());
         }
@@ -241,10 +241,7 @@ impl Instance {
             self.arena = end..end;
         }
         let pages = (needed - self.arena.len()).div_ceil(WASM_PAGE_BYTES);
-        // SAFETY: the scope is taken out of the store two lines below.
-        self.store.data_mut().scope = Some(unsafe { Scope::new(&context) });
         let grown = self.memory.grow(&mut self.store, pages as u64);
-        self.store.data_mut().scope = None;
         if grown.is_err() {
             let refused = self.store.data_mut().refused.take();
             return Err(format!(

@@ -34,6 +34,8 @@ pub(super) struct Checked {
 const SIMPLE_BYTES: usize = 16 << 10;
 const SIMPLE_COMPLEXITY: u64 = 256 << 10;
 const SIMPLE_LOOPS: usize = 16;
+/// Local variables of one function at most.
+const MAX_LOCALS: u64 = 4096;
 /// Loops nested in each other at most: the other allocator's time grows with them times variables.
 const MAX_LOOPS: usize = 64;
 
@@ -144,6 +146,12 @@ fn code(
         for _ in 0..groups {
             locals += u64::from(body.number().ok_or_else(cut_off)?);
             body.byte().ok_or_else(cut_off)?;
+        }
+        if locals > MAX_LOCALS {
+            return Err(format!(
+                "function {index} of the module has {locals} local variables, the limit is \
+                 {MAX_LOCALS}"
+            ));
         }
         complexity = complexity.saturating_add(locals.saturating_mul(length as u64));
         if complexity > options.complexity {
