@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "regex",
         "contains_any",
         "distance",
+        "kernel",
     ] {
         config.boxed(format!(
             ".flashmesh.program.v1.Node.instruction.{instruction}"

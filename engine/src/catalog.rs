@@ -13,7 +13,7 @@ use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use flashmesh_planner::{Authority, FlashTable};
 use flashmesh_storage::StorageError;
-use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::capability::{Capability, KernelRights, Right};
 use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
 use flashmesh_storage::table::{Database, TableSnapshot};
 use parking_lot::RwLock;
@@ -43,7 +43,32 @@ impl Authority for GrantedAuthority {
         let rights = self.principal.rights(schema, name);
         let name = Arc::clone(&self.principal.name);
         let key = self.node.capability_key();
-        Arc::new(key.seal(name, table.id, rights, CAPABILITY_LIFETIME))
+        let kernels = match rights.has(Right::Kernel) {
+            true => self.kernels(),
+            false => KernelRights::None,
+        };
+        Arc::new(key.seal(name, table.id, rights, kernels, CAPABILITY_LIFETIME))
+    }
+
+    fn may_use(&self, function: &str) -> bool {
+        self.principal.may_use(function)
+    }
+}
+
+impl GrantedAuthority {
+    /// The kernels that the user may run.
+    fn kernels(&self) -> KernelRights {
+        if self.principal.admin {
+            return KernelRights::All;
+        }
+        let functions = self.node.kernels().map(|kernels| kernels.functions());
+        let usable = functions.iter().flat_map(|functions| functions.iter());
+        let mut digests: Vec<[u8; 32]> = usable
+            .filter(|function| self.principal.may_use(&function.entry.name))
+            .map(|function| function.entry.digest)
+            .collect();
+        digests.sort_unstable();
+        KernelRights::These(digests.into())
     }
 }
 
@@ -120,6 +145,7 @@ impl CatalogProvider for FlashCatalog {
         if name == SYSTEM_SCHEMA && !self.database.schemas().iter().any(|s| s == name) {
             return Some(Arc::new(SystemSchema::new(
                 Arc::clone(&self.database),
+                self.node.kernels().cloned(),
                 Arc::clone(&self.queries),
                 Arc::clone(&self.principal),
             )));

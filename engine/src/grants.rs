@@ -17,6 +17,56 @@ pub struct Principal {
     /// queries of others.
     pub admin: bool,
     grants: Vec<Grant>,
+    functions: FunctionGrants,
+}
+
+/// Which functions of users a user may use and make.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionGrants {
+    /// Names that may be used; `*` may stand at the end of one.
+    #[serde(default, rename = "use")]
+    pub usable: Vec<NamePattern>,
+    /// Names that may be made, replaced and dropped, and used too.
+    #[serde(default)]
+    pub create: Vec<NamePattern>,
+}
+
+/// A name with `*` for any end of it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NamePattern(String);
+
+impl TryFrom<String> for NamePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        match is_pattern(&text) {
+            true => Ok(Self(text)),
+            false => Err(format!(
+                "'{text}' names no functions: write a name, where * may stand at the end, as in price_*"
+            )),
+        }
+    }
+}
+
+impl NamePattern {
+    fn matches(&self, name: &str) -> bool {
+        matches_pattern(&self.0, name)
+    }
+}
+
+/// Whether `part` is a name, or one that ends with `*`.
+fn is_pattern(part: &str) -> bool {
+    let before = part.strip_suffix('*').unwrap_or(part);
+    !part.is_empty() && !before.contains(['*', '.'])
+}
+
+fn matches_pattern(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
 }
 
 /// Rights on tables whose names match a pattern.
@@ -70,11 +120,7 @@ impl TryFrom<String> for TablePattern {
             Some((schema, table)) => (schema, table),
             None => (crate::catalog::DEFAULT_SCHEMA, text.as_str()),
         };
-        let is_part = |part: &str| {
-            let before = part.strip_suffix('*').unwrap_or(part);
-            !part.is_empty() && !before.contains(['*', '.'])
-        };
-        if !is_part(schema) || !is_part(table) {
+        if !is_pattern(schema) || !is_pattern(table) {
             return Err(format!(
                 "'{text}' names no tables: write schema.table, where * may stand at the end of either, as in public.* or sales.eu_*"
             ));
@@ -88,11 +134,7 @@ impl TryFrom<String> for TablePattern {
 
 impl TablePattern {
     fn matches(&self, schema: &str, table: &str) -> bool {
-        let part = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => name == pattern,
-        };
-        part(&self.schema, schema) && part(&self.table, table)
+        matches_pattern(&self.schema, schema) && matches_pattern(&self.table, table)
     }
 }
 
@@ -114,15 +156,17 @@ impl Principal {
             name: name.into(),
             admin: true,
             grants: Vec::new(),
+            functions: FunctionGrants::default(),
         }
     }
 
     /// A user who may do what is granted.
-    pub fn user(name: &str, grants: Vec<Grant>) -> Self {
+    pub fn user(name: &str, grants: Vec<Grant>, functions: FunctionGrants) -> Self {
         Self {
             name: name.into(),
             admin: false,
             grants,
+            functions,
         }
     }
 
@@ -138,6 +182,27 @@ impl Principal {
             .fold(Rights::default(), |rights, right| {
                 rights.with((*right).into())
             })
+    }
+
+    /// Whether the function of a user may be used.
+    pub fn may_use(&self, function: &str) -> bool {
+        let granted = self.functions.usable.iter().chain(&self.functions.create);
+        self.admin || granted.into_iter().any(|names| names.matches(function))
+    }
+
+    /// Refuses to make or drop a function where that is not granted.
+    ///
+    /// # Errors
+    /// [`Error::Denied`].
+    pub fn check_create_function(&self, function: &str) -> Result<()> {
+        let mut granted = self.functions.create.iter();
+        match self.admin || granted.any(|names| names.matches(function)) {
+            true => Ok(()),
+            false => Err(Error::Denied(format!(
+                "user '{}' may not create or drop the function '{function}'; whoever runs the server can grant it in its users file",
+                self.name
+            ))),
+        }
     }
 
     /// Refuses what is not granted.
@@ -189,7 +254,23 @@ mod tests {
                 grant("orders", &[RightName::Write]),
                 grant("sales.eu_*", &[RightName::Read, RightName::Create]),
             ],
+            FunctionGrants {
+                usable: vec![NamePattern("price_*".into())],
+                create: vec![NamePattern("ada_x".into())],
+            },
         );
+        for (function, usable, own) in [
+            ("price_band", true, false),
+            ("ada_x", true, true),
+            ("other", false, false),
+        ] {
+            assert_eq!(user.may_use(function), usable, "{function}");
+            assert_eq!(
+                user.check_create_function(function).is_ok(),
+                own,
+                "{function}"
+            );
+        }
         for (schema, table, right, allowed) in [
             ("public", "orders", Right::Read, true),
             ("public", "orders", Right::Write, true),

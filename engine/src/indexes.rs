@@ -119,6 +119,7 @@ impl Session {
     /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Usage`]
     /// for what flashmesh does not do.
     pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
+        self.update_functions()?;
         if let ParsedStatement::Statement(statement) = &statement {
             match statement.as_ref() {
                 ast::Statement::CreateIndex(create) => {

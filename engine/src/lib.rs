@@ -19,6 +19,7 @@
 mod catalog;
 mod error;
 mod files;
+mod functions;
 mod get;
 mod grants;
 mod import;
@@ -35,7 +36,7 @@ mod python;
 
 pub use error::{Error, Result};
 pub use files::FileOptions;
-pub use grants::{Grant, Principal, RightName, TablePattern};
+pub use grants::{FunctionGrants, Grant, NamePattern, Principal, RightName, TablePattern};
 pub use import::LoadMode;
 pub use load::LoadProgress;
 pub use queries::{PlanReport, Queries, Query, QueryReport, QueryState, RunningQuery, Totals};

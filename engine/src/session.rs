@@ -16,6 +16,11 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use flashmesh_planner::relations::StoreRelations;
+use flashmesh_storage::accelerator::Accelerator;
+use flashmesh_storage::accelerator::cpu::CpuAccelerator;
+use flashmesh_storage::accelerator::sandbox::SandboxOptions;
+use flashmesh_storage::accelerator::xrt::XrtAccelerator;
+use flashmesh_storage::kernel::Kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use tempfile::TempDir;
@@ -23,6 +28,7 @@ use tempfile::TempDir;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
+use crate::functions::{KernelMemory, SessionFunctions};
 use crate::grants::Principal;
 use crate::queries::Queries;
 
@@ -68,6 +74,11 @@ pub struct EngineOptions {
     pub spill_folder: Option<PathBuf>,
     /// Threads that a query uses; the default is one a core.
     pub threads: Option<NonZeroUsize>,
+    /// Bounds of users' kernels.
+    pub kernels: SandboxOptions,
+    /// A device's container (xclbin): the device that it fits is the accelerator `xrt`, which
+    /// `SET flashmesh.accelerator = 'xrt'` gives work to.
+    pub container: Option<PathBuf>,
     /// What resolves `file://`, `https://`, `s3://` … for tables outside the database; the
     /// default is DataFusion's.
     pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
@@ -137,10 +148,21 @@ impl Engine {
             .threads
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, NonZeroUsize::get);
+        let runtime = runtime.build_arc()?;
+        let kernels = Kernels::new(
+            Arc::clone(&database),
+            options.kernels,
+            Arc::new(KernelMemory::new(&runtime.memory_pool)),
+        );
+        let mut accelerators: Vec<Arc<dyn Accelerator>> = vec![Arc::new(CpuAccelerator::new())];
+        if let Some(container) = &options.container {
+            accelerators.push(Arc::new(XrtAccelerator::open(container)?));
+        }
+        let store = Arc::clone(database.store());
         Ok(Arc::new(Self {
-            node: StorageNode::new(Arc::clone(database.store())),
+            node: StorageNode::with_kernels(store, accelerators, kernels),
             database,
-            runtime: runtime.build_arc()?,
+            runtime,
             threads,
             memory_limit,
             queries: Arc::default(),
@@ -218,6 +240,8 @@ pub struct Session {
     principal: Arc<Principal>,
     catalog: Arc<FlashCatalog>,
     context: SessionContext,
+    /// The users' functions that the context knows.
+    functions: Arc<SessionFunctions>,
 }
 
 impl std::fmt::Debug for Session {
@@ -269,7 +293,12 @@ impl Session {
             principal,
             catalog,
             context,
+            functions: Arc::default(),
         })
+    }
+
+    pub(crate) fn functions(&self) -> &SessionFunctions {
+        &self.functions
     }
 
     /// The engine that the session belongs to.
@@ -279,6 +308,10 @@ impl Session {
 
     /// Whom the session acts for.
     pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    pub(crate) fn shared_principal(&self) -> &Arc<Principal> {
         &self.principal
     }
 

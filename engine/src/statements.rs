@@ -27,7 +27,7 @@ use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
 
 use crate::Session;
-use crate::catalog::{CATALOG, FlashSchema};
+use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
@@ -125,6 +125,8 @@ impl Session {
                 "CREATE DATABASE {} is not supported: a database is a folder; open another one with --db (or flashmesh.connect)",
                 create.catalog_name
             ))),
+            DdlStatement::CreateFunction(create) => self.create_function(*create).await,
+            DdlStatement::DropFunction(drop) => self.drop_function(&drop).await,
             DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {
                 self.principal().check_admin("read files of the server")?;
@@ -316,7 +318,7 @@ impl Session {
         };
         // The right to make any table of it.
         self.principal().check(Right::Create, name, "*")?;
-        if name.is_empty() || name == "information_schema" {
+        if ["", "information_schema", SYSTEM_SCHEMA].contains(&name) {
             return Err(Error::usage(format!(
                 "a schema can't be called '{name}'; choose another name"
             )));

@@ -15,6 +15,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::sql::sqlparser::ast::KillType;
+use flashmesh_storage::kernel::{Kernels, UserFunction};
 use flashmesh_storage::table::Database;
 
 use crate::error::Error;
@@ -23,6 +24,8 @@ use crate::queries::{Queries, QueryReport, QueryState};
 
 /// Name of the table of queries.
 const QUERIES: &str = "queries";
+/// Name of the table of functions that users added.
+const FUNCTIONS: &str = "functions";
 /// Name of the table of indexes.
 const INDEXES: &str = "indexes";
 
@@ -30,16 +33,23 @@ const INDEXES: &str = "indexes";
 #[derive(Debug)]
 pub(crate) struct SystemSchema {
     database: Arc<Database>,
+    kernels: Option<Arc<Kernels>>,
     queries: Arc<Queries>,
     principal: Arc<Principal>,
 }
 
 impl SystemSchema {
-    /// What `principal` may see: indexes of tables on which they have a right; their own queries,
-    /// or all for an admin.
-    pub fn new(database: Arc<Database>, queries: Arc<Queries>, principal: Arc<Principal>) -> Self {
+    /// What `principal` may see: indexes of tables on which they have a right; functions that they
+    /// may use; their own queries, or all for an admin.
+    pub fn new(
+        database: Arc<Database>,
+        kernels: Option<Arc<Kernels>>,
+        queries: Arc<Queries>,
+        principal: Arc<Principal>,
+    ) -> Self {
         Self {
             database,
+            kernels,
             queries,
             principal,
         }
@@ -51,6 +61,53 @@ impl SystemSchema {
             queries.retain(|query| query.user == *self.principal.name);
         }
         batch_of(&queries)
+    }
+
+    fn functions(&self) -> Result<RecordBatch> {
+        let functions = self.kernels.as_ref().map(|kernels| kernels.functions());
+        let functions: Vec<_> = functions
+            .iter()
+            .flat_map(|functions| functions.iter())
+            .filter(|function| self.principal.may_use(&function.entry.name))
+            .collect();
+        let text = |value: &dyn Fn(&UserFunction) -> String| -> ArrayRef {
+            let values = functions.iter().map(|function| value(function));
+            Arc::new(StringArray::from_iter_values(values))
+        };
+        let versions = functions.iter().map(|f| u64::from(f.entry.version));
+        let created = functions.iter().map(|f| f.entry.created_at_us as i64);
+        let created = TimestampMicrosecondArray::from_iter_values(created).with_timezone("UTC");
+        let signature = |function: &UserFunction| {
+            let signature = function.manifest().signature.as_ref();
+            signature.map_or_else(String::new, ToString::to_string)
+        };
+        let digest = |function: &UserFunction| {
+            let bytes = function.entry.digest.iter();
+            bytes.map(|byte| format!("{byte:02x}")).collect()
+        };
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("name", text(&|f| f.entry.name.clone()), false),
+            ("kind", text(&|f| f.manifest().kind.to_string()), false),
+            ("signature", text(&signature), false),
+            (
+                "description",
+                text(&|f| f.manifest().description.clone()),
+                false,
+            ),
+            (
+                "version",
+                Arc::new(UInt64Array::from_iter_values(versions)) as ArrayRef,
+                false,
+            ),
+            (
+                "kernel_version",
+                text(&|f| f.manifest().version.to_string()),
+                false,
+            ),
+            ("owner", text(&|f| f.entry.owner.clone()), false),
+            ("created_at", Arc::new(created) as ArrayRef, false),
+            ("sha256", text(&digest), false),
+        ])?)
     }
 
     fn indexes(&self) -> Result<RecordBatch> {
@@ -99,12 +156,13 @@ impl SystemSchema {
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        vec![INDEXES.into(), QUERIES.into()]
+        vec![FUNCTIONS.into(), INDEXES.into(), QUERIES.into()]
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let batch = match name {
             QUERIES => self.queries()?,
+            FUNCTIONS => self.functions()?,
             INDEXES => self.indexes()?,
             _ => return Ok(None),
         };
@@ -113,7 +171,7 @@ impl SchemaProvider for SystemSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        [INDEXES, QUERIES].contains(&name)
+        [FUNCTIONS, INDEXES, QUERIES].contains(&name)
     }
 }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     import datafusion
     import pyarrow as pa
-    from datafusion import SessionContext
+    from datafusion import ScalarUDF, SessionContext
 
 
 class ArrowStream(Protocol):
@@ -114,6 +114,9 @@ class Backend(Protocol):
 
     def load_arrow(self, table: str, source: ArrowStream, mode: Mode) -> int:
         """Load a table from Arrow data; the number of its rows."""
+
+    def function(self, name: str) -> ScalarUDF:
+        """The function of a user's kernel."""
 
     def setting(self, name: str) -> str | None:
         """The value of a setting."""

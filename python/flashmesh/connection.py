@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import threading
 from collections.abc import Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +22,7 @@ from .remote import Remote
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from datafusion import SessionContext
+    from datafusion import ScalarUDF, SessionContext
 
     from .backend import ArrowStream, Backend, Mode, Query
 
@@ -118,6 +120,27 @@ class Connection:
     def settings(self) -> Settings:
         """Settings of this connection: `con.settings.pushdown = 'never'`."""
         return self._settings
+
+    # Kernels.
+
+    def register_kernel(
+        self, package: str | PathLike[str] | bytes, *, or_replace: bool = False
+    ) -> str:
+        """Make a function of a kernel's package (a `.fmk` file, or its bytes) and return its name.
+        On a server the package is uploaded."""
+        data = package if isinstance(package, bytes) else Path(package).read_bytes()
+        name = _flashmesh.kernel_name(data)
+        replace = "OR REPLACE " if or_replace else ""
+        encoded = base64.b64encode(data).decode()
+        self.execute(
+            f"CREATE {replace}FUNCTION {name}() LANGUAGE hls"
+            f" AS 'data:application/wasm;base64,{encoded}'"
+        )
+        return name
+
+    def function(self, name: str) -> ScalarUDF:
+        """The function of a kernel, for expressions: `df.filter(con.function("f")(col("x")))`."""
+        return self._backend.function(name)
 
     # Tables.
 

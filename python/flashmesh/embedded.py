@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import datafusion
-from datafusion import SessionConfig, SessionContext
+from datafusion import ScalarUDF, SessionConfig, SessionContext
 from datafusion.extensions import SessionExtensionComponents
 
 from . import _flashmesh
@@ -78,6 +78,12 @@ class Embedded:
 
     def load_arrow(self, table: str, source: ArrowStream, mode: Mode) -> int:
         return self._database.load_arrow(table, source, mode)
+
+    def function(self, name: str) -> ScalarUDF:
+        function = ScalarUDF.from_pycapsule(self._database.function(name))
+        # Plans of Python's sessions find functions of ours by name.
+        self._database.use_functions(SessionContext())
+        return function
 
     def session(self) -> SessionContext:
         config = (

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import datafusion
 import pyarrow as pa
 import pyarrow.dataset as ds
-from datafusion import Expr, SessionConfig, SessionContext, col, lit
+from datafusion import Expr, ScalarUDF, SessionConfig, SessionContext, col, lit
 from datafusion import functions as f
 from datafusion.catalog import CatalogProvider, SchemaProvider
 from datafusion.catalog import Table as CatalogTable
@@ -139,6 +139,11 @@ class Remote:
         for distance in DISTANCES.values():
             session.register_udf(distance)
         return session
+
+    def function(self, name: str) -> ScalarUDF:
+        raise Error(
+            f"functions of a server's kernels are for SQL only: con.sql('SELECT {name}(…) FROM …')"
+        )
 
     def provider(self, query: Query) -> Any:
         if isinstance(query, Here):

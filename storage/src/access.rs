@@ -23,6 +23,7 @@ use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, Work};
 use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash};
+use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
 use crate::store::PageReader;
 use crate::table::{
@@ -530,6 +531,7 @@ fn run(
     mut take: impl FnMut(RecordBatch) -> Result<()>,
 ) -> Result<()> {
     let mut run = CpuAccelerator::new().open(Task {
+        kernels: KernelSet::default(),
         program: Arc::clone(program),
         table: Arc::clone(table),
         batch_rows: SEGMENT_ROWS,

@@ -68,6 +68,41 @@ impl Rights {
     }
 }
 
+/// Which kernels a principal may run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum KernelRights {
+    /// None.
+    #[default]
+    None,
+    /// Those with these packages (SHA-256), in ascending order.
+    These(Arc<[[u8; 32]]>),
+    /// All.
+    All,
+}
+
+impl KernelRights {
+    /// Whether the kernel with this package is among them.
+    pub fn has(&self, digest: &[u8; 32]) -> bool {
+        match self {
+            Self::None => false,
+            Self::These(digests) => digests.binary_search(digest).is_ok(),
+            Self::All => true,
+        }
+    }
+
+    fn seal(&self, mac: &mut Hmac<Sha256>) {
+        match self {
+            Self::None => mac.update(&[0]),
+            Self::All => mac.update(&[1]),
+            Self::These(digests) => {
+                mac.update(&[2]);
+                mac.update(&(digests.len() as u64).to_le_bytes());
+                digests.iter().for_each(|digest| mac.update(digest));
+            }
+        }
+    }
+}
+
 /// What its holder may do with one table until it expires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Capability {
@@ -77,6 +112,8 @@ pub struct Capability {
     pub table: TableId,
     /// What may be done.
     pub rights: Rights,
+    /// The kernels that may run over it, where `rights` has [`Right::Kernel`].
+    pub kernels: KernelRights,
     /// Seconds since 1970 after which it is worth nothing.
     pub expires_at_s: u64,
     seal: [u8; 32],
@@ -89,6 +126,7 @@ impl fmt::Debug for Capability {
             .field("principal", &self.principal)
             .field("table", &self.table)
             .field("rights", &self.rights)
+            .field("kernels", &self.kernels)
             .field("expires_at_s", &self.expires_at_s)
             .finish_non_exhaustive()
     }
@@ -122,18 +160,21 @@ impl CapabilityKey {
         Self::new(&secret)
     }
 
-    /// States what `principal` may do with a table, for as long as `valid` from now.
+    /// States what `principal` may do with a table, and with which kernels, for as long as `valid`
+    /// from now.
     pub fn seal(
         &self,
         principal: Arc<str>,
         table: TableId,
         rights: Rights,
+        kernels: KernelRights,
         valid: Duration,
     ) -> Capability {
         let mut capability = Capability {
             principal,
             table,
             rights,
+            kernels,
             expires_at_s: now_s().saturating_add(valid.as_secs()),
             seal: [0; 32],
         };
@@ -182,6 +223,7 @@ impl CapabilityKey {
         mac.update(&capability.table.0.to_le_bytes());
         mac.update(&[capability.rights.0]);
         mac.update(&capability.expires_at_s.to_le_bytes());
+        capability.kernels.seal(&mut mac);
         mac.update(capability.principal.as_bytes());
         mac
     }
@@ -204,7 +246,7 @@ mod tests {
     fn what_was_sealed_holds_and_nothing_else() {
         let key = CapabilityKey::new(&[7; 32]);
         let read = Rights::default().with(Right::Read);
-        let good = key.seal("ada".into(), TABLE, read, HOUR);
+        let good = key.seal("ada".into(), TABLE, read, KernelRights::None, HOUR);
         key.verify(&good, TABLE, Right::Read).unwrap();
         for (why, capability, table, right) in [
             ("another table", good.clone(), OTHER, Right::Read),
@@ -228,6 +270,15 @@ mod tests {
                 Right::Read,
             ),
             (
+                "more kernels",
+                Capability {
+                    kernels: KernelRights::All,
+                    ..good.clone()
+                },
+                TABLE,
+                Right::Read,
+            ),
+            (
                 "another principal",
                 Capability {
                     principal: "eve".into(),
@@ -247,7 +298,13 @@ mod tests {
             ),
             (
                 "another key",
-                CapabilityKey::new(&[8; 32]).seal("ada".into(), TABLE, read, HOUR),
+                CapabilityKey::new(&[8; 32]).seal(
+                    "ada".into(),
+                    TABLE,
+                    read,
+                    KernelRights::None,
+                    HOUR,
+                ),
                 TABLE,
                 Right::Read,
             ),
@@ -260,7 +317,7 @@ mod tests {
     #[test]
     fn it_expires() {
         let key = CapabilityKey::new(&[7; 32]);
-        let mut old = key.seal("ada".into(), TABLE, Rights::all(), HOUR);
+        let mut old = key.seal("ada".into(), TABLE, Rights::all(), KernelRights::All, HOUR);
         old.expires_at_s = now_s() - 1;
         old.seal = key.mac(&old).finalize().into_bytes().into();
         let error = key.verify(&old, TABLE, Right::Read).unwrap_err();

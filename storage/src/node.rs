@@ -6,20 +6,21 @@
 //! stream); the counters of [`ScanMetrics`] are the status.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
-use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
+use flashmesh_pushdown::{KernelId, Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
 
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
-use crate::capability::{Capability, CapabilityKey, Right, Rights};
+use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
+use crate::kernel::{Kernel, KernelSet, Kernels, has_kernels};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
@@ -37,6 +38,7 @@ pub struct StorageNode {
     store: Arc<PageStore>,
     accelerators: Vec<Arc<dyn Accelerator>>,
     key: CapabilityKey,
+    kernels: Option<Arc<Kernels>>,
 }
 
 /// A request to run a Program over segments.
@@ -73,7 +75,27 @@ impl StorageNode {
             store,
             accelerators,
             key: CapabilityKey::random(),
+            kernels: None,
         })
+    }
+
+    /// [`StorageNode::with_accelerators`], with kernels that users added.
+    pub fn with_kernels(
+        store: Arc<PageStore>,
+        accelerators: Vec<Arc<dyn Accelerator>>,
+        kernels: Arc<Kernels>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            accelerators,
+            key: CapabilityKey::random(),
+            kernels: Some(kernels),
+        })
+    }
+
+    /// The kernels that users added, if the node runs any.
+    pub fn kernels(&self) -> Option<&Arc<Kernels>> {
+        self.kernels.as_ref()
     }
 
     /// The key with which the node's front end seals what its users may do.
@@ -83,9 +105,13 @@ impl StorageNode {
 
     /// A capability for whoever holds the node itself: everything may be done with `table`.
     pub fn owner_capability(&self, table: &TableSnapshot) -> Arc<Capability> {
-        let all = self
-            .key
-            .seal("owner".into(), table.id, Rights::all(), CAPABILITY_LIFETIME);
+        let all = self.key.seal(
+            "owner".into(),
+            table.id,
+            Rights::all(),
+            KernelRights::All,
+            CAPABILITY_LIFETIME,
+        );
         Arc::new(all)
     }
 
@@ -103,12 +129,34 @@ impl StorageNode {
         self.accelerators.iter().find(|a| a.name() == name)
     }
 
-    /// Whether some accelerator runs `program`; the error says what they lack.
-    pub fn supports(&self, program: &Program) -> std::result::Result<(), String> {
-        self.choose(program).map(|_| ())
+    /// Whether some accelerator (that of the name `asked_for`, if one is asked for) runs `program`;
+    /// the error says what they lack.
+    pub fn supports(
+        &self,
+        program: &Program,
+        asked_for: Option<&str>,
+    ) -> std::result::Result<(), String> {
+        self.choose(program, asked_for).map(|_| ())
     }
 
-    fn choose(&self, program: &Program) -> std::result::Result<&Arc<dyn Accelerator>, String> {
+    fn choose(
+        &self,
+        program: &Program,
+        asked_for: Option<&str>,
+    ) -> std::result::Result<&Arc<dyn Accelerator>, String> {
+        if let Some(name) = asked_for {
+            let Some(accelerator) = self.accelerator(name) else {
+                let names: Vec<_> = self.accelerators.iter().map(|a| a.name()).collect();
+                return Err(format!(
+                    "there is no accelerator '{name}' here, but {}; a device comes with --xclbin FILE",
+                    names.join(", ")
+                ));
+            };
+            let supported = accelerator.supports(program);
+            return supported
+                .map(|()| accelerator)
+                .map_err(|why| format!("{name}: {why}"));
+        }
         let mut lacks = Vec::new();
         for accelerator in &self.accelerators {
             match accelerator.supports(program) {
@@ -119,6 +167,38 @@ impl StorageNode {
         Err(lacks.join("; "))
     }
 
+    /// Verifies that a request may run a kernel over a table, and gives the kernel.
+    ///
+    /// # Errors
+    /// `Denied` with what does not hold; what [`Kernels::kernel_for`] says.
+    pub fn authorize_kernel(
+        &self,
+        capability: &Capability,
+        table: &TableSnapshot,
+        id: &KernelId,
+    ) -> Result<Arc<Kernel>> {
+        self.authorize(capability, table)?;
+        match &self.kernels {
+            Some(kernels) => kernels.kernel_for(id, capability),
+            None => Err(StorageError::Invalid("this node runs no kernels".into())),
+        }
+    }
+
+    fn bind_kernels(
+        &self,
+        program: &Program,
+        capability: &Capability,
+        accelerator: &Arc<dyn Accelerator>,
+    ) -> Result<KernelSet> {
+        match &self.kernels {
+            Some(kernels) => kernels.bind(program, capability, accelerator.as_ref()),
+            None if has_kernels(program) => Err(StorageError::Invalid(
+                "this node runs no kernels; keep the function above the scan".into(),
+            )),
+            None => Ok(KernelSet::default()),
+        }
+    }
+
     /// Takes a command. Its work is done on the thread that pulls the stream.
     ///
     /// # Errors
@@ -127,7 +207,7 @@ impl StorageNode {
     pub fn submit(&self, command: Command) -> Result<ResultStream> {
         self.authorize(&command.capability, &command.table)?;
         let accelerator = self
-            .choose(&command.program)
+            .choose(&command.program, command.work.asked_for())
             .map_err(StorageError::Invalid)?;
         let table = &command.table;
         let filters = command.runtime_filters.current();
@@ -140,6 +220,7 @@ impl StorageNode {
             None => Arc::clone(&command.program),
         };
         let run = accelerator.open(Task {
+            kernels: self.bind_kernels(&program, &command.capability, accelerator)?,
             program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,
@@ -168,6 +249,7 @@ pub struct SegmentQueue {
     next: AtomicUsize,
     streams: AtomicUsize,
     access: SharedAccess,
+    accelerator: OnceLock<Arc<str>>,
     forbids_fallback: AtomicBool,
 }
 
@@ -185,6 +267,7 @@ impl SegmentQueue {
             next: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             access: SharedAccess::new(access),
+            accelerator: OnceLock::new(),
             forbids_fallback: AtomicBool::new(false),
         })
     }
@@ -193,6 +276,16 @@ impl SegmentQueue {
     /// are submitted.
     pub fn forbid_fallback(&self) {
         self.forbids_fallback.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for the accelerator of that name; before its streams are submitted. The first that was
+    /// asked for stays.
+    pub fn ask_for(&self, accelerator: Arc<str>) {
+        self.accelerator.get_or_init(|| accelerator);
+    }
+
+    fn asked_for(&self) -> Option<&str> {
+        self.accelerator.get().map(AsRef::as_ref)
     }
 
     fn fallback(&self) -> Fallback {

@@ -14,13 +14,15 @@ const CI_CRASH_ROUNDS: u32 = 6;
 /// Runs every step, prints how long each took, stops at the first failure.
 pub fn ci() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
-    let steps: [Step; 7] = [
+    let steps: [Step; 9] = [
         ("fmt", fmt),
         ("clippy", clippy),
         ("test", || test(None)),
         ("doc", doc),
         ("pytest", pytest),
         ("examples", examples),
+        ("kernels", kernels),
+        ("fpga", fpga),
         ("crash", || {
             crash::run(&crash::CrashArgs::rounds(CI_CRASH_ROUNDS))
         }),
@@ -105,6 +107,29 @@ pub fn doc() -> Result<()> {
             "-D warnings -A rustdoc::private_intra_doc_links",
         ),
     )
+}
+
+/// The kernels under `examples/kernels` compile and equal their references in SQL.
+pub fn kernels() -> Result<()> {
+    build_binary()?;
+    let venv = python::venv()?;
+    venv.install_requirements("tests/python/requirements.txt")?;
+    let folder = workspace_root().join("examples/kernels");
+    let mut kernels: Vec<_> = fs::read_dir(&folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("kernel.toml").is_file())
+        .collect();
+    kernels.sort();
+    run(command(flashmesh_binary())
+        // Where the compiler is.
+        .env("VIRTUAL_ENV", venv.root())
+        .args(["kernel", "test"])
+        .args(kernels))
+}
+
+/// The HLS sources: C simulation, sanitizers, the sandbox, mutants. `fpga/check --help` says more.
+pub fn fpga() -> Result<()> {
+    run(&mut command(workspace_root().join("fpga/check")))
 }
 
 /// Runs `examples/*.sql`, `*.rs` and `*.py` in the order of their names.

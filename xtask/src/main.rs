@@ -45,6 +45,10 @@ enum Task {
     Doc,
     /// Run every example of examples/
     Examples,
+    /// Compile the kernels of examples/kernels and compare them with their references in SQL
+    Kernels,
+    /// Check the HLS sources: C simulation, sanitizers, the sandbox, mutants (fpga/check)
+    Fpga,
     /// Measure flashmesh beside its peers on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
         Task::Pytest => checks::pytest(),
         Task::Doc => checks::doc(),
         Task::Examples => checks::examples(),
+        Task::Kernels => checks::kernels(),
+        Task::Fpga => checks::fpga(),
         Task::Bench(bench) => bench.run(),
         Task::Crash(args) => crash::run(&args),
     };

@@ -2,7 +2,7 @@
 //! build output, so that nothing is installed into the system.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::run::{Error, Result, command, run, target_dir, workspace_root};
@@ -31,6 +31,11 @@ pub fn named_venv(name: &str) -> Result<Venv> {
 }
 
 impl Venv {
+    /// Its folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The venv's interpreter.
     pub fn python(&self) -> Command {
         let mut python = command(self.root.join("bin/python"));

@@ -95,6 +95,9 @@ pub struct FlashmeshOptions {
     /// `flashmesh.measure_recall`: of how many vectors of an approximate search the exact answer is
     /// computed too, for the recall that `EXPLAIN ANALYZE` shows; 0: of none.
     pub measure_recall: usize,
+    /// `flashmesh.accelerator`: by name, which accelerator of the node runs Programs; `None`: the
+    /// node's first, `cpu`.
+    pub accelerator: Option<String>,
 }
 
 impl FlashmeshOptions {
@@ -130,10 +133,11 @@ impl ExtensionOptions for FlashmeshOptions {
                     .ok_or_else(|| refused("approximate", value, "'on' or 'off'"))?;
             }
             "measure_recall" => self.measure_recall = parse_sample(value)?,
+            "accelerator" => self.accelerator = parse_accelerator(value)?,
             "cache_size" => self.cache_size_bytes = Some(parse_size(value)?),
             _ => {
                 return Err(DataFusionError::Configuration(format!(
-                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.approximate and flashmesh.measure_recall"
+                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.approximate, flashmesh.measure_recall and flashmesh.accelerator"
                 )));
             }
         }
@@ -151,6 +155,11 @@ impl ExtensionOptions for FlashmeshOptions {
                 key: "flashmesh.fallback".into(),
                 value: Some(self.fallback.to_string()),
                 description: "When an accelerator can't run a planned operation: 'allow' (the host does it) or 'error'",
+            },
+            ConfigEntry {
+                key: "flashmesh.accelerator".into(),
+                value: Some(self.accelerator.clone().unwrap_or_else(|| "auto".into())),
+                description: "What runs beside the pages: 'auto' (the CPU), 'cpu', or 'xrt' (a device; see --xclbin)",
             },
             ConfigEntry {
                 key: "flashmesh.cache_size".into(),
@@ -178,6 +187,14 @@ fn refused(key: &str, value: &str, allowed: &str) -> DataFusionError {
     DataFusionError::Configuration(format!(
         "flashmesh.{key} can't be '{value}'; it is {allowed}"
     ))
+}
+
+fn parse_accelerator(value: &str) -> Result<Option<String>> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "auto" => Ok(None),
+        name @ ("cpu" | "xrt") => Ok(Some(name.into())),
+        _ => Err(refused("accelerator", value, "'auto', 'cpu' or 'xrt'")),
+    }
 }
 
 fn parse_switch(value: &str) -> Option<bool> {

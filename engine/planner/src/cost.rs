@@ -256,6 +256,7 @@ fn share_of(expr: &Expr, table: &TableSnapshot) -> f64 {
         | Expr::DatePart { .. }
         | Expr::Position { .. }
         | Expr::Distance { .. }
+        | Expr::Kernel { .. }
         | Expr::Substring { .. } => default_share::OTHER,
     };
     share.clamp(0.0, 1.0)
@@ -300,7 +301,7 @@ pub fn distinct_values(expr: &Expr, rows: f64, table: &TableSnapshot) -> f64 {
         | Expr::ContainsAny { .. }
         | Expr::Like { .. } => 3.0,
         Expr::Position { .. } => 100.0,
-        Expr::Distance { .. } => rows,
+        Expr::Distance { .. } | Expr::Kernel { .. } => rows,
         Expr::Arithmetic { .. } | Expr::Cast { .. } => {
             let mut product = 1.0;
             expr.for_each_child(&mut |child| product *= distinct_values(child, rows, table));

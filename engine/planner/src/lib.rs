@@ -13,6 +13,8 @@
 //!
 //! 5. [`join_order`] orders joins by the store's exact statistics while the plan is logical.
 //!
+//! [`kernels`] are functions that users added.
+//!
 //! [`relations`] plans the functions that stand where a table stands.
 //!
 //! [`configure`] adds all of it to a session.
@@ -23,6 +25,7 @@ pub mod cost;
 pub mod error;
 pub mod functions;
 pub mod join_order;
+pub mod kernels;
 pub mod progress;
 mod reason;
 pub mod relations;

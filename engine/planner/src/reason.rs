@@ -31,6 +31,8 @@ pub enum Reason {
     Blocked(String),
     /// The verifier refuses the Program, e.g. for its limits.
     Refused(String),
+    /// The user may not do it beside the pages.
+    Denied(String),
     /// The accelerator lacks something. `flashmesh.fallback` decides whether that is an error.
     Accelerator(String),
 }
@@ -50,6 +52,7 @@ impl Reason {
             Self::Subquery => "subquery",
             Self::Blocked(_) => "blocked",
             Self::Refused(_) => "refused",
+            Self::Denied(_) => "denied",
             Self::Accelerator(_) => "accelerator",
         }
     }
@@ -67,6 +70,7 @@ impl fmt::Display for Reason {
             | Self::Volatile(text)
             | Self::Blocked(text)
             | Self::Refused(text)
+            | Self::Denied(text)
             | Self::Accelerator(text) => write!(f, ": {text}"),
             Self::Type(data_type) => write!(f, ": {data_type}"),
             Self::Cast(from, to) => write!(f, ": {from} to {to}"),

@@ -234,6 +234,8 @@ impl TableProvider for FlashTable {
             true if options.measure_recall > 0 => NearSearch::Measured,
             true => NearSearch::Approximate,
         };
+        spec.accelerator = options.accelerator.as_deref().map(Arc::from);
+        spec.forbids_fallback = options.fallback == Fallback::Error;
         let residual = self.split_filters(&filters, &mut spec, options.fallback)?;
 
         let target = state.config().target_partitions();

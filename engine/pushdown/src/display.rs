@@ -435,6 +435,22 @@ fn write_bare(f: &mut Formatter<'_>, expr: &Expr, columns: &[InputColumn]) -> fm
             write_vector(f, query)?;
             f.write_char(')')
         }
+        Expr::Kernel {
+            kernel,
+            arguments,
+            query,
+            ..
+        } => {
+            write!(f, "{}(", kernel.name)?;
+            write_separated(f, arguments, ", ", |f, expr| {
+                write!(f, "{}", expr.display(columns))
+            })?;
+            if let Some(query) = query {
+                f.write_str(if arguments.is_empty() { "" } else { ", " })?;
+                write_vector(f, query)?;
+            }
+            f.write_char(')')
+        }
     }
 }
 

@@ -28,7 +28,8 @@ impl Expr {
             | Self::ContainsAny { .. } => DataType::Boolean,
             Self::Arithmetic { data_type, .. }
             | Self::Cast { data_type, .. }
-            | Self::Case { data_type, .. } => data_type.clone(),
+            | Self::Case { data_type, .. }
+            | Self::Kernel { data_type, .. } => data_type.clone(),
             Self::DatePart { .. } | Self::Position { .. } => DataType::Int32,
             Self::Substring { .. } => DataType::Utf8View,
             Self::Distance { metric, .. } => metric.data_type(),
@@ -41,8 +42,8 @@ impl Expr {
             Self::Column(index) => columns.get(*index as usize).is_none_or(|c| c.nullable),
             Self::Literal(literal) => literal.value.is_null(),
             Self::IsNull(_) => false,
-            // Days beyond the calendar have no fields.
-            Self::DatePart { .. } => true,
+            // Days beyond the calendar have no fields, and a kernel gives NULL when it likes to.
+            Self::DatePart { .. } | Self::Kernel { .. } => true,
             // An element of a vector may be NULL where the vector isn't.
             Self::Distance { expr, .. } => {
                 expr.nullable(columns)
@@ -80,7 +81,12 @@ impl Expr {
                 visit(left);
                 visit(right);
             }
-            Self::And(operands) | Self::Or(operands) => operands.iter().for_each(visit),
+            Self::And(operands)
+            | Self::Or(operands)
+            | Self::Kernel {
+                arguments: operands,
+                ..
+            } => operands.iter().for_each(visit),
             Self::Not(expr)
             | Self::IsNull(expr)
             | Self::InList { expr, .. }
@@ -116,7 +122,12 @@ impl Expr {
                 visit(left);
                 visit(right);
             }
-            Self::And(operands) | Self::Or(operands) => operands.iter_mut().for_each(visit),
+            Self::And(operands)
+            | Self::Or(operands)
+            | Self::Kernel {
+                arguments: operands,
+                ..
+            } => operands.iter_mut().for_each(visit),
             Self::Not(expr)
             | Self::IsNull(expr)
             | Self::InList { expr, .. }

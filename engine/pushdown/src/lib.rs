@@ -25,8 +25,8 @@ pub mod wire;
 pub use distance::{Metric, QueryVector};
 pub use error::ProgramError;
 pub use program::{
-    Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Literal,
-    Output, Program, Scalar, SortKey,
+    Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, KernelId,
+    Literal, Output, Program, Scalar, SortKey,
 };
 pub use runtime_filter::{RuntimeFilter, RuntimePredicate};
 pub use verify::{Limits, VerifiedProgram, compile_regex, verify, verify_runtime_filter};

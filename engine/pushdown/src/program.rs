@@ -142,6 +142,15 @@ pub enum Scalar {
     Bytes(Vec<u8>),
 }
 
+/// The very kernel that is meant: the store refuses a Program whose kernel was replaced since.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KernelId {
+    /// Its SQL name.
+    pub name: String,
+    /// SHA-256 of its package.
+    pub digest: [u8; 32],
+}
+
 /// A typed expression over one row.
 ///
 /// NULL in, NULL out, but for `And`, `Or` (Kleene logic), `IsNull` and `Case`.
@@ -271,6 +280,18 @@ pub enum Expr {
         expr: Box<Expr>,
         /// The constant, of length `n`.
         query: QueryVector,
+    },
+    /// A kernel that a user added: its own code says what it means. NULL where the kernel says
+    /// so; a `strict` one is NULL where an argument is.
+    Kernel {
+        /// Which one.
+        kernel: KernelId,
+        /// Its arguments; those that its signature calls constant are literals.
+        arguments: Vec<Expr>,
+        /// The vector that a distance kernel measures from: its last argument.
+        query: Option<QueryVector>,
+        /// The type of its result.
+        data_type: DataType,
     },
 }
 

@@ -615,6 +615,26 @@ impl Checker<'_> {
                 self.vectors(expr, *metric, &vectors, query)?;
                 Ok(metric.data_type())
             }
+            // Whether the kernel takes these types, its signature says, which only the store knows.
+            Expr::Kernel {
+                kernel,
+                arguments,
+                query,
+                data_type,
+            } => {
+                self.use_bytes(kernel.name.len() as u64)?;
+                if let Some(query) = query {
+                    self.use_bytes(query.size_bytes() as u64)?;
+                }
+                for argument in arguments {
+                    self.any(argument, below)?;
+                }
+                if physical(data_type).is_none() {
+                    return self
+                        .refused(expr, format!("{data_type} is no type that a kernel gives"));
+                }
+                Ok(data_type.clone())
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use flashmesh::{EngineOptions, Error, Result};
+use flashmesh_storage::accelerator::sandbox::SandboxOptions;
+use flashmesh_storage::kernel::Kind;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +20,7 @@ Examples:
   flashmesh fsck --db sales                        check every page
   flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
   flashmesh --connect grpc://127.0.0.1:50051       a shell on a server
+  flashmesh kernel new price_band                  a kernel of your own, in C++
   flashmesh demo                                   TPC-H, loaded and queried, with what pushdown saved";
 
 /// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
@@ -66,6 +69,11 @@ pub(super) enum Command {
     /// Users and tokens of a server
     #[command(subcommand)]
     User(UserCommand),
+    /// List devices behind XRT; with --xclbin, open the one that fits the container and show what it holds
+    Devices,
+    /// Kernels of your own: make, compile, test and look at them
+    #[command(subcommand)]
+    Kernel(KernelCommand),
     /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
     Demo(DemoArguments),
 }
@@ -95,6 +103,17 @@ pub(super) struct EngineArguments {
     /// What queries may spill at once, e.g. 50GB [default: 100GB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     spill_limit: Option<u64>,
+    /// Container of a device behind XRT, which SET flashmesh.accelerator = 'xrt' gives work to
+    #[arg(long, value_name = "FILE", global = true)]
+    pub xclbin: Option<PathBuf>,
+    /// Memory that one instance of a user's kernel may take [default: 256 MiB; a kernel's manifest may ask
+    /// for less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
+    kernel_memory: Option<u64>,
+    /// Time that one call of a user's kernel may take, e.g. 2s [default: 10s; a kernel's manifest
+    /// may ask for less]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
+    kernel_time: Option<Duration>,
 }
 
 /// A server in place of a database.
@@ -137,6 +156,96 @@ pub(super) enum Format {
     Tsv,
     Json,
     NdJson,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KernelCommand {
+    /// Make a folder with a manifest and a source to begin with
+    New(KernelNewArguments),
+    /// Compile kernels to packages (.fmk), which CREATE FUNCTION takes. Needs clang++ with wasm-ld, or
+    /// the PyPI package ziglang
+    Build(KernelBuildArguments),
+    /// Compile kernels and compare them on random data with the SQL expression that
+    /// their manifests call test.reference. Exit code 1 when one differs
+    Test(KernelTestArguments),
+    /// Show what packages, or kernels' folders, hold
+    Inspect(KernelInspectArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelNewArguments {
+    /// Its SQL name
+    pub name: String,
+    /// What it computes
+    #[arg(long, value_enum, default_value_t = KernelKind::Filter)]
+    pub kind: KernelKind,
+    /// The folder to make [default: the name]
+    #[arg(long = "dir", value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+/// The kinds of kernels, as docs/kernels.md tells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum KernelKind {
+    /// One value a row
+    Scalar,
+    /// TRUE or FALSE a row
+    Filter,
+    /// One value a group
+    Aggregate,
+    /// How far each row's vector is from one vector
+    Distance,
+    /// Where a pattern begins in each row's text
+    Search,
+    /// Rows from a column's pages
+    Table,
+}
+
+impl From<KernelKind> for Kind {
+    fn from(kind: KernelKind) -> Self {
+        match kind {
+            KernelKind::Scalar => Self::Scalar,
+            KernelKind::Filter => Self::Filter,
+            KernelKind::Aggregate => Self::Aggregate,
+            KernelKind::Distance => Self::Distance,
+            KernelKind::Search => Self::Search,
+            KernelKind::Table => Self::Table,
+        }
+    }
+}
+
+#[derive(Debug, Default, Args)]
+pub(super) struct KernelBuildArguments {
+    /// Folders with a kernel.toml
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// The package to write [default: NAME.fmk in the kernel's folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Folders of further headers, e.g. ap_int.h's; those of Vitis (XILINX_HLS) and of the PyPI
+    /// package hls4ml are found
+    #[arg(short = 'I', long, value_name = "DIR")]
+    pub include: Vec<PathBuf>,
+    /// A device's container (xclbin) to put into the package
+    #[arg(long = "device", value_name = "FILE")]
+    pub container: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelTestArguments {
+    /// Folders with a kernel.toml
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// Seed of the random data, as a failure printed it
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelInspectArguments {
+    /// Packages, or folders with a kernel.toml
+    #[arg(required = true, value_name = "FILE")]
+    pub packages: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -341,6 +450,17 @@ fn in_order(matches: &ArgMatches, sql: Vec<String>, files: Vec<PathBuf>) -> Vec<
 }
 
 impl EngineArguments {
+    fn kernels(&self) -> SandboxOptions {
+        let mut options = SandboxOptions::default();
+        if let Some(bytes) = self.kernel_memory {
+            options.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        if let Some(time) = self.kernel_time {
+            options.time_per_call = time;
+        }
+        options
+    }
+
     /// The engine's options.
     pub fn options(&self) -> Result<EngineOptions> {
         if self.read_only && self.db.is_none() {
@@ -356,6 +476,8 @@ impl EngineArguments {
             spill_folder: self.spill_dir.clone(),
             spill_limit_bytes: self.spill_limit,
             threads: self.threads,
+            kernels: self.kernels(),
+            container: self.xclbin.clone(),
             object_stores: None,
         })
     }

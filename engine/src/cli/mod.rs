@@ -2,7 +2,9 @@
 
 mod arguments;
 mod demo;
+mod devices;
 mod fsck;
+mod kernel;
 mod load;
 mod output;
 mod script;
@@ -55,6 +57,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::Fsck) => fsck::run(&arguments.engine).await,
         Some(Command::Serve(serve)) => serve::run(&arguments.engine, *serve).await,
         Some(Command::User(command)) => user::run(command),
+        Some(Command::Devices) => devices::run(arguments.engine.xclbin.as_deref()),
+        Some(Command::Kernel(command)) => kernel::run(command).await,
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,
     }

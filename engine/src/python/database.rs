@@ -25,7 +25,7 @@ use pyo3_arrow::{PyArray, PyRecordBatchReader};
 use super::capsule;
 use super::catalog::LinkedCatalog;
 use super::codec::{LogicalCodec, PhysicalCodec};
-use super::functions::OursByName;
+use super::functions::{OursByName, ScalarFunction};
 use super::link::Link;
 use super::planner::EmbeddedPlanner;
 use super::query::Query;
@@ -258,6 +258,13 @@ impl Database {
     /// Close the database, whoever holds queries of it. A temporary one is removed.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.link.close());
+    }
+
+    /// The function of a user's kernel.
+    fn function(&self, name: &str) -> PyResult<ScalarFunction> {
+        let session = self.link.session()?;
+        session.update_functions()?;
+        ScalarFunction::of(&session.context().state(), name)
     }
 
     /// Tells functions of Python's from built-in ones: `session` is one of the wheel that pickles

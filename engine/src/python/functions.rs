@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::capsule;
+use crate::Error;
 
 /// The functions of our session by name.
 pub(super) struct OursByName {
@@ -99,6 +100,27 @@ fn replace<'a, T: 'a>(function: &mut Arc<T>, ours: impl FnOnce(&T) -> Option<&'a
 /// A scalar function of flashmesh, for `datafusion.ScalarUDF.from_pycapsule`.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
 pub(super) struct ScalarFunction(Arc<ScalarUDF>);
+
+impl ScalarFunction {
+    /// The function that a session knows by that name.
+    pub(super) fn of(state: &SessionState, name: &str) -> PyResult<Self> {
+        match state.scalar_functions().get(name) {
+            Some(function) => Ok(Self(Arc::clone(function))),
+            None => Err(Error::usage(format!(
+                "there is no function '{name}'; con.register_kernel makes one"
+            ))
+            .into()),
+        }
+    }
+}
+
+/// The name of the kernel in a package.
+#[pyfunction]
+pub(super) fn kernel_name(package: Vec<u8>) -> PyResult<String> {
+    let package = flashmesh_storage::kernel::Package::parse(package.into());
+    let package = package.map_err(Error::from)?;
+    Ok(package.manifest.name.clone())
+}
 
 #[pymethods]
 impl ScalarFunction {

@@ -60,5 +60,6 @@ fn _flashmesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<functions::ScalarFunction>()?;
     module.add_function(wrap_pyfunction!(database::open, module)?)?;
     module.add_function(wrap_pyfunction!(functions::scalar_functions, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::kernel_name, module)?)?;
     Ok(())
 }

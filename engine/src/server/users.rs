@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::error::{Error, Result};
-use crate::grants::{Grant, Principal};
+use crate::grants::{FunctionGrants, Grant, Principal};
 
 /// Passwords that are verified at once: each takes 19 MiB and tens of milliseconds by design, and
 /// whoever guesses passwords shall not take the machine.
@@ -53,6 +53,8 @@ struct User {
     admin: bool,
     #[serde(default)]
     grants: Vec<Grant>,
+    #[serde(default)]
+    functions: FunctionGrants,
 }
 
 impl Users {
@@ -97,7 +99,7 @@ impl Users {
         let file = self.current()?;
         Ok(file.users.get(name).map(|user| match user.admin {
             true => Principal::admin(name),
-            false => Principal::user(name, user.grants.clone()),
+            false => Principal::user(name, user.grants.clone(), user.functions.clone()),
         }))
     }
 

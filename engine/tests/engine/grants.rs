@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array};
-use flashmesh::{Engine, EngineOptions, Error, Grant, Principal, RightName, Session};
+use flashmesh::{
+    Engine, EngineOptions, Error, FunctionGrants, Grant, Principal, RightName, Session,
+};
 use flashmesh_storage::StorageError;
 
 fn engine() -> Arc<Engine> {
@@ -30,7 +32,7 @@ fn user(engine: &Arc<Engine>, grants: &[(&str, &[RightName])]) -> Session {
         tables: tables.to_string().try_into().unwrap(),
         rights: rights.to_vec(),
     });
-    let principal = Principal::user("ada", grants.collect());
+    let principal = Principal::user("ada", grants.collect(), FunctionGrants::default());
     engine.session_for(Arc::new(principal)).unwrap()
 }
 

@@ -4,6 +4,7 @@
 mod cli;
 mod grants;
 mod indexes;
+mod kernels;
 mod loads;
 mod searches;
 mod shell;

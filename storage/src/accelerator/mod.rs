@@ -9,12 +9,14 @@ use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 
 use crate::Result;
 use crate::index::RowSelection;
+use crate::kernel::{KernelSet, Package, Target};
 use crate::store::{PageReader, ReadCounters};
 use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
 pub mod offload;
 pub mod reference;
+pub mod sandbox;
 pub mod xrt;
 
 /// Runs Programs. One accelerator serves many tasks at once.
@@ -22,8 +24,20 @@ pub trait Accelerator: Debug + Send + Sync {
     /// The name that `EXPLAIN` shows.
     fn name(&self) -> &'static str;
 
+    /// The name, and what goes to a device.
+    fn describe(&self) -> String {
+        self.name().to_owned()
+    }
+
     /// Whether it can run this Program; the error says what it lacks. The planner asks first.
     fn supports(&self, program: &Program) -> std::result::Result<(), String>;
+
+    /// What runs the kernel of this package on the accelerator's device; `None` for kernels that
+    /// the device does not hold, which run in the sandbox.
+    fn kernel(&self, package: &Package) -> Option<Arc<dyn Target>> {
+        let _ = package;
+        None
+    }
 
     /// Starts a task: one stream of batches, fed segment by segment.
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>>;
@@ -38,6 +52,8 @@ pub struct Task {
     pub table: Arc<TableSnapshot>,
     /// Rows that a batch should have at most.
     pub batch_rows: usize,
+    /// The kernels that the Program calls.
+    pub kernels: KernelSet,
     /// Counters that the task adds to.
     pub metrics: Arc<ScanMetrics>,
     /// What happens when a device fails.

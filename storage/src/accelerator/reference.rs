@@ -11,6 +11,7 @@ use flashmesh_pushdown::{Output, Program, RuntimeFilter, interpreter};
 
 use crate::Result;
 use crate::accelerator::{Accelerator, Task, TaskRun, Work};
+use crate::kernel::has_kernels;
 use crate::store::PageReader;
 use crate::table::read_column;
 
@@ -23,8 +24,11 @@ impl Accelerator for ReferenceAccelerator {
         "reference"
     }
 
-    fn supports(&self, _program: &Program) -> std::result::Result<(), String> {
-        Ok(())
+    fn supports(&self, program: &Program) -> std::result::Result<(), String> {
+        match has_kernels(program) {
+            true => Err("the interpreter has no kernels".into()),
+            false => Ok(()),
+        }
     }
 
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {

@@ -1,6 +1,7 @@
 //! The arguments of one call of a kernel's C function, the same for every target.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::Result;
@@ -68,4 +69,40 @@ pub trait Target: Debug + Send + Sync {
         arguments: &mut [Argument<'_>],
         context: CallContext<'_>,
     ) -> Result<()>;
+
+    /// What runs the calls of one query: state that it keeps between them is charged to `memory`,
+    /// seen by no other query, and given back when the last clone is dropped. `None`: this target
+    /// keeps nothing between calls that is not for all.
+    fn session(&self, memory: &Arc<dyn MemoryBudget>) -> Option<Arc<dyn Target>> {
+        let _ = memory;
+        None
+    }
+}
+
+/// Bytes taken from a budget, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge<'a> {
+    memory: &'a dyn MemoryBudget,
+    bytes: usize,
+}
+
+impl<'a> Charge<'a> {
+    pub(crate) fn new(memory: &'a dyn MemoryBudget, bytes: usize) -> Result<Self> {
+        memory.grow(bytes)?;
+        Ok(Self { memory, bytes })
+    }
+
+    /// Asks for what is missing of `bytes`.
+    pub(crate) fn up_to(&mut self, bytes: usize) -> Result<()> {
+        let more = bytes.saturating_sub(self.bytes);
+        self.memory.grow(more)?;
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.memory.shrink(self.bytes);
+    }
 }

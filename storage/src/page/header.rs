@@ -282,6 +282,11 @@ impl Page {
         &self.header
     }
 
+    /// All of it, as on flash.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// The used part of the payload.
     pub fn payload(&self) -> &[u8] {
         &self.buffer[HEADER_SIZE_BYTES..HEADER_SIZE_BYTES + usize::from(self.header.payload_length)]

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use crate::table::database::FORMAT_VERSION;
-use crate::table::manifest::{PartRecord, SegmentRecord, TableRecord, seal, unseal};
-use crate::table::{SegmentId, TableId};
+use crate::table::manifest::{
+    FunctionRecord, PartRecord, SegmentRecord, TableRecord, seal, unseal,
+};
+use crate::table::{Function, SegmentId, TableId};
 use crate::{Result, StorageError};
 
 const META: TableDefinition<&str, u32> = TableDefinition::new("meta");
@@ -18,6 +20,11 @@ const TABLES: TableDefinition<u32, &[u8]> = TableDefinition::new("tables");
 const SEGMENTS: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("segments");
 /// (table, index part) ▸ sealed part record; since format 2.
 const INDEX_PARTS: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("index_parts");
+
+/// Function ▸ sealed record. A build that knows no functions leaves them alone.
+const FUNCTIONS: TableDefinition<&str, &[u8]> = TableDefinition::new("functions");
+/// Function ▸ package.
+const PACKAGES: TableDefinition<&str, &[u8]> = TableDefinition::new("packages");
 
 /// Generations reserved by one durable write; see [`Catalog::reserve_generations`].
 const GENERATION_BATCH: u32 = 1024;
@@ -59,6 +66,7 @@ pub(super) struct CatalogTable {
 pub(super) struct Contents {
     pub schemas: Vec<String>,
     pub tables: Vec<CatalogTable>,
+    pub functions: Vec<Function>,
     pub next_table: u32,
 }
 
@@ -70,6 +78,9 @@ pub(super) struct Change {
     /// Tables whose names, records and segments go.
     pub drop_tables: Vec<(String, String, TableId)>,
     pub put_table: Option<PutTable>,
+    /// Name, record and package.
+    pub put_function: Option<(String, FunctionRecord, Vec<u8>)>,
+    pub drop_function: Option<String>,
 }
 
 /// A table that a commit writes.
@@ -229,16 +240,43 @@ impl Catalog {
                 index_parts,
             });
         }
+        let mut functions = Vec::new();
+        match txn.open_table(FUNCTIONS) {
+            Ok(records) => {
+                for row in records.iter().map_err(other)? {
+                    let (name, sealed) = row.map_err(other)?;
+                    let name = name.value().to_string();
+                    let record: FunctionRecord =
+                        unseal(sealed.value(), &format!("function '{name}'"))?;
+                    functions.push(record.decode_function(name)?);
+                }
+            }
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(other(error)),
+        }
         let meta = txn.open_table(META).map_err(other)?;
         let next_table = meta
             .get("next_table")
             .map_err(other)?
             .map_or(1, |v| v.value());
         Ok(Contents {
+            functions,
             schemas,
             tables,
             next_table,
         })
+    }
+
+    /// The package of a function, if there is one.
+    pub(super) fn package(&self, function: &str) -> Result<Option<Vec<u8>>> {
+        let txn = self.read()?;
+        let packages = match txn.open_table(PACKAGES) {
+            Ok(packages) => packages,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(other(error)),
+        };
+        let package = packages.get(function).map_err(other)?;
+        Ok(package.map(|package| package.value().to_vec()))
     }
 
     /// Applies `change` durably.
@@ -269,6 +307,22 @@ impl Catalog {
                     .map_err(other)?;
                 tables.remove(id.0).map_err(other)?;
                 forget(*id)?;
+            }
+            if change.put_function.is_some() || change.drop_function.is_some() {
+                let mut functions = txn.open_table(FUNCTIONS).map_err(other)?;
+                let mut packages = txn.open_table(PACKAGES).map_err(other)?;
+                if let Some((name, record, package)) = &change.put_function {
+                    functions
+                        .insert(name.as_str(), seal(record).as_slice())
+                        .map_err(other)?;
+                    packages
+                        .insert(name.as_str(), package.as_slice())
+                        .map_err(other)?;
+                }
+                if let Some(name) = &change.drop_function {
+                    functions.remove(name.as_str()).map_err(other)?;
+                    packages.remove(name.as_str()).map_err(other)?;
+                }
             }
             if let Some(put) = &change.put_table {
                 if put.replace_segments {

@@ -1,6 +1,6 @@
 //! A database: a folder with a catalog and a flash card.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use crate::table::manifest::{
     encode_schema,
 };
 use crate::table::{
-    Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema, scan_schema,
+    Function, Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema, scan_schema,
 };
 use crate::{Result, StorageError};
 
@@ -63,20 +63,23 @@ impl Default for DatabaseOptions {
 pub struct Database {
     path: PathBuf,
     read_only: bool,
-    catalog: Catalog,
+    pub(super) catalog: Catalog,
     store: Arc<PageStore>,
     /// The committed state, as readers see it.
-    state: RwLock<State>,
+    pub(super) state: RwLock<State>,
     /// Held while a commit goes from the check of `state` to its publication.
-    commit: Mutex<()>,
+    pub(super) commit: Mutex<()>,
     generations: Mutex<std::ops::Range<u32>>,
     next_table: AtomicU32,
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     schemas: Vec<String>,
     tables: HashMap<(String, String), TableState>,
+    pub functions: BTreeMap<String, Arc<Function>>,
+    /// Counts their changes.
+    pub functions_version: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -126,6 +129,11 @@ impl Database {
         let contents = catalog.contents()?;
         let mut state = State {
             schemas: contents.schemas,
+            functions: contents
+                .functions
+                .into_iter()
+                .map(|function| (function.name.clone(), Arc::new(function)))
+                .collect(),
             ..State::default()
         };
         for table in contents.tables {

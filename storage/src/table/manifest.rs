@@ -35,6 +35,20 @@ pub(super) struct TableRecord {
     pub indexes: Vec<IndexRecord>,
 }
 
+/// A function that a user added.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FunctionRecord {
+    #[prost(string, tag = "1")]
+    pub owner: String,
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+    #[prost(uint64, tag = "3")]
+    pub created_at_us: u64,
+    /// SHA-256 of the package.
+    #[prost(bytes = "vec", tag = "4")]
+    pub digest: Vec<u8>,
+}
+
 /// The definition of an index.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct IndexRecord {

@@ -9,6 +9,7 @@
 mod catalog;
 mod database;
 mod fsck;
+mod functions;
 mod indexing;
 mod load;
 mod manifest;
@@ -23,6 +24,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
+pub use functions::{Function, NewFunction};
 pub(crate) use indexing::ngram_blocks;
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;

@@ -25,8 +25,8 @@ pub(super) enum Argument {
 
 /// The arguments of one call, in their order, and those given by name.
 pub(super) struct Arguments<'a> {
-    function: &'static str,
-    usage: &'static str,
+    function: String,
+    usage: String,
     positional: std::vec::IntoIter<Argument>,
     count: usize,
     named: Vec<(String, ScalarValue)>,
@@ -35,8 +35,8 @@ pub(super) struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     pub fn new(
-        function: &'static str,
-        usage: &'static str,
+        function: &str,
+        usage: &str,
         arguments: Vec<FunctionArg>,
         context: &'a mut dyn RelationPlannerContext,
     ) -> Result<Self> {
@@ -68,8 +68,8 @@ impl<'a> Arguments<'a> {
             }
         }
         Ok(Self {
-            function,
-            usage,
+            function: function.into(),
+            usage: usage.into(),
             count: positional.len(),
             positional: positional.into_iter(),
             named,
@@ -78,8 +78,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// The function's name.
-    pub fn function(&self) -> &'static str {
-        self.function
+    pub fn function(&self) -> &str {
+        &self.function
     }
 
     /// The schema that names without one are in.

@@ -38,7 +38,7 @@ use crate::scan::metrics::function_metrics;
 /// A function over the store.
 pub(super) trait StoreFunction: Debug + Send + Sync {
     /// Its name.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// What it is asked for, for `EXPLAIN`.
     fn arguments(&self) -> String;

@@ -7,6 +7,7 @@
 mod arguments;
 mod exec;
 mod graph;
+mod kernel;
 mod near;
 mod rows;
 
@@ -217,8 +218,15 @@ impl RelationPlanner for StoreRelations {
             } => name.to_string().to_ascii_lowercase(),
             _ => return Ok(RelationPlanning::Original(Box::new(relation))),
         };
-        let Some((name, usage, plan)) = FUNCTIONS.iter().find(|(name, ..)| *name == called) else {
-            return Ok(RelationPlanning::Original(Box::new(relation)));
+        let built_in = FUNCTIONS.iter().find(|(name, ..)| *name == called);
+        let kernel = match built_in {
+            Some(_) => None,
+            None => kernel::find(self, &called),
+        };
+        let (name, usage) = match (built_in, &kernel) {
+            (Some((name, usage, _)), _) => (*name, (*usage).to_string()),
+            (None, Some(kernel)) => (called.as_str(), kernel.usage()),
+            (None, None) => return Ok(RelationPlanning::Original(Box::new(relation))),
         };
         let TableFactor::Table {
             args: Some(args),
@@ -228,8 +236,12 @@ impl RelationPlanner for StoreRelations {
         else {
             return plan_err!("{name} is called as {name}({usage})");
         };
-        let arguments = Arguments::new(name, usage, args.args, context)?;
-        let plan = plan(self, arguments)?;
+        let arguments = Arguments::new(name, &usage, args.args, context)?;
+        let plan = match (built_in, kernel) {
+            (Some((_, _, plan)), _) => plan(self, arguments)?,
+            (None, Some(kernel)) => kernel.plan(self, arguments)?,
+            (None, None) => unreachable!("one of them was found"),
+        };
         // Its columns are the function's own, whatever table they come from.
         let qualifier = alias.as_ref().map_or_else(
             || name.to_string(),

@@ -65,7 +65,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
         false => DEFAULT_K,
     };
     let exact = arguments.option_bool("exact")?.unwrap_or(false);
-    let recall_sample = arguments.session_options().measure_recall;
+    let session = arguments.session_options();
     arguments.end()?;
     let table_name = table.name.clone();
     let own = |name: &str| Expr::Column(Column::new(Some(table_name.clone()), name));
@@ -123,7 +123,8 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                 length,
                 k: k as usize,
                 index: index.filter(|_| !exact).cloned(),
-                recall_sample,
+                recall_sample: session.measure_recall,
+                accelerator: session.accelerator.as_deref().map(Arc::from),
             };
             let found = StoreFunctionNode::plan(Arc::new(function), Some(queries))?;
             let found = LogicalPlanBuilder::from(found).alias("found")?.build()?;
@@ -193,6 +194,7 @@ struct NearestBatch {
     index: Option<Arc<Index>>,
     /// Of how many vectors the exact answer is computed too, for the recall.
     recall_sample: usize,
+    accelerator: Option<Arc<str>>,
 }
 
 /// A neighbour, the best first.
@@ -240,7 +242,7 @@ impl Best {
 }
 
 impl StoreFunction for NearestBatch {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "nearest"
     }
 
@@ -371,10 +373,14 @@ impl NearestBatch {
         };
         let program = verify(program, &self.table.scan_schema, &Limits::default())
             .map_err(|e| datafusion::common::plan_datafusion_err!("nearest: {e}"))?;
+        let work = SegmentQueue::new(self.table.segments.clone());
+        if let Some(accelerator) = &self.accelerator {
+            work.ask_for(Arc::clone(accelerator));
+        }
         let command = Command {
             program: Arc::new(program),
             table: Arc::clone(&self.table),
-            work: SegmentQueue::new(self.table.segments.clone()),
+            work,
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
             metrics: Arc::clone(metrics),

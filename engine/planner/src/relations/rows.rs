@@ -59,7 +59,7 @@ fn rows_of(
 ) -> Result<LogicalPlan> {
     let named = Column::new(Some(table.name.clone()), column.name());
     let keys = arguments.next()?;
-    let function = arguments.function();
+    let function = arguments.function().to_string();
     arguments.end()?;
     match keys {
         Argument::Constant(keys) => {

@@ -75,6 +75,12 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
     if !dynamic.is_empty() {
         parts.push(("runtime", list(&dynamic)));
     }
+    let accelerator = spec.accelerator.as_deref().unwrap_or("cpu");
+    if verbose || accelerator != "cpu" {
+        let held = scan.node().accelerator(accelerator);
+        let text = held.map_or_else(|| accelerator.to_owned(), |held| held.describe());
+        parts.push(("accelerator", text));
+    }
     if verbose {
         let read: Vec<_> = scan
             .program()
@@ -83,7 +89,6 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
             .map(|c| c.name.clone())
             .collect();
         parts.push(("read", list(&read)));
-        parts.push(("accelerator", "cpu".into()));
         parts.push(("expected_rows", format!("{:.0}", spec.rows_after_filter())));
         parts.push(("partitions", scan.partitions().to_string()));
     }

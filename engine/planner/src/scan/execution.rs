@@ -112,10 +112,17 @@ impl Execution {
             scan.partitions(),
             Arc::clone(&runtime_filters),
         );
+        let work = SegmentQueue::with_access(table.segments.clone(), access);
+        if let Some(accelerator) = &scan.spec().accelerator {
+            work.ask_for(Arc::clone(accelerator));
+        }
+        if scan.spec().forbids_fallback {
+            work.forbid_fallback();
+        }
         Self {
             context: Arc::downgrade(context),
             started: Mutex::new(vec![false; scan.partitions()]),
-            work: SegmentQueue::with_access(table.segments.clone(), access),
+            work,
             runtime_filters,
             dynamic,
             metrics: Arc::new(ScanMetrics::default()),

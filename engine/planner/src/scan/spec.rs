@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
 use flashmesh_storage::access::NearSearch;
-use flashmesh_storage::capability::Capability;
+use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::TableSnapshot;
 
@@ -56,6 +57,10 @@ pub struct ScanSpec {
     pub mode: Pushdown,
     /// How the nearest rows are looked for.
     pub near: NearSearch,
+    /// The accelerator that the session asks for.
+    pub accelerator: Option<Arc<str>>,
+    /// Whether it is an error when it fails at what was given to it.
+    pub forbids_fallback: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// What stayed above, for `EXPLAIN`.
@@ -90,6 +95,8 @@ impl ScanSpec {
             capability,
             mode,
             near: NearSearch::Exact,
+            accelerator: None,
+            forbids_fallback: false,
             filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {
@@ -159,7 +166,17 @@ impl ScanSpec {
     /// The Program, checked against the verifier's limits and against what the node can run.
     pub fn verified(&self, node: &StorageNode) -> Result<Arc<VerifiedProgram>, Reason> {
         let program = self.program();
-        node.supports(&program).map_err(Reason::Accelerator)?;
+        // The node would refuse it; above the scan the function runs like any other.
+        if has_kernels(&program) && !self.capability.rights.has(Right::Kernel) {
+            return Err(Reason::Denied(format!(
+                "user '{}' may not {} {}",
+                self.capability.principal,
+                Right::Kernel,
+                self.table.name
+            )));
+        }
+        node.supports(&program, self.accelerator.as_deref())
+            .map_err(Reason::Accelerator)?;
         verify(program, &self.table.scan_schema, &Limits::default())
             .map(Arc::new)
             .map_err(|e| Reason::Refused(e.to_string()))

@@ -12,6 +12,7 @@ use flashmesh_pushdown::{DatePart, Expr};
 use super::{Scope, string_literal, text_of, translate, translate_string};
 use crate::Reason;
 use crate::functions::{metric_of, query_vector};
+use crate::kernels::KernelFunction;
 
 /// Names of DataFusion's own functions, to tell a missing one from a user's.
 static BUILT_IN: LazyLock<HashSet<String>> = LazyLock::new(|| {
@@ -30,6 +31,9 @@ pub(super) fn translate_function(
         return Err(Reason::Volatile(function.name().into()));
     }
     let refused = || Err(Reason::Function(text_of(function)));
+    if let Some(kernel) = KernelFunction::of(function.fun()) {
+        return kernel.translate(&args, scope);
+    }
     match (function.fun().name(), args.as_slice()) {
         ("date_part", [part, date]) => {
             let part = match string_literal(*part)

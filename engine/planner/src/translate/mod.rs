@@ -67,7 +67,7 @@ impl Scope {
     }
 
     /// The type of an expression over this input, as a Program has it.
-    fn type_of(&self, expr: &dyn PhysicalExpr) -> Result<DataType, Reason> {
+    pub fn type_of(&self, expr: &dyn PhysicalExpr) -> Result<DataType, Reason> {
         expr.data_type(&self.schema)
             .map(|t| program_type(&t))
             .map_err(|e| Reason::Operator(e.strip_backtrace()))

@@ -219,6 +219,13 @@ pub fn evaluate(expr: &Expr, row: Row<'_>) -> Result<Scalar, ProgramError> {
             expr,
             query,
         } => vector_distance(*metric, expr, query, row),
+        Expr::Kernel { kernel, .. } => Err(ProgramError::invalid(
+            expr.brief(row.columns),
+            format!(
+                "the interpreter has no kernels; what '{}' means, its own code says",
+                kernel.name
+            ),
+        )),
     }
 }
 

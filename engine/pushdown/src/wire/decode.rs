@@ -6,9 +6,9 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
 use super::{MAX_DEPTH, MAX_TYPE_DEPTH, VERSION, proto};
 use crate::{
-    Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, Literal,
-    Metric, Output, Program, ProgramError, QueryVector, RuntimeFilter, RuntimePredicate, Scalar,
-    SortKey,
+    Aggregate, AggregateFunction, ArithmeticOp, CompareOp, DatePart, Expr, InputColumn, KernelId,
+    Literal, Metric, Output, Program, ProgramError, QueryVector, RuntimeFilter, RuntimePredicate,
+    Scalar, SortKey,
 };
 use proto::TypeKind;
 use proto::node::Instruction;
@@ -175,6 +175,7 @@ fn operand_count(instruction: &Instruction) -> usize {
         Instruction::Column(_) | Instruction::Literal(_) => 0,
         Instruction::Compare(_) | Instruction::Arithmetic(_) => 2,
         Instruction::And(count) | Instruction::Or(count) => *count as usize,
+        Instruction::Kernel(kernel) => kernel.arguments as usize,
         Instruction::Case(case) => (case.branches as usize)
             .saturating_mul(2)
             .saturating_add(case.has_otherwise.into()),
@@ -312,6 +313,25 @@ fn apply(instruction: Instruction, mut operands: impl Iterator<Item = Expr>) -> 
                 query: vector(metric, message.query)?,
             }
         }
+        Instruction::Kernel(message) => {
+            use proto::kernel::Query;
+            let digest = <[u8; 32]>::try_from(message.digest.as_slice())
+                .map_err(|_| ProgramError::malformed("a kernel's digest that isn't 32 bytes"))?;
+            let query = match message.query {
+                None => None,
+                Some(Query::Bits(bits)) => Some(QueryVector::Bits(bits)),
+                Some(Query::Floats(bytes)) => Some(QueryVector::Floats(floats(&bytes)?)),
+            };
+            Expr::Kernel {
+                kernel: KernelId {
+                    name: message.name,
+                    digest,
+                },
+                arguments: operands.collect(),
+                query,
+                data_type: required_type(message.data_type)?,
+            }
+        }
     })
 }
 
@@ -329,6 +349,10 @@ fn vector(metric: Metric, bytes: Vec<u8>) -> Result<QueryVector> {
     if metric == Metric::Hamming {
         return Ok(QueryVector::Bits(bytes));
     }
+    Ok(QueryVector::Floats(floats(&bytes)?))
+}
+
+fn floats(bytes: &[u8]) -> Result<Vec<f32>> {
     let (values, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
         return Err(ProgramError::malformed(
@@ -336,7 +360,7 @@ fn vector(metric: Metric, bytes: Vec<u8>) -> Result<QueryVector> {
         ));
     }
     let values = values.iter().map(|value| f32::from_le_bytes(*value));
-    Ok(QueryVector::Floats(values.collect()))
+    Ok(values.collect())
 }
 
 fn scalar(message: proto::Scalar) -> Result<Scalar> {

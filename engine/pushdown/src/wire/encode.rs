@@ -76,6 +76,7 @@ fn version(program: &Program) -> u32 {
             | Expr::Regex { .. }
             | Expr::ContainsAny { .. }
             | Expr::Distance { .. } => 2,
+            Expr::Kernel { .. } => 3,
             _ => 1,
         };
         expr.for_each_child(&mut |child| version = version.max(of(child)));
@@ -87,7 +88,9 @@ fn version(program: &Program) -> u32 {
             let arguments = aggregates.iter().flat_map(Aggregate::exprs);
             keys.iter().chain(arguments).map(of).max()
         }
-        Output::Nearest { .. } => Some(2),
+        Output::Nearest { expr, exprs, .. } => {
+            std::iter::once(expr).chain(exprs).map(of).chain([2]).max()
+        }
     };
     let filter = program.filter.iter().map(of).max();
     output.max(filter).unwrap_or(1)
@@ -247,6 +250,24 @@ fn push(expr: &Expr, nodes: &mut Vec<proto::Node>) {
             metric: metric(*measured).into(),
             query: vector(query),
         })),
+        Expr::Kernel {
+            kernel,
+            arguments,
+            query,
+            data_type: result,
+        } => {
+            use proto::kernel::Query;
+            Instruction::Kernel(Box::new(proto::Kernel {
+                name: kernel.name.clone(),
+                digest: kernel.digest.to_vec(),
+                arguments: arguments.len() as u32,
+                query: query.as_ref().map(|query| match query {
+                    QueryVector::Bits(_) => Query::Bits(vector(query)),
+                    QueryVector::Floats(_) => Query::Floats(vector(query)),
+                }),
+                data_type: Some(data_type(result)),
+            }))
+        }
     };
     nodes.push(proto::Node {
         instruction: Some(instruction),

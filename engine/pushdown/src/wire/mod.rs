@@ -19,7 +19,8 @@ use crate::{Limits, Program, ProgramError, RuntimeFilter};
 /// |---|---|
 /// | 1 | all that is not listed below |
 /// | 2 | `Position`, `Regex`, `ContainsAny`, `Distance`, `Nearest` |
-pub const VERSION: u32 = 2;
+/// | 3 | `Kernel` |
+pub const VERSION: u32 = 3;
 
 /// Levels of nesting of an expression that can be read: bounds the stack that walking it takes.
 /// [`Limits::depth`] is what is allowed to run.

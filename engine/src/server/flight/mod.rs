@@ -4,6 +4,7 @@ mod info;
 mod ingest;
 mod metadata;
 mod options;
+mod plain;
 pub(super) mod prepared;
 mod results;
 mod service;

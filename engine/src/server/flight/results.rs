@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::record_batch::RecordBatchOptions;
 use arrow_flight::FlightData;
@@ -20,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
+use super::plain::to_plain;
 use super::statements::fail;
 use crate::error::Error;
 use crate::queries::{QueryState, RunningQuery};
@@ -205,12 +205,7 @@ fn to_client(
     schema: &SchemaRef,
 ) -> Result<RecordBatch, arrow::error::ArrowError> {
     let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(
-        |(column, field)| match column.data_type() == field.data_type() {
-            true => Ok(Arc::clone(column)),
-            false => cast(column, field.data_type()),
-        },
-    );
+    let columns = columns.map(|(column, field)| to_plain(column, field.data_type()));
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(
         Arc::clone(schema),

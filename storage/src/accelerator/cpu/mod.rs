@@ -143,7 +143,7 @@ impl CpuRun {
     fn new(task: Task, offload: Option<&Arc<dyn Offload>>) -> Self {
         let device = offload.map(|offload| Device::new(offload, &task));
         let program: &Program = &task.program;
-        let graph = Arc::new(Graph::new(program));
+        let graph = Arc::new(Graph::new(program, &task.kernels));
         let schema = Arc::clone(task.program.output_schema());
         let batch_rows = task.batch_rows.max(1);
         let sink = match &program.output {

@@ -339,7 +339,7 @@ fn facts(graph: &Graph, id: NodeId, column: &dyn Fn(usize) -> Facts) -> Facts {
         | Op::IsNull(_)
         | Op::InList(..)
         | Op::Text(..) => truth(graph, id, column).facts(),
-        Op::Substring(..) | Op::Distance(..) => Facts::UNKNOWN,
+        Op::Substring(..) | Op::Distance(..) | Op::Kernel(..) => Facts::UNKNOWN,
         Op::Position(operand, _) => {
             let inner = facts(graph, *operand, column);
             with_interval(&[inner], Some((0, i32::MAX.into())), kind)

@@ -11,11 +11,12 @@ use serde::Deserialize;
 use super::container::{Container, ContainerKernel};
 use super::device::{StartedCall, XrtDevice};
 use super::options::{XrtMode, XrtOptions};
+use super::target::XrtKernel;
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::{Offload, OffloadCall, Operation};
 use crate::accelerator::{Accelerator, Task, TaskRun};
-use crate::kernel::Argument;
 use crate::kernel::interface::{ArgumentUse, ElementType, FunctionInterface};
+use crate::kernel::{Argument, Package, Target};
 use crate::{Result, StorageError};
 
 /// Runs Programs on the CPU and a device behind XRT.
@@ -94,6 +95,19 @@ impl Accelerator for XrtAccelerator {
 
     fn supports(&self, program: &Program) -> std::result::Result<(), String> {
         self.pipeline.supports(program)
+    }
+
+    fn describe(&self) -> String {
+        let operations: Vec<_> = self.operations.iter().map(|o| o.name()).collect();
+        format!("xrt ({})", operations.join(", "))
+    }
+
+    /// The container's kernel of the same manifest: what has another one is another kernel.
+    fn kernel(&self, package: &Package) -> Option<Arc<dyn Target>> {
+        let mut held = self.device.container().kernels().iter();
+        held.find(|held| held.manifest == package.manifest_text)?;
+        let kernel = XrtKernel::new(Arc::clone(&self.device), &package.manifest.name).ok()?;
+        Some(Arc::new(kernel))
     }
 
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {

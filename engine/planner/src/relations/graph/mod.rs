@@ -205,7 +205,7 @@ struct Opened {
     capability: Arc<Capability>,
     store: Arc<PageStore>,
     keys: DataType,
-    function: &'static str,
+    function: String,
     pushdown: Pushdown,
 }
 
@@ -234,7 +234,7 @@ impl Opened {
             capability: store.reading(&table)?,
             table,
             index,
-            function: arguments.function(),
+            function: arguments.function().to_string(),
             pushdown: arguments.session_options().pushdown,
         })
     }
@@ -300,7 +300,7 @@ impl Opened {
 }
 
 impl StoreFunction for GraphFunction {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.name
     }
 

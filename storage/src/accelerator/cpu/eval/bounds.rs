@@ -180,6 +180,11 @@ fn bind_node(
                 matches!(vectors, DataType::FixedSizeList(child, _) if child.is_nullable());
         }
         Op::IsNull(_) => bound.may_be_null = false,
+        // What a kernel does with values that no row has is its own.
+        Op::Kernel(..) => {
+            bound.may_be_null = true;
+            bound.fallible = true;
+        }
         Op::InList(_, set) => bound.may_be_null |= set.has_null,
         _ => {}
     }

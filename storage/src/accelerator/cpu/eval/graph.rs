@@ -7,9 +7,11 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{ArithmeticOp, CompareOp, DatePart, Expr, Output, Program, Scalar};
 
+use super::kernel::KernelCall;
 use super::text::TextTest;
 use super::vector::Kind;
 use crate::distance::Targets;
+use crate::kernel::KernelSet;
 use crate::page::{ZoneKey, zone_key};
 
 /// Number of a node; a node's operands have smaller numbers.
@@ -44,6 +46,8 @@ pub(in crate::accelerator::cpu) enum Op {
     Position(NodeId, Arc<str>),
     /// From one vector.
     Distance(NodeId, Arc<Targets>),
+    /// Of a user.
+    Kernel(Arc<KernelCall>, Vec<NodeId>),
 }
 
 /// One node.
@@ -158,6 +162,8 @@ impl ListSet {
 pub(in crate::accelerator::cpu) struct Graph {
     pub nodes: Vec<Node>,
     by_fingerprint: HashMap<u64, Vec<NodeId>>,
+    /// What the expressions call.
+    kernels: KernelSet,
     /// The conjuncts of the filter, nested ANDs taken apart.
     pub conjuncts: Vec<NodeId>,
     /// The output columns, or the group keys.
@@ -169,8 +175,11 @@ pub(in crate::accelerator::cpu) struct Graph {
 }
 
 impl Graph {
-    pub fn new(program: &Program) -> Self {
-        let mut graph = Self::default();
+    pub fn new(program: &Program, kernels: &KernelSet) -> Self {
+        let mut graph = Self {
+            kernels: kernels.clone(),
+            ..Self::default()
+        };
         let mut conjuncts = Vec::new();
         program
             .filter
@@ -232,7 +241,9 @@ impl Graph {
                 f(*a);
                 f(*b);
             }
-            Op::And(list) | Op::Or(list) => list.iter().for_each(|n| f(*n)),
+            Op::And(list) | Op::Or(list) | Op::Kernel(_, list) => {
+                list.iter().for_each(|n| f(*n));
+            }
             Op::Not(a)
             | Op::IsNull(a)
             | Op::InList(a, _)
@@ -379,6 +390,16 @@ impl Graph {
                     metric.data_type(),
                 )
             }
+            Expr::Kernel {
+                kernel,
+                arguments,
+                query,
+                data_type,
+            } => {
+                let call = KernelCall::new(&self.kernels, kernel, query.as_ref());
+                let arguments = arguments.iter().map(|a| self.add(program, a)).collect();
+                (Op::Kernel(Arc::new(call), arguments), data_type.clone())
+            }
         };
         self.intern(program, op, data_type, expr)
     }
@@ -419,7 +440,9 @@ impl Graph {
         alike.push(id);
         // Only these fail; long trees are not printed at every level for nothing.
         let text = match op {
-            Op::Arithmetic(..) | Op::Cast(_) => expr.display(&program.columns).to_string(),
+            Op::Arithmetic(..) | Op::Cast(_) | Op::Kernel(..) => {
+                expr.display(&program.columns).to_string()
+            }
             _ => String::new(),
         };
         self.nodes.push(Node {
@@ -486,6 +509,7 @@ fn fingerprint(op: &Op) -> u64 {
         Op::Case(branches, otherwise) => (branches, otherwise).hash(&mut hasher),
         Op::Substring(a, start, length) => (a, start, length).hash(&mut hasher),
         Op::Position(a, needle) => (a, needle).hash(&mut hasher),
+        Op::Kernel(call, list) => (&call.id, list).hash(&mut hasher),
     }
     hasher.finish()
 }

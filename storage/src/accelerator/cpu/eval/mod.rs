@@ -7,6 +7,7 @@
 
 pub(super) mod bounds;
 pub(super) mod graph;
+mod kernel;
 pub(super) mod kernels;
 pub(super) mod like;
 mod nodes;

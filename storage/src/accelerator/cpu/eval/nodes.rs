@@ -66,6 +66,13 @@ impl Evaluator {
             Op::Distance(operand, targets) => {
                 distances(&self.slots[operand.index()], targets, len, out)?
             }
+            Op::Kernel(call, arguments) => {
+                let arguments = arguments
+                    .iter()
+                    .map(|n| (&self.slots[n.index()], &graph.node(*n).data_type))
+                    .collect::<Vec<_>>();
+                *out = call.run(&arguments, len, self.bounds[id.index()].wide)?;
+            }
             Op::Column(_) | Op::Literal(_) | Op::Case(..) => unreachable!("computed elsewhere"),
         }
         out.constant = constant;

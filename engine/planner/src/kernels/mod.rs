@@ -1,0 +1,279 @@
+//! Kernels that users added, as functions of SQL.
+//!
+//! The same kernel runs in two places: beside the pages, as [`Expr::Kernel`] of a Program, and
+//! above the scan, where DataFusion calls it like any function of its own. Both go through one
+//! compiled kernel of the store, so both give the same.
+
+mod aggregate;
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array};
+use arrow::datatypes::DataType;
+use datafusion::common::{Result, exec_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal as DfLiteral;
+use flashmesh_pushdown::{Expr, Metric};
+use flashmesh_storage::kernel::{Kernel, Kernels, Kind, Returns, UserFunction};
+
+use crate::Reason;
+use crate::error::from_storage;
+use crate::functions::query_vector;
+use crate::translate::{Scope, text_of, translate};
+
+pub use aggregate::aggregate_function;
+
+/// A kernel with what compiles it.
+#[derive(Debug, Clone)]
+struct Handle {
+    function: Arc<UserFunction>,
+    kernels: Arc<Kernels>,
+}
+
+// Functions are compared when plans are: the same package is the same function.
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        self.function.entry == other.function.entry
+    }
+}
+
+impl Eq for Handle {}
+
+impl Hash for Handle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.entry.digest.hash(state);
+    }
+}
+
+impl Handle {
+    fn name(&self) -> &str {
+        &self.function.entry.name
+    }
+
+    fn kernel(&self) -> Result<Arc<Kernel>> {
+        self.kernels.kernel(&self.function).map_err(from_storage)
+    }
+
+    /// Types of the parameters; for a distance those that its two vectors may have.
+    fn parameter_types(&self) -> Vec<DataType> {
+        let signature = self.function.manifest().signature.iter();
+        let parameters = signature.flat_map(|signature| &signature.parameters);
+        parameters.map(|p| p.data_type.clone()).collect()
+    }
+
+    fn return_type(&self) -> Result<DataType> {
+        match self
+            .function
+            .manifest()
+            .signature
+            .as_ref()
+            .map(|s| &s.returns)
+        {
+            Some(Returns::Scalar(data_type)) => Ok(data_type.clone()),
+            _ => plan_err!(
+                "function '{}' gives a table; it stands in FROM",
+                self.name()
+            ),
+        }
+    }
+
+    /// The arrays of a call over `rows` rows: one value for what the signature calls constant.
+    fn arrays(&self, arguments: &[ColumnarValue], rows: usize) -> Result<Vec<ArrayRef>> {
+        let signature = self.function.manifest().signature.as_ref();
+        let constants = signature.into_iter().flat_map(|s| &s.parameters);
+        constants
+            .zip(arguments)
+            .map(
+                |(parameter, argument)| match (parameter.constant, argument) {
+                    (true, ColumnarValue::Scalar(value)) => value.to_array(),
+                    // A constant that a plan has spread out.
+                    (true, ColumnarValue::Array(array)) if is_constant(array) => {
+                        Ok(array.slice(0, 1))
+                    }
+                    (true, ColumnarValue::Array(_)) => exec_err!(
+                        "{}: '{}' takes a constant, not a column",
+                        self.name(),
+                        parameter.name
+                    ),
+                    (false, argument) => argument.to_array(rows),
+                },
+            )
+            .collect()
+    }
+}
+
+/// Whether all values of an array, of which there is at least one, are the same.
+fn is_constant(array: &ArrayRef) -> bool {
+    let first = array.slice(0, array.len().min(1)).to_data();
+    !array.is_empty() && (1..array.len()).all(|row| array.slice(row, 1).to_data() == first)
+}
+
+/// The scalar function of a kernel; `None` for kinds that are none.
+pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Option<ScalarUDF> {
+    let kind = function.manifest().kind;
+    let handle = Handle { function, kernels };
+    let signature = match kind {
+        Kind::Scalar | Kind::Filter | Kind::Search => {
+            Signature::exact(handle.parameter_types(), Volatility::Immutable)
+        }
+        Kind::Distance => Signature::user_defined(Volatility::Immutable),
+        Kind::Aggregate | Kind::Table => return None,
+    };
+    Some(ScalarUDF::from(KernelFunction {
+        handle,
+        kind,
+        signature,
+    }))
+}
+
+/// A kernel of kind scalar, filter, search or distance.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelFunction {
+    handle: Handle,
+    kind: Kind,
+    signature: Signature,
+}
+
+impl KernelFunction {
+    /// The kernel that a function of a plan is, if it is one.
+    pub fn of(function: &ScalarUDF) -> Option<&Self> {
+        function.inner().downcast_ref::<Self>()
+    }
+
+    /// The call as an expression of a Program.
+    pub fn translate(&self, args: &[&dyn PhysicalExpr], scope: &Scope) -> Result<Expr, Reason> {
+        let name = self.handle.name();
+        let call = || {
+            let args: Vec<_> = args.iter().map(|arg| text_of(*arg)).collect();
+            Reason::Function(format!("{name}({})", args.join(", ")))
+        };
+        // What can't be compiled can't be pushed; the call above the scan says why.
+        self.handle
+            .kernel()
+            .map_err(|e| Reason::Refused(e.strip_backtrace()))?;
+        let (arguments, query) = match (self.kind, args) {
+            (Kind::Distance, [vectors, query]) => {
+                let metric = self.vectors().ok_or_else(call)?;
+                let value = query.downcast_ref::<DfLiteral>().ok_or_else(call)?.value();
+                let query = query_vector(value, metric).ok_or_else(call)?;
+                if metric.length_of(&scope.type_of(*vectors)?) != Some(query.len()) {
+                    return Err(call());
+                }
+                (vec![translate(*vectors, scope)?], Some(query))
+            }
+            (Kind::Distance, _) => return Err(call()),
+            _ => {
+                let signature = self.handle.function.manifest().signature.as_ref();
+                let parameters = signature.into_iter().flat_map(|s| &s.parameters);
+                let mut arguments = Vec::with_capacity(args.len());
+                for (parameter, arg) in parameters.zip(args) {
+                    let expr = translate(*arg, scope)?;
+                    let is_literal = matches!(expr, Expr::Literal(_));
+                    if scope.type_of(*arg)? != parameter.data_type
+                        || (parameter.constant && !is_literal)
+                    {
+                        return Err(call());
+                    }
+                    arguments.push(expr);
+                }
+                (arguments, None)
+            }
+        };
+        Ok(Expr::Kernel {
+            kernel: self.handle.function.id(),
+            arguments,
+            query,
+            data_type: self
+                .handle
+                .return_type()
+                .map_err(|e| Reason::Refused(e.strip_backtrace()))?,
+        })
+    }
+
+    /// A built-in metric over the same vectors as this distance.
+    fn vectors(&self) -> Option<Metric> {
+        match self.handle.parameter_types().first()? {
+            DataType::FixedSizeBinary(_) | DataType::BinaryView => Some(Metric::Hamming),
+            _ => Some(Metric::L2),
+        }
+    }
+
+    fn distances(&self, kernel: &Kernel, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
+        let rows = args.number_rows;
+        let [vectors, ColumnarValue::Scalar(query)] = args.args.as_slice() else {
+            return exec_err!(
+                "{}: its second argument is the vector to measure from, a constant",
+                self.handle.name()
+            );
+        };
+        let vectors = vectors.to_array(rows)?;
+        if query.is_null() || vectors.data_type().is_null() {
+            return Ok(Arc::new(Float64Array::new_null(rows)));
+        }
+        let query = query.cast_to(vectors.data_type())?.to_array()?;
+        let context = self.handle.kernels.context();
+        let distances = kernel.distances(&vectors, &query, context);
+        Ok(Arc::new(distances.map_err(from_storage)?))
+    }
+}
+
+impl ScalarUDFImpl for KernelFunction {
+    fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        self.handle.return_type()
+    }
+
+    /// Of a distance only: the rest have exact types.
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [vectors, query] = types else {
+            return plan_err!("{} takes two vectors, not {}", self.name(), types.len());
+        };
+        match (self.vectors(), vectors) {
+            (Some(Metric::Hamming), DataType::FixedSizeBinary(_)) => {}
+            (Some(Metric::L2), DataType::FixedSizeList(child, _))
+                if child.data_type() == &DataType::Float32 => {}
+            _ => {
+                return plan_err!(
+                    "{} takes a column of vectors of one length first, not {vectors}",
+                    self.name()
+                );
+            }
+        }
+        Ok(vec![vectors.clone(), query.clone()])
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let kernel = self.handle.kernel()?;
+        if self.kind == Kind::Distance {
+            return Ok(ColumnarValue::Array(self.distances(&kernel, &args)?));
+        }
+        // Constants make a constant.
+        let all_constant = args
+            .args
+            .iter()
+            .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if all_constant { 1 } else { args.number_rows };
+        let arrays = self.handle.arrays(&args.args, rows)?;
+        let context = self.handle.kernels.context();
+        let result = kernel
+            .evaluate(&arrays, rows, context)
+            .map_err(from_storage)?;
+        Ok(match all_constant {
+            true => {
+                ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&result, 0)?)
+            }
+            false => ColumnarValue::Array(result),
+        })
+    }
+}

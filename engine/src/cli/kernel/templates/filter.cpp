@@ -1,0 +1,18 @@
+#include <flashmesh/kernel.hpp>
+
+FLASHMESH_KERNEL void NAME(const double *x, double low, double high, uint32_t rows,
+                           uint64_t *selection)
+{
+#pragma HLS INTERFACE m_axi port=x bundle=gmem0 offset=slave
+#pragma HLS INTERFACE m_axi port=selection bundle=gmem1 offset=slave
+#pragma HLS INTERFACE s_axilite port=low
+#pragma HLS INTERFACE s_axilite port=high
+#pragma HLS INTERFACE s_axilite port=rows
+#pragma HLS INTERFACE s_axilite port=return
+    flashmesh::clear(selection, rows);
+rows:
+    for (uint32_t row = 0; row < rows; ++row) {
+#pragma HLS PIPELINE II=1
+        flashmesh::select(selection, row, low <= x[row] && x[row] <= high);
+    }
+}

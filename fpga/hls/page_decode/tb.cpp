@@ -1,0 +1,118 @@
+// Pages whose headers lie: whatever they say, nothing outside the arrays is touched, and the answer
+// is either all rows or a problem.
+#include "kernel.cpp"
+
+#include "../bench/hostile.hpp"
+
+#include <cstring>
+
+namespace {
+
+constexpr uint32_t ROUNDS = 4000;
+constexpr uint32_t CAPACITY = 2 * 65536;
+
+template <typename T>
+void put(uint8_t *page, uint32_t at, T value)
+{
+    std::memcpy(page + at, &value, sizeof value);
+}
+
+// A page that is nearly sound: each field is right more often than not.
+void make_page(bench::generator &random, uint8_t *page)
+{
+    for (uint32_t at = 0; at < flashmesh::PAGE_BYTES; at += 8) {
+        put(page, at, random.one_in(2) ? random.word() : 0);
+    }
+    std::memcpy(page, random.one_in(50) ? "FMX\1" : "FMP\1", 4);
+    const auto encoding = static_cast<uint8_t>(random.one_in(20) ? random.below(256)
+                                                                 : 1 + random.below(4));
+    const auto width = static_cast<uint8_t>(random.one_in(20) ? random.below(256)
+                                                              : random.below(65));
+    uint32_t rows = random.among<uint32_t>({0, 1, 3, 64, 255, 256, 257, 1016, 2000});
+    rows = random.one_in(30) ? static_cast<uint32_t>(random.word()) : rows;
+    const int64_t reference = random.one_in(20) ? static_cast<int64_t>(random.word())
+                                                : random.among<int64_t>({4, 8, 0, -1});
+    const bool is_scaled = random.one_in(4);
+    const bool has_validity = random.one_in(3);
+    const auto flags = static_cast<uint16_t>(
+        (has_validity ? 1 : 0) | (is_scaled ? 8 : 0) | (random.one_in(30) ? random.below(64) : 0));
+
+    uint32_t bitmap_bytes = 0;
+    uint32_t nulls = 0;
+    if (has_validity && rows <= 8 * flashmesh::PAYLOAD_BYTES) {
+        bitmap_bytes = flashmesh::align_region((rows + 7) / 8);
+        nulls = bitmap_bytes <= flashmesh::PAYLOAD_BYTES
+                    ? count_nulls(page + flashmesh::HEADER_BYTES, rows)
+                    : 0;
+    } else if (random.one_in(5)) {
+        nulls = rows;
+    }
+    uint32_t packed_width = width;
+    uint32_t data_bytes = 0;
+    const uint32_t data = flashmesh::HEADER_BYTES + bitmap_bytes;
+    if (is_scaled && data + 16 <= flashmesh::PAGE_BYTES) {
+        put(page, data, random.among<uint64_t>({0, 1, 7, uint64_t{1} << 40, ~uint64_t{0}}));
+        packed_width = random.below(66);
+        page[data + 8] = static_cast<uint8_t>(packed_width);
+        data_bytes = flashmesh::REGION_BYTES;
+    }
+    data_bytes = encoding == flashmesh::ENCODING_RAW
+                     ? rows * static_cast<uint32_t>(reference)
+                     : data_bytes + packed_bytes(rows % 65537, packed_width);
+    const uint32_t payload = random.one_in(10) ? random.below(65536) : bitmap_bytes + data_bytes;
+    nulls = random.one_in(20) ? random.below(70000) : nulls;
+
+    page[8] = encoding;
+    page[9] = width;
+    put(page, 10, flags);
+    put(page, 14, static_cast<uint16_t>(payload));
+    put(page, 26, static_cast<uint16_t>(random.one_in(10) ? random.below(65536) : 0));
+    put(page, 32, rows);
+    put(page, 36, nulls);
+    put(page, 40, reference);
+}
+
+} // namespace
+
+int main()
+{
+    bench::generator random;
+    uint32_t decoded = 0;
+    uint32_t refused[TOO_MANY_ROWS + 1] = {};
+    for (uint32_t round = 0; round < ROUNDS; ++round) {
+        const uint32_t page_count = 1 + random.below(2);
+        bench::exact<uint8_t> pages(page_count * flashmesh::PAGE_BYTES);
+        uint64_t total = 0;
+        for (uint32_t page = 0; page < page_count; ++page) {
+            uint8_t *bytes = pages.data() + page * flashmesh::PAGE_BYTES;
+            make_page(random, bytes);
+            total += flashmesh::load_u32(bytes + 32);
+        }
+        const uint32_t dictionary_bytes = random.among<uint32_t>({0, 0, 8, 2048, 12});
+        bench::exact<uint8_t> dictionary(dictionary_bytes);
+        // Room for no more than the rows.
+        const uint32_t capacity = total > CAPACITY ? 0 : static_cast<uint32_t>(total);
+        bench::exact<int64_t> values(capacity);
+        bench::exact<uint64_t> valid(flashmesh::bitmap_words(capacity));
+        bench::exact<uint32_t> rows(1);
+        bench::exact<uint32_t> status(1);
+        page_decode(pages.data(), page_count, dictionary.data(), dictionary_bytes, capacity,
+                    values.data(), valid.data(), rows.data(), status.data());
+        bench::expect(status[0] <= TOO_MANY_ROWS, round, "the status is unknown");
+        bench::expect(rows[0] == (status[0] == SOUND ? total : 0), round, "rows are missing");
+        const uint32_t used = capacity % flashmesh::WORD_BITS;
+        if (status[0] == SOUND && used != 0) {
+            bench::expect(valid[capacity / flashmesh::WORD_BITS] >> used == 0, round,
+                          "bits beyond the rows are set");
+        }
+        decoded += status[0] == SOUND ? 1 : 0;
+        ++refused[status[0]];
+    }
+    // A generator that makes nothing but one kind of page would show nothing.
+    bench::expect(decoded > ROUNDS / 20, ROUNDS, "hardly a page was decoded");
+    for (uint32_t problem = BAD_HEADER; problem <= BAD_DICTIONARY; ++problem) {
+        bench::expect(refused[problem] > 0, ROUNDS, "a problem never arose");
+    }
+    std::printf("%u rounds, %u decoded\n", ROUNDS, decoded);
+    return 0;
+}

@@ -1,0 +1,450 @@
+//! The kernels of a database: from a name in the catalog to something that runs.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::DataType;
+use bytes::Bytes;
+use flashmesh_pushdown::{Expr, KernelId, Output, Program, QueryVector};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::{CallContext, Kernel, Kind, Manifest, MemoryBudget, Package, Returns};
+use crate::accelerator::Accelerator;
+use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
+use crate::capability::{Capability, Right};
+use crate::table::{Database, Function, NewFunction};
+use crate::{Result, StorageError};
+
+/// Kernels call others this deep at most, over all of a chain.
+const MAX_CALL_DEPTH: usize = 8;
+
+/// A call that nobody cancels: it ends at its own limit of time.
+static NEVER_CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// The kernels of a database: which there are, and those that were compiled.
+///
+/// Kernels may call others. As in Willow's table of calls between applications, the store decides
+/// whether they may: the owner of the caller needs the right to use the other when the caller is
+/// made, and the call goes through the store.
+#[derive(Debug)]
+pub struct Kernels {
+    database: Arc<Database>,
+    options: SandboxOptions,
+    /// Made when the first kernel is compiled: most databases have none.
+    sandbox: OnceLock<Sandbox>,
+    memory: Arc<dyn MemoryBudget>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// [`Database::functions_version`] that the rest is of.
+    version: Option<u64>,
+    functions: Arc<[Arc<UserFunction>]>,
+}
+
+/// A function in the catalog whose package can be read.
+#[derive(Debug)]
+pub struct UserFunction {
+    /// Its entry in the catalog.
+    pub entry: Arc<Function>,
+    /// Its package.
+    pub package: Package,
+    kernel: OnceLock<Arc<Kernel>>,
+}
+
+impl UserFunction {
+    /// The manifest of its package.
+    pub fn manifest(&self) -> &Manifest {
+        &self.package.manifest
+    }
+
+    /// How a Program names it.
+    pub fn id(&self) -> KernelId {
+        KernelId {
+            name: self.entry.name.clone(),
+            digest: self.entry.digest,
+        }
+    }
+}
+
+/// The kernels of one Program, ready to run.
+#[derive(Debug, Clone, Default)]
+pub struct KernelSet {
+    kernels: Vec<(KernelId, Arc<Kernel>)>,
+    owner: Option<Arc<Kernels>>,
+}
+
+impl KernelSet {
+    /// The kernel that a Program names so.
+    pub fn get(&self, id: &KernelId) -> Option<&Arc<Kernel>> {
+        let found = self.kernels.iter().find(|(known, _)| known == id);
+        found.map(|(_, kernel)| kernel)
+    }
+
+    /// What calls may use; `None` for a set without kernels.
+    pub fn owner(&self) -> Option<&Arc<Kernels>> {
+        self.owner.as_ref()
+    }
+}
+
+impl Kernels {
+    /// The kernels of `database`, run within `options`; what they take is charged to `memory`.
+    pub fn new(
+        database: Arc<Database>,
+        options: SandboxOptions,
+        memory: Arc<dyn MemoryBudget>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            database,
+            options,
+            sandbox: OnceLock::new(),
+            memory,
+            state: Mutex::default(),
+        })
+    }
+
+    /// What a call may use.
+    pub fn context(&self) -> CallContext<'_> {
+        CallContext {
+            memory: self.memory.as_ref(),
+            cancelled: &NEVER_CANCELLED,
+        }
+    }
+
+    /// The functions, in the order of their names. One whose package can't be read is left out
+    /// and logged: it must not keep the others from running.
+    pub fn functions(&self) -> Arc<[Arc<UserFunction>]> {
+        let version = self.database.functions_version();
+        let mut state = self.state.lock();
+        if state.version == Some(version) {
+            return Arc::clone(&state.functions);
+        }
+        let before: HashMap<[u8; 32], Arc<UserFunction>> = state
+            .functions
+            .iter()
+            .map(|function| (function.entry.digest, Arc::clone(function)))
+            .collect();
+        let entries = self.database.functions();
+        let functions = entries.into_iter().filter_map(|entry| {
+            // What calls nothing else is the same as long as its package is.
+            if let Some(known) = before.get(&entry.digest)
+                && known.entry == entry
+                && known.manifest().calls.is_empty()
+            {
+                return Some(Arc::clone(known));
+            }
+            let package = self.database.function_package(&entry);
+            match package.and_then(|bytes| Package::parse(Bytes::from(bytes))) {
+                Ok(package) => Some(Arc::new(UserFunction {
+                    entry,
+                    package,
+                    kernel: OnceLock::new(),
+                })),
+                Err(error) => {
+                    log::warn!("function '{}' can't be used: {error}", entry.name);
+                    None
+                }
+            }
+        });
+        state.functions = functions.collect();
+        state.version = Some(version);
+        Arc::clone(&state.functions)
+    }
+
+    /// A function.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn function(&self, name: &str) -> Result<Arc<UserFunction>> {
+        let functions = self.functions();
+        let found = functions.iter().find(|f| f.entry.name == name);
+        found.cloned().ok_or_else(|| StorageError::NotFound {
+            kind: "function",
+            name: name.into(),
+        })
+    }
+
+    /// Makes a function of a package: compiles it, which says what is wrong with it, and commits
+    /// it. `may_use` says whether `owner` may use another function.
+    ///
+    /// # Errors
+    /// `Invalid` or `Kernel` for a package that can't run; `Denied` for one that calls what its
+    /// owner may not; `NotFound` for one that calls what is not there; what
+    /// [`Database::create_function`] says.
+    pub fn create(
+        &self,
+        package: Bytes,
+        owner: &str,
+        or_replace: bool,
+        may_use: impl Fn(&str) -> bool,
+    ) -> Result<Arc<UserFunction>> {
+        let parsed = Package::parse(package.clone())?;
+        let name = parsed.manifest.name.clone();
+        for callee in &parsed.manifest.calls {
+            if !may_use(callee) {
+                return Err(StorageError::Denied(format!(
+                    "'{owner}' may not use the function '{callee}', which kernel '{name}' calls"
+                )));
+            }
+        }
+        self.compile(&parsed, &mut vec![name.clone()])?;
+        self.database.create_function(NewFunction {
+            name: &name,
+            owner,
+            package: &package,
+            or_replace,
+        })?;
+        self.function(&name)
+    }
+
+    /// The kernel of a function, compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// `Kernel` or `Invalid` with what is wrong with it, or with one that it calls.
+    pub fn kernel(&self, function: &UserFunction) -> Result<Arc<Kernel>> {
+        self.kernel_in(function, &mut Vec::new())
+    }
+
+    fn kernel_in(&self, function: &UserFunction, chain: &mut Vec<String>) -> Result<Arc<Kernel>> {
+        if let Some(kernel) = function.kernel.get() {
+            return Ok(Arc::clone(kernel));
+        }
+        let name = &function.entry.name;
+        let refused = |reason: String| {
+            Err(StorageError::Kernel {
+                kernel: name.clone(),
+                reason,
+            })
+        };
+        if chain.contains(name) {
+            return refused(format!(
+                "it calls itself ({} ▸ {name}); kernels may not",
+                chain.join(" ▸ ")
+            ));
+        }
+        if chain.len() >= MAX_CALL_DEPTH {
+            return refused(format!(
+                "kernels call each other more than {MAX_CALL_DEPTH} deep ({})",
+                chain.join(" ▸ ")
+            ));
+        }
+        chain.push(name.clone());
+        let kernel = self.compile(&function.package, chain);
+        chain.pop();
+        Ok(Arc::clone(function.kernel.get_or_init({
+            let kernel = kernel?;
+            || kernel
+        })))
+    }
+
+    fn compile(&self, package: &Package, chain: &mut Vec<String>) -> Result<Arc<Kernel>> {
+        let mut callees = Vec::new();
+        for name in &package.manifest.calls {
+            let callee = self.function(name)?;
+            callees.push(self.kernel_in(&callee, chain)?.as_ref().clone());
+        }
+        let sandbox = match self.sandbox.get() {
+            Some(sandbox) => sandbox,
+            None => {
+                let made = Sandbox::new(self.options.clone())?;
+                self.sandbox.get_or_init(|| made)
+            }
+        };
+        let target = sandbox.compile(package, &callees)?;
+        Ok(Arc::new(Kernel::new(package.clone(), target)))
+    }
+
+    /// Gets the kernels of a Program ready, after `capability` was verified.
+    ///
+    /// # Errors
+    /// `Denied` when the principal may not run one; `NotFound` when it is gone, `Invalid` when
+    /// another took its place or it does not take what the Program gives it.
+    pub fn bind(
+        self: &Arc<Self>,
+        program: &Program,
+        capability: &Capability,
+        accelerator: &dyn Accelerator,
+    ) -> Result<KernelSet> {
+        let mut set = KernelSet::default();
+        let mut result = Ok(());
+        for_each_kernel(program, &mut |id, expr| {
+            if result.is_ok() {
+                result = self.bind_call(id, expr, program, capability, accelerator, &mut set);
+            }
+        });
+        result?;
+        if !set.kernels.is_empty() {
+            set.owner = Some(Arc::clone(self));
+        }
+        Ok(set)
+    }
+
+    /// The very kernel that `id` names, for one query of whoever holds `capability`, which was
+    /// verified.
+    ///
+    /// # Errors
+    /// `Denied` when the principal may not run it; `NotFound` when it is gone, `Invalid` when
+    /// another took its place.
+    pub fn kernel_for(&self, id: &KernelId, capability: &Capability) -> Result<Arc<Kernel>> {
+        let principal = &capability.principal;
+        if !capability.rights.has(Right::Kernel) {
+            return Err(StorageError::Denied(format!(
+                "'{principal}' may not {} table {}",
+                Right::Kernel,
+                capability.table.0
+            )));
+        }
+        if !capability.kernels.has(&id.digest) {
+            return Err(StorageError::Denied(format!(
+                "'{principal}' may not use the function '{}'",
+                id.name
+            )));
+        }
+        let function = self.function(&id.name)?;
+        if function.entry.digest != id.digest {
+            return Err(StorageError::Invalid(format!(
+                "function '{}' was replaced after the query was planned; run it again",
+                id.name
+            )));
+        }
+        Ok(Arc::new(self.kernel(&function)?.for_query(&self.memory)))
+    }
+
+    fn bind_call(
+        &self,
+        id: &KernelId,
+        call: &Expr,
+        program: &Program,
+        capability: &Capability,
+        accelerator: &dyn Accelerator,
+        set: &mut KernelSet,
+    ) -> Result<()> {
+        let kernel = match set.get(id) {
+            Some(kernel) => Arc::clone(kernel),
+            None => {
+                let mut kernel = self.kernel_for(id, capability)?;
+                if let Some(device) = accelerator.kernel(kernel.package()) {
+                    kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
+                }
+                set.kernels.push((id.clone(), Arc::clone(&kernel)));
+                kernel
+            }
+        };
+        check_call(&kernel, call, program)
+    }
+}
+
+/// Calls `visit` with every kernel call of a Program.
+fn for_each_kernel<'a>(program: &'a Program, visit: &mut dyn FnMut(&'a KernelId, &'a Expr)) {
+    fn walk<'a>(expr: &'a Expr, visit: &mut dyn FnMut(&'a KernelId, &'a Expr)) {
+        if let Expr::Kernel { kernel, .. } = expr {
+            visit(kernel, expr);
+        }
+        expr.for_each_child(&mut |child| walk(child, visit));
+    }
+    let outputs: Vec<&Expr> = match &program.output {
+        Output::Rows { exprs, .. } => exprs.iter().collect(),
+        Output::Aggregate { keys, aggregates } => {
+            let arguments = aggregates.iter().flat_map(|aggregate| aggregate.exprs());
+            keys.iter().chain(arguments).collect()
+        }
+        Output::Nearest { expr, exprs, .. } => std::iter::once(expr).chain(exprs).collect(),
+    };
+    for expr in program.filter.iter().chain(outputs) {
+        walk(expr, visit);
+    }
+}
+
+/// Whether any expression of the Program calls a kernel.
+pub fn has_kernels(program: &Program) -> bool {
+    let mut any = false;
+    for_each_kernel(program, &mut |_, _| any = true);
+    any
+}
+
+/// A call's types against the kernel's signature: a Program that was made elsewhere may say
+/// anything.
+fn check_call(kernel: &Kernel, call: &Expr, program: &Program) -> Result<()> {
+    let Expr::Kernel {
+        kernel: id,
+        arguments,
+        query,
+        data_type,
+    } = call
+    else {
+        return Ok(());
+    };
+    let manifest = kernel.manifest();
+    let refused = |what: String| {
+        Err(StorageError::Invalid(format!(
+            "function '{}': {what}",
+            id.name
+        )))
+    };
+    let Some(signature) = &manifest.signature else {
+        return refused("it has no SQL signature".into());
+    };
+    let types = arguments.iter().map(|a| a.data_type(&program.columns));
+    if manifest.kind == Kind::Distance {
+        let vectors: Vec<DataType> = types.collect();
+        let fits = match (vectors.as_slice(), query) {
+            ([DataType::FixedSizeBinary(size)], Some(QueryVector::Bits(bits))) => {
+                usize::try_from(*size).is_ok_and(|size| size == bits.len())
+            }
+            ([DataType::FixedSizeList(child, size)], Some(QueryVector::Floats(values))) => {
+                child.data_type() == &DataType::Float32
+                    && usize::try_from(*size).is_ok_and(|size| size == values.len())
+            }
+            _ => false,
+        };
+        return match fits && *data_type == DataType::Float64 {
+            true => Ok(()),
+            false => refused("it takes a column of vectors and a vector as long".into()),
+        };
+    }
+    if !matches!(manifest.kind, Kind::Scalar | Kind::Filter | Kind::Search) || query.is_some() {
+        return refused(format!(
+            "a {} kernel is not called like this",
+            manifest.kind
+        ));
+    }
+    if arguments.len() != signature.parameters.len() {
+        return refused(format!(
+            "it takes {} arguments, not {}",
+            signature.parameters.len(),
+            arguments.len()
+        ));
+    }
+    for ((parameter, argument), data_type) in signature.parameters.iter().zip(arguments).zip(types)
+    {
+        if data_type != parameter.data_type {
+            return refused(format!(
+                "'{}' is {}, not {data_type}",
+                parameter.name, parameter.data_type
+            ));
+        }
+        if parameter.constant && !matches!(argument, Expr::Literal(_)) {
+            return refused(format!("'{}' takes a constant", parameter.name));
+        }
+    }
+    match &signature.returns {
+        Returns::Scalar(result) if result == data_type => Ok(()),
+        _ => refused(format!("{signature} does not return {data_type}")),
+    }
+}
+
+/// SHA-256 over the sources of a kernel: what [`Package::source_digest`] holds.
+pub fn source_digest<'a>(sources: impl Iterator<Item = (&'a str, &'a [u8])>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for (name, bytes) in sources {
+        // Lengths keep one file's end from being another's beginning.
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(name);
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(bytes);
+    }
+    digest.finalize().into()
+}

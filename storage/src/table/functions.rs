@@ -1,0 +1,168 @@
+//! Functions that users added: the catalog keeps their packages as they were given.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+
+use crate::table::Database;
+use crate::table::catalog::Change;
+use crate::table::manifest::FunctionRecord;
+use crate::{Result, StorageError};
+
+/// A function as the catalog has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Its SQL name.
+    pub name: String,
+    /// Who made it.
+    pub owner: String,
+    /// 1 for the first of its name, one more with each replacement.
+    pub version: u32,
+    /// Microseconds since 1970.
+    pub created_at_us: u64,
+    /// SHA-256 of the package.
+    pub digest: [u8; 32],
+}
+
+/// A function to be made.
+#[derive(Debug, Clone)]
+pub struct NewFunction<'a> {
+    /// Its SQL name.
+    pub name: &'a str,
+    /// Who makes it.
+    pub owner: &'a str,
+    /// The package, checked by the caller.
+    pub package: &'a [u8],
+    /// One of the same name goes.
+    pub or_replace: bool,
+}
+
+impl Database {
+    /// The functions, in the order of their names.
+    pub fn functions(&self) -> Vec<Arc<Function>> {
+        self.state.read().functions.values().cloned().collect()
+    }
+
+    /// A function.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn function(&self, name: &str) -> Result<Arc<Function>> {
+        let function = self.state.read().functions.get(name).cloned();
+        function.ok_or_else(|| not_found(name))
+    }
+
+    /// Counts changes of the functions: while it stays, so do they.
+    pub fn functions_version(&self) -> u64 {
+        self.state.read().functions_version
+    }
+
+    /// The package of a function.
+    ///
+    /// # Errors
+    /// `NotFound` when it was dropped or replaced meanwhile; `Corrupt` when the catalog has other
+    /// bytes than were given to it.
+    pub fn function_package(&self, function: &Function) -> Result<Vec<u8>> {
+        let package = self.catalog.package(&function.name)?;
+        let package = package.ok_or_else(|| not_found(&function.name))?;
+        if Sha256::digest(&package)[..] == function.digest {
+            return Ok(package);
+        }
+        match self.function(&function.name) {
+            Ok(now) if now.digest == function.digest => Err(StorageError::corrupt(format!(
+                "function '{}': its package is not what was registered; create it again",
+                function.name
+            ))),
+            _ => Err(not_found(&function.name)),
+        }
+    }
+
+    /// Makes a function.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `ReadOnly`, `Full`.
+    pub fn create_function(&self, new: NewFunction<'_>) -> Result<Arc<Function>> {
+        self.check_writable()?;
+        let _commit = self.commit.lock();
+        let before = self.function(new.name).ok();
+        if before.is_some() && !new.or_replace {
+            return Err(StorageError::AlreadyExists {
+                kind: "function",
+                name: new.name.into(),
+            });
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let function = Function {
+            name: new.name.into(),
+            owner: new.owner.into(),
+            version: before.map_or(1, |before| before.version.saturating_add(1)),
+            created_at_us: since.map_or(0, |time| time.as_micros() as u64),
+            digest: Sha256::digest(new.package).into(),
+        };
+        self.catalog.apply(Change {
+            put_function: Some((
+                new.name.into(),
+                FunctionRecord::of(&function),
+                new.package.to_vec(),
+            )),
+            ..Change::default()
+        })?;
+        let function = Arc::new(function);
+        let mut state = self.state.write();
+        state
+            .functions
+            .insert(new.name.into(), Arc::clone(&function));
+        state.functions_version += 1;
+        Ok(function)
+    }
+
+    /// Drops a function. Queries that use it already end undisturbed.
+    ///
+    /// # Errors
+    /// `NotFound`, `ReadOnly`.
+    pub fn drop_function(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let _commit = self.commit.lock();
+        self.function(name)?;
+        self.catalog.apply(Change {
+            drop_function: Some(name.into()),
+            ..Change::default()
+        })?;
+        let mut state = self.state.write();
+        state.functions.remove(name);
+        state.functions_version += 1;
+        Ok(())
+    }
+}
+
+impl FunctionRecord {
+    fn of(function: &Function) -> Self {
+        Self {
+            owner: function.owner.clone(),
+            version: function.version,
+            created_at_us: function.created_at_us,
+            digest: function.digest.to_vec(),
+        }
+    }
+
+    pub(super) fn decode_function(self, name: String) -> Result<Function> {
+        let digest = self.digest.try_into().map_err(|_| {
+            StorageError::corrupt(format!("function '{name}': its digest isn't 32 bytes"))
+        })?;
+        Ok(Function {
+            name,
+            owner: self.owner,
+            version: self.version,
+            created_at_us: self.created_at_us,
+            digest,
+        })
+    }
+}
+
+fn not_found(name: &str) -> StorageError {
+    StorageError::NotFound {
+        kind: "function",
+        name: name.into(),
+    }
+}

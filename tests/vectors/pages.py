@@ -1,0 +1,91 @@
+"""Makes pages of flashmesh as docs/flash-format.md describes them; written from that page alone."""
+
+import struct
+
+PAGE_BYTES = 8192
+HEADER_BYTES = 64
+CONST, RAW, FORBP, DICT, FSST, RAWSTR, RLE = range(1, 8)
+HAS_VALIDITY, AUXILIARY, CONTINUES, SCALED = 1, 2, 4, 8
+
+
+def padded(content, size=64):
+    return content + bytes(-len(content) % size)
+
+
+def packed(numbers, width):
+    """Section 5: blocks of 256 numbers over lanes of 32 or 64 bits."""
+    lanes, bits = (8, 32) if width <= 32 else (4, 64)
+    content = bytearray()
+    for start in range(0, len(numbers), 256):
+        # A lane is one long number whose words lie `lanes` words apart.
+        columns = [0] * lanes
+        for j, number in enumerate(numbers[start : start + 256]):
+            columns[j % lanes] |= number << (j // lanes) * width
+        for word in range(256 // lanes * width // bits):
+            for column in columns:
+                content += (column >> word * bits & (1 << bits) - 1).to_bytes(bits // 8, "little")
+    return bytes(content)
+
+
+def validity(nulls):
+    """Section 4: a bit for each row, 1 for a value."""
+    content = bytearray((len(nulls) + 7) // 8)
+    for row, is_null in enumerate(nulls):
+        content[row // 8] |= (not is_null) << row % 8
+    return padded(bytes(content))
+
+
+def crc32c(content):
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def page(encoding, rows, data, *, width=0, reference=0, nulls=None, flags=0, first_row=0,
+         payload_length=None, null_count=None, zone=(-(2**63), 2**63 - 1), number=0):
+    """A page. `nulls` says of each row whether it is NULL; the rest is what the header says."""
+    null_count_found = sum(nulls) if nulls else 0
+    payload = data
+    if 0 < null_count_found < rows:
+        flags |= HAS_VALIDITY
+        payload = validity(nulls) + data
+    header = struct.pack(
+        "<4sIBBHHHIIHHIIIqqq", b"FMP\1", 0, encoding, width, flags, 2,
+        len(payload) if payload_length is None else payload_length, 7, 3, number, first_row, 9,
+        rows, null_count_found if null_count is None else null_count, reference, *zone)
+    content = padded(header + payload, PAGE_BYTES)
+    assert len(header) == HEADER_BYTES and len(content) == PAGE_BYTES
+    return content[:4] + struct.pack("<I", crc32c(content[8:])) + content[8:]
+
+
+def changed(content, at, replacement):
+    """The page with other bytes in its header or payload, and so a wrong checksum."""
+    return content[:at] + replacement + content[at + len(replacement) :]
+
+
+def forbp(values, *, width=None, step=None, encoding=FORBP, **options):
+    """Integers, packed from the least one on; NULL as None."""
+    known = [value for value in values if value is not None] or [0]
+    reference = min(known)
+    last = reference
+    filled = [last := value if value is not None else last for value in values]
+    offsets = [value - reference for value in filled]
+    widest = max(offsets).bit_length()
+    data = b""
+    if step is not None:
+        offsets = [offset // step for offset in offsets]
+        v = max(offsets).bit_length()
+        data = padded(struct.pack("<QB", step, v)) + packed(offsets, v)
+        options["flags"] = options.get("flags", 0) | SCALED
+    else:
+        widest = widest if width is None else width
+        data = packed(offsets, widest)
+    return page(encoding, len(values), data, width=widest, reference=reference,
+                nulls=[value is None for value in values], **options)
+
+
+def raw(content, size, nulls=None, **options):
+    return page(RAW, len(content) // size, content, reference=size, nulls=nulls, **options)
