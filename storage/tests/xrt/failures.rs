@@ -24,6 +24,7 @@ fn assert_set_aside(device: &XrtDevice, error: &StorageError, kernel: &str, reas
     assert!(text.contains(reason), "{text}");
     assert!(text.contains("opened again"), "{text}");
     assert!(matches!(device.state(), DeviceState::Failed { .. }));
+    assert!(device.state().to_string().starts_with("failed: "));
     let mut random = StdRng::seed_from_u64(1);
     let next = add(device, &mut random, 1).unwrap_err().to_string();
     assert!(next.contains(reason), "{next}");
