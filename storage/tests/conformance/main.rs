@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod kernels;
+mod pages;
 mod programs;
 mod runner;
 mod sandbox;

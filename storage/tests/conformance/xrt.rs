@@ -2,7 +2,7 @@
 //! HLS sources, reached through the runtime's buffers, registers and queues.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flashmesh_storage::accelerator::xrt::container::{Container, ContainerKernel, EmulationBuild};
@@ -80,8 +80,14 @@ fn interface(source: &Source, suffix: &str) -> KernelInterface {
     interface
 }
 
-/// One container with all kernels, and a mutant of each beside it.
-fn container() -> Container {
+/// One container for all tests.
+fn container() -> &'static Container {
+    static CONTAINER: OnceLock<Container> = OnceLock::new();
+    CONTAINER.get_or_init(build)
+}
+
+/// All kernels, and a mutant of each beside it.
+fn build() -> Container {
     let scratch = tempfile::tempdir().unwrap();
     let mut build = EmulationBuild {
         include: vec![headers()],
@@ -112,7 +118,13 @@ fn container() -> Container {
     build.build(scratch.path()).unwrap()
 }
 
-fn open(container: &Container) -> Arc<XrtDevice> {
+/// The kernel of that name on a device of its own, or `None` where XRT is missing.
+pub fn kernel(name: &str) -> Option<XrtKernel> {
+    let is_there = !is_skipped();
+    is_there.then(|| XrtKernel::new(open(), name).unwrap())
+}
+
+fn open() -> Arc<XrtDevice> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance-model");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fpga/shell/model/build");
     let built = std::process::Command::new(script)
@@ -133,7 +145,7 @@ fn open(container: &Container) -> Arc<XrtDevice> {
     };
     options.environment = vec![(HOST_VARIABLE.into(), "1".into())];
     options.run_timeout = Duration::from_secs(20);
-    XrtDevice::open(container.clone(), options).unwrap()
+    XrtDevice::open(container().clone(), options).unwrap()
 }
 
 #[test]
@@ -141,8 +153,7 @@ fn vectors_pass_and_mutants_fail_in_xrt_emulation() {
     if is_skipped() {
         return;
     }
-    let container = container();
-    let device = open(&container);
+    let device = open();
     let mut problems = Vec::new();
     for source in all() {
         let kernel = XrtKernel::new(Arc::clone(&device), &source.name).unwrap();
