@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringViewArray};
 use arrow::datatypes::{Int32Type, UInt32Type};
 use flashmesh_pushdown::{Expr, Program};
 
