@@ -21,11 +21,8 @@ fn said(call: &Call) -> Said {
     if k > 1024 || size > 8192 {
         return Err("more neighbours or longer codes than the kernel takes: Programs take them");
     }
-    if size > 8128 {
-        return Err("codes longer than a page holds: a column's values of fixed size fit a page");
-    }
     if size == 0 {
-        return Err("codes without bytes: a table has none");
+        return Err("codes without bytes: an array of them does not know its length");
     }
     let codes = call.input("codes").to_vec();
     let selected = u64s(call.input("selected"));
