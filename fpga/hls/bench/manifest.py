@@ -17,6 +17,7 @@ KEYS = {
     "fpga": {"compute_units", "clock_mhz", "banks"},
     "intent": {"initiation_interval", "bytes_per_cycle"},
     "argument": {"name", "type", "use"},
+    "test": {"reference", "tolerance"},
 }
 ELEMENTS = {
     "BOOLEAN": "u8", "SMALLINT": "i16", "INTEGER": "i32", "BIGINT": "i64", "REAL": "f32",
