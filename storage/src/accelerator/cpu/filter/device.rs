@@ -14,7 +14,7 @@ use crate::Result;
 use crate::accelerator::cpu::BLOCK_ROWS;
 use crate::accelerator::cpu::bitmap::Bitmap;
 use crate::accelerator::cpu::columns::{Columns, Rows};
-use crate::accelerator::cpu::device::Device;
+use crate::accelerator::device::Device;
 use crate::accelerator::cpu::eval::Evaluator;
 use crate::accelerator::cpu::eval::graph::{Graph, Members, NodeId, Op};
 use crate::accelerator::cpu::eval::text::Search;
