@@ -130,7 +130,8 @@ async fn queries_on_a_device_equal_those_on_the_cpu() {
         "SELECT count(*), min(l_orderkey) FROM lineitem WHERE l_comment LIKE '%furious%'".into(),
         "SELECT count(*) FROM lineitem WHERE l_comment NOT LIKE '%the%'".into(),
         format!("SELECT count(*), sum(l_extendedprice) FROM {band}"),
-        "SELECT hamming_distance(code, X'0123456789abcdef') AS d FROM image ORDER BY d LIMIT 10".into(),
+        "SELECT hamming_distance(code, X'0123456789abcdef') AS d FROM image ORDER BY d LIMIT 10"
+            .into(),
         "SELECT depth, count(*) FROM bfs('knows_graph', 1) GROUP BY depth ORDER BY depth".into(),
         "SELECT count(*), count(DISTINCT vertex) FROM expand('knows_graph', 7, 3)".into(),
     ];
