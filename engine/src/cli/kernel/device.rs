@@ -13,7 +13,7 @@ use super::super::arguments::{KernelContainerArguments, KernelVitisArguments};
 use super::{compiler, read_manifest, write_whole};
 
 /// Compiles kernels as a C simulation into one container for the device model.
-pub(super) fn container(arguments: &KernelContainerArguments) -> Result<ExitCode> {
+pub(super) fn container(arguments: &KernelContainerArguments) -> Result<()> {
     let work = tempfile::tempdir().map_err(|e| Error::io("making a temporary folder", e))?;
     let (kernels, sources) = kernels(&arguments.folders)?;
     let mut include = vec![compiler::write_headers(work.path())?];
@@ -26,9 +26,7 @@ pub(super) fn container(arguments: &KernelContainerArguments) -> Result<ExitCode
         compiler: None,
     };
     let container = build.build(work.path())?;
-    write_whole(&arguments.output, container.bytes())?;
-    println!("{}", arguments.output.display());
-    Ok(ExitCode::SUCCESS)
+    write_whole(&arguments.output, container.bytes())
 }
 
 /// Writes a Makefile, the linker's configuration and the metadata for Vitis.

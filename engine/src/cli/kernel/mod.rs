@@ -31,7 +31,11 @@ pub(super) async fn run(command: KernelCommand) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         KernelCommand::Test(test) => test::run(&test).await,
-        KernelCommand::Container(arguments) => device::container(&arguments),
+        KernelCommand::Container(arguments) => {
+            device::container(&arguments)?;
+            println!("{}", arguments.output.display());
+            Ok(ExitCode::SUCCESS)
+        }
         KernelCommand::Vitis(arguments) => device::vitis(&arguments),
         KernelCommand::Inspect(inspect) => inspect::run(&inspect),
     }

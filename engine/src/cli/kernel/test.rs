@@ -1,7 +1,7 @@
 //! `flashmesh kernel test`: a kernel against its reference, on random data.
 //!
 //! The kernel is registered in a temporary database and called in SQL, beside the pages and above
-//! the scan; `test.reference` of its manifest is the SQL expression that it has to equal.
+//! the scan, and on the device model where that is built; `test.reference` of its manifest is the SQL expression that it has to equal.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,16 +11,21 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Float64Type, Schema};
 use arrow::util::display::array_value_to_string;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{Expr, col, lit, when};
 use flashmesh::{Engine, EngineOptions, Error, Result, Session};
+use flashmesh_storage::accelerator::xrt::emulation_folder;
 use flashmesh_storage::kernel::{Kind, Manifest, Nulls, Signature};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 
-use super::super::arguments::{KernelBuildArguments, KernelTestArguments};
+use super::super::arguments::{
+    KernelBuildArguments, KernelContainerArguments, KernelTestArguments,
+};
 
 /// Numbers of rows that are tried: the borders of bitmaps' words, of calls, and more than one call.
 const ROWS: [usize; 7] = [0, 1, 63, 64, 65, 8192, 20_000];
@@ -38,13 +43,20 @@ pub(super) async fn run(arguments: &KernelTestArguments) -> Result<ExitCode> {
         let options = KernelBuildArguments::default();
         let package = super::compile(folder, &manifest, text, &options)?;
         let seed = arguments.seed.unwrap_or_else(|| rand::rng().random());
-        match test(folder, &manifest, &package.to_bytes(), seed).await? {
+        let work = tempfile::tempdir().map_err(|e| Error::io("making a temporary folder", e))?;
+        let device = device_container(folder, &manifest, work.path())?;
+        let places = match device {
+            Some(_) => "beside the pages, above the scan and on the device model",
+            None => "beside the pages and above the scan",
+        };
+        let package = package.to_bytes();
+        match test(folder, &manifest, &package, device.as_deref(), seed).await? {
             None => println!(
                 "{}: no test.reference in its manifest; it compiles and loads",
                 manifest.name
             ),
             Some(Ok(rows)) => println!(
-                "{}: {rows} results equal the reference, beside the pages and above the scan (seed {seed})",
+                "{}: {rows} results equal the reference, {places} (seed {seed})",
                 manifest.name
             ),
             Some(Err(difference)) => {
@@ -64,23 +76,22 @@ async fn test(
     folder: &Path,
     manifest: &Manifest,
     package: &[u8],
+    device: Option<&Path>,
     seed: u64,
 ) -> Result<Option<std::result::Result<usize, String>>> {
-    let engine = Engine::open(EngineOptions::default())?;
+    let engine = Engine::open(EngineOptions {
+        container: device.map(Path::to_path_buf),
+        ..EngineOptions::default()
+    })?;
     let session = engine.session()?;
-    let file = tempfile::NamedTempFile::new().map_err(|e| Error::io("making a file", e))?;
-    super::write_whole(file.path(), package)?;
     for callee in &manifest.calls {
         // Kernels that it calls stand beside it.
         let beside = folder.join("..").join(callee);
         let (called, text) = super::read_manifest(&beside)?;
-        let options = KernelBuildArguments::default();
-        let package = super::compile(&beside, &called, text, &options)?;
-        let file = tempfile::NamedTempFile::new().map_err(|e| Error::io("making a file", e))?;
-        super::write_whole(file.path(), &package.to_bytes())?;
-        register(&session, callee, file.path()).await?;
+        let package = super::compile(&beside, &called, text, &KernelBuildArguments::default())?;
+        register(&session, callee, &package.to_bytes()).await?;
     }
-    register(&session, &manifest.name, file.path()).await?;
+    register(&session, &manifest.name, package).await?;
     let (Some(test), Some(signature)) = (&manifest.test, &manifest.signature) else {
         return Ok(None);
     };
@@ -93,14 +104,21 @@ async fn test(
         let sql = format!("CREATE OR REPLACE TABLE {TABLE} AS SELECT * FROM made");
         session.sql(&sql).await?;
         session.context().deregister_table("made")?;
-        for pushdown in ["always", "never"] {
-            session
-                .sql(&format!("SET flashmesh.pushdown = '{pushdown}'"))
-                .await?;
+        let places = [("always", "cpu"), ("never", "cpu"), ("always", "xrt")];
+        for (pushdown, accelerator) in &places[..if device.is_some() { 3 } else { 2 }] {
+            for setting in [
+                format!("SET flashmesh.pushdown = '{pushdown}'"),
+                format!("SET flashmesh.accelerator = '{accelerator}'"),
+            ] {
+                session.sql(&setting).await?;
+            }
             let results = results(&session, manifest, &test.reference, &constants).await?;
-            let name = format!("{rows} rows, pushdown = {pushdown}");
             match difference(&results, test.tolerance) {
-                Some(difference) => return Ok(Some(Err(format!("{name}: {difference}")))),
+                Some(difference) => {
+                    return Ok(Some(Err(format!(
+                        "{rows} rows, pushdown = {pushdown}, accelerator = {accelerator}: {difference}"
+                    ))));
+                }
                 None => compared += results.iter().map(RecordBatch::num_rows).sum::<usize>(),
             }
         }
@@ -108,9 +126,41 @@ async fn test(
     Ok(Some(Ok(compared)))
 }
 
-async fn register(session: &Session, name: &str, package: &Path) -> Result<()> {
-    let path = package.display().to_string().replace('\'', "''");
-    let sql = format!("CREATE FUNCTION {name}() LANGUAGE hls AS '{path}'");
+/// The kernel in a container for the device model, where the model is there and the kernel can be
+/// pushed to it.
+fn device_container(
+    folder: &Path,
+    manifest: &Manifest,
+    work: &Path,
+) -> Result<Option<std::path::PathBuf>> {
+    let is_pushed = matches!(
+        manifest.kind,
+        Kind::Scalar | Kind::Filter | Kind::Search | Kind::Distance
+    );
+    let has_model = emulation_folder().is_ok_and(|folder| folder.is_dir());
+    if !is_pushed || !has_model {
+        return Ok(None);
+    }
+    let called = manifest
+        .calls
+        .iter()
+        .map(|callee| folder.join("..").join(callee));
+    let output = work.join(format!("{}.xclbin", manifest.name));
+    super::device::container(&KernelContainerArguments {
+        folders: std::iter::once(folder.to_path_buf())
+            .chain(called)
+            .collect(),
+        output: output.clone(),
+        include: Vec::new(),
+    })?;
+    Ok(Some(output))
+}
+
+async fn register(session: &Session, name: &str, package: &[u8]) -> Result<()> {
+    let package = BASE64.encode(package);
+    let sql = format!(
+        "CREATE FUNCTION {name}() LANGUAGE hls AS 'data:application/wasm;base64,{package}'"
+    );
     session.sql(&sql).await.map(|_| ())
 }
 
