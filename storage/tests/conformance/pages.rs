@@ -8,6 +8,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Float32Array, Float64Array, Int64Array, StringViewArray,
 };
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
+use flashmesh_pushdown::testing::SEED_VARIABLE;
 use flashmesh_storage::index::hash::{Builder, hash_keys};
 use flashmesh_storage::kernel::{Argument, ScalarArgument, Target};
 use flashmesh_storage::page::{Aux, ChunkIdentity, ColumnBuilder, Encoding, Page, encode_chunk};
@@ -27,9 +28,11 @@ const IDENTITY: ChunkIdentity = ChunkIdentity {
 const NOT_DECODED: u32 = 2;
 const NOT_FOUND: u32 = u32::MAX;
 
+/// `FLASHMESH_SEED` replays a seed that was printed.
 fn random() -> StdRng {
-    let seed = rand::random();
-    println!("seed {seed}");
+    let replayed = std::env::var(SEED_VARIABLE).ok();
+    let seed = replayed.map_or_else(rand::random, |seed| seed.parse().unwrap());
+    println!("replay with {SEED_VARIABLE}={seed}");
     StdRng::seed_from_u64(seed)
 }
 
