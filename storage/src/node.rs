@@ -129,6 +129,20 @@ impl StorageNode {
         self.accelerators.iter().find(|a| a.name() == name)
     }
 
+    /// The accelerator of a name that somebody asks for; the error names those that there are.
+    pub fn accelerator_asked_for(
+        &self,
+        name: &str,
+    ) -> std::result::Result<&Arc<dyn Accelerator>, String> {
+        self.accelerator(name).ok_or_else(|| {
+            let names: Vec<_> = self.accelerators.iter().map(|a| a.name()).collect();
+            format!(
+                "there is no accelerator '{name}' here, but {}; a device comes with --xclbin FILE",
+                names.join(", ")
+            )
+        })
+    }
+
     /// Whether some accelerator (that of the name `asked_for`, if one is asked for) runs `program`;
     /// the error says what they lack.
     pub fn supports(
@@ -145,13 +159,7 @@ impl StorageNode {
         asked_for: Option<&str>,
     ) -> std::result::Result<&Arc<dyn Accelerator>, String> {
         if let Some(name) = asked_for {
-            let Some(accelerator) = self.accelerator(name) else {
-                let names: Vec<_> = self.accelerators.iter().map(|a| a.name()).collect();
-                return Err(format!(
-                    "there is no accelerator '{name}' here, but {}; a device comes with --xclbin FILE",
-                    names.join(", ")
-                ));
-            };
+            let accelerator = self.accelerator_asked_for(name)?;
             let supported = accelerator.supports(program);
             return supported
                 .map(|()| accelerator)

@@ -482,10 +482,10 @@ def graph_step(rng):
         before = [vertex in visited for vertex in range(vertices)]
         after = list(before)
         reached = []
-        for vertex in (vertex for one in lists for vertex in one):
+        for number, vertex in ((number, v) for number, one in enumerate(lists) for v in one):
             if vertex < vertices and not after[vertex]:
                 after[vertex] = True
-                reached.append(vertex)
+                reached.append((vertex, number))
         capacity = len(reached) if capacity is None else capacity
         offsets = [0]
         for one in lists:
@@ -497,8 +497,9 @@ def graph_step(rng):
         vectors.scalar("lists", "u32", len(lists))
         vectors.inout("visited", "u64", bitmap(before), bitmap(after))
         vectors.scalar("vertices", "u32", vertices).scalar("capacity", "u32", capacity)
-        vectors.out("next", "u32", struct.pack(f"<{len(written)}I", *written)
-                    + unwritten("u32", capacity - len(written)))
+        for name, values in zip(("next", "next_list"), zip(*written) if written else ((), ())):
+            vectors.out(name, "u32", struct.pack(f"<{len(values)}I", *values)
+                        + unwritten("u32", capacity - len(values)))
         vectors.out("next_length", "u32", [len(reached)])
 
     case("no lists", [], 10)
@@ -517,6 +518,7 @@ def graph_step(rng):
         case(f"{vertices} vertices", lists, vertices, {rng.randrange(vertices)})
     lists = [[rng.randrange(500) for _ in range(rng.randrange(20))] for _ in range(60)]
     case("many", lists, 500, set(rng.sample(range(500), 100)))
+    case("a list that is empty before one that is not", [[], [1], [], [1, 0]], 2)
     return vectors
 
 

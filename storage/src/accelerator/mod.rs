@@ -14,6 +14,7 @@ use crate::store::{PageReader, ReadCounters};
 use crate::table::{Segment, TableSnapshot};
 
 pub mod cpu;
+pub(crate) mod device;
 pub mod offload;
 pub mod reference;
 pub mod sandbox;
@@ -36,6 +37,12 @@ pub trait Accelerator: Debug + Send + Sync {
     /// the device does not hold, which run in the sandbox.
     fn kernel(&self, package: &Package) -> Option<Arc<dyn Target>> {
         let _ = package;
+        None
+    }
+
+    /// Where searches above the pipeline, as those in graphs, give operations; `None` without a
+    /// device.
+    fn offload(&self) -> Option<Arc<dyn offload::Offload>> {
         None
     }
 
@@ -141,7 +148,8 @@ pub struct ScanMetrics {
     pub bytes_to_device: AtomicU64,
     /// Bytes of their arrays copied from the device.
     pub bytes_from_device: AtomicU64,
-    /// Tests of a segment that a device failed at, and that the CPU has computed.
+    /// Tests of a segment and steps of a search that a device failed at, and that the CPU has
+    /// computed.
     pub device_fallbacks: AtomicU64,
     /// Rows of the exact answer of an approximate search, where its recall is measured.
     pub recall_expected: AtomicU64,

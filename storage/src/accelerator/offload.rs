@@ -16,14 +16,17 @@ pub enum Operation {
     MorrisPratt,
     /// The rows whose codes are nearest to a query, by Hamming distance.
     HammingNearest,
+    /// The vertices that the neighbour lists of others reach first.
+    GraphStep,
 }
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Self; 3] = [
+    pub const ALL: [Self; 4] = [
         Self::PredicateFilter,
         Self::MorrisPratt,
         Self::HammingNearest,
+        Self::GraphStep,
     ];
 
     /// Its name in a manifest, as `kernel.operation`.
@@ -32,6 +35,7 @@ impl Operation {
             Self::PredicateFilter => "predicate_filter",
             Self::MorrisPratt => "morris_pratt",
             Self::HammingNearest => "hamming_nearest",
+            Self::GraphStep => "graph_step",
         }
     }
 }

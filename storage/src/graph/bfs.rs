@@ -40,7 +40,8 @@ impl Graph {
     /// `max_depth` edges.
     ///
     /// Levels with few edges go top-down (the lists of the frontier), others bottom-up (each vertex
-    /// that was not reached looks for a parent among those it can be reached from). Memory: 8 bytes
+    /// that was not reached looks for a parent among those it can be reached from); those that a
+    /// device takes go top-down. Memory: 8 bytes
     /// a vertex and 3 bits, besides what [`crate::graph`] says. Which of several possible parents
     /// a vertex gets may differ from run to run.
     ///
@@ -73,26 +74,29 @@ impl Graph {
             if frontier.is_empty() {
                 break;
             }
-            let is_large = frontier.len() > self.vertices as usize / VERTICES_PER_FRONTIER;
-            let edges = if is_large {
-                (edges_left / VERTICES_PER_FRONTIER as u64).max(1)
-            } else {
-                session.degrees(&mut workers, frontier, direction)?
-            };
-            let bottom_up = is_large
-                || edges > edges_left / EDGES_LEFT_PER_EDGE
+            let device = session.device()?;
+            // No level goes bottom-up on a device: it would have to be given the lists of all that
+            // was not visited.
+            let bottom_up = device.is_none() && {
+                let is_large = frontier.len() > self.vertices as usize / VERTICES_PER_FRONTIER;
+                let edges = if is_large {
+                    (edges_left / VERTICES_PER_FRONTIER as u64).max(1)
+                } else {
+                    session.degrees(&mut workers, frontier, direction)?
+                };
+                let is_worth_it = edges > edges_left / EDGES_LEFT_PER_EDGE
                     && edges > u64::from(self.vertices) / VERTICES_PER_EDGE;
-            edges_left = edges_left.saturating_sub(edges);
+                edges_left = edges_left.saturating_sub(edges);
+                is_large || is_worth_it
+            };
             let mut reached = if bottom_up {
                 frontier_bits.clear();
                 frontier.iter().for_each(|v| _ = frontier_bits.insert(*v));
                 session.pull(&mut workers, &visited, &frontier_bits, direction, &parents)?
             } else {
-                session.follow(&mut workers, frontier, direction, |hop| {
-                    visited.insert(hop.to).then(|| {
-                        parents[hop.to as usize].store(hop.from, Ordering::Relaxed);
-                        hop.to
-                    })
+                session.reach(&mut workers, frontier, direction, device, &visited, |hop| {
+                    parents[hop.to as usize].store(hop.from, Ordering::Relaxed);
+                    hop.to
                 })?
             };
             frontier_bits.sort(&mut reached, self.vertices as usize / VERTICES_PER_SORTED);

@@ -75,6 +75,13 @@ impl Bits {
         all
     }
 
+    /// The bitmap as bytes, in place of those in `out`.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        out.clear();
+        let words = self.words.iter();
+        out.extend(words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()));
+    }
+
     /// Number of words.
     pub fn words(&self) -> usize {
         self.words.len()

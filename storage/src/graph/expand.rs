@@ -118,8 +118,9 @@ impl<'a> Session<'a> {
         visited.insert(seed);
         let mut frontier = vec![seed];
         for depth in 1..=hops {
-            let reached = self.follow(workers, &frontier, direction, |hop| {
-                visited.insert(hop.to).then_some((hop.to, hop.edge))
+            let device = self.device()?;
+            let reached = self.reach(workers, &frontier, direction, device, visited, |hop| {
+                (hop.to, hop.edge)
             })?;
             if reached.is_empty() {
                 break;

@@ -19,6 +19,7 @@
 
 mod bfs;
 mod bits;
+mod device;
 mod expand;
 mod lists;
 mod path;
@@ -39,6 +40,9 @@ pub use lists::{EdgeColumns, Neighbours};
 pub use path::PathStep;
 pub use whole::{Components, PageRank, PageRankOptions};
 
+use crate::accelerator::ScanMetrics;
+use crate::accelerator::device::Device;
+use crate::accelerator::offload::{Fallback, Offload};
 use crate::index::adjacency::{AdjacencyPart, KeyType, NO_VERTEX};
 use crate::store::{PageReader, PageStore, ReadCounters};
 use crate::{Result, StorageError};
@@ -81,6 +85,9 @@ pub struct Job {
     bypass_cache: bool,
     cancelled: Arc<AtomicBool>,
     counters: Mutex<ReadCounters>,
+    device: Option<Device>,
+    /// Of a graph of more, no step goes to the device.
+    max_device_vertices: u32,
 }
 
 impl Job {
@@ -101,6 +108,21 @@ impl Job {
     /// Every page comes from flash, as if there were no page cache.
     pub fn bypass_cache(mut self) -> Self {
         self.bypass_cache = true;
+        self
+    }
+
+    /// The steps of [`Graph::bfs`] and [`Graph::expand`] go to a device, if that has
+    /// [`Operation::GraphStep`](crate::accelerator::offload::Operation::GraphStep); `metrics`
+    /// counts its calls, and the steps that it failed at. Of a graph whose bitmap of vertices has
+    /// more than 16 MiB every step counts as one that it failed at.
+    pub fn offloaded_to(
+        mut self,
+        offload: Arc<dyn Offload>,
+        fallback: Fallback,
+        metrics: Arc<ScanMetrics>,
+    ) -> Self {
+        self.device = Some(Device::new(offload, fallback, metrics));
+        self.max_device_vertices = device::MAX_VERTICES;
         self
     }
 

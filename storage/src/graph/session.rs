@@ -71,6 +71,14 @@ impl EdgeAt {
             position: position as u32,
         }
     }
+
+    /// The edge so many positions behind.
+    pub fn behind(self, count: usize) -> Self {
+        Self {
+            position: self.position + count as u32,
+            ..self
+        }
+    }
 }
 
 impl<'a> Session<'a> {
@@ -220,6 +228,22 @@ impl<'a> Session<'a> {
         failure.map_or(Ok(made), Err)
     }
 
+    /// [`Self::share`] of batches of the ascending `frontier`.
+    pub fn share_batches<R: Send + Default>(
+        &self,
+        workers: &mut [Worker<'a>],
+        frontier: &[u32],
+        work: impl Fn(&mut Worker<'a>, &[u32], &mut R) -> Result<()> + Sync,
+    ) -> Result<Vec<R>> {
+        let batch = frontier.len() / (4 * workers.len());
+        let batch = batch.clamp(BATCH_MIN_VERTICES, BATCH_MAX_VERTICES);
+        let count = frontier.len().div_ceil(batch);
+        self.share(workers, count, |worker, number, made| {
+            let end = frontier.len().min((number + 1) * batch);
+            work(worker, &frontier[number * batch..end], made)
+        })
+    }
+
     /// Follows the edges from the ascending `frontier`: `take` makes of each edge what the call
     /// gives, in no certain order.
     pub fn follow<R: Send>(
@@ -229,17 +253,13 @@ impl<'a> Session<'a> {
         direction: Direction,
         take: impl Fn(Hop) -> Option<R> + Sync,
     ) -> Result<Vec<R>> {
-        let batch = frontier.len() / (4 * workers.len());
-        let batch = batch.clamp(BATCH_MIN_VERTICES, BATCH_MAX_VERTICES);
-        let count = frontier.len().div_ceil(batch);
-        let mut made = self.share(workers, count, |worker, number, out: &mut Vec<R>| {
-            let end = frontier.len().min((number + 1) * batch);
-            let vertices = &frontier[number * batch..end];
-            self.follow_batch(worker, vertices, direction, |hop| {
-                out.extend(take(hop));
-                Ok(())
-            })
-        })?;
+        let mut made =
+            self.share_batches(workers, frontier, |worker, vertices, out: &mut Vec<R>| {
+                self.follow_batch(worker, vertices, direction, |hop| {
+                    out.extend(take(hop));
+                    Ok(())
+                })
+            })?;
         let mut all = made.pop().unwrap_or_default();
         made.into_iter().for_each(|more| all.extend(more));
         Ok(all)

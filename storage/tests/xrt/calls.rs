@@ -262,6 +262,10 @@ fn a_device_says_what_it_is() {
     assert_eq!(report.state, DeviceState::Ready);
     assert_eq!(report.kernels[..2], ["add", "scalars"]);
     assert_eq!(report.compute_units[1].instance, "add_2");
+    assert_eq!(report.state.to_string(), "ready");
+    let unit = report.compute_units[1].to_string();
+    assert_eq!(unit, "add_2 of add, registers at 0x1810000");
+    assert_eq!(report.memory_banks[0].to_string(), "DDR[0], 16384 MiB");
     let banks: Vec<_> = report.memory_banks.iter().map(|bank| &bank.name).collect();
     assert_eq!(banks, ["DDR[0]", "DDR[1]"]);
     let mut options = rig.options();

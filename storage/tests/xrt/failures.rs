@@ -1,5 +1,10 @@
 //! What goes wrong is an error with a way out, and never takes the database along.
 
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flashmesh_storage::StorageError;
@@ -19,6 +24,7 @@ fn assert_set_aside(device: &XrtDevice, error: &StorageError, kernel: &str, reas
     assert!(text.contains(reason), "{text}");
     assert!(text.contains("opened again"), "{text}");
     assert!(matches!(device.state(), DeviceState::Failed { .. }));
+    assert!(device.state().to_string().starts_with("failed: "));
     let mut random = StdRng::seed_from_u64(1);
     let next = add(device, &mut random, 1).unwrap_err().to_string();
     assert!(next.contains(reason), "{next}");
@@ -153,5 +159,84 @@ fn a_container_without_kernels_in_it_is_refused_by_the_device() {
             .to_string();
         assert!(error.contains("can't be opened"), "{error}");
         assert!(error.contains("device model"), "{error}");
+    }
+}
+
+/// A request of the runtime: `call_packet_info` and the body.
+fn request(function: u32, body: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x09];
+    frame.extend((body.len() as u64).to_le_bytes());
+    frame.push(0x15);
+    frame.extend(function.to_le_bytes());
+    frame.extend(body);
+    frame
+}
+
+/// What the device model says before it ends, if a runtime sends it these bytes.
+fn last_words_of_model(rig: &Rig, bytes: &[u8]) -> String {
+    // Where the model looks for the runtime: /tmp/$USER/$EMULATION_SOCKETID.
+    let folder = tempfile::Builder::new()
+        .prefix("flashmesh-model-")
+        .tempdir_in("/tmp")
+        .unwrap();
+    let runtime = UnixListener::bind(folder.path().join("socket")).unwrap();
+    let program = "vitis/data/emulation/unified/cpu_em/generic_pcie/model/genericpciemodel";
+    let model = Command::new(rig.folder.join(program))
+        .env("USER", folder.path().file_name().unwrap())
+        .env("EMULATION_SOCKETID", "socket")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut connection, _) = runtime.accept().unwrap();
+    connection.write_all(bytes).unwrap();
+    connection.shutdown(Shutdown::Write).unwrap();
+    let output = model.wait_with_output().unwrap();
+    // A runtime that waits for it notices a signal only.
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_hostile_runtime_ends_the_model_with_a_message() {
+    let Some(rig) = Rig::get() else { return };
+    let mut huge = request(11, &[]);
+    huge[1..9].copy_from_slice(&u64::MAX.to_le_bytes());
+    let mut cut = request(11, &[0x10, 0x00]);
+    cut.pop();
+    for (bytes, says) in [
+        (huge, "a request of 18446744073709551615 bytes"),
+        (cut, "the connection ended inside a request"),
+        (
+            request(11, &[0x12, 0xff, 0x01]),
+            "255 bytes, but 0 are left",
+        ),
+        (request(11, &[]), "xclReadAddrKernelCtrl without field 2"),
+        (
+            request(99, &[]),
+            "function 99 of the runtime is not modelled",
+        ),
+        // Field 2, an address outside of a unit's registers.
+        (
+            request(11, &[0x10, 0x80, 0x40]),
+            "outside of the compute units' registers",
+        ),
+        // Copies to and from where no memory is.
+        (
+            request(6, &[0x18, 0x00, 0x22, 0x01, 0x61]),
+            "outside of the memory banks",
+        ),
+        (
+            request(7, &[0x20, 0x00, 0x28, 0x01]),
+            "outside of the memory banks",
+        ),
+        // A bank (field 8) of one byte.
+        (
+            request(3, &[0x12, 0x00, 0x42, 0x02, 0x38, 0x01]),
+            "a memory bank of 1 bytes",
+        ),
+    ] {
+        let words = last_words_of_model(rig, &bytes);
+        assert!(words.contains("device model: "), "{words}");
+        assert!(words.contains(says), "{words}");
     }
 }

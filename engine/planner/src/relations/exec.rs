@@ -80,7 +80,7 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     /// Reads, rows and bytes.
-    pub scan: ScanMetrics,
+    pub scan: Arc<ScanMetrics>,
     /// Requests to the store, each answered by itself.
     pub commands: AtomicU64,
 }

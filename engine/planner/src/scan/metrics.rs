@@ -74,6 +74,16 @@ pub fn function_metrics(cost: &ScanMetrics, commands: u64) -> MetricsSet {
     ] {
         push(count(name, load(counter) as usize));
     }
+    if load(&cost.device_calls) > 0 || load(&cost.device_fallbacks) > 0 {
+        for (name, counter) in [
+            ("device_calls", &cost.device_calls),
+            ("bytes_to_device", &cost.bytes_to_device),
+            ("bytes_from_device", &cost.bytes_from_device),
+            ("fallbacks", &cost.device_fallbacks),
+        ] {
+            push(count(name, load(counter) as usize));
+        }
+    }
     push(time("flash_wait", load(&cost.flash_wait_ns)));
     if let Some(recall) = recall(cost) {
         push(recall);

@@ -7,7 +7,6 @@
 mod aggregate;
 mod bitmap;
 mod columns;
-mod device;
 mod eval;
 mod filter;
 mod nearest;
@@ -28,6 +27,7 @@ use arrow::array::RecordBatch;
 use flashmesh_pushdown::{Output, Program, RuntimeFilter};
 
 use crate::Result;
+use crate::accelerator::device::Device;
 use crate::accelerator::offload::Offload;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work as SegmentWork};
 use crate::index::RowSelection;
@@ -37,7 +37,6 @@ use crate::table::Segment;
 use aggregate::Aggregation;
 use bitmap::Bitmap;
 use columns::Columns;
-use device::Device;
 use eval::Evaluator;
 use eval::graph::Graph;
 use filter::{Filter, RuntimeTests, ZonePlan};
@@ -80,6 +79,10 @@ impl Accelerator for CpuAccelerator {
 
     fn supports(&self, _program: &Program) -> std::result::Result<(), String> {
         Ok(())
+    }
+
+    fn offload(&self) -> Option<Arc<dyn Offload>> {
+        self.offload.clone()
     }
 
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {
@@ -141,7 +144,13 @@ struct Present {
 
 impl CpuRun {
     fn new(task: Task, offload: Option<&Arc<dyn Offload>>) -> Self {
-        let device = offload.map(|offload| Device::new(offload, &task));
+        let device = offload.map(|offload| {
+            Device::new(
+                Arc::clone(offload),
+                task.fallback,
+                Arc::clone(&task.metrics),
+            )
+        });
         let program: &Program = &task.program;
         let graph = Arc::new(Graph::new(program, &task.kernels));
         let schema = Arc::clone(task.program.output_schema());

@@ -6,9 +6,9 @@
 
 use arrow::datatypes::ToByteSlice;
 
-use super::device::Device;
 use super::nearest::PRESENT;
 use super::work::Work;
+use crate::accelerator::device::Device;
 use crate::accelerator::offload::{OffloadCall, Operation};
 use crate::distance::{Positions, Search};
 use crate::kernel::{Argument, ScalarArgument};

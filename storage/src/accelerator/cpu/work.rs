@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::BLOCK_ROWS;
 use super::bitmap::Bitmap;
 use super::columns::{Columns, Rows};
-use super::device::Device;
 use super::eval::Evaluator;
 use super::eval::graph::NodeId;
 use crate::Result;
+use crate::accelerator::device::Device;
 use crate::store::PageReader;
 
 /// Share of rows of a block (one in so many) from which on all are computed and the others masked.

@@ -110,6 +110,10 @@ impl Accelerator for XrtAccelerator {
         Some(Arc::new(kernel))
     }
 
+    fn offload(&self) -> Option<Arc<dyn Offload>> {
+        self.pipeline.offload()
+    }
+
     fn open(&self, task: Task) -> Result<Box<dyn TaskRun>> {
         self.pipeline.open(task)
     }
@@ -172,7 +176,7 @@ fn declared_operation(kernel: &ContainerKernel) -> Option<String> {
 
 /// Whether a function is called as the operation's, by `fpga/hls/`.
 fn has_arguments_of(function: &FunctionInterface, operation: Operation) -> bool {
-    use ArgumentUse::{In, Out, Scalar};
+    use ArgumentUse::{In, InOut, Out, Scalar};
     use ElementType::{I64, U8, U32, U64};
     let wanted: &[(ArgumentUse, ElementType)] = match operation {
         Operation::PredicateFilter => &[
@@ -198,6 +202,17 @@ fn has_arguments_of(function: &FunctionInterface, operation: Operation) -> bool 
             (Scalar, U32),
             (In, U64),
             (In, U8),
+            (Scalar, U32),
+            (Scalar, U32),
+            (Out, U32),
+            (Out, U32),
+            (Out, U32),
+        ],
+        Operation::GraphStep => &[
+            (In, U64),
+            (In, U32),
+            (Scalar, U32),
+            (InOut, U64),
             (Scalar, U32),
             (Scalar, U32),
             (Out, U32),

@@ -1,5 +1,6 @@
 //! A device behind XRT, as the database uses it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -45,6 +46,15 @@ pub enum DeviceState {
         /// What happened.
         reason: String,
     },
+}
+
+impl fmt::Display for DeviceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => f.write_str("ready"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
+        }
+    }
 }
 
 /// What is known of a device, for lists of devices.

@@ -30,6 +30,7 @@ pub use accelerator::XrtAccelerator;
 pub use device::{DeviceCounters, DeviceReport, DeviceState, Pending, StartedCall, XrtDevice};
 pub use host::host_main;
 pub use options::{
-    EMULATION_VARIABLE, HOST_ARGUMENT, HostCommand, XrtMode, XrtOptions, emulation_folder,
+    EMULATION_VARIABLE, HOST_ARGUMENT, HOST_VARIABLE, HostCommand, XrtMode, XrtOptions,
+    emulation_folder,
 };
 pub use target::XrtKernel;

@@ -9,6 +9,8 @@ use crate::{Result, StorageError};
 /// The variable that names the folder of the device model.
 pub const EMULATION_VARIABLE: &str = "FLASHMESH_XRT_EMULATION";
 
+/// The variable that names flashmesh's binary.
+pub const HOST_VARIABLE: &str = "FLASHMESH_XRT_HOST";
 /// The argument with which flashmesh's own binary becomes the runtime's process.
 pub const HOST_ARGUMENT: &str = "xrt-host";
 
@@ -53,13 +55,17 @@ pub struct HostCommand {
 }
 
 impl HostCommand {
-    /// The running program with [`HOST_ARGUMENT`], as flashmesh's own binary understands it.
+    /// flashmesh's own binary with [`HOST_ARGUMENT`]: `$FLASHMESH_XRT_HOST` where that is set (in
+    /// Python the running program is another), or the running program.
     ///
     /// # Errors
     /// `Io` if the system does not name the running program.
-    pub fn this_program() -> Result<Self> {
-        let program = std::env::current_exe()
-            .map_err(|error| StorageError::io("find the running program", error))?;
+    pub fn flashmesh() -> Result<Self> {
+        let program = match variable(HOST_VARIABLE) {
+            Some(program) => program.into(),
+            None => std::env::current_exe()
+                .map_err(|error| StorageError::io("find the running program", error))?,
+        };
         Ok(Self {
             program,
             arguments: vec![HOST_ARGUMENT.into()],
@@ -71,13 +77,13 @@ impl XrtOptions {
     /// Device 0 of that mode, runs of at most 10 seconds, opened within a minute.
     ///
     /// # Errors
-    /// As [`HostCommand::this_program`].
+    /// As [`HostCommand::flashmesh`].
     pub fn new(mode: XrtMode) -> Result<Self> {
         Ok(Self {
             mode,
             device: 0,
             library: None,
-            host: HostCommand::this_program()?,
+            host: HostCommand::flashmesh()?,
             run_timeout: Duration::from_secs(10),
             open_timeout: Duration::from_secs(60),
             environment: Vec::new(),
@@ -139,7 +145,6 @@ impl XrtMode {
 /// # Errors
 /// `Invalid` if neither the variable nor a home is set.
 pub fn emulation_folder() -> Result<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = variable(EMULATION_VARIABLE) {
         return Ok(folder.into());
     }
@@ -153,6 +158,11 @@ pub fn emulation_folder() -> Result<PathBuf> {
         }
     };
     Ok(cache.join("flashmesh/xrt-emulation"))
+}
+
+/// A variable of the environment, if it is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// The model's program, where XRT looks for it below XILINX_VITIS.

@@ -12,6 +12,7 @@ use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
+use flashmesh_storage::accelerator::offload::{Fallback, Offload, Operation};
 use flashmesh_storage::capability::Capability;
 use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions, PathStep};
 use flashmesh_storage::index::adjacency::KeyType;
@@ -24,7 +25,7 @@ use self::host::Traversal;
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments, constants};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
-use crate::config::Pushdown;
+use crate::config::{self, FlashmeshOptions, Pushdown};
 use crate::error::from_storage;
 
 /// What the order of joins takes for granted: vertices of a path, neighbours of seeds, edges of a
@@ -48,6 +49,17 @@ struct GraphFunction {
     search: Search,
     /// Whether it runs above the store.
     on_host: bool,
+    /// What takes its steps, if not the CPU.
+    device: Option<Device>,
+}
+
+/// A device that takes the steps of a search.
+#[derive(Debug)]
+struct Device {
+    /// The accelerator's name.
+    name: &'static str,
+    offload: Arc<dyn Offload>,
+    fallback: Fallback,
 }
 
 /// Where a search starts.
@@ -206,7 +218,7 @@ struct Opened {
     store: Arc<PageStore>,
     keys: DataType,
     function: String,
-    pushdown: Pushdown,
+    options: FlashmeshOptions,
 }
 
 impl Opened {
@@ -235,7 +247,7 @@ impl Opened {
             table,
             index,
             function: arguments.function().to_string(),
-            pushdown: arguments.session_options().pushdown,
+            options: arguments.session_options(),
         })
     }
 
@@ -275,6 +287,27 @@ impl Opened {
         ScalarValue::iter_to_array(keys)
     }
 
+    /// The device of the accelerator that the session asks for, if that has one that takes steps.
+    fn device(&self) -> Result<Option<Device>> {
+        let Some(name) = &self.options.accelerator else {
+            return Ok(None);
+        };
+        let accelerator = match self.node.accelerator_asked_for(name) {
+            Ok(accelerator) => accelerator,
+            Err(unknown) => return plan_err!("{}: {unknown}", self.function),
+        };
+        let offload = accelerator.offload();
+        let offload = offload.filter(|offload| offload.supports(Operation::GraphStep));
+        Ok(offload.map(|offload| Device {
+            name: accelerator.name(),
+            offload,
+            fallback: match self.options.fallback {
+                config::Fallback::Allow => Fallback::Allow,
+                config::Fallback::Error => Fallback::Error,
+            },
+        }))
+    }
+
     fn plan(
         self,
         name: &'static str,
@@ -282,10 +315,14 @@ impl Opened {
         search: Search,
     ) -> Result<LogicalPlan> {
         let is_whole = matches!(search, Search::Components | Search::PageRank(_));
+        // What looks at every edge has no hops to choose.
+        let on_host = self.options.pushdown == Pushdown::Never && !is_whole;
+        let has_steps = matches!(search, Search::Expand { .. } | Search::Bfs { .. });
+        let device = self.device()?.filter(|_| has_steps && !on_host);
         let function = GraphFunction {
             name,
-            // What looks at every edge has no hops to choose.
-            on_host: self.pushdown == Pushdown::Never && !is_whole,
+            on_host,
+            device,
             index: self.index,
             table: self.table,
             node: self.node,
@@ -316,9 +353,10 @@ impl StoreFunction for GraphFunction {
             Search::Expand { hops, .. } => format!(", {hops} hops"),
             _ => String::new(),
         };
-        let place = match self.on_host {
-            true => "above the store, a command for each hop",
-            false => "in the store",
+        let place = match (self.on_host, &self.device) {
+            (true, _) => "above the store, a command for each hop".to_string(),
+            (false, None) => "in the store".to_string(),
+            (false, Some(device)) => format!("in the store, on {}", device.name),
         };
         format!("{index}{seeds}{hops}, {place}")
     }
@@ -373,7 +411,11 @@ impl StoreFunction for GraphFunction {
             .authorize(&self.capability, &self.table)
             .map_err(from_storage)?;
         let graph = self.index.graph(&self.store).map_err(from_storage)?;
-        let job = Job::new(run.threads).cancelled_by(Arc::clone(&run.cancelled));
+        let mut job = Job::new(run.threads).cancelled_by(Arc::clone(&run.cancelled));
+        if let Some(device) = &self.device {
+            let (offload, metrics) = (Arc::clone(&device.offload), Arc::clone(&run.cost.scan));
+            job = job.offloaded_to(offload, device.fallback, metrics);
+        }
         let seeds = match &self.seeds {
             Seeds::Given(seeds) => Arc::clone(seeds),
             Seeds::Input => self.seeds_of(&input)?,

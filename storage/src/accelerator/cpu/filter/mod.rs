@@ -26,7 +26,6 @@ use flashmesh_pushdown::{CompareOp, RuntimeFilter};
 use super::BLOCK_ROWS;
 use super::bitmap::Bitmap;
 use super::columns::{Columns, Rows};
-use super::device::Device;
 use super::eval::Evaluator;
 use super::eval::graph::{Graph, NodeId, Op};
 use super::eval::text::TextTest;
@@ -34,6 +33,7 @@ use super::eval::vector::Kind;
 use super::prune::{self, Facts, Verdict};
 use super::values::ValueSet;
 use crate::Result;
+use crate::accelerator::device::Device;
 use crate::store::PageReader;
 
 use device::DeviceTest;

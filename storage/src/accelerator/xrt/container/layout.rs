@@ -1,5 +1,7 @@
 //! Where a container's compute units and memory banks are: registers, addresses, connections.
 
+use std::fmt;
+
 use super::axlf::{broken, text_until_zero, u32_at, u64_at};
 use crate::Result;
 use crate::kernel::interface::{
@@ -41,6 +43,23 @@ pub struct MemoryBank {
     pub is_used: bool,
     pub(super) kind: u8,
     pub(super) base_address: u64,
+}
+
+impl fmt::Display for ComputeUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {}, registers at {:#x}",
+            self.instance, self.function, self.base_address
+        )
+    }
+}
+
+impl fmt::Display for MemoryBank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used = if self.is_used { "" } else { ", not used" };
+        write!(f, "{}, {} MiB{used}", self.name, self.size_bytes >> 20)
+    }
 }
 
 /// Where an argument's register begins, by ap_ctrl_hs as Vitis lays it out: after every argument

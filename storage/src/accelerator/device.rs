@@ -1,29 +1,30 @@
-//! The device of a task: what the pipeline gives to it is counted, and what it fails at comes back.
+//! The device of a task or a search: what is given to it is counted, and what it fails at comes
+//! back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::accelerator::ScanMetrics;
 use crate::accelerator::offload::{Fallback, Offload, OffloadCall, Operation};
-use crate::accelerator::{ScanMetrics, Task};
 use crate::kernel::Argument;
 use crate::{Result, StorageError};
 
-/// The device of a task.
+/// The device of a task or a search.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(crate) struct Device {
     offload: Arc<dyn Offload>,
     fallback: Fallback,
     metrics: Arc<ScanMetrics>,
-    /// It has failed in this task, and is not asked again.
+    /// It has failed before, and is not asked again.
     has_failed: AtomicBool,
 }
 
 impl Device {
-    pub fn new(offload: &Arc<dyn Offload>, task: &Task) -> Self {
+    pub fn new(offload: Arc<dyn Offload>, fallback: Fallback, metrics: Arc<ScanMetrics>) -> Self {
         Self {
-            offload: Arc::clone(offload),
-            fallback: task.fallback,
-            metrics: Arc::clone(&task.metrics),
+            offload,
+            fallback,
+            metrics,
             has_failed: AtomicBool::new(false),
         }
     }
@@ -64,7 +65,7 @@ impl Device {
         Ok(call)
     }
 
-    /// Gives a test that the device has failed at back to the CPU, or fails.
+    /// Gives something that the device has failed at back to the CPU, or fails.
     pub fn fall_back(&self, error: StorageError) -> Result<bool> {
         if self.fallback == Fallback::Error {
             return Err(error);
