@@ -10,10 +10,7 @@ FLASHMESH_KERNEL void price_band(const double *price, double low, double high,
 #pragma HLS INTERFACE s_axilite port=high
 #pragma HLS INTERFACE s_axilite port=rows
 #pragma HLS INTERFACE s_axilite port=return
-    flashmesh::clear(selection, rows);
-rows:
-    for (uint32_t row = 0; row < rows; ++row) {
-#pragma HLS PIPELINE II=1
-        flashmesh::select(selection, row, low <= price[row] && price[row] <= high);
-    }
+    flashmesh::select_where(selection, rows, [=](uint32_t row) {
+        return low <= price[row] && price[row] <= high;
+    });
 }

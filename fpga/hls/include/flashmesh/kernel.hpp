@@ -60,6 +60,71 @@ inline void select(uint64_t *bitmap, uint32_t row, bool keep)
     bitmap[row / WORD_BITS] |= uint64_t{keep} << (row % WORD_BITS);
 }
 
+#if defined(__wasm_simd128__)
+
+namespace detail {
+
+using bytes = int8_t __attribute__((vector_size(16)));
+using halves = int16_t __attribute__((vector_size(16)));
+using words = int32_t __attribute__((vector_size(16)));
+
+// The truth of four rows: all ones or zero.
+template <typename Condition>
+inline words truths(uint32_t row, Condition &condition)
+{
+    const bool first = condition(row);
+    const bool second = condition(row + 1);
+    const bool third = condition(row + 2);
+    const bool fourth = condition(row + 3);
+    return words{-int32_t{first}, -int32_t{second}, -int32_t{third}, -int32_t{fourth}};
+}
+
+// The bits of sixteen rows. Comparisons that the compiler makes of four rows at once stay vectors
+// until they are bits.
+template <typename Condition>
+inline uint64_t select_sixteen(uint32_t row, Condition &condition)
+{
+    const halves low = __builtin_wasm_narrow_s_i16x8_i32x4(truths(row, condition),
+                                                           truths(row + 4, condition));
+    const halves high = __builtin_wasm_narrow_s_i16x8_i32x4(truths(row + 8, condition),
+                                                            truths(row + 12, condition));
+    const bytes all = __builtin_wasm_narrow_s_i8x16_i16x8(low, high);
+    return static_cast<uint16_t>(__builtin_wasm_bitmask_i8x16(all));
+}
+
+} // namespace detail
+
+#endif
+
+// Writes the bitmap of the rows for which `condition(row)` is true, whole words. In the sandbox this
+// is several times as fast as a `select` for each row.
+template <typename Condition>
+inline void select_where(uint64_t *bitmap, uint32_t rows, Condition condition)
+{
+#pragma HLS INLINE
+    uint32_t first = 0;
+#if defined(__wasm_simd128__)
+    for (; rows - first >= WORD_BITS; first += WORD_BITS) {
+        uint64_t bits = 0;
+        for (uint32_t bit = 0; bit < WORD_BITS; bit += 16) {
+            bits |= detail::select_sixteen(first + bit, condition) << bit;
+        }
+        bitmap[first / WORD_BITS] = bits;
+    }
+#endif
+    uint64_t bits = 0;
+select_where:
+    for (uint32_t row = first; row < rows; ++row) {
+#pragma HLS PIPELINE II=1
+        const bool keep = condition(row);
+        bits |= uint64_t{keep} << (row % WORD_BITS);
+        if (row % WORD_BITS == WORD_BITS - 1 || row + 1 == rows) {
+            bitmap[row / WORD_BITS] = bits;
+            bits = 0;
+        }
+    }
+}
+
 inline bool is_set(const uint64_t *bitmap, uint32_t row)
 {
     return ((bitmap[row / WORD_BITS] >> (row % WORD_BITS)) & 1) != 0;

@@ -9,10 +9,7 @@ FLASHMESH_KERNEL void NAME(const double *x, double low, double high, uint32_t ro
 #pragma HLS INTERFACE s_axilite port=high
 #pragma HLS INTERFACE s_axilite port=rows
 #pragma HLS INTERFACE s_axilite port=return
-    flashmesh::clear(selection, rows);
-rows:
-    for (uint32_t row = 0; row < rows; ++row) {
-#pragma HLS PIPELINE II=1
-        flashmesh::select(selection, row, low <= x[row] && x[row] <= high);
-    }
+    flashmesh::select_where(selection, rows, [=](uint32_t row) {
+        return low <= x[row] && x[row] <= high;
+    });
 }
