@@ -162,28 +162,29 @@ impl<'a> Session<'a> {
                 made: Vec::new(),
             }),
         };
-        let rest = self.share_batches(workers, frontier, |worker, vertices, chunk: &mut Chunk| {
-            for part in 0..self.graph.parts.len() {
-                for &against in direction.sides() {
-                    self.lists(worker, part, against, vertices, |from, position, others| {
-                        let view = &self.graph.parts[part];
-                        chunk.lists.push(List {
-                            from,
-                            edge: EdgeAt::new(part, against, position),
-                            start: chunk.neighbours.len(),
-                        });
-                        for other in others {
-                            chunk.neighbours.push(view.to_graph(*other)?);
-                        }
-                        match chunk.neighbours.len() < CHUNK_NEIGHBOURS {
-                            true => Ok(()),
-                            false => step.send(std::mem::take(chunk)),
-                        }
-                    })?;
+        let rest =
+            self.share_batches(workers, frontier, |worker, vertices, chunk: &mut Chunk| {
+                for part in 0..self.graph.parts.len() {
+                    for &against in direction.sides() {
+                        self.lists(worker, part, against, vertices, |from, position, others| {
+                            let view = &self.graph.parts[part];
+                            chunk.lists.push(List {
+                                from,
+                                edge: EdgeAt::new(part, against, position),
+                                start: chunk.neighbours.len(),
+                            });
+                            for other in others {
+                                chunk.neighbours.push(view.to_graph(*other)?);
+                            }
+                            match chunk.neighbours.len() < CHUNK_NEIGHBOURS {
+                                true => Ok(()),
+                                false => step.send(std::mem::take(chunk)),
+                            }
+                        })?;
+                    }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            })?;
         let mut last = Chunk::default();
         for chunk in rest {
             last.append(chunk);
