@@ -5,11 +5,13 @@
 //! | `tpch` | the 22 TPC-H queries at scale factor 0.1, against committed answers |
 //! | `random_queries` | random queries on random tables, against DataFusion on the same rows |
 //! | `corruption` | flipped bits and misplaced pages give errors that name the page, never answers |
+//! | `devices` | queries on a device behind XRT (the device model), against the CPU; devices that die |
 //! | `refusals` | what can't be done is refused with a message that says why and what to do |
 //!
 //! Random tests print their seed; `FLASHMESH_TEST_SEED=<seed>` replays it.
 
 mod corruption;
+mod devices;
 mod random_queries;
 mod refusals;
 mod support;

@@ -99,6 +99,11 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
+/// The folder of the sources.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 /// The `flashmesh` binary of this build. It belongs to another package, so that `cargo test -p`
 /// does not build it; `cargo xtask test` does.
 pub fn flashmesh_binary() -> PathBuf {

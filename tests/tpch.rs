@@ -99,7 +99,8 @@ async fn load_tpch(session: &Session) {
     .await;
 }
 
-async fn load_table<E: std::fmt::Debug>(
+/// Loads one table.
+pub async fn load_table<E: std::fmt::Debug>(
     session: &Session,
     table: &str,
     batches: impl Iterator<Item = Result<RecordBatch, E>>,
@@ -148,7 +149,8 @@ fn same(ours: &str, theirs: &str) -> bool {
         || matches!((ours.parse(), theirs.parse()), (Ok(ours), Ok(theirs)) if close(ours, theirs))
 }
 
-fn read(name: &str) -> String {
+/// A file of `tests/tpch`.
+pub fn read(name: &str) -> String {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tpch")
         .join(name);

@@ -559,6 +559,15 @@ def key_lookup(rng):
     one = [(5, 3)]
     case("one entry", part(one, 1), one, [5, 4, 6, 0, 2**64 - 1])
     case("no keys", part(one, 1), one, [])
+
+    def alone(hash_, row, **options):
+        """An entry alone in its chunk: the store makes a constant of it."""
+        content = hash_.to_bytes(8, "big") + struct.pack("<I", row)
+        return pages.page(pages.CONST, 1, content, **{"width": 8, **options})
+
+    case("one entry as a constant", [alone(5, 3)], one, [5, 4, 6])
+    two = [(5, 3), (5, 4)]
+    case("the last entry as a constant", [*part(one, 1), alone(5, 4)], two, [5, 4, 6])
     ends = [(0, 9), (0, 12), (2**63 - 1, 1), (2**63, 0), (2**64 - 1, 7), (2**64 - 1, 8)]
     case("least and greatest hash", part(ends, 2, 4), ends,
          [0, 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2, 0])
@@ -585,6 +594,8 @@ def key_lookup(rng):
             ("auxiliary", pages.raw(bytes(24), 12, flags=pages.AUXILIARY)),
             ("continues", pages.raw(bytes(24), 12, flags=pages.CONTINUES)),
             ("no entries", pages.raw(b"", 12)),
+            ("a constant without bytes", alone(5, 3, width=0)),
+            ("a constant of two entries", pages.page(pages.CONST, 2, bytes(24), width=8)),
             ("more entries than bytes", pages.changed(good, 32, struct.pack("<I", 2))),
             ("2^32 - 1 entries", pages.changed(good, 32, b"\xff" * 4)),
             ("a payload longer than a page", pages.changed(

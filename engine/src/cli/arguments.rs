@@ -168,6 +168,12 @@ pub(super) enum KernelCommand {
     /// Compile kernels and compare them on random data with the SQL expression that
     /// their manifests call test.reference. Exit code 1 when one differs
     Test(KernelTestArguments),
+    /// Compile kernels as a C simulation into a container for the device model (fpga/shell/model), which
+    /// --xclbin takes. Needs g++
+    Container(KernelContainerArguments),
+    /// Write a Makefile and configuration that build kernels for a card with Vitis. They are generated,
+    /// and were not run without Vitis
+    Vitis(KernelVitisArguments),
     /// Show what packages, or kernels' folders, hold
     Inspect(KernelInspectArguments),
 }
@@ -239,6 +245,29 @@ pub(super) struct KernelTestArguments {
     /// Seed of the random data, as a failure printed it
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelContainerArguments {
+    /// Folders with a kernel.toml
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// The container to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Folders of further headers, e.g. ap_int.h's
+    #[arg(short = 'I', long, value_name = "DIR")]
+    pub include: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KernelVitisArguments {
+    /// Folders with a kernel.toml
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// The folder to write to
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
 }
 
 #[derive(Debug, Args)]

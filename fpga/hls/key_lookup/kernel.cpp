@@ -13,8 +13,8 @@
 // rows are candidates.
 //
 // `status` is 0; or 1 where a page is no page or does not hold plain entries (RAW of 12 bytes
-// without NULLs), or there are more than MAX_PAGES pages: no key is looked for then, and no result
-// written. Checksum and identity have been verified by whoever read the pages. Entries that are
+// without NULLs, or one entry as a CONST), or there are more than MAX_PAGES pages: no key is looked
+// for then, and no result written. Checksum and identity have been verified by whoever read the pages. Entries that are
 // not sorted give some answer, and no access outside the pages.
 //
 // Intended, not measured: an initiation interval of 1 for pages read into the directory and for
@@ -66,9 +66,13 @@ uint32_t row_of(const uint8_t *entry)
 uint32_t count_entries(const uint8_t *page)
 {
     const flashmesh::page_header header = flashmesh::parse_header(page);
+    const bool is_raw =
+        header.encoding == flashmesh::ENCODING_RAW && header.reference == ENTRY_BYTES;
+    // An entry alone in its chunk is stored as a constant: its bytes lie where a plain one's do.
+    const bool is_alone = header.encoding == flashmesh::ENCODING_CONST && header.width != 0 &&
+                          header.row_count == 1;
     const bool is_plain =
-        flashmesh::is_bounded(header) && header.encoding == flashmesh::ENCODING_RAW &&
-        header.reference == ENTRY_BYTES && header.null_count == 0 &&
+        flashmesh::is_bounded(header) && (is_raw || is_alone) && header.null_count == 0 &&
         !flashmesh::has_flag(header, flashmesh::FLAG_HAS_VALIDITY) &&
         !flashmesh::has_flag(header, flashmesh::FLAG_AUXILIARY) &&
         !flashmesh::has_flag(header, flashmesh::FLAG_CONTINUES) &&

@@ -238,7 +238,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
     };
     let sources = sources(&mut kernel)?;
     let nulls = nulls(&mut kernel, kind)?;
-    let state_words = state_words(&mut kernel, kind)?;
+    let state_words = state_words(&mut kernel, kind, signature.is_some())?;
     let operation = kernel.line("operation", 63)?;
     kernel.finish()?;
 
@@ -366,16 +366,20 @@ fn nulls(kernel: &mut Keys, kind: Kind) -> Result<Nulls, String> {
     }
 }
 
-fn state_words(kernel: &mut Keys, kind: Kind) -> Result<u32, String> {
+fn state_words(kernel: &mut Keys, kind: Kind, has_signature: bool) -> Result<u32, String> {
     let words = kernel.number("state_words", 1..=8192)?;
-    match (kind, words) {
-        (Kind::Aggregate, Some(words)) => Ok(words as u32),
-        (Kind::Aggregate, None) => Err(
+    // An aggregate whose C arguments are listed has states of its own, if any.
+    match (kind == Kind::Aggregate && has_signature, words) {
+        (true, Some(words)) => Ok(words as u32),
+        (true, None) => Err(
             "kernel.state_words is missing; write how many 64-bit words one group's state has"
                 .to_owned(),
         ),
-        (_, Some(_)) => Err("kernel.state_words is for aggregates only; leave it out".to_owned()),
-        (_, None) => Ok(0),
+        (false, Some(_)) => Err(
+            "kernel.state_words is for aggregates only, those with a signature; leave it out"
+                .to_owned(),
+        ),
+        (false, None) => Ok(0),
     }
 }
 

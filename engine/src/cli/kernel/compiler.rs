@@ -94,12 +94,7 @@ impl Compiler {
 pub(super) fn to_wasm(folder: &Path, manifest: &Manifest, include: &[PathBuf]) -> Result<Bytes> {
     let compiler = Compiler::find()?;
     let work = tempfile::tempdir().map_err(|e| Error::io("making a temporary folder", e))?;
-    for (name, text) in HEADERS {
-        let path = work.path().join("include").join(name);
-        let written = std::fs::create_dir_all(path.parent().unwrap_or(work.path()))
-            .and_then(|()| std::fs::write(&path, text));
-        written.map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
-    }
+    let headers = write_headers(work.path())?;
     let output = work.path().join("kernel.wasm");
     let mut command = Command::new(&compiler.program);
     command
@@ -112,7 +107,7 @@ pub(super) fn to_wasm(folder: &Path, manifest: &Manifest, include: &[PathBuf]) -
         .args(["-Wl,--gc-sections", "-Wl,--strip-all"])
         .args(["-Wl,--export=__heap_base", "-Wl,-z,stack-size=1048576"])
         .arg("-I")
-        .arg(work.path().join("include"))
+        .arg(headers)
         .stdin(Stdio::null());
     for folder in include.iter().cloned().chain(published_headers()) {
         command.arg("-isystem").arg(folder);
@@ -141,9 +136,21 @@ pub(super) fn to_wasm(folder: &Path, manifest: &Manifest, include: &[PathBuf]) -
     super::read(&output)
 }
 
+/// Writes the headers that kernels include below `folder`, and gives the folder to include.
+pub(super) fn write_headers(folder: &Path) -> Result<PathBuf> {
+    let include = folder.join("include");
+    for (name, text) in HEADERS {
+        let path = include.join(name);
+        let written = std::fs::create_dir_all(path.parent().unwrap_or(folder))
+            .and_then(|()| std::fs::write(&path, text));
+        written.map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
+    }
+    Ok(include)
+}
+
 /// Folders with `ap_int.h` and `hls_stream.h`: of Vitis, or of the PyPI package hls4ml, which has
 /// them under their own licence.
-fn published_headers() -> Vec<PathBuf> {
+pub(super) fn published_headers() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for variable in ["XILINX_HLS", "XILINX_VITIS_HLS"] {
         if let Some(folder) = std::env::var_os(variable) {

@@ -1,6 +1,7 @@
 //! `flashmesh kernel`: makes, compiles, tests and shows kernels.
 
 mod compiler;
+mod device;
 mod inspect;
 mod template;
 mod test;
@@ -30,6 +31,8 @@ pub(super) async fn run(command: KernelCommand) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         KernelCommand::Test(test) => test::run(&test).await,
+        KernelCommand::Container(arguments) => device::container(&arguments),
+        KernelCommand::Vitis(arguments) => device::vitis(&arguments),
         KernelCommand::Inspect(inspect) => inspect::run(&inspect),
     }
 }

@@ -109,6 +109,11 @@ fn arguments_may_be_listed_instead() {
         manifest.functions()[0].to_string(),
         "void f(const uint32_t *x, double n)"
     );
+    // What states such an aggregate has is its own matter.
+    let aggregate = text.replace("'scalar'\nversion", "'aggregate'\nversion");
+    assert_eq!(Manifest::parse(&aggregate).unwrap().state_words, 0);
+    let with_states = aggregate.replace("version", "state_words = 2\nversion");
+    Manifest::parse(&with_states).unwrap_err();
 }
 
 #[test]
