@@ -51,8 +51,8 @@ impl OffloadCall for Computed {
 }
 
 impl Offload for Naive {
-    fn supports(&self, _: Operation) -> bool {
-        true
+    fn supports(&self, operation: Operation) -> bool {
+        operation != Operation::GraphStep
     }
 
     fn start(
@@ -71,6 +71,7 @@ impl Offload for Naive {
             Operation::PredicateFilter => vec![predicate_filter(arguments)],
             Operation::MorrisPratt => vec![morris_pratt(arguments)],
             Operation::HammingNearest => hamming_nearest(arguments),
+            Operation::GraphStep => unreachable!("the pipeline has no graphs"),
         };
         Ok(Box::new(Computed { outputs }))
     }

@@ -1,5 +1,7 @@
 //! Searches on random graphs against naive ones, on memory flash that answers out of order.
 
+mod device;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -236,7 +238,7 @@ fn a_search_reaches_what_can_be_reached_by_a_tree_of_edges() {
         } else {
             rng.random_range(0..4)
         };
-        let job = Job::new(rng.random_range(1..4));
+        let job = device::some_job(rng);
         let found = graph
             .bfs(&job, &Int64Array::from(seeds.clone()), max_depth, direction)
             .unwrap();
@@ -339,7 +341,7 @@ fn neighbourhoods_are_those_of_each_seed() {
         let seeds = naive.some_keys(rng, count);
         let hops = rng.random_range(0..4);
         let mut next = 0;
-        let job = Job::new(rng.random_range(1..4));
+        let job = device::some_job(rng);
         graph
             .expand(
                 &job,

@@ -21,7 +21,7 @@ use rand::{RngExt, SeedableRng};
 use crate::common::{TestTable, check};
 use crate::rig::Rig;
 
-use ArgumentUse::{In, Out, Scalar};
+use ArgumentUse::{In, InOut, Out, Scalar};
 use ElementType::{I64, U8, U32, U64};
 
 const PREDICATE_FILTER: &[(&str, ArgumentUse, ElementType)] = &[
@@ -55,6 +55,18 @@ const HAMMING_NEAREST: &[(&str, ArgumentUse, ElementType)] = &[
     ("found", Out, U32),
 ];
 
+const GRAPH_STEP: &[(&str, ArgumentUse, ElementType)] = &[
+    ("list_offsets", In, U64),
+    ("neighbours", In, U32),
+    ("lists", Scalar, U32),
+    ("visited", InOut, U64),
+    ("vertices", Scalar, U32),
+    ("capacity", Scalar, U32),
+    ("next", Out, U32),
+    ("next_list", Out, U32),
+    ("next_length", Out, U32),
+];
+
 /// Where flashmesh's own kernels are.
 fn sources() -> PathBuf {
     match std::env::var_os("FLASHMESH_HLS_FOLDER") {
@@ -64,7 +76,7 @@ fn sources() -> PathBuf {
 }
 
 /// A device with our kernels; `None`, and a line that says why, where something is missing.
-fn device(rig: &Rig) -> Option<Arc<XrtDevice>> {
+pub fn device(rig: &Rig) -> Option<Arc<XrtDevice>> {
     static BUILD: OnceLock<Option<EmulationBuild>> = OnceLock::new();
     let build = BUILD.get_or_init(|| {
         let folder = sources();
@@ -99,9 +111,10 @@ fn device(rig: &Rig) -> Option<Arc<XrtDevice>> {
                 kernel("predicate_filter", PREDICATE_FILTER),
                 kernel("morris_pratt", MORRIS_PRATT),
                 kernel("hamming_nearest", HAMMING_NEAREST),
+                kernel("graph_step", GRAPH_STEP),
             ],
-            sources: ["predicate_filter", "morris_pratt", "hamming_nearest"]
-                .map(|name| folder.join(name).join("kernel.cpp"))
+            sources: Operation::ALL
+                .map(|operation| folder.join(operation.name()).join("kernel.cpp"))
                 .into(),
             include: vec![folder.join("include")],
             compiler: None,

@@ -8,6 +8,7 @@ mod calls;
 #[path = "../common/mod.rs"]
 mod common;
 mod failures;
+mod graph;
 mod rig;
 
 use flashmesh_storage::accelerator::xrt::host_main;
