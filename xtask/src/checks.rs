@@ -80,8 +80,13 @@ pub fn test(filter: Option<&str>) -> Result<()> {
         "--bins",
         "--tests",
     ]))?;
+    // The compiler of kernels is a Python package.
+    let venv = python::venv()?;
+    venv.install_requirements("tests/python/requirements.txt")?;
     let mut test = cargo(&["test", "--release", "--workspace"]);
-    test.args(filter);
+    test.args(filter)
+        .env("FLASHMESH_KERNEL_PYTHON", venv.root().join("bin/python"))
+        .env("FLASHMESH_REQUIRE_KERNELS", "1");
     run(&mut test)
 }
 

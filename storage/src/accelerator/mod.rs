@@ -181,6 +181,18 @@ impl ScanMetrics {
         }
     }
 
+    /// Adds what another scan's device has done.
+    pub fn add_device(&self, other: &Self) {
+        for (counter, value) in [
+            (&self.device_calls, &other.device_calls),
+            (&self.bytes_to_device, &other.bytes_to_device),
+            (&self.bytes_from_device, &other.bytes_from_device),
+            (&self.device_fallbacks, &other.device_fallbacks),
+        ] {
+            counter.fetch_add(value.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// Adds the recall of one search: the exact distances of the nearest rows, the nearest first,
     /// and those of the rows found. A row as near as the farthest of the exact answer counts, as
     /// any of several at one distance may be given. What is NaN counts in neither.

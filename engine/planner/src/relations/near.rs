@@ -21,6 +21,7 @@ use flashmesh_storage::table::{TableSnapshot, row_id};
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use crate::config::Fallback;
 use crate::error::from_storage;
 use crate::functions::{query_vector, scalar_functions};
 
@@ -125,6 +126,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                 index: index.filter(|_| !exact).cloned(),
                 recall_sample: session.measure_recall,
                 accelerator: session.accelerator.as_deref().map(Arc::from),
+                forbids_fallback: session.fallback == Fallback::Error,
             };
             let found = StoreFunctionNode::plan(Arc::new(function), Some(queries))?;
             let found = LogicalPlanBuilder::from(found).alias("found")?.build()?;
@@ -195,6 +197,7 @@ struct NearestBatch {
     /// Of how many vectors the exact answer is computed too, for the recall.
     recall_sample: usize,
     accelerator: Option<Arc<str>>,
+    forbids_fallback: bool,
 }
 
 /// A neighbour, the best first.
@@ -249,7 +252,10 @@ impl StoreFunction for NearestBatch {
     fn arguments(&self) -> String {
         let how = match &self.index {
             Some(index) => format!("index={} (lsh)", index.definition.name),
-            None => "exact".into(),
+            None => match self.accelerator.as_deref() {
+                None | Some("cpu") => "exact".into(),
+                Some(name) => format!("exact, on {name}"),
+            },
         };
         let column = self.table.schema.field(self.column).name();
         format!(
@@ -304,6 +310,7 @@ impl StoreFunction for NearestBatch {
                 let metrics = Arc::<ScanMetrics>::default();
                 let best = self.by_scan(&queries, run, &metrics);
                 run.cost.scan.add_reads(metrics.reads());
+                run.cost.scan.add_device(&metrics);
                 best?
             }
         };
@@ -376,6 +383,9 @@ impl NearestBatch {
         let work = SegmentQueue::new(self.table.segments.clone());
         if let Some(accelerator) = &self.accelerator {
             work.ask_for(Arc::clone(accelerator));
+        }
+        if self.forbids_fallback {
+            work.forbid_fallback();
         }
         let command = Command {
             program: Arc::new(program),
