@@ -177,7 +177,12 @@ pub fn examples() -> Result<()> {
             }
             _ => return Err(Error::new(format!("{name}: not a .rs, .py or .sql file"))),
         }
-        run(example.current_dir(&scratch))?;
+        example
+            .current_dir(&scratch)
+            .env("FLASHMESH_BIN", flashmesh_binary())
+            // Where the compiler of kernels is.
+            .env("VIRTUAL_ENV", venv.root());
+        run(&mut example)?;
     }
     Ok(())
 }
