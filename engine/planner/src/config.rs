@@ -364,6 +364,7 @@ mod tests {
             [
                 "flashmesh.pushdown",
                 "flashmesh.fallback",
+                "flashmesh.accelerator",
                 "flashmesh.cache_size",
                 "flashmesh.approximate",
                 "flashmesh.measure_recall"
