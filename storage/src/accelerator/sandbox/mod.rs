@@ -6,7 +6,7 @@
 //!
 //! | Willow | here |
 //! |---|---|
-//! | the process responsible for a call is carried with it | [`CallContext`](crate::kernel::CallContext): whose memory is charged, who cancels; calls between kernels inherit it, and its deadline |
+//! | the process responsible for a call is carried with it | [`CallContext`]: whose memory is charged, who cancels; calls between kernels inherit it, and its deadline |
 //! | data only with the process's rights | a kernel sees the arrays that it is given and nothing else: no pages, no files, no clock |
 //! | segments of code and data | one linear memory an instance, behind guard pages; an instance serves one query only |
 //! | a table of who may call whom | [`Sandbox::compile`] takes the kernels that may be called |
