@@ -37,7 +37,7 @@ assert offers == expected > 0
 
 # In expressions; this one calls price_band, through the store.
 fair = db.function("fair_price")
-found = db.table("offer").filter(fair(col("price"), col("cost").cast("double"), lit(20.0))).count()
+found = db.table("offer").filter(fair(col("price"), col("cost").cast(float), lit(20.0))).count()
 [(expected,)] = db.sql(
     "SELECT count(*) FROM offer WHERE price BETWEEN 0.9 * 20.0 AND 1.1 * 20.0 AND price >= cost"
 ).fetchall()
