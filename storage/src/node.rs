@@ -524,19 +524,12 @@ pub fn data_bytes(batch: &RecordBatch) -> u64 {
 /// Bytes of an array's values: see [`data_bytes`].
 pub fn array_bytes(array: &dyn Array) -> u64 {
     // A view stands in 16 bytes, and holds texts of up to 12 bytes itself.
-    let long = |length: usize| if length > 12 { length } else { 0 };
     let views = |texts: usize| {
         16 * array.len() + texts + array.nulls().map_or(0, |_| array.len().div_ceil(8))
     };
     let bytes = match array.data_type() {
-        DataType::Utf8View => {
-            let lengths = array.as_string_view().iter().flatten().map(str::len);
-            views(lengths.map(long).sum())
-        }
-        DataType::BinaryView => {
-            let lengths = array.as_binary_view().iter().flatten().map(<[u8]>::len);
-            views(lengths.map(long).sum())
-        }
+        DataType::Utf8View => views(array.as_string_view().total_buffer_bytes_used()),
+        DataType::BinaryView => views(array.as_binary_view().total_buffer_bytes_used()),
         _ => array
             .to_data()
             .get_slice_memory_size()

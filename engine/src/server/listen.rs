@@ -15,6 +15,7 @@ use tonic::Extensions;
 use tonic::transport::server::{Connected, TcpConnectInfo, TlsConnectInfo};
 
 use super::State;
+use super::gather::GatherWrites;
 
 /// Accepts connections while there is room for them; others wait in the system's queue.
 pub(super) struct Incoming {
@@ -48,7 +49,7 @@ impl Stream for Incoming {
         stream.set_nodelay(true)?;
         let permit = self.permit.take();
         Poll::Ready(Some(Ok(Connection {
-            stream,
+            stream: GatherWrites::new(stream),
             session: peer_session(&address.to_string()),
             state: Arc::clone(&self.state),
             _permit: permit,
@@ -58,7 +59,7 @@ impl Stream for Incoming {
 
 /// A client's connection. What belongs to it and not to a token ends with it.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: GatherWrites<TcpStream>,
     session: String,
     state: Arc<State>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -79,7 +80,7 @@ impl Connected for Connection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+        self.stream.get_ref().connect_info()
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`Principal`] and, once more, by the store (see `flashmesh_storage::capability`).
 
 mod flight;
+mod gather;
 mod http;
 mod listen;
 mod metrics;
@@ -20,7 +21,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_flight::flight_service_server::FlightServiceServer;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
 use tokio::net::TcpListener;
@@ -35,7 +35,7 @@ use crate::Engine;
 use crate::error::{Error, Result};
 use crate::grants::Principal;
 use crate::queries::{Queries, RunningQuery};
-use flight::{Flight, FlightSql};
+use flight::{Flight, FlightServer, FlightSql};
 use listen::{Incoming, Peer, peer_session};
 use sessions::{ClientSession, Sessions};
 use status::status;
@@ -274,9 +274,7 @@ impl Server {
         }
         let flight = Flight(FlightSql::new(Arc::clone(&self.state)));
         let limit = self.state.limits.message_bytes;
-        let service = FlightServiceServer::new(flight)
-            .max_decoding_message_size(limit)
-            .max_encoding_message_size(usize::MAX);
+        let service = FlightServer::new(flight, limit);
         let mut server = tonic::transport::Server::builder()
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW)

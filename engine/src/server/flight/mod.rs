@@ -1,7 +1,9 @@
 //! Flight SQL: the protocol's requests as calls of a session.
 
+mod get;
 mod info;
 mod ingest;
+mod message;
 mod metadata;
 mod options;
 mod plain;
@@ -13,5 +15,6 @@ pub(super) mod statements;
 mod substrait;
 mod transport;
 
+pub(super) use get::FlightServer;
 pub(super) use service::FlightSql;
 pub(super) use transport::Flight;

@@ -1,20 +1,21 @@
 //! Views of text and bytes as plain arrays, which all clients know.
 //!
 //! Arrow's own cast appends value by value with a call to copy each. Most values are short: here
-//! they are copied as whole words of a fixed size, of which the next value overwrites the rest.
+//! they are copied as words of a fixed size, of which the next value overwrites what is too much.
 
+use std::ptr;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ByteView, GenericByteArray};
-use arrow::buffer::{Buffer, MutableBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::array::{
+    Array, ArrayRef, AsArray, ByteView, GenericByteArray, GenericByteViewArray,
+};
+use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{BinaryType, ByteViewType, DataType, Utf8Type};
 use arrow::error::ArrowError;
 
 /// Bytes that a view holds itself.
 const INLINE_BYTES: usize = 12;
-/// Bytes of a word in which values that lie elsewhere are copied.
-const WORD_BYTES: usize = 32;
 
 /// `array` as `data_type`, the type that a client gets it in.
 pub(super) fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
@@ -42,49 +43,77 @@ pub(super) fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRe
 
 /// Offsets and bytes of the values; a NULL has none.
 fn copied<T: ByteViewType + ?Sized>(
-    array: &arrow::array::GenericByteViewArray<T>,
+    array: &GenericByteViewArray<T>,
 ) -> Result<(OffsetBuffer<i32>, Buffer), ArrowError> {
     let views = array.views();
-    let is_null = |row: usize| array.is_null(row);
-    let has_nulls = array.null_count() > 0;
-    let mut offsets = Vec::with_capacity(views.len() + 1);
-    let mut total = 0usize;
-    offsets.push(0);
-    for (row, view) in views.iter().enumerate() {
-        // The length is the view's first four bytes.
-        let length = *view as u32 as usize;
-        total += if has_nulls && is_null(row) { 0 } else { length };
-        offsets.push(total as i32);
-    }
-    if i32::try_from(total).is_err() {
-        return Err(ArrowError::OffsetOverflowError(total));
+    // The length is the view's first four bytes.
+    let length = |view: &u128| *view as u32 as usize;
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+    let bytes: usize = match nulls {
+        None => views.iter().map(length).sum(),
+        Some(nulls) => nulls.valid_indices().map(|row| length(&views[row])).sum(),
+    };
+    if i32::try_from(bytes).is_err() {
+        return Err(ArrowError::OffsetOverflowError(bytes));
     }
     // Room for the word that the last value is copied in.
-    let mut values = MutableBuffer::from_len_zeroed(total + WORD_BYTES);
-    let bytes = values.as_slice_mut();
-    for (row, view) in views.iter().enumerate() {
-        let start = offsets[row] as usize;
-        let length = offsets[row + 1] as usize - start;
-        if length <= INLINE_BYTES {
-            bytes[start..start + INLINE_BYTES]
-                .copy_from_slice(&view.to_le_bytes()[4..4 + INLINE_BYTES]);
-            continue;
+    let mut values: Vec<u8> = Vec::with_capacity(bytes + INLINE_BYTES);
+    let mut offsets = vec![0; views.len() + 1];
+    let mut end = 0;
+    for (row, (view, offset)) in views.iter().zip(&mut offsets[1..]).enumerate() {
+        if nulls.is_none_or(|nulls| nulls.is_valid(row)) {
+            // SAFETY: `bytes` is the sum of the lengths, of which `end` has those before this one.
+            unsafe { copy_value(view, array.data_buffers(), values.as_mut_ptr().add(end)) };
+            end += length(view);
         }
-        let place = ByteView::from(*view);
-        let data = &array.data_buffers()[place.buffer_index as usize];
-        let from = place.offset as usize;
-        match data.get(from..from + WORD_BYTES) {
-            Some(word) if length <= WORD_BYTES => {
-                bytes[start..start + WORD_BYTES].copy_from_slice(word);
-            }
-            _ => bytes[start..start + length].copy_from_slice(&data[from..from + length]),
+        *offset = end as i32;
+    }
+    // SAFETY: the values were written one behind the other, so all of their bytes.
+    unsafe { values.set_len(end) };
+    // SAFETY: each offset adds a length to the one before it.
+    let offsets = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(offsets)) };
+    Ok((offsets, values.into()))
+}
+
+/// Copies the value that `view` stands for.
+///
+/// # Safety
+/// `to` has room for the value and for [`INLINE_BYTES`] at least; `view` is of an array with
+/// these buffers.
+#[inline]
+unsafe fn copy_value(view: &u128, buffers: &[Buffer], to: *mut u8) {
+    let length = *view as u32 as usize;
+    if length <= INLINE_BYTES {
+        let inline = view.to_le_bytes();
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(inline[4..].as_ptr(), to, INLINE_BYTES) };
+        return;
+    }
+    let place = ByteView::from(*view);
+    let from = &buffers[place.buffer_index as usize][place.offset as usize..][..length];
+    // SAFETY: as above, and the words of each size lie within `length`.
+    unsafe {
+        match length {
+            ..=16 => copy_ends::<8>(from, to),
+            ..=32 => copy_ends::<16>(from, to),
+            ..=64 => copy_ends::<32>(from, to),
+            _ => ptr::copy_nonoverlapping(from.as_ptr(), to, length),
         }
     }
-    values.truncate(total);
-    Ok((
-        OffsetBuffer::new(ScalarBuffer::from(offsets)),
-        values.into(),
-    ))
+}
+
+/// Copies between N and 2 N bytes, as the first N and the last N of them.
+///
+/// # Safety
+/// `to` has room for them; they are so many.
+#[inline]
+unsafe fn copy_ends<const N: usize>(from: &[u8], to: *mut u8) {
+    let last = from.len() - N;
+    // SAFETY: as above.
+    unsafe {
+        ptr::copy_nonoverlapping(from.as_ptr(), to, N);
+        ptr::copy_nonoverlapping(from.as_ptr().add(last), to.add(last), N);
+    }
 }
 
 #[cfg(test)]

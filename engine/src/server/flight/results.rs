@@ -10,7 +10,6 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::record_batch::RecordBatchOptions;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
-use arrow_flight::error::FlightError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
@@ -19,13 +18,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
+use super::get::MessageStream;
+use super::message::Encoder;
 use super::plain::to_plain;
 use super::statements::fail;
 use crate::error::Error;
 use crate::queries::{QueryState, RunningQuery};
 use crate::server::status::status;
 
-/// What `do_get` answers.
+/// What `arrow-flight` has `do_get` answer.
 pub(in crate::server) type FlightStream =
     Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send + 'static>>;
 
@@ -47,14 +48,15 @@ pub(in crate::server) fn send(
     rows: SendableRecordBatchStream,
     fetch: Fetch,
     compute: &Handle,
-) -> Response<FlightStream> {
+) -> Result<Response<MessageStream>, Status> {
     let schema = client_schema(&rows.schema());
+    let encoder = Encoder::new(&schema).map_err(|e| status(Error::from(e)))?;
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     // Aborts the task when it is dropped: when the client has gone.
     let mut task = JoinSet::new();
     task.spawn_on(pump(rows, Arc::clone(&schema), sender), compute);
     let batches = stream::try_unfold((receiver, task, Some(fetch)), next);
-    encode(schema, batches.map_err(FlightError::from))
+    Ok(encode(encoder, batches))
 }
 
 /// Batches that wait for the client to take them.
@@ -148,31 +150,45 @@ pub(in crate::server) async fn until_ended<T>(
 
 /// Batches that are there already: answers about metadata.
 pub(in crate::server) fn send_batch(batch: RecordBatch) -> Response<FlightStream> {
-    encode(batch.schema(), stream::iter([Ok(batch)]))
+    let data = FlightDataEncoderBuilder::new()
+        .with_schema(batch.schema())
+        .build(stream::iter([Ok(batch)]))
+        .map_err(Status::from);
+    Response::new(Box::pin(data))
 }
 
 /// The same of several, with types that all clients know.
 pub(in crate::server) fn send_batches(
     schema: &SchemaRef,
     batches: &[RecordBatch],
-) -> Result<Response<FlightStream>, Status> {
+) -> Result<Response<MessageStream>, Status> {
     let schema = client_schema(schema);
+    let encoder = Encoder::new(&schema).map_err(|e| status(Error::from(e)))?;
     let batches: Vec<_> = batches
         .iter()
         .map(|batch| to_client(batch, &schema).map_err(|e| status(Error::from(e))))
         .collect::<Result<_, _>>()?;
-    Ok(encode(schema, stream::iter(batches.into_iter().map(Ok))))
+    Ok(encode(encoder, stream::iter(batches.into_iter().map(Ok))))
 }
 
 fn encode(
-    schema: SchemaRef,
-    batches: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
-) -> Response<FlightStream> {
-    let data = FlightDataEncoderBuilder::new()
-        .with_schema(schema)
-        .build(batches)
-        .map_err(Status::from);
-    Response::new(Box::pin(data))
+    encoder: Encoder,
+    batches: impl Stream<Item = Result<RecordBatch, Status>> + Send + 'static,
+) -> Response<MessageStream> {
+    let state = (Box::pin(batches), Some(encoder));
+    let messages = stream::try_unfold(state, |(mut batches, encoder)| async move {
+        let Some(mut encoder) = encoder else {
+            return Ok::<_, Status>(None);
+        };
+        let (messages, encoder) = match batches.try_next().await? {
+            Some(batch) => (encoder.encode(&batch), Some(encoder)),
+            None => (encoder.finish(), None),
+        };
+        let messages = messages.map_err(|e| status(Error::from(e)))?;
+        let messages = stream::iter(messages.into_iter().map(Ok));
+        Ok(Some((messages, (batches, encoder))))
+    });
+    Response::new(Box::pin(messages.try_flatten()))
 }
 
 /// The schema with types that all Flight clients know: string and binary views as plain ones. (A

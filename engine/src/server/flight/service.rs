@@ -30,6 +30,7 @@ use futures::{Stream, stream};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::get::MessageStream;
 use super::prepared::Prepared;
 use super::results::{FlightStream, client_schema, send_batch};
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one};
@@ -82,6 +83,31 @@ impl FlightSql {
         let plan = substrait(&session, action.plan).await?;
         let prepared = Prepared::of_plan(SUBSTRAIT, plan).map_err(status)?;
         created(&session, prepared)
+    }
+
+    /// What the ticket of a statement is for.
+    pub async fn fetch(
+        &self,
+        ticket: TicketStatementQuery,
+        request: &Request<Ticket>,
+    ) -> Answer<Response<MessageStream>> {
+        let session = self.session(request)?;
+        let (id, endpoint) = parse_handle(&ticket.statement_handle)?;
+        let statement = session.statement(id).ok_or_else(no_such_ticket)?;
+        statement.fetch(&self.state, &session, endpoint).await
+    }
+
+    /// The result of a prepared statement, all of it.
+    pub async fn fetch_prepared(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: &Request<Ticket>,
+    ) -> Answer<Response<MessageStream>> {
+        let session = self.session(request)?;
+        let prepared = session.prepared(&query.prepared_statement_handle)?;
+        let plans = prepared.plans().map_err(status)?;
+        let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
+        statement.await?.fetch(&self.state, &session, 0).await
     }
 
     async fn start(
@@ -367,29 +393,6 @@ impl FlightSqlService for FlightSql {
         Err(Status::invalid_argument(format!(
             "{kind} has no result to fetch"
         )))
-    }
-
-    async fn do_get_statement(
-        &self,
-        ticket: TicketStatementQuery,
-        request: Request<Ticket>,
-    ) -> Answer<Response<FlightStream>> {
-        let session = self.session(&request)?;
-        let (id, endpoint) = parse_handle(&ticket.statement_handle)?;
-        let statement = session.statement(id).ok_or_else(no_such_ticket)?;
-        statement.fetch(&self.state, &session, endpoint).await
-    }
-
-    async fn do_get_prepared_statement(
-        &self,
-        query: CommandPreparedStatementQuery,
-        request: Request<Ticket>,
-    ) -> Answer<Response<FlightStream>> {
-        let session = self.session(&request)?;
-        let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans().map_err(status)?;
-        let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
-        statement.await?.fetch(&self.state, &session, 0).await
     }
 
     async fn do_get_catalogs(

@@ -24,8 +24,9 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::{Response, Status};
 
+use super::get::MessageStream;
 use super::results::{
-    Fetch, FlightStream, client_schema, compute_on, send, send_batches, until_ended,
+    Fetch, client_schema, compute_on, send, send_batches, until_ended,
 };
 use crate::error::Error;
 use crate::indexes::IndexStatement;
@@ -258,7 +259,7 @@ impl Statement {
         state: &State,
         session: &ClientSession,
         endpoint: usize,
-    ) -> std::result::Result<Response<FlightStream>, Status> {
+    ) -> std::result::Result<Response<MessageStream>, Status> {
         let plans = match &self.work {
             Work::Query(plans) => plans,
             Work::Done(schema, batches) => {
@@ -284,7 +285,7 @@ impl Statement {
             deadline: state.deadline(),
             streams_left: Arc::clone(&self.streams_left),
         };
-        Ok(send(rows, fetch, state.compute()))
+        send(rows, fetch, state.compute())
     }
 
     /// Marks an endpoint as fetched: a second time it would be another execution, whose other

@@ -7,14 +7,36 @@ use arrow_flight::{
     Action, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo,
     SchemaResult, Ticket,
 };
-use futures::stream;
-use prost::Message;
+use futures::{TryStreamExt, stream};
+use prost::Message as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::FlightSql;
+use super::get::MessageStream;
+use super::message::Message;
 
 /// What gRPC serves.
+#[derive(Clone)]
 pub(in crate::server) struct Flight(pub FlightSql);
+
+impl Flight {
+    /// The result, or the part of one, that a ticket is for.
+    pub async fn get(&self, request: Request<Ticket>) -> Result<Response<MessageStream>, Status> {
+        let message = Any::decode(&*request.get_ref().ticket);
+        let message = message.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        match Command::try_from(message) {
+            Ok(Command::TicketStatementQuery(ticket)) => self.0.fetch(ticket, &request).await,
+            Ok(Command::CommandPreparedStatementQuery(query)) => {
+                self.0.fetch_prepared(query, &request).await
+            }
+            // Answers about metadata are small.
+            _ => {
+                let response = FlightService::do_get(&self.0, request).await?;
+                Ok(response.map(|data| Box::pin(data.map_ok(Message::from)) as _))
+            }
+        }
+    }
+}
 
 #[tonic::async_trait]
 impl FlightService for Flight {
@@ -76,6 +98,7 @@ impl FlightService for Flight {
         }))
     }
 
+    /// [`FlightServer`](super::FlightServer) answers this with [`Flight::get`].
     async fn do_get(
         &self,
         request: Request<Ticket>,

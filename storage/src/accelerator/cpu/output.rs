@@ -26,6 +26,8 @@ pub(super) struct RowOutput {
     next_row: u32,
     /// Small batches on the way to becoming a large one.
     coalescer: BatchCoalescer,
+    /// A large batch that follows what `coalescer` holds.
+    next: Option<RecordBatch>,
 }
 
 impl RowOutput {
@@ -37,6 +39,7 @@ impl RowOutput {
     ) -> Self {
         Self {
             coalescer: BatchCoalescer::new(Arc::clone(&schema), batch_rows),
+            next: None,
             schema,
             exprs,
             batch_rows,
@@ -66,6 +69,9 @@ impl RowOutput {
             if let Some(batch) = self.coalescer.next_completed_batch() {
                 return Ok(Some(batch));
             }
+            if let Some(batch) = self.next.take() {
+                return Ok(Some(batch));
+            }
             let most = self
                 .batch_rows
                 .min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -86,10 +92,13 @@ impl RowOutput {
             let batch = output_batch(&self.schema, &self.exprs, work, &rows)?;
             // A batch without columns is nothing but its number of rows.
             let is_small = count * SMALL < self.batch_rows && !self.exprs.is_empty();
-            if !is_small && (self.coalescer.is_empty() || self.exprs.is_empty()) {
-                return Ok(Some(batch));
+            if is_small {
+                self.coalescer.push_batch(batch)?;
+            } else {
+                // Joined to a few rows, this batch and all after it would be copied.
+                self.coalescer.finish_buffered_batch()?;
+                self.next = Some(batch);
             }
-            self.coalescer.push_batch(batch)?;
         }
     }
 
