@@ -83,7 +83,7 @@ impl Session {
             if known.functions.get(&entry.name) == Some(&entry.digest) {
                 continue;
             }
-            self.forget_function(&entry.name)?;
+            self.forget_function(&entry.name);
             if let Some(scalar) = scalar_function(Arc::clone(function), Arc::clone(kernels)) {
                 self.context().register_udf(scalar);
             }
@@ -96,7 +96,7 @@ impl Session {
             .keys()
             .filter(|name| !now.contains_key(*name))
         {
-            self.forget_function(name)?;
+            self.forget_function(name);
         }
         *known = Known {
             version: Some(version),
@@ -105,10 +105,9 @@ impl Session {
         Ok(())
     }
 
-    fn forget_function(&self, name: &str) -> Result<()> {
+    fn forget_function(&self, name: &str) {
         self.context().deregister_udf(name);
         self.context().deregister_udaf(name);
-        Ok(())
     }
 
     pub(crate) async fn create_function(&self, create: CreateFunction) -> Result<DataFrame> {

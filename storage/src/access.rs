@@ -535,6 +535,7 @@ fn run(
         program: Arc::clone(program),
         table: Arc::clone(table),
         batch_rows: SEGMENT_ROWS,
+        plain_text: false,
         metrics: Arc::default(),
         fallback: Fallback::default(),
     })?;

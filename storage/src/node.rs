@@ -232,6 +232,7 @@ impl StorageNode {
             program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,
+            plain_text: command.work.plain_text.load(Ordering::Relaxed),
             metrics: Arc::clone(&command.metrics),
             fallback: command.work.fallback(),
         })?;
@@ -259,6 +260,7 @@ pub struct SegmentQueue {
     access: SharedAccess,
     accelerator: OnceLock<Arc<str>>,
     forbids_fallback: AtomicBool,
+    plain_text: AtomicBool,
 }
 
 impl SegmentQueue {
@@ -277,6 +279,7 @@ impl SegmentQueue {
             access: SharedAccess::new(access),
             accelerator: OnceLock::new(),
             forbids_fallback: AtomicBool::new(false),
+            plain_text: AtomicBool::new(false),
         })
     }
 
@@ -284,6 +287,12 @@ impl SegmentQueue {
     /// are submitted.
     pub fn forbid_fallback(&self) {
         self.forbids_fallback.store(true, Ordering::Relaxed);
+    }
+
+    /// Has a scan of rows in no order give text as [plain](crate::page::plain) arrays; before its
+    /// streams are submitted.
+    pub fn ask_for_plain_text(&self) {
+        self.plain_text.store(true, Ordering::Relaxed);
     }
 
     /// Asks for the accelerator of that name; before its streams are submitted. The first that was

@@ -59,6 +59,8 @@ pub struct Task {
     pub table: Arc<TableSnapshot>,
     /// Rows that a batch should have at most.
     pub batch_rows: usize,
+    /// Rows that leave in no order have text as [plain](crate::page::plain) arrays.
+    pub plain_text: bool,
     /// The kernels that the Program calls.
     pub kernels: KernelSet,
     /// Counters that the task adds to.

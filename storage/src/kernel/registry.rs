@@ -310,7 +310,15 @@ impl Kernels {
                 id.name
             )));
         }
-        Ok(Arc::new(self.kernel(&function)?.for_query(&self.memory)))
+        self.for_query(&function)
+    }
+
+    /// The kernel of a function for one query: see [`Kernel::for_query`].
+    ///
+    /// # Errors
+    /// As [`kernel`](Self::kernel).
+    pub fn for_query(&self, function: &UserFunction) -> Result<Arc<Kernel>> {
+        Ok(Arc::new(self.kernel(function)?.for_query(&self.memory)))
     }
 
     fn bind_call(

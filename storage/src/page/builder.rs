@@ -16,7 +16,7 @@ use super::kind::Kind;
 use super::layout::Layout;
 use super::strings::{self, is_set, no_fit};
 use super::text::{INLINE_BYTES, check_utf8, view};
-use super::{Encoding, Page, ints, nested};
+use super::{Encoding, Page, ints, nested, plain};
 use crate::{Result, StorageError};
 
 /// Rows that booleans are unpacked in at a time.
@@ -68,7 +68,8 @@ enum Values {
     Integers(FixedValues),
     Fixed(FixedBytes),
     Text(TextValues),
-    Nested(NestedValues),
+    Plain(OffsetValues),
+    Nested(OffsetValues),
 }
 
 impl ColumnBuilder {
@@ -86,7 +87,7 @@ impl ColumnBuilder {
             Kind::Bytes => {
                 Values::Text(TextValues::new(*data_type == DataType::Utf8View, capacity))
             }
-            Kind::Nested => Values::Nested(NestedValues::default()),
+            Kind::Nested => Values::Nested(OffsetValues::default()),
         };
         Ok(Self {
             data_type: data_type.clone(),
@@ -95,6 +96,19 @@ impl ColumnBuilder {
             length: 0,
             open: false,
         })
+    }
+
+    /// The same, of the [plain type](plain::plain_type) where the stored type is a view.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn plain(data_type: &DataType, capacity: usize) -> Result<Self> {
+        let mut builder = Self::new(data_type, capacity)?;
+        if let Values::Text(_) = builder.values {
+            builder.values = Values::Plain(OffsetValues::default());
+            builder.data_type = plain::plain_type(data_type);
+        }
+        Ok(builder)
     }
 
     /// Values so far.
@@ -136,6 +150,14 @@ impl ColumnBuilder {
             Values::Integers(values) => values.append_rows(page, aux, rows),
             Values::Fixed(values) => values.append_rows(page, aux, rows),
             Values::Text(values) => values.append_rows(page, aux, rows),
+            Values::Plain(values) => {
+                if let Some(dictionary) = dictionary_of(page, aux) {
+                    let mut codes: Vec<i32> = Vec::with_capacity(rows.len());
+                    ints::append(page, rows, &mut codes);
+                    return values.append_codes(page, aux, dictionary, &codes);
+                }
+                strings::decompress(page, aux, rows, &mut values.bytes, &mut values.offsets)
+            }
             Values::Nested(values) => {
                 strings::decompress(page, aux, rows, &mut values.bytes, &mut values.offsets)
             }
@@ -180,6 +202,14 @@ impl ColumnBuilder {
             Values::Integers(values) => values.append_gather(page, aux, rows),
             Values::Fixed(values) => values.append_gather(page, aux, rows),
             Values::Text(values) => values.append_gather(page, aux, rows),
+            Values::Plain(values) => {
+                if let Some(dictionary) = dictionary_of(page, aux) {
+                    let mut codes: Vec<i32> = Vec::with_capacity(rows.len());
+                    ints::append_gather(page, rows, &mut codes);
+                    return values.append_codes(page, aux, dictionary, &codes);
+                }
+                strings::decompress_gather(page, aux, rows, &mut values.bytes, &mut values.offsets)
+            }
             Values::Nested(values) => {
                 strings::decompress_gather(page, aux, rows, &mut values.bytes, &mut values.offsets)
             }
@@ -207,6 +237,12 @@ impl ColumnBuilder {
             }
             Values::Fixed(values) => values.finish(&self.data_type, self.length, nulls),
             Values::Text(values) => Ok(values.finish(nulls)),
+            Values::Plain(values) => {
+                let array = plain::finish(&self.data_type, values.bytes, values.offsets, nulls);
+                array.ok_or_else(|| {
+                    StorageError::corrupt("a batch of text is not UTF-8, or longer than 2 GiB")
+                })
+            }
             Values::Nested(values) => {
                 nested::decode(&self.data_type, &values.bytes, &values.offsets, nulls)
             }
@@ -264,7 +300,7 @@ impl ColumnBuilder {
                 .bytes
                 .resize(values.bytes.len() + values.size * count, 0),
             Values::Text(values) => values.views.resize(values.views.len() + count, 0),
-            Values::Nested(values) => values.extend_empty(count),
+            Values::Plain(values) | Values::Nested(values) => values.extend_empty(count),
         }
     }
 
@@ -276,7 +312,9 @@ impl ColumnBuilder {
                 values.start_buffer();
                 strings::append_part(page, aux, &mut values.bytes)
             }
-            Values::Nested(values) => strings::append_part(page, aux, &mut values.bytes),
+            Values::Plain(values) | Values::Nested(values) => {
+                strings::append_part(page, aux, &mut values.bytes)
+            }
             _ => Err(no_fit(page, aux)),
         }
     }
@@ -302,7 +340,7 @@ impl ColumnBuilder {
                     values.finish_long()?;
                 }
             }
-            Values::Nested(values) => {
+            Values::Plain(values) | Values::Nested(values) => {
                 strings::append_part(page, aux, &mut values.bytes)?;
                 if !self.open {
                     values.end()?;
@@ -706,6 +744,14 @@ impl FixedValues {
     }
 }
 
+/// The dictionary of a page of its codes.
+fn dictionary_of<'a>(page: &Page, aux: &'a Aux) -> Option<&'a Dictionary> {
+    match (page.header().encoding, aux) {
+        (Encoding::Dict, Aux::Dictionary(dictionary)) => Some(dictionary),
+        _ => None,
+    }
+}
+
 /// Views, and the buffers that they point into.
 #[derive(Debug)]
 struct TextValues {
@@ -736,7 +782,7 @@ impl TextValues {
     }
 
     fn append_rows(&mut self, page: &Page, aux: &Aux, rows: Range<u32>) -> Result<()> {
-        if let (Encoding::Dict, Aux::Dictionary(dictionary)) = (page.header().encoding, aux) {
+        if let Some(dictionary) = dictionary_of(page, aux) {
             let mut codes: Vec<i32> = Vec::with_capacity(rows.len());
             ints::append(page, rows, &mut codes);
             return self.append_codes(page, aux, dictionary, &codes);
@@ -752,7 +798,7 @@ impl TextValues {
     }
 
     fn append_gather(&mut self, page: &Page, aux: &Aux, rows: &[u32]) -> Result<()> {
-        if let (Encoding::Dict, Aux::Dictionary(dictionary)) = (page.header().encoding, aux) {
+        if let Some(dictionary) = dictionary_of(page, aux) {
             let mut codes: Vec<i32> = Vec::with_capacity(rows.len());
             ints::append_gather(page, rows, &mut codes);
             return self.append_codes(page, aux, dictionary, &codes);
@@ -916,14 +962,14 @@ fn not_utf8(page: &Page) -> StorageError {
     ))
 }
 
-/// The bytes of nested values.
+/// The bytes of values one behind the other, and where each ends.
 #[derive(Debug)]
-struct NestedValues {
+struct OffsetValues {
     bytes: Vec<u8>,
     offsets: Vec<u32>,
 }
 
-impl Default for NestedValues {
+impl Default for OffsetValues {
     fn default() -> Self {
         Self {
             bytes: Vec::new(),
@@ -932,7 +978,18 @@ impl Default for NestedValues {
     }
 }
 
-impl NestedValues {
+impl OffsetValues {
+    fn append_codes(
+        &mut self,
+        page: &Page,
+        aux: &Aux,
+        dictionary: &Dictionary,
+        codes: &[i32],
+    ) -> Result<()> {
+        plain::append_codes(dictionary, codes, &mut self.bytes, &mut self.offsets)
+            .ok_or_else(|| no_fit(page, aux))
+    }
+
     fn extend_empty(&mut self, count: usize) {
         self.offsets
             .resize(self.offsets.len() + count, self.bytes.len() as u32);
@@ -942,7 +999,7 @@ impl NestedValues {
     fn end(&mut self) -> Result<()> {
         let end = u32::try_from(self.bytes.len()).map_err(|_| {
             StorageError::Invalid(
-                "a batch of nested values can't exceed 4 GiB; take fewer rows".into(),
+                "a batch of such values can't exceed 4 GiB; take fewer rows".into(),
             )
         })?;
         self.offsets.push(end);

@@ -21,6 +21,7 @@ pub mod ints;
 mod kind;
 mod layout;
 mod nested;
+pub mod plain;
 mod sketch;
 pub mod strings;
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn aggregate_function(
     if function.manifest().kind != Kind::Aggregate {
         return None;
     }
-    let handle = Handle { function, kernels };
+    let handle = Handle::new(function, kernels);
     let signature = Signature::exact(handle.parameter_types(), Volatility::Immutable);
     Some(AggregateUDF::from(KernelAggregate { handle, signature }))
 }
@@ -42,7 +42,7 @@ impl KernelAggregate {
                 self.handle.name()
             );
         }
-        Groups::new(&self.handle)
+        Groups::new(self.handle.for_query())
     }
 }
 
@@ -92,12 +92,9 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(handle: &Handle) -> Result<Self> {
+    fn new(handle: Handle) -> Result<Self> {
         let states = handle.kernel()?.states().map_err(from_storage)?;
-        Ok(Self {
-            handle: handle.clone(),
-            states,
-        })
+        Ok(Self { handle, states })
     }
 
     /// Makes states up to this number of groups.
@@ -178,7 +175,7 @@ impl GroupsAccumulator for Groups {
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let rows = values.first().map_or(0, |array| array.len());
-        let mut each = Self::new(&self.handle)?;
+        let mut each = Self::new(self.handle.clone())?;
         let group: Vec<usize> = (0..rows).collect();
         each.update_batch(values, &group, filter, rows)?;
         each.state(EmitTo::All)

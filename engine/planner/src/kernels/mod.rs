@@ -6,14 +6,18 @@
 
 mod aggregate;
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, ArrayRef, Float64Array};
+use arrow::array::{Array, ArrayRef, Float64Array, make_comparator};
+use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
-use datafusion::common::{Result, exec_err, plan_err};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr as DfExpr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as DfLiteral;
@@ -32,6 +36,8 @@ pub use aggregate::aggregate_function;
 struct Handle {
     function: Arc<UserFunction>,
     kernels: Arc<Kernels>,
+    /// The kernel of one query, made when it first runs; `None` outside of queries.
+    of_query: Option<Arc<OnceLock<Arc<Kernel>>>>,
 }
 
 // Functions are compared when plans are: the same package is the same function.
@@ -50,12 +56,36 @@ impl Hash for Handle {
 }
 
 impl Handle {
+    fn new(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Self {
+        Self {
+            function,
+            kernels,
+            of_query: None,
+        }
+    }
+
+    /// The same for one query: what its instances keep between calls ends with it.
+    fn for_query(&self) -> Self {
+        Self {
+            of_query: Some(Arc::default()),
+            ..self.clone()
+        }
+    }
+
     fn name(&self) -> &str {
         &self.function.entry.name
     }
 
     fn kernel(&self) -> Result<Arc<Kernel>> {
-        self.kernels.kernel(&self.function).map_err(from_storage)
+        let Some(of_query) = &self.of_query else {
+            return self.kernels.kernel(&self.function).map_err(from_storage);
+        };
+        if let Some(kernel) = of_query.get() {
+            return Ok(Arc::clone(kernel));
+        }
+        let kernel = self.kernels.for_query(&self.function);
+        let kernel = kernel.map_err(from_storage)?;
+        Ok(Arc::clone(of_query.get_or_init(|| kernel)))
     }
 
     /// Types of the parameters; for a distance those that its two vectors may have.
@@ -108,14 +138,50 @@ impl Handle {
 
 /// Whether all values of an array, of which there is at least one, are the same.
 fn is_constant(array: &ArrayRef) -> bool {
-    let first = array.slice(0, array.len().min(1)).to_data();
-    !array.is_empty() && (1..array.len()).all(|row| array.slice(row, 1).to_data() == first)
+    let same = make_comparator(array, array, SortOptions::default());
+    !array.is_empty() && same.is_ok_and(|same| (1..array.len()).all(|row| same(0, row).is_eq()))
+}
+
+/// `plan` with kernels of its own in place of the session's.
+pub(crate) fn for_query(plan: &LogicalPlan) -> Result<Cow<'_, LogicalPlan>> {
+    let mut calls = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            calls |= expr.exists(|expr| Ok(kernel_called(expr).is_some()))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    if !calls {
+        return Ok(Cow::Borrowed(plan));
+    }
+    let own = plan.clone().transform_up_with_subqueries(|node| {
+        node.map_expressions(|expr| {
+            expr.transform_up(|expr| {
+                let Some(function) = kernel_called(&expr).map(KernelFunction::for_query) else {
+                    return Ok(Transformed::no(expr));
+                };
+                let DfExpr::ScalarFunction(mut call) = expr else {
+                    return internal_err!("a kernel is a scalar function");
+                };
+                call.func = Arc::new(ScalarUDF::from(function));
+                Ok(Transformed::yes(DfExpr::ScalarFunction(call)))
+            })
+        })
+    })?;
+    Ok(Cow::Owned(own.data))
+}
+
+fn kernel_called(expr: &DfExpr) -> Option<&KernelFunction> {
+    match expr {
+        DfExpr::ScalarFunction(call) => KernelFunction::of(&call.func),
+        _ => None,
+    }
 }
 
 /// The scalar function of a kernel; `None` for kinds that are none.
 pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Option<ScalarUDF> {
     let kind = function.manifest().kind;
-    let handle = Handle { function, kernels };
+    let handle = Handle::new(function, kernels);
     let signature = match kind {
         Kind::Scalar | Kind::Filter | Kind::Search => {
             Signature::exact(handle.parameter_types(), Volatility::Immutable)
@@ -144,6 +210,14 @@ impl KernelFunction {
         function.inner().downcast_ref::<Self>()
     }
 
+    fn for_query(&self) -> Self {
+        Self {
+            handle: self.handle.for_query(),
+            kind: self.kind,
+            signature: self.signature.clone(),
+        }
+    }
+
     /// The call as an expression of a Program.
     pub fn translate(&self, args: &[&dyn PhysicalExpr], scope: &Scope) -> Result<Expr, Reason> {
         let name = self.handle.name();
@@ -157,7 +231,7 @@ impl KernelFunction {
             .map_err(|e| Reason::Refused(e.strip_backtrace()))?;
         let (arguments, query) = match (self.kind, args) {
             (Kind::Distance, [vectors, query]) => {
-                let metric = self.vectors().ok_or_else(call)?;
+                let metric = self.vectors();
                 let value = query.downcast_ref::<DfLiteral>().ok_or_else(call)?.value();
                 let query = query_vector(value, metric).ok_or_else(call)?;
                 if metric.length_of(&scope.type_of(*vectors)?) != Some(query.len()) {
@@ -195,10 +269,10 @@ impl KernelFunction {
     }
 
     /// A built-in metric over the same vectors as this distance.
-    fn vectors(&self) -> Option<Metric> {
-        match self.handle.parameter_types().first()? {
-            DataType::FixedSizeBinary(_) | DataType::BinaryView => Some(Metric::Hamming),
-            _ => Some(Metric::L2),
+    fn vectors(&self) -> Metric {
+        match self.handle.parameter_types().first() {
+            Some(DataType::FixedSizeBinary(_) | DataType::BinaryView) => Metric::Hamming,
+            _ => Metric::L2,
         }
     }
 
@@ -240,8 +314,8 @@ impl ScalarUDFImpl for KernelFunction {
             return plan_err!("{} takes two vectors, not {}", self.name(), types.len());
         };
         match (self.vectors(), vectors) {
-            (Some(Metric::Hamming), DataType::FixedSizeBinary(_)) => {}
-            (Some(Metric::L2), DataType::FixedSizeList(child, _))
+            (Metric::Hamming, DataType::FixedSizeBinary(_)) => {}
+            (Metric::L2, DataType::FixedSizeList(child, _))
                 if child.data_type() == &DataType::Float32 => {}
             _ => {
                 return plan_err!(

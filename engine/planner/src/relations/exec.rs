@@ -33,6 +33,7 @@ use flashmesh_storage::node::data_bytes;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 
+use crate::kernels;
 use crate::scan::metrics::function_metrics;
 
 /// A function over the store.
@@ -357,7 +358,7 @@ impl QueryPlanner for StorePlanner {
         state: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Self)])
-            .create_physical_plan(plan, state)
+            .create_physical_plan(&*kernels::for_query(plan)?, state)
             .await
     }
 }

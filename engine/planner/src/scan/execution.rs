@@ -119,6 +119,9 @@ impl Execution {
         if scan.spec().forbids_fallback {
             work.forbid_fallback();
         }
+        if scan.spec().plain_text {
+            work.ask_for_plain_text();
+        }
         Self {
             context: Arc::downgrade(context),
             started: Mutex::new(vec![false; scan.partitions()]),

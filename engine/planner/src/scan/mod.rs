@@ -36,6 +36,7 @@ use datafusion::physical_plan::{
 use flashmesh_pushdown::{Expr, Output, VerifiedProgram};
 use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::page::plain::plain_schema;
 
 use self::execution::Executions;
 use self::spec::{PushedFilter, ScanSpec};
@@ -137,6 +138,20 @@ impl FlashScanExec {
             spec,
             ..self.fresh()
         }
+    }
+
+    /// The same scan with text in plain arrays instead of views, as it is for whoever only passes
+    /// it on; `None` for a scan that orders or aggregates. For the root of a plan: what is above
+    /// a scan was planned for its views.
+    pub fn with_plain_text(&self) -> Option<Self> {
+        let mut spec = self.spec.clone();
+        match &spec.output {
+            Output::Rows { order, .. } if order.is_empty() => spec.plain_text = true,
+            _ => return None,
+        }
+        let scan = self.with_spec(spec, plain_schema(&self.schema()));
+        // A filter that changes while the query runs comes from above.
+        scan.ok().filter(|_| self.dynamic_filters.is_empty())
     }
 
     /// A copy that shares no state of execution.

@@ -61,6 +61,8 @@ pub struct ScanSpec {
     pub accelerator: Option<Arc<str>>,
     /// Whether it is an error when it fails at what was given to it.
     pub forbids_fallback: bool,
+    /// Text leaves as plain arrays: see [`FlashScanExec::with_plain_text`](super::FlashScanExec::with_plain_text).
+    pub plain_text: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// What stayed above, for `EXPLAIN`.
@@ -97,6 +99,7 @@ impl ScanSpec {
             near: NearSearch::Exact,
             accelerator: None,
             forbids_fallback: false,
+            plain_text: false,
             filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {

@@ -25,7 +25,8 @@ use super::message::Message;
 use super::transport::Flight;
 
 /// The messages of a result.
-pub(in crate::server) type MessageStream = Pin<Box<dyn Stream<Item = Result<Message, Status>> + Send>>;
+pub(in crate::server) type MessageStream =
+    Pin<Box<dyn Stream<Item = Result<Message, Status>> + Send>>;
 
 /// The Flight service with its own DoGet.
 #[derive(Clone)]

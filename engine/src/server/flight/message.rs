@@ -202,9 +202,7 @@ mod tests {
     fn batch(rows: usize, random: &mut StdRng) -> RecordBatch {
         let text = |random: &mut StdRng| {
             let length = random.random_range(0..40);
-            random
-                .random_bool(0.8)
-                .then(|| "x".repeat(length as usize))
+            random.random_bool(0.8).then(|| "x".repeat(length as usize))
         };
         let texts: StringArray = (0..rows).map(|_| text(random)).collect();
         let numbers: Int64Array = (0..rows)

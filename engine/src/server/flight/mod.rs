@@ -6,7 +6,6 @@ mod ingest;
 mod message;
 mod metadata;
 mod options;
-mod plain;
 pub(super) mod prepared;
 mod results;
 mod service;

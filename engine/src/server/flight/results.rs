@@ -11,6 +11,7 @@ use arrow::record_batch::RecordBatchOptions;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use datafusion::execution::SendableRecordBatchStream;
+use flashmesh_storage::page::plain::to_plain;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -20,7 +21,6 @@ use tonic::{Response, Status};
 
 use super::get::MessageStream;
 use super::message::Encoder;
-use super::plain::to_plain;
 use super::statements::fail;
 use crate::error::Error;
 use crate::queries::{QueryState, RunningQuery};

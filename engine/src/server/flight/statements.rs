@@ -1,6 +1,7 @@
 //! Statements: a query is planned when a client asks for its `FlightInfo` and run when it fetches a
 //! ticket of it; what changes something is run at once.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -25,9 +26,7 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use super::get::MessageStream;
-use super::results::{
-    Fetch, client_schema, compute_on, send, send_batches, until_ended,
-};
+use super::results::{Fetch, client_schema, compute_on, send, send_batches, until_ended};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
 use crate::queries::{QueryState, RunningQuery};
@@ -80,7 +79,11 @@ impl Planned {
     /// Plans a query.
     async fn new(session: &Session, plan: &LogicalPlan) -> Result<Self> {
         let state = session.context().state();
-        let plan = state.create_physical_plan(plan).await?;
+        let mut plan = state.create_physical_plan(plan).await?;
+        let scan = (plan.as_ref() as &dyn Any).downcast_ref::<FlashScanExec>();
+        if let Some(scan) = scan.and_then(FlashScanExec::with_plain_text) {
+            plan = Arc::new(scan);
+        }
         let partitions = plan.output_partitioning().partition_count();
         let is_large = match rows(plan.as_ref()) {
             Precision::Exact(rows) | Precision::Inexact(rows) => rows >= ROWS_OF_SEVERAL_ENDPOINTS,

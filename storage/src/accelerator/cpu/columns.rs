@@ -345,8 +345,29 @@ impl Columns {
         rows: &Rows<'_>,
         reader: &mut PageReader,
     ) -> Result<ArrayRef> {
+        let builder = ColumnBuilder::new(&self.columns[column].data_type, rows.len())?;
+        self.build(column, rows, reader, builder)
+    }
+
+    /// The same as a [plain](crate::page::plain) array.
+    pub fn plain_array(
+        &mut self,
+        column: usize,
+        rows: &Rows<'_>,
+        reader: &mut PageReader,
+    ) -> Result<ArrayRef> {
+        let builder = ColumnBuilder::plain(&self.columns[column].data_type, rows.len())?;
+        self.build(column, rows, reader, builder)
+    }
+
+    fn build(
+        &mut self,
+        column: usize,
+        rows: &Rows<'_>,
+        reader: &mut PageReader,
+        mut builder: ColumnBuilder,
+    ) -> Result<ArrayRef> {
         let column = &mut self.columns[column];
-        let mut builder = ColumnBuilder::new(&column.data_type, rows.len())?;
         column.load_aux(reader)?;
         column.for_parts(rows, reader, |column, place, part, reader| {
             let (page, aux) = column.loaded(place);

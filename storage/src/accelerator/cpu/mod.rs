@@ -168,6 +168,7 @@ impl CpuRun {
                 graph.outputs.clone(),
                 batch_rows,
                 *limit,
+                task.plain_text,
             )),
             Output::Aggregate { .. } => Sink::Aggregate(Aggregation::new(
                 program,

@@ -10,6 +10,7 @@ use super::columns::Rows;
 use super::eval::graph::NodeId;
 use super::work::{Work, next_rows, rows_of};
 use crate::Result;
+use crate::page::plain::{plain_schema, plain_type, to_plain};
 
 /// Batches with fewer rows than one in so many of the wished ones wait for others.
 const SMALL: usize = 2;
@@ -18,6 +19,8 @@ const SMALL: usize = 2;
 #[derive(Debug)]
 pub(super) struct RowOutput {
     schema: SchemaRef,
+    /// Text leaves as [plain](crate::page::plain) arrays.
+    plain: bool,
     exprs: Vec<NodeId>,
     batch_rows: usize,
     /// Rows that may still leave.
@@ -36,8 +39,14 @@ impl RowOutput {
         exprs: Vec<NodeId>,
         batch_rows: usize,
         limit: Option<u64>,
+        plain: bool,
     ) -> Self {
+        let schema = match plain {
+            true => plain_schema(&schema),
+            false => schema,
+        };
         Self {
+            plain,
             coalescer: BatchCoalescer::new(Arc::clone(&schema), batch_rows),
             next: None,
             schema,
@@ -89,7 +98,11 @@ impl RowOutput {
                 work.selection.append_rows(range, &mut list);
                 rows_of(&list)
             };
-            let batch = output_batch(&self.schema, &self.exprs, work, &rows)?;
+            let array = match self.plain {
+                true => plain_node_array,
+                false => node_array,
+            };
+            let batch = output_batch(&self.schema, &self.exprs, work, &rows, array)?;
             // A batch without columns is nothing but its number of rows.
             let is_small = count * SMALL < self.batch_rows && !self.exprs.is_empty();
             if is_small {
@@ -115,6 +128,7 @@ pub(super) fn output_batch(
     exprs: &[NodeId],
     work: &mut Work<'_>,
     rows: &Rows<'_>,
+    array_of: impl Fn(NodeId, &mut Work<'_>, &Rows<'_>) -> Result<ArrayRef>,
 ) -> Result<RecordBatch> {
     let len = rows.len();
     work.begin_block();
@@ -122,7 +136,7 @@ pub(super) fn output_batch(
     for (index, expr) in exprs.iter().enumerate() {
         let array = match exprs[..index].iter().position(|e| e == expr) {
             Some(same) => Arc::clone(&arrays[same]),
-            None => node_array(*expr, work, rows)?,
+            None => array_of(*expr, work, rows)?,
         };
         arrays.push(array);
     }
@@ -145,6 +159,17 @@ pub(super) fn node_array(node: NodeId, work: &mut Work<'_>, rows: &Rows<'_>) -> 
             work.evaluator
                 .vector(node)
                 .to_arrow(&graph.node(node).data_type, rows.len())
+        }
+    }
+}
+
+/// The same as a plain array.
+fn plain_node_array(node: NodeId, work: &mut Work<'_>, rows: &Rows<'_>) -> Result<ArrayRef> {
+    match work.evaluator.graph().column(node) {
+        Some(column) => work.columns.plain_array(column, rows, work.reader),
+        None => {
+            let array = node_array(node, work, rows)?;
+            Ok(to_plain(&array, &plain_type(array.data_type()))?)
         }
     }
 }

@@ -118,7 +118,7 @@ impl TopK {
             }
         };
         for chunk in rows.chunks(BLOCK_ROWS as usize) {
-            let batch = output_batch(&self.schema, &self.exprs, work, &rows_of(chunk))?;
+            let batch = output_batch(&self.schema, &self.exprs, work, &rows_of(chunk), node_array)?;
             self.rows += batch.num_rows();
             self.candidates.push(batch);
         }

@@ -1,4 +1,5 @@
-//! Views of text and bytes as plain arrays, which all clients know.
+//! Text and bytes as plain arrays, one value behind the other, as clients of all kinds know them:
+//! out of views, or at once out of pages.
 //!
 //! Arrow's own cast appends value by value with a call to copy each. Most values are short: here
 //! they are copied as words of a fixed size, of which the next value overwrites what is too much.
@@ -7,18 +8,41 @@ use std::ptr;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, ByteView, GenericByteArray, GenericByteViewArray,
+    Array, ArrayRef, AsArray, BinaryArray, ByteView, GenericByteArray, GenericByteViewArray,
+    StringArray,
 };
-use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::{BinaryType, ByteViewType, DataType, Utf8Type};
+use arrow::datatypes::{BinaryType, ByteViewType, DataType, Schema, SchemaRef, Utf8Type};
 use arrow::error::ArrowError;
 
-/// Bytes that a view holds itself.
-const INLINE_BYTES: usize = 12;
+use super::Dictionary;
+use super::text::{INLINE_BYTES, check_utf8};
 
-/// `array` as `data_type`, the type that a client gets it in.
-pub(super) fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+/// The plain type of a view; other types as they are.
+pub fn plain_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => other.clone(),
+    }
+}
+
+/// The same schema with plain columns.
+pub fn plain_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| {
+        let plain = plain_type(field.data_type());
+        field.as_ref().clone().with_data_type(plain)
+    });
+    let fields: Vec<_> = fields.collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// `array` as `data_type`: a view as a plain array, anything else by Arrow's cast.
+///
+/// # Errors
+/// `OffsetOverflowError` for more than 2 GiB of values; what Arrow's cast says.
+pub fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
     match (array.data_type(), data_type) {
         (DataType::Utf8View, DataType::Utf8) => {
             let views = array.as_string_view();
@@ -73,6 +97,64 @@ fn copied<T: ByteViewType + ?Sized>(
     // SAFETY: each offset adds a length to the one before it.
     let offsets = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(offsets)) };
     Ok((offsets, values.into()))
+}
+
+/// Appends the dictionary's values with these codes; `None` if it has no such code, or if there
+/// were more bytes than offsets reach.
+pub(super) fn append_codes(
+    dictionary: &Dictionary,
+    codes: &[i32],
+    bytes: &mut Vec<u8>,
+    offsets: &mut Vec<u32>,
+) -> Option<()> {
+    let views = dictionary.views();
+    let mut added = 0;
+    for code in codes {
+        added += *views.get(*code as u32 as usize)? as u32 as usize;
+    }
+    let mut end = bytes.len();
+    u32::try_from(end + added).ok()?;
+    // Room for the word that the last value is copied in.
+    bytes.reserve(added + INLINE_BYTES);
+    let buffers = std::slice::from_ref(dictionary.buffer());
+    offsets.extend(codes.iter().map(|code| {
+        let view = &views[*code as u32 as usize];
+        // SAFETY: `added` is the sum of the lengths, of which `end` has those before this one;
+        // a dictionary's views point into its buffer.
+        unsafe { copy_value(view, buffers, bytes.as_mut_ptr().add(end)) };
+        end += *view as u32 as usize;
+        end as u32
+    }));
+    // SAFETY: the values were written one behind the other, so all of their bytes.
+    unsafe { bytes.set_len(end) };
+    Some(())
+}
+
+/// The array of `data_type`, which is a plain one, out of its parts; `None` if text is not UTF-8,
+/// or if there are more than 2 GiB of it.
+pub(super) fn finish(
+    data_type: &DataType,
+    bytes: Vec<u8>,
+    offsets: Vec<u32>,
+    nulls: Option<NullBuffer>,
+) -> Option<ArrayRef> {
+    i32::try_from(bytes.len()).ok()?;
+    let is_utf8 = *data_type == DataType::Utf8;
+    if is_utf8 && !check_utf8(&bytes, &offsets) {
+        return None;
+    }
+    let count = offsets.len();
+    let offsets = ScalarBuffer::new(Buffer::from_vec(offsets), 0, count);
+    let values = Buffer::from_vec(bytes);
+    if !is_utf8 {
+        let offsets = OffsetBuffer::new(offsets);
+        return Some(Arc::new(BinaryArray::new(offsets, values, nulls)));
+    }
+    // SAFETY: each offset is the end of what was appended, none beyond an i32.
+    let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
+    // SAFETY: the values were just found to be UTF-8, cut at characters.
+    let array = unsafe { StringArray::new_unchecked(offsets, values, nulls) };
+    Some(Arc::new(array))
 }
 
 /// Copies the value that `view` stands for.
