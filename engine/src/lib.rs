@@ -17,6 +17,7 @@
 //! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
 
 mod catalog;
+pub mod cli;
 mod error;
 mod files;
 mod functions;

@@ -53,6 +53,8 @@ class Query:
         analyze_categories: list[str] | None = None,
     ) -> Batches: ...
 
+def run_command(arguments: Sequence[str]) -> int: ...
+
 @final
 class Database:
     @property

@@ -6,13 +6,16 @@ mod common;
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch, StringViewArray};
+use arrow::array::{AsArray, RecordBatch, RecordBatchOptions, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use common::{TestTable, check};
 use flashmesh_pushdown::testing::{self, Generator};
 use flashmesh_pushdown::{
-    CompareOp, Expr, InputColumn, Literal, Output, Program, RuntimeFilter, RuntimePredicate, Scalar,
+    CompareOp, Expr, InputColumn, Limits, Literal, Output, Program, RuntimeFilter,
+    RuntimePredicate, Scalar, verify,
 };
+use flashmesh_storage::node::SegmentQueue;
+use flashmesh_storage::page::plain::{plain_schema, to_plain};
 use rand::RngExt;
 
 fn batches(
@@ -60,6 +63,52 @@ fn random_programs_on_tables_of_several_pages() {
     testing::for_each_case("random programs on tables of several pages", 20, |g| {
         random_case(g, 12_000, 6)
     });
+}
+
+/// Where it was asked for, text leaves as the plain arrays that its views stand for.
+#[test]
+fn plain_text_is_the_text_of_views() {
+    let mut with_text = 0;
+    testing::for_each_case("plain text", 150, |generator| {
+        let columns = generator.rng().random_range(1..=6);
+        let schema = generator.schema(columns);
+        let rows = generator.rng().random_range(1..=5_000);
+        let table = TestTable::new(vec![generator.batch(&schema, rows)]);
+        let program = generator.program(&table.snapshot.schema, &table.batches[0]);
+        if !matches!(&program.output, Output::Rows { order, .. } if order.is_empty()) {
+            return;
+        }
+        let verified = verify(program, &table.snapshot.schema, &Limits::default()).unwrap();
+        let views_schema = Arc::clone(verified.output_schema());
+        let program = Arc::new(verified);
+        let run = |plain: bool| {
+            let work = SegmentQueue::new(table.snapshot.segments.clone());
+            if plain {
+                work.ask_for_plain_text();
+            }
+            table.run_work(work, Arc::clone(&program), &[], 1, 700)
+        };
+        // A Program that fails does so in both.
+        let (Ok(views), Ok(plain)) = (run(false), run(true)) else {
+            assert_eq!(run(false).is_ok(), run(true).is_ok());
+            return;
+        };
+        let plain_schema = plain_schema(&views_schema);
+        let expected: Vec<RecordBatch> = views
+            .iter()
+            .map(|batch| {
+                let fields = plain_schema.fields().iter();
+                let columns = batch.columns().iter().zip(fields);
+                let columns = columns.map(|(array, f)| to_plain(array, f.data_type()).unwrap());
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                let schema = Arc::clone(&plain_schema);
+                RecordBatch::try_new_with_options(schema, columns.collect(), &options).unwrap()
+            })
+            .collect();
+        assert_eq!(plain, expected);
+        with_text += usize::from(plain_schema != views_schema && !expected.is_empty());
+    });
+    assert!(with_text > 0 || std::env::var(testing::SEED_VARIABLE).is_ok());
 }
 
 /// Text as logs have it: of a few hundred words, compressed over several pages, some of it NULL,

@@ -1,12 +1,13 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::{EngineOptions, Error, Result};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use flashmesh::{EngineOptions, Error, Result};
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::kernel::Kind;
 
@@ -446,9 +447,9 @@ pub(super) struct DemoArguments {
 }
 
 impl Arguments {
-    /// Parses the command line; exits with a message and code 2 where it is wrong.
-    pub fn from_command_line() -> Self {
-        let matches = Self::command().get_matches();
+    /// Parses a command line; exits with a message and code 2 where it is wrong.
+    pub fn of_command_line(command_line: Vec<OsString>) -> Self {
+        let matches = Self::command().get_matches_from(command_line);
         let mut arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         arguments.sources = in_order(
             &matches,

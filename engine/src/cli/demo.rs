@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::{Engine, Error, FileOptions, LoadMode, Result, Session, make_temporary_folder};
 use arrow::record_batch::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, collect};
-use flashmesh::{Engine, Error, FileOptions, LoadMode, Result, Session, make_temporary_folder};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget};
 
 use super::arguments::{DemoArguments, EngineArguments};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use flashmesh::Result;
+use crate::Result;
 use flashmesh_storage::accelerator::xrt::{
     XrtAccelerator, XrtDevice, XrtMode, XrtOptions, emulation_folder,
 };

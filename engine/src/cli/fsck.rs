@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use flashmesh::{Error, Result};
+use crate::{Error, Result};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flashmesh::{Engine, Error, FileOptions, LoadMode, LoadProgress, Result, Session};
+use crate::{Engine, Error, FileOptions, LoadMode, LoadProgress, Result, Session};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::arguments::{EngineArguments, LoadArguments};

@@ -1,4 +1,4 @@
-//! Arguments, and what each of them starts.
+//! The command line: its arguments, and what each of them starts.
 
 mod arguments;
 mod demo;
@@ -14,21 +14,33 @@ mod signals;
 mod tpch;
 mod user;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flashmesh::{Engine, Error, Result};
+use flashmesh_storage::accelerator::xrt::{HOST_ARGUMENT, host_main};
 
+use crate::{Engine, Error, Result};
 use arguments::{Arguments, Command, ConnectArguments, Source};
 use output::Output;
 use shell::{Login, Remote};
 
-/// Runs the command line. Exit codes: 0 done, 1 an error (a statement failed, `fsck` found
-/// something), 2 wrong arguments, 128 + n ended by signal n.
-pub(crate) fn main() -> ExitCode {
-    let arguments = Arguments::from_command_line();
+/// Runs a command line, of which the first argument is the command itself. Exit codes: 0 done, 1
+/// an error (a statement failed, `fsck` found something), 2 wrong arguments, 128 + n ended by
+/// signal n; for the last two the process ends here.
+pub fn main(command_line: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let command_line: Vec<OsString> = command_line.into_iter().collect();
+    // The process that a device's runtime lives in, started by flashmesh itself: nothing else of
+    // the command may be there, not even its threads.
+    if command_line
+        .get(1)
+        .is_some_and(|first| first == HOST_ARGUMENT)
+    {
+        host_main();
+    }
+    let arguments = Arguments::of_command_line(command_line);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

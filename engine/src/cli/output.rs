@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use crate::Result;
 use arrow::csv::WriterBuilder;
 use arrow::datatypes::SchemaRef;
 use arrow::json::writer::{JsonArray, LineDelimited, Writer as JsonWriter};
@@ -11,7 +12,6 @@ use datafusion::config::FormatOptions;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::MaxRows;
-use flashmesh::Result;
 use futures::StreamExt;
 
 use super::arguments::{Format, OutputArguments};
@@ -164,7 +164,7 @@ impl Output {
         sink.finish(schema, options)?;
         self.stdout
             .flush()
-            .map_err(|e| flashmesh::Error::io("printing the result", e))?;
+            .map_err(|e| crate::Error::io("printing the result", e))?;
         Ok(rows)
     }
 
@@ -235,7 +235,7 @@ impl Sink<'_> {
                     options,
                 )?;
                 let text = String::from_utf8_lossy(&text);
-                let printing = |e| flashmesh::Error::io("printing the result", e);
+                let printing = |e| crate::Error::io("printing the result", e);
                 if !pages || !pager::show(&text).map_err(printing)? {
                     out.write_all(text.as_bytes()).map_err(printing)?;
                 }
@@ -244,7 +244,7 @@ impl Sink<'_> {
             Self::Json(mut writer) => {
                 writer.finish()?;
                 writeln!(writer.into_inner())
-                    .map_err(|e| flashmesh::Error::io("printing the result", e))?;
+                    .map_err(|e| crate::Error::io("printing the result", e))?;
             }
             Self::JsonLines(mut writer) => writer.finish()?,
         }

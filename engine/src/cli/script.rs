@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use crate::{Result, Session};
 use datafusion::logical_expr::LogicalPlan;
-use flashmesh::{Result, Session};
 
 use super::output::Output;
 use super::shell::{Backend, statements};

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use flashmesh::server::telemetry::{self, LogFormat};
-use flashmesh::server::{Limits, Server, ServerOptions, TlsFiles};
-use flashmesh::{Engine, Error, Result};
+use crate::server::telemetry::{self, LogFormat};
+use crate::server::{Limits, Server, ServerOptions, TlsFiles};
+use crate::{Engine, Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::arguments::{EngineArguments, LogStyle, ServeArguments};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flashmesh::{Error, Result};
+use crate::{Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Ends the process on SIGTERM and SIGHUP, and on SIGINT where `on_interrupt` (the shell uses

@@ -3,8 +3,8 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use flashmesh::server::{Tokens, add_user, hash_password};
-use flashmesh::{Error, Result};
+use crate::server::{Tokens, add_user, hash_password};
+use crate::{Error, Result};
 
 use super::arguments::UserCommand;
 

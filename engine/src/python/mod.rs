@@ -50,10 +50,18 @@ impl From<Error> for PyErr {
     }
 }
 
+/// Runs the command line `arguments`, of which the first is the command itself; the exit code.
+#[pyfunction]
+fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    let code = py.detach(|| crate::cli::main(arguments));
+    u8::from(code != std::process::ExitCode::SUCCESS)
+}
+
 #[pymodule]
 fn _flashmesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Error", module.py().get_type::<exception::Error>())?;
+    module.add_function(wrap_pyfunction!(run_command, module)?)?;
     module.add_class::<database::Database>()?;
     module.add_class::<query::Query>()?;
     module.add_class::<query::Batches>()?;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What is gathered before it is written.
-const GATHERED_BYTES: usize = 256 << 10;
+const GATHERED_BYTES: usize = 128 << 10;
 /// A write of so much is a frame of a result, or TLS's record of one: others are likely to
 /// follow. Small answers are written at once.
 const FRAME_BYTES: usize = 1 << 10;

@@ -238,10 +238,7 @@ impl ColumnBuilder {
             Values::Fixed(values) => values.finish(&self.data_type, self.length, nulls),
             Values::Text(values) => Ok(values.finish(nulls)),
             Values::Plain(values) => {
-                let array = plain::finish(&self.data_type, values.bytes, values.offsets, nulls);
-                array.ok_or_else(|| {
-                    StorageError::corrupt("a batch of text is not UTF-8, or longer than 2 GiB")
-                })
+                plain::finish(&self.data_type, values.bytes, values.offsets, nulls)
             }
             Values::Nested(values) => {
                 nested::decode(&self.data_type, &values.bytes, &values.offsets, nulls)

@@ -18,6 +18,7 @@ use arrow::error::ArrowError;
 
 use super::Dictionary;
 use super::text::{INLINE_BYTES, check_utf8};
+use crate::{Result, StorageError};
 
 /// The plain type of a view; other types as they are.
 pub fn plain_type(data_type: &DataType) -> DataType {
@@ -42,7 +43,10 @@ pub fn plain_schema(schema: &Schema) -> SchemaRef {
 ///
 /// # Errors
 /// `OffsetOverflowError` for more than 2 GiB of values; what Arrow's cast says.
-pub fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+pub fn to_plain(
+    array: &ArrayRef,
+    data_type: &DataType,
+) -> std::result::Result<ArrayRef, ArrowError> {
     match (array.data_type(), data_type) {
         (DataType::Utf8View, DataType::Utf8) => {
             let views = array.as_string_view();
@@ -68,14 +72,15 @@ pub fn to_plain(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, Arro
 /// Offsets and bytes of the values; a NULL has none.
 fn copied<T: ByteViewType + ?Sized>(
     array: &GenericByteViewArray<T>,
-) -> Result<(OffsetBuffer<i32>, Buffer), ArrowError> {
+) -> std::result::Result<(OffsetBuffer<i32>, Buffer), ArrowError> {
     let views = array.views();
-    // The length is the view's first four bytes.
-    let length = |view: &u128| *view as u32 as usize;
     let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
     let bytes: usize = match nulls {
-        None => views.iter().map(length).sum(),
-        Some(nulls) => nulls.valid_indices().map(|row| length(&views[row])).sum(),
+        None => views.iter().map(view_length).sum(),
+        Some(nulls) => nulls
+            .valid_indices()
+            .map(|row| view_length(&views[row]))
+            .sum(),
     };
     if i32::try_from(bytes).is_err() {
         return Err(ArrowError::OffsetOverflowError(bytes));
@@ -88,7 +93,7 @@ fn copied<T: ByteViewType + ?Sized>(
         if nulls.is_none_or(|nulls| nulls.is_valid(row)) {
             // SAFETY: `bytes` is the sum of the lengths, of which `end` has those before this one.
             unsafe { copy_value(view, array.data_buffers(), values.as_mut_ptr().add(end)) };
-            end += length(view);
+            end += view_length(view);
         }
         *offset = end as i32;
     }
@@ -110,51 +115,126 @@ pub(super) fn append_codes(
     let views = dictionary.views();
     let mut added = 0;
     for code in codes {
-        added += *views.get(*code as u32 as usize)? as u32 as usize;
+        added += view_length(views.get(*code as u32 as usize)?);
     }
-    let mut end = bytes.len();
-    u32::try_from(end + added).ok()?;
+    u32::try_from(bytes.len() + added).ok()?;
     // Room for the word that the last value is copied in.
-    bytes.reserve(added + INLINE_BYTES);
+    bytes.reserve(added + ENTRY_BYTES);
     let buffers = std::slice::from_ref(dictionary.buffer());
+    match Entries::of(views, buffers).filter(|_| codes.len() >= views.len()) {
+        // SAFETY: the codes were looked up before, there is room for the values, and for an
+        // entry behind them.
+        Some(entries) => unsafe {
+            append_values(codes, bytes, offsets, |code, to| entries.copy(code, to));
+        },
+        // SAFETY: the same, and a dictionary's views point into its buffer.
+        None => unsafe {
+            append_values(codes, bytes, offsets, |code, to| {
+                let view = &views[code];
+                copy_value(view, buffers, to);
+                view_length(view)
+            });
+        },
+    }
+    Some(())
+}
+
+/// Appends what `copy` gives for each code: it writes a value and says how long it is.
+///
+/// # Safety
+/// `bytes` has room for all values and for whatever `copy` writes beyond the last of them.
+#[inline]
+unsafe fn append_values(
+    codes: &[i32],
+    bytes: &mut Vec<u8>,
+    offsets: &mut Vec<u32>,
+    copy: impl Fn(usize, *mut u8) -> usize,
+) {
+    let mut end = bytes.len();
+    let start = bytes.as_mut_ptr();
     offsets.extend(codes.iter().map(|code| {
-        let view = &views[*code as u32 as usize];
-        // SAFETY: `added` is the sum of the lengths, of which `end` has those before this one;
-        // a dictionary's views point into its buffer.
-        unsafe { copy_value(view, buffers, bytes.as_mut_ptr().add(end)) };
-        end += *view as u32 as usize;
+        // SAFETY: within the room that the caller made.
+        end += copy(*code as u32 as usize, unsafe { start.add(end) });
         end as u32
     }));
     // SAFETY: the values were written one behind the other, so all of their bytes.
     unsafe { bytes.set_len(end) };
-    Some(())
 }
 
-/// The array of `data_type`, which is a plain one, out of its parts; `None` if text is not UTF-8,
-/// or if there are more than 2 GiB of it.
+/// Bytes of each of the [`Entries`].
+const ENTRY_BYTES: usize = 32;
+
+/// The values of a small dictionary of short ones, each in a place of the same size: they are
+/// copied without asking how long they are, which no branch predictor foresees.
+struct Entries {
+    values: Vec<[u8; ENTRY_BYTES]>,
+    lengths: Vec<u8>,
+}
+
+impl Entries {
+    /// `None` for a dictionary that is large or has a long value.
+    fn of(views: &[u128], buffers: &[Buffer]) -> Option<Self> {
+        if views.len() > 256 || views.iter().any(|view| view_length(view) > ENTRY_BYTES) {
+            return None;
+        }
+        let mut values = vec![[0; ENTRY_BYTES]; views.len()];
+        for (value, view) in values.iter_mut().zip(views) {
+            // SAFETY: none is longer than an entry; a dictionary's views point into its buffer.
+            unsafe { copy_value(view, buffers, value.as_mut_ptr()) };
+        }
+        let lengths = views.iter().map(|view| view_length(view) as u8).collect();
+        Some(Self { values, lengths })
+    }
+
+    /// Writes an entry and gives the length of its value.
+    ///
+    /// # Safety
+    /// `to` has room for an entry.
+    #[inline]
+    unsafe fn copy(&self, code: usize, to: *mut u8) -> usize {
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(self.values[code].as_ptr(), to, ENTRY_BYTES) };
+        usize::from(self.lengths[code])
+    }
+}
+
+/// The array of `data_type`, which is a plain one, out of its parts.
+///
+/// # Errors
+/// `Corrupt` if text is not UTF-8, `Invalid` for more than 2 GiB.
 pub(super) fn finish(
     data_type: &DataType,
     bytes: Vec<u8>,
     offsets: Vec<u32>,
     nulls: Option<NullBuffer>,
-) -> Option<ArrayRef> {
-    i32::try_from(bytes.len()).ok()?;
+) -> Result<ArrayRef> {
+    if i32::try_from(bytes.len()).is_err() {
+        return Err(StorageError::Invalid(
+            "a batch of text can't exceed 2 GiB; take fewer rows".into(),
+        ));
+    }
     let is_utf8 = *data_type == DataType::Utf8;
     if is_utf8 && !check_utf8(&bytes, &offsets) {
-        return None;
+        return Err(StorageError::corrupt("text that is not UTF-8"));
     }
     let count = offsets.len();
     let offsets = ScalarBuffer::new(Buffer::from_vec(offsets), 0, count);
     let values = Buffer::from_vec(bytes);
     if !is_utf8 {
         let offsets = OffsetBuffer::new(offsets);
-        return Some(Arc::new(BinaryArray::new(offsets, values, nulls)));
+        return Ok(Arc::new(BinaryArray::new(offsets, values, nulls)));
     }
     // SAFETY: each offset is the end of what was appended, none beyond an i32.
     let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
     // SAFETY: the values were just found to be UTF-8, cut at characters.
     let array = unsafe { StringArray::new_unchecked(offsets, values, nulls) };
-    Some(Arc::new(array))
+    Ok(Arc::new(array))
+}
+
+/// The length is the view's first four bytes.
+#[inline]
+fn view_length(view: &u128) -> usize {
+    *view as u32 as usize
 }
 
 /// Copies the value that `view` stands for.
@@ -164,7 +244,7 @@ pub(super) fn finish(
 /// these buffers.
 #[inline]
 unsafe fn copy_value(view: &u128, buffers: &[Buffer], to: *mut u8) {
-    let length = *view as u32 as usize;
+    let length = view_length(view);
     if length <= INLINE_BYTES {
         let inline = view.to_le_bytes();
         // SAFETY: as above.
@@ -177,8 +257,8 @@ unsafe fn copy_value(view: &u128, buffers: &[Buffer], to: *mut u8) {
     unsafe {
         match length {
             ..=16 => copy_ends::<8>(from, to),
-            ..=32 => copy_ends::<16>(from, to),
-            ..=64 => copy_ends::<32>(from, to),
+            17..=32 => copy_ends::<16>(from, to),
+            33..=64 => copy_ends::<32>(from, to),
             _ => ptr::copy_nonoverlapping(from.as_ptr(), to, length),
         }
     }

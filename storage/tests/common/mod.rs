@@ -120,9 +120,21 @@ impl TestTable {
         streams: usize,
         batch_rows: usize,
     ) -> Result<Vec<RecordBatch>> {
+        let work = SegmentQueue::new(self.snapshot.segments.clone());
+        self.run_work(work, program, filters, streams, batch_rows)
+    }
+
+    /// The same with a queue that was told how to.
+    pub fn run_work(
+        &self,
+        work: Arc<SegmentQueue>,
+        program: Arc<VerifiedProgram>,
+        filters: &[RuntimeFilter],
+        streams: usize,
+        batch_rows: usize,
+    ) -> Result<Vec<RecordBatch>> {
         let runtime_filters = Arc::new(RuntimeFilters::default());
         runtime_filters.publish(filters.to_vec());
-        let work = SegmentQueue::new(self.snapshot.segments.clone());
         let command = || Command {
             program: Arc::clone(&program),
             table: Arc::clone(&self.snapshot),

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::{Error, Result};
 use bytes::Bytes;
-use flashmesh::{Error, Result};
 use flashmesh_storage::kernel::Manifest;
 
 /// The headers that kernels include, so that an installed flashmesh needs no sources of its own.

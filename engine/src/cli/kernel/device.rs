@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use flashmesh::{Error, Result};
+use crate::{Error, Result};
 use flashmesh_storage::accelerator::xrt::container::{
     ContainerKernel, EmulationBuild, vitis_files,
 };

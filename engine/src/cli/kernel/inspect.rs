@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use flashmesh::Result;
+use crate::Result;
 use flashmesh_storage::kernel::interface::ArgumentUse;
 use flashmesh_storage::kernel::{Manifest, Package};
 

@@ -9,8 +9,8 @@ mod test;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::{Error, Result};
 use bytes::Bytes;
-use flashmesh::{Error, Result};
 use flashmesh_storage::kernel::{Manifest, Package, source_digest};
 
 use super::arguments::{KernelBuildArguments, KernelCommand};

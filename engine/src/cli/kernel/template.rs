@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use flashmesh::{Error, Result};
+use crate::{Error, Result};
 use flashmesh_storage::kernel::{Kind, Manifest};
 
 use super::super::arguments::KernelNewArguments;

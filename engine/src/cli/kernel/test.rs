@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::{Engine, EngineOptions, Error, Result, Session};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Float64Type, Schema};
@@ -17,7 +18,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{Expr, col, lit, when};
-use flashmesh::{Engine, EngineOptions, Error, Result, Session};
 use flashmesh_storage::accelerator::xrt::emulation_folder;
 use flashmesh_storage::kernel::{Kind, Manifest, Nulls, Signature};
 use rand::rngs::StdRng;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use async_trait::async_trait;
 use datafusion::config::FormatOptions;
 use datafusion::execution::SendableRecordBatchStream;
-use flashmesh::Result;
 
 use super::catalog::Catalog;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::{Error, FileOptions, LoadMode, Result, Session};
 use async_trait::async_trait;
 use datafusion::catalog::SchemaProvider;
 use datafusion::config::FormatOptions;
@@ -9,7 +10,6 @@ use datafusion::datasource::TableType;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
-use flashmesh::{Error, FileOptions, LoadMode, Result, Session};
 use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
 use futures::StreamExt;

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::{Error, Result};
 use datafusion::common::runtime::SpawnedTask;
-use flashmesh::{Error, Result};
 use parking_lot::RwLock;
 use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Engine, EngineOptions, Error, FileOptions, Result};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Schema;
 use arrow_flight::error::FlightError;
@@ -18,7 +19,6 @@ use datafusion::config::FormatOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use flashmesh::{Engine, EngineOptions, Error, FileOptions, Result};
 use flashmesh_planner::relations::table_functions;
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::Error;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
-use flashmesh::Error;
 use flashmesh_storage::StorageError;
 
 use super::catalog::Catalog;

@@ -7,6 +7,7 @@ use flashmesh_pushdown::Scalar;
 use rand::{RngExt, rngs::StdRng};
 
 use super::*;
+use crate::page::plain::{plain_type, to_plain};
 
 #[test]
 fn every_type_comes_back() {
@@ -72,22 +73,28 @@ fn check(rng: &mut StdRng, array: &ArrayRef) {
     );
     whole.to_data().validate_full().unwrap();
 
-    // A random part of the rows of each page, in one array.
+    // A random part of the rows of each page, in one array; text also as a plain one.
     let mut parts = ColumnBuilder::new(data_type, 0).unwrap();
+    let mut plain_parts = ColumnBuilder::plain(data_type, 0).unwrap();
     let mut expected = Vec::new();
     for page in &chunk.pages {
         let first = page.header().first_row as usize;
         let rows = page.header().row_count;
         if rng.random() {
             let range = range(rng, rows);
-            parts.append_rows(page, &chunk.aux, range.clone()).unwrap();
+            for builder in [&mut parts, &mut plain_parts] {
+                let appended = builder.append_rows(page, &chunk.aux, range.clone());
+                appended.unwrap();
+            }
             expected.extend(range.map(|row| (first + row as usize) as u32));
         } else {
             let rate = [1, 10, 200][rng.random_range(0..3)];
             let rows: Vec<u32> = (0..rows)
                 .filter(|_| rng.random_range(0..rate) == 0)
                 .collect();
-            parts.append_gather(page, &chunk.aux, &rows).unwrap();
+            for builder in [&mut parts, &mut plain_parts] {
+                builder.append_gather(page, &chunk.aux, &rows).unwrap();
+            }
             expected.extend(rows.iter().map(|row| first as u32 + row));
         }
     }
@@ -97,6 +104,10 @@ fn check(rng: &mut StdRng, array: &ArrayRef) {
         let expected = compute::take(array, &UInt32Array::from(expected), None).unwrap();
         assert!(same(&parts, &expected), "{}", context());
     }
+    let plain_parts = plain_parts.finish().unwrap();
+    plain_parts.to_data().validate_full().unwrap();
+    let plain = to_plain(&parts, &plain_type(data_type)).unwrap();
+    assert!(same(&plain_parts, &plain), "{}", context());
 
     for page in chunk
         .pages
