@@ -2,10 +2,11 @@
 //! the arrays and the connection.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
-use arrow::datatypes::Schema;
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamEncoder;
@@ -86,12 +87,20 @@ fn put_field(field: u32, bytes: usize, to: &mut BytesMut) {
 pub(super) struct Encoder(StreamEncoder);
 
 impl Encoder {
-    /// The first messages that it makes give the schema.
+    /// With the message that comes first, which gives the schema: clients wait for it before
+    /// there are rows.
     ///
     /// # Errors
     /// If IPC has no such type.
-    pub fn new(schema: &Schema) -> Result<Self, ArrowError> {
-        StreamEncoder::try_new(schema).map(Self)
+    pub fn new(schema: &SchemaRef) -> Result<(Self, Message), ArrowError> {
+        let mut encoder = StreamEncoder::try_new(schema)?;
+        let mut messages = Vec::new();
+        // The schema leaves it together with a first batch.
+        let nothing = RecordBatch::new_empty(Arc::clone(schema));
+        messages_of(encoder.encode(&nothing)?, &mut messages)?;
+        let first = messages.into_iter().next();
+        let first = first.ok_or_else(|| ArrowError::IpcError("no schema was encoded".into()))?;
+        Ok((Self(encoder), first))
     }
 
     /// A batch in messages that clients take.
@@ -103,16 +112,6 @@ impl Encoder {
         for part in parts(batch) {
             messages_of(self.0.encode(&part)?, &mut messages)?;
         }
-        Ok(messages)
-    }
-
-    /// What is to be sent at the end: the schema, if there was no batch.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
-    pub fn finish(self) -> Result<Vec<Message>, ArrowError> {
-        let mut messages = Vec::new();
-        messages_of(self.0.finish()?, &mut messages)?;
         Ok(messages)
     }
 }
@@ -187,10 +186,8 @@ fn joined(count: usize, from: &mut VecDeque<Bytes>) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Decimal128Array, Int64Array, ListArray, StringArray};
-    use arrow::datatypes::Int32Type;
+    use arrow::datatypes::{Int32Type, Schema};
     use arrow_flight::decode::FlightRecordBatchStream;
     use futures::{StreamExt, TryStreamExt, stream};
     use prost::Message as _;
@@ -244,11 +241,11 @@ mod tests {
             let batch = batch(rows, &mut random);
             let first = random.random_range(0..rows);
             let slice = batch.slice(first, rows - first);
-            let mut encoder = Encoder::new(&batch.schema()).unwrap();
-            let mut messages = encoder.encode(&batch).unwrap();
+            let (mut encoder, schema) = Encoder::new(&batch.schema()).unwrap();
+            let mut messages = vec![schema];
+            messages.extend(encoder.encode(&batch).unwrap());
             messages.extend(encoder.encode(&batch.slice(0, 0)).unwrap());
             messages.extend(encoder.encode(&slice).unwrap());
-            messages.extend(encoder.finish().unwrap());
             let received = received(messages);
             let received = arrow::compute::concat_batches(&batch.schema(), &received).unwrap();
             let sent = arrow::compute::concat_batches(&batch.schema(), [&batch, &slice]).unwrap();
@@ -257,18 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_result_has_its_schema() {
+    fn the_schema_comes_first() {
         let batch = batch(1, &mut StdRng::seed_from_u64(1));
-        let messages = Encoder::new(&batch.schema()).unwrap().finish().unwrap();
-        let data = FlightData::decode(&messages_bytes(messages)[GRPC_PREFIX_BYTES..]).unwrap();
-        let schema = Schema::try_from(&data).unwrap();
-        assert_eq!(&schema, batch.schema().as_ref());
-    }
-
-    fn messages_bytes(messages: Vec<Message>) -> Vec<u8> {
-        assert_eq!(messages.len(), 1);
-        let pieces = messages.into_iter().flat_map(|m| m.into_grpc().unwrap());
-        pieces.flat_map(Vec::from).collect()
+        let (_, first) = Encoder::new(&batch.schema()).unwrap();
+        let bytes = first.into_grpc().unwrap().concat();
+        let data = FlightData::decode(&bytes[GRPC_PREFIX_BYTES..]).unwrap();
+        assert_eq!(&Schema::try_from(&data).unwrap(), batch.schema().as_ref());
     }
 
     #[test]
@@ -276,8 +267,8 @@ mod tests {
         let numbers = Int64Array::from_iter_values(0..100_000);
         let place = numbers.values().inner().as_ptr_range();
         let batch = RecordBatch::try_from_iter([("n", Arc::new(numbers) as _)]).unwrap();
-        let messages = Encoder::new(&batch.schema()).unwrap().encode(&batch);
-        let pieces = messages.unwrap().into_iter();
+        let (mut encoder, _) = Encoder::new(&batch.schema()).unwrap();
+        let pieces = encoder.encode(&batch).unwrap().into_iter();
         let pieces = pieces.flat_map(|message| message.into_grpc().unwrap());
         let shared = pieces.filter(|piece| place.contains(&piece.as_ptr()));
         assert!(shared.map(|piece| piece.len()).sum::<usize>() > 700_000);

@@ -50,13 +50,12 @@ pub(in crate::server) fn send(
     compute: &Handle,
 ) -> Result<Response<MessageStream>, Status> {
     let schema = client_schema(&rows.schema());
-    let encoder = Encoder::new(&schema).map_err(|e| status(Error::from(e)))?;
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     // Aborts the task when it is dropped: when the client has gone.
     let mut task = JoinSet::new();
     task.spawn_on(pump(rows, Arc::clone(&schema), sender), compute);
     let batches = stream::try_unfold((receiver, task, Some(fetch)), next);
-    Ok(encode(encoder, batches))
+    encode(&schema, batches)
 }
 
 /// Batches that wait for the client to take them.
@@ -163,32 +162,25 @@ pub(in crate::server) fn send_batches(
     batches: &[RecordBatch],
 ) -> Result<Response<MessageStream>, Status> {
     let schema = client_schema(schema);
-    let encoder = Encoder::new(&schema).map_err(|e| status(Error::from(e)))?;
     let batches: Vec<_> = batches
         .iter()
         .map(|batch| to_client(batch, &schema).map_err(|e| status(Error::from(e))))
         .collect::<Result<_, _>>()?;
-    Ok(encode(encoder, stream::iter(batches.into_iter().map(Ok))))
+    encode(&schema, stream::iter(batches.into_iter().map(Ok)))
 }
 
 fn encode(
-    encoder: Encoder,
+    schema: &SchemaRef,
     batches: impl Stream<Item = Result<RecordBatch, Status>> + Send + 'static,
-) -> Response<MessageStream> {
-    let state = (Box::pin(batches), Some(encoder));
-    let messages = stream::try_unfold(state, |(mut batches, encoder)| async move {
-        let Some(mut encoder) = encoder else {
-            return Ok::<_, Status>(None);
-        };
-        let (messages, encoder) = match batches.try_next().await? {
-            Some(batch) => (encoder.encode(&batch), Some(encoder)),
-            None => (encoder.finish(), None),
-        };
-        let messages = messages.map_err(|e| status(Error::from(e)))?;
-        let messages = stream::iter(messages.into_iter().map(Ok));
-        Ok(Some((messages, (batches, encoder))))
+) -> Result<Response<MessageStream>, Status> {
+    let failed = |e| status(Error::from(e));
+    let (mut encoder, first) = Encoder::new(schema).map_err(failed)?;
+    let messages = batches.map(move |batch| {
+        let messages = encoder.encode(&batch?).map_err(failed)?;
+        Ok::<_, Status>(stream::iter(messages.into_iter().map(Ok)))
     });
-    Response::new(Box::pin(messages.try_flatten()))
+    let messages = stream::iter([Ok(first)]).chain(messages.try_flatten());
+    Ok(Response::new(Box::pin(messages)))
 }
 
 /// The schema with types that all Flight clients know: string and binary views as plain ones. (A
