@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::SchemaProvider;
+use datafusion::common::config::ExtensionOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{
     Constraint, Constraints, DFSchema, ResolvedTableReference, SchemaReference, TableReference,
@@ -15,7 +16,7 @@ use datafusion::datasource::TableType;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     CreateCatalogSchema, CreateMemoryTable, DdlStatement, DropCatalogSchema, DropTable,
-    EmptyRelation, LogicalPlan, LogicalPlanBuilder, Statement, WriteOp,
+    EmptyRelation, LogicalPlan, LogicalPlanBuilder, ResetVariable, SetVariable, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
@@ -69,13 +70,16 @@ impl Session {
             {
                 self.execute_index(statement).await
             }
-            LogicalPlan::Statement(Statement::SetVariable(set)) => {
-                let name = set.variable.clone();
+            LogicalPlan::Statement(
+                Statement::SetVariable(SetVariable { ref variable, .. })
+                | Statement::ResetVariable(ResetVariable { ref variable }),
+            ) => {
+                let name = variable.clone();
                 if is_of_the_process(&name) {
                     self.principal()
                         .check_admin(&format!("set {name}, which all users share"))?;
                 }
-                let plan = LogicalPlan::Statement(Statement::SetVariable(set));
+                let plan = without_reset(plan)?;
                 let done = self.context().execute_logical_plan(plan).await?;
                 self.apply_option(&name);
                 Ok(done)
@@ -479,6 +483,31 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
 fn is_of_the_process(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name == "flashmesh.cache_size" || name.starts_with("datafusion.runtime.")
+}
+
+/// RESET of one of our options as SET to its default: DataFusion resets its own only.
+fn without_reset(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Statement(Statement::ResetVariable(reset)) = &plan else {
+        return Ok(plan);
+    };
+    let name = reset.variable.to_ascii_lowercase();
+    if !name.starts_with("flashmesh.") {
+        return Ok(plan);
+    }
+    let entries = FlashmeshOptions::default().entries();
+    let entry = entries.into_iter().find(|entry| entry.key == name);
+    let entry = entry.ok_or_else(|| Error::usage(format!("there is no option '{name}'")))?;
+    let value = entry.value.ok_or_else(|| {
+        Error::usage(format!(
+            "{name} was given when the database was opened; SET it to what it shall be"
+        ))
+    })?;
+    Ok(LogicalPlan::Statement(Statement::SetVariable(
+        SetVariable {
+            variable: name,
+            value,
+        },
+    )))
 }
 
 /// Refuses what a table definition asks for and the store would silently not keep.

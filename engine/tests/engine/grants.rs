@@ -88,6 +88,7 @@ async fn a_reader_reads_what_is_granted_and_nothing_else() {
         &format!("COPY open TO '{file}'"),
         &format!("CREATE EXTERNAL TABLE e STORED AS CSV LOCATION '{file}'"),
         "SET flashmesh.cache_size = '1MB'",
+        "RESET datafusion.runtime.memory_limit",
         "SET datafusion.runtime.memory_limit = '100G'",
     ] {
         match run(&ada, sql).await {

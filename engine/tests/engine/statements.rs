@@ -643,3 +643,30 @@ async fn an_aggregate_whose_filter_no_row_passes_is_null() {
         );
     }
 }
+
+#[tokio::test]
+async fn options_go_back_to_their_defaults() {
+    let session = session();
+    for (name, value, default) in [
+        ("flashmesh.pushdown", "never", "auto"),
+        ("Flashmesh.Accelerator", "cpu", "auto"),
+        ("flashmesh.measure_recall", "7", "off"),
+        ("datafusion.execution.batch_size", "77", "8192"),
+    ] {
+        for (statement, expected) in [
+            (format!("SET {name} = '{value}'"), value),
+            (format!("RESET {name}"), default),
+        ] {
+            session.sql(&statement).await.unwrap();
+            let shown = rows(&session, &format!("SHOW {}", name.to_lowercase())).await;
+            assert!(shown[0].ends_with(expected), "{statement}: {shown:?}");
+        }
+    }
+    for (name, says) in [
+        ("flashmesh.cache_size", "SET it"),
+        ("flashmesh.nothing", "no option 'flashmesh.nothing'"),
+    ] {
+        let error = error(&session, &format!("RESET {name}")).await;
+        assert!(error.contains(says), "{error}");
+    }
+}

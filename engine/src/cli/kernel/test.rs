@@ -3,7 +3,7 @@
 //! The kernel is registered in a temporary database and called in SQL, beside the pages and above
 //! the scan, and on the device model where that is built; `test.reference` of its manifest is the SQL expression that it has to equal.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -128,11 +128,7 @@ async fn test(
 
 /// The kernel in a container for the device model, where the model is there and the kernel can be
 /// pushed to it.
-fn device_container(
-    folder: &Path,
-    manifest: &Manifest,
-    work: &Path,
-) -> Result<Option<std::path::PathBuf>> {
+fn device_container(folder: &Path, manifest: &Manifest, work: &Path) -> Result<Option<PathBuf>> {
     let is_pushed = matches!(
         manifest.kind,
         Kind::Scalar | Kind::Filter | Kind::Search | Kind::Distance
