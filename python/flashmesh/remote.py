@@ -86,10 +86,13 @@ class Remote:
         *before, last = script.statements(query) or [query]
         for statement in before:
             self._client.run(statement)
+            self._note_setting(statement)
         try:
             columns = self._client.columns(last)
             if columns is None or script.is_alone(last):
-                return self.from_arrow(self._client.run(last))
+                rows = self._client.run(last)
+                self._note_setting(last)
+                return self.from_arrow(rows)
         except BaseException:
             for name in arguments:
                 self.unregister(name)
@@ -103,6 +106,7 @@ class Remote:
         for statement in script.statements(query) or [query]:
             for _ in self._client.stream(statement):
                 pass
+            self._note_setting(statement)
 
     def table(self, name: str) -> Query:
         # Substrait wants the whole name; DataFusion has others for data of this process.
@@ -290,7 +294,15 @@ class Remote:
     def set_setting(self, name: str, value: str) -> None:
         statement = f"SET {name} = {literal(value)}"
         self._client.run(statement)
-        self._client.session[f"setting {name}"] = statement
+        self._note_setting(statement)
+
+    def _note_setting(self, statement: str) -> None:
+        """A session that the server has lost gets its settings again."""
+        match script.setting(statement):
+            case (name, True):
+                self._client.session[f"setting {name}"] = statement
+            case (name, False):
+                self._client.session.pop(f"setting {name}", None)
 
     def settings(self) -> list[tuple[str, str]]:
         rows = self._settings("name, description FROM information_schema.df_settings")

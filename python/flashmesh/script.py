@@ -21,6 +21,7 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
 #: Queries that can't be part of another one.
 _ALONE = re.compile(r"(?:EXPLAIN|SHOW|DESCRIBE|DESC)\b", re.IGNORECASE)
+_SETTING = re.compile(r"(?P<verb>SET|RESET)\s+(?:SESSION\s+)?(?P<name>\w+(?:\.\w+)+)\b", re.IGNORECASE)
 
 
 def statements(script: str) -> list[str]:
@@ -41,6 +42,13 @@ def is_alone(statement: str) -> bool:
     """Whether it is a query that can't be part of another one, such as EXPLAIN."""
     comments = _COMMENTS.match(statement)
     return _ALONE.match(statement, comments.end() if comments else 0) is not None
+
+
+def setting(statement: str) -> tuple[str, bool] | None:
+    """The setting that SET or RESET is about, and whether it has a value then."""
+    comments = _COMMENTS.match(statement)
+    found = _SETTING.match(statement, comments.end() if comments else 0)
+    return (found["name"].lower(), found["verb"].upper() == "SET") if found else None
 
 
 def parts(name: str) -> list[str]:

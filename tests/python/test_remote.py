@@ -10,6 +10,7 @@ import flashmesh
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import trustme
 from conftest import binary
 from flashmesh import col, remote, script
 from flashmesh import functions as f
@@ -81,11 +82,36 @@ def test_nobody_there():
         flashmesh.connect("grpc://127.0.0.1:1")
 
 
+def test_tls(serve, tmp_path):
+    authority, other = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    other.cert_pem.write_to_path(tmp_path / "other.pem")
+    for name in ("server", "client"):
+        issued = authority.issue_cert("127.0.0.1")
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+    server = serve(
+        *("--tls-cert", tmp_path / "server.pem", "--tls-key", tmp_path / "server.key"),
+        *("--tls-client-ca", tmp_path / "ca.pem"),
+    )
+    assert server.url.startswith("grpc+tls://")
+    client = {"tls_client_cert": tmp_path / "client.pem", "tls_client_key": tmp_path / "client.key"}
+    with flashmesh.connect(server.url, tls_ca=tmp_path / "ca.pem", **client) as con:
+        con.load("t", pa.table({"a": range(100_000)}))
+        assert pa.table(con.sql("SELECT a FROM t")).num_rows == 100_000
+    for options in ({"tls_ca": tmp_path / "ca.pem"}, {"tls_ca": tmp_path / "other.pem", **client}):
+        with pytest.raises(flashmesh.Error, match="can't be reached"):
+            flashmesh.connect(server.url, **options)
+
+
 def test_a_server_that_comes_back(serve):
     server = serve()
     con = flashmesh.connect(server.url)
     con.load("t", pa.table({"a": range(10)}))
     con.settings.pushdown = "never"
+    con.execute("SET datafusion.execution.batch_size TO 1234; SET datafusion.execution.target_partitions = 3")
+    con.execute("RESET datafusion.execution.target_partitions")
+    partitions = con.sql("SHOW datafusion.execution.target_partitions").fetchall()
     con.register("v", con.sql("SELECT a FROM t WHERE a > 7"))
     table = con.table("t")
     server.kill()
@@ -95,6 +121,8 @@ def test_a_server_that_comes_back(serve):
     assert table.count() == 10
     # What made the session is made again.
     assert con.settings.pushdown == "never"
+    assert con.sql("SHOW datafusion.execution.batch_size").fetchall()[0][-1] == "1234"
+    assert con.sql("SHOW datafusion.execution.target_partitions").fetchall() == partitions
     assert con.sql("SELECT count(*) FROM v").fetchall() == [(2,)]
 
 
@@ -141,6 +169,22 @@ def test_statements_are_found():
 )
 def test_names(name, parts):
     assert script.parts(name) == parts
+
+
+@pytest.mark.parametrize(
+    ("statement", "setting"),
+    [
+        ("SET flashmesh.pushdown = 'never'", ("flashmesh.pushdown", True)),
+        ("-- why\n set a.B.c TO 1", ("a.b.c", True)),
+        ("reset a.b", ("a.b", False)),
+        ("SELECT 'SET a.b = 1'", None),
+        ("SET x", None),
+        ("SETTLE a.b", None),
+    ],
+    ids=str,
+)
+def test_settings_are_found(statement, setting):
+    assert script.setting(statement) == setting
 
 
 def test_frames_see_the_tables_of_now(db):
