@@ -85,14 +85,11 @@ class Remote:
     def sql(self, query: str, arguments: Sequence[str] = ()) -> Query:
         *before, last = script.statements(query) or [query]
         for statement in before:
-            self._client.run(statement)
-            self._note_setting(statement)
+            self._run(statement)
         try:
             columns = self._client.columns(last)
             if columns is None or script.is_alone(last):
-                rows = self._client.run(last)
-                self._note_setting(last)
-                return self.from_arrow(rows)
+                return self.from_arrow(self._run(last))
         except BaseException:
             for name in arguments:
                 self.unregister(name)
@@ -292,9 +289,13 @@ class Remote:
         return cast("str | None", rows[0]["value"])
 
     def set_setting(self, name: str, value: str) -> None:
-        statement = f"SET {name} = {literal(value)}"
-        self._client.run(statement)
+        self._run(f"SET {name} = {literal(value)}")
+
+    def _run(self, statement: str) -> Rows:
+        """Runs what may be a SET."""
+        rows = self._client.run(statement)
         self._note_setting(statement)
+        return rows
 
     def _note_setting(self, statement: str) -> None:
         """A session that the server has lost gets its settings again."""

@@ -40,14 +40,18 @@ def _pieces(script: str) -> Iterator[str]:
 
 def is_alone(statement: str) -> bool:
     """Whether it is a query that can't be part of another one, such as EXPLAIN."""
+    return _ALONE.match(statement, _first_word(statement)) is not None
+
+
+def _first_word(statement: str) -> int:
+    """Where it begins behind its comments."""
     comments = _COMMENTS.match(statement)
-    return _ALONE.match(statement, comments.end() if comments else 0) is not None
+    return comments.end() if comments else 0
 
 
 def setting(statement: str) -> tuple[str, bool] | None:
     """The setting that SET or RESET is about, and whether it has a value then."""
-    comments = _COMMENTS.match(statement)
-    found = _SETTING.match(statement, comments.end() if comments else 0)
+    found = _SETTING.match(statement, _first_word(statement))
     return (found["name"].lower(), found["verb"].upper() == "SET") if found else None
 
 

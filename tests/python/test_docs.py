@@ -4,7 +4,6 @@ Blocks in sql, python and sh are run; other languages (text, toml, …) are not.
 for granted stands before it in a comment that readers don't see: `<!-- test: python` … `-->`.
 """
 
-import itertools
 import re
 import shlex
 import socket
@@ -119,5 +118,5 @@ def test_snippets(document, tmp_path, monkeypatch):
 
 
 def test_blocks_are_found():
-    languages = list(itertools.chain.from_iterable((language for language, _ in blocks(d)) for d in DOCUMENTS))
+    languages = [language for document in DOCUMENTS for language, _ in blocks(document)]
     assert languages.count("sql") > 10 and languages.count("python") > 10 and languages.count("sh") > 5
