@@ -1,7 +1,8 @@
 """The server: a large result beside a bare Arrow Flight server, many clients at once, and clients that vanish.
 
-The bare server is pyarrow's, in a process of its own. It holds the very batches that flashmesh
-sends and answers any statement with them, so that one client program, the ADBC driver, reads both.
+The bare servers are of the Rust crate arrow-flight (bare_flight.rs), which flashmesh's is made with,
+and of pyarrow, each in a process of its own. They hold the very batches that flashmesh sends and
+answer any statement with them, so that one client program, the ADBC driver, reads all.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--vanishing", type=int, default=100)
-    parser.add_argument("--bare", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--bare", metavar="FILE", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--vanish", metavar="URI", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.bare:
@@ -66,27 +67,33 @@ def main() -> None:
 
 
 def large_result(server, folder: Path, runs: int) -> None:
-    """`SELECT *` over ADBC from both servers, in turns."""
-    batches = folder / "batches.arrow"
-    endpoints = keep_batches(server, batches)
-    size = batches.stat().st_size
-    with pa.memory_map(str(batches)) as source:
-        rows = pa.ipc.open_file(source).read_all().num_rows
-    bare = subprocess.Popen([sys.executable, __file__, "--bare", batches], stdout=subprocess.PIPE, text=True)
+    """`SELECT *` over ADBC from all servers, in turns."""
+    files = keep_batches(server, folder)
+    size = sum(file.stat().st_size for file in files)
+    rows = 0
+    for file in files:
+        with pa.memory_map(str(file)) as source:
+            rows += pa.ipc.open_file(source).read_all().num_rows
+    programs = {
+        "bare, arrow-flight": [os.environ["FLASHMESH_BARE_FLIGHT"]],
+        "bare, pyarrow": [sys.executable, __file__, "--bare"],
+    }
+    uris, bare = {"flashmesh": server.uri}, []
     try:
-        bare_uri = bare.stdout.readline().strip()
-        uris = {"flashmesh": server.uri, "bare Arrow Flight": bare_uri}
+        for name, program in programs.items():
+            bare.append(subprocess.Popen([*program, *files], stdout=subprocess.PIPE, text=True))
+            uris[name] = bare[-1].stdout.readline().strip()
         readers = {name: Reader(uri, rows) for name, uri in uris.items()}
         seconds = common.interleaved({name: reader.read for name, reader in readers.items()}, runs)
         for reader in readers.values():
             reader.close()
     finally:
-        bare.kill()
-        bare.wait()
-    print(f"SELECT * FROM {TABLE}: {rows} rows, {size / 1e6:.0f} MB of Arrow, {endpoints} endpoints, over ADBC")
+        for process in bare:
+            process.kill()
+            process.wait()
+    print(f"SELECT * FROM {TABLE}: {rows} rows, {size / 1e6:.0f} MB of Arrow, {len(files)} endpoints, over ADBC")
     for name, median in seconds.items():
-        print(f"  {name:20}{median:8.3f} s {size / median / 1e6:8.0f} MB/s")
-    print(f"  flashmesh at {seconds['bare Arrow Flight'] / seconds['flashmesh']:.2f} of the bare server's rate")
+        print(f"  {name:20}{median:8.3f} s {size / median / 1e6:8.0f} MB/s   flashmesh at {median / seconds['flashmesh']:.2f} of it")
 
 
 class Reader:
@@ -113,15 +120,17 @@ class Reader:
         assert rows == self.rows, (rows, self.rows)
 
 
-def keep_batches(server, file: Path) -> int:
-    """Writes the batches that flashmesh sends, in their order; the number of its endpoints."""
+def keep_batches(server, folder: Path) -> list[Path]:
+    """Writes the batches that flashmesh sends, in their order, a file for each endpoint."""
+    files = []
     with server.flight() as client:
         info = client.get_flight_info(statement(f"SELECT * FROM {TABLE}"))
-        with pa.ipc.new_file(str(file), info.schema) as writer:
-            for number, endpoint in enumerate(info.endpoints):
+        for number, endpoint in enumerate(info.endpoints):
+            files.append(folder / f"endpoint-{number}.arrow")
+            with pa.ipc.new_file(str(files[-1]), info.schema) as writer:
                 for chunk in client.do_get(endpoint.ticket):
-                    writer.write_batch(chunk.data, custom_metadata={"endpoint": str(number)})
-        return len(info.endpoints)
+                    writer.write_batch(chunk.data)
+    return files
 
 
 def statement(sql: str) -> flight.FlightDescriptor:
@@ -141,31 +150,30 @@ def statement(sql: str) -> flight.FlightDescriptor:
 class BareServer(flight.FlightServerBase):
     """Sends batches that it holds in memory, whatever the statement."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, files: list[str]) -> None:
         super().__init__("grpc://127.0.0.1:0")
-        self.batches: dict[str, list[pa.RecordBatch]] = {}
-        with pa.OSFile(file) as source:
-            reader = pa.ipc.open_file(source)
-            self.schema = reader.schema
-            for number in range(reader.num_record_batches):
-                batch, metadata = reader.get_batch_with_custom_metadata(number)
-                self.batches.setdefault(metadata["endpoint"].decode(), []).append(batch)
+        self.endpoints = []
+        for file in files:
+            with pa.OSFile(file) as source:
+                reader = pa.ipc.open_file(source)
+                self.schema = reader.schema
+                self.endpoints.append([reader.get_batch(number) for number in range(reader.num_record_batches)])
 
     def get_flight_info(self, context, descriptor):
         if b"CommandStatementQuery" not in descriptor.command:
             # The driver asks for information on the server, and does without it.
             raise NotImplementedError("only statements are answered")
-        endpoints = [flight.FlightEndpoint(number, []) for number in self.batches]
+        endpoints = [flight.FlightEndpoint(str(number), []) for number in range(len(self.endpoints))]
         return flight.FlightInfo(self.schema, descriptor, endpoints, -1, -1)
 
     def do_get(self, context, ticket):
-        batches = self.batches[ticket.ticket.decode()]
+        batches = self.endpoints[int(ticket.ticket)]
         # Sent by C++ alone: no Python between the batches.
         return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(self.schema, batches))
 
 
-def serve_bare(file: str) -> None:
-    server = BareServer(file)
+def serve_bare(files: list[str]) -> None:
+    server = BareServer(files)
     print(f"grpc://127.0.0.1:{server.port}", flush=True)
     server.serve()
 

@@ -178,11 +178,23 @@ impl Bench {
             }
             Bench::Server(args) => {
                 build_binary()?;
+                run(cargo(&[
+                    "build",
+                    "--release",
+                    "--workspace",
+                    "--example",
+                    "bare_flight",
+                ])
+                .arg("--quiet"))?;
                 scaled(&mut script, "server", &args.scale);
                 script
                     .args(["--clients", &args.clients.to_string()])
                     .args(["--seconds", &args.seconds.to_string()])
-                    .env("FLASHMESH_BIN", flashmesh_binary());
+                    .env("FLASHMESH_BIN", flashmesh_binary())
+                    .env(
+                        "FLASHMESH_BARE_FLIGHT",
+                        target_dir().join("release/examples/bare_flight"),
+                    );
             }
             Bench::Tpch10(args) => {
                 script
