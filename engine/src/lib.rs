@@ -40,5 +40,7 @@ pub use files::FileOptions;
 pub use grants::{FunctionGrants, Grant, NamePattern, Principal, RightName, TablePattern};
 pub use import::LoadMode;
 pub use load::LoadProgress;
-pub use queries::{PlanReport, Queries, Query, QueryReport, QueryState, RunningQuery, Totals};
+pub use queries::{
+    PlanReport, Queries, Query, QueryKind, QueryReport, QueryState, RunningQuery, Totals,
+};
 pub use session::{Engine, EngineOptions, Session, make_temporary_folder, temporary_folder};

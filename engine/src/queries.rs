@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use datafusion::physical_plan::{ExecutionPlan, displayable};
+use flashmesh_planner::progress::ScanProgress;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -45,9 +46,10 @@ pub struct Query {
     /// Who asked.
     pub user: String,
     /// The statement; the start of it where it is long.
-    pub sql: String,
+    pub sql: Arc<str>,
     /// When it was asked.
     pub asked_at: SystemTime,
+    kind: QueryKind,
     started: Instant,
     cancel: CancellationToken,
     rows: AtomicU64,
@@ -63,6 +65,16 @@ struct Inner {
     /// The plan's text and counters once it is gone.
     report: Option<PlanReport>,
     took: Option<Duration>,
+}
+
+/// What is kept of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryKind {
+    /// It is counted, and remembered when it has ended.
+    Work,
+    /// A look at the engine itself, which those who watch other queries take over and over:
+    /// nothing is left of it.
+    Look,
 }
 
 /// How far a query is.
@@ -94,9 +106,9 @@ impl QueryState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanReport {
     /// The physical plan with what was pushed below the scans, and why the rest was not.
-    pub plan: String,
-    /// Bytes that its scans read from flash.
-    pub bytes_from_flash: u64,
+    pub plan: Arc<str>,
+    /// What its scans have done.
+    pub scans: ScanProgress,
     /// Bytes that its scans gave to the operators above them.
     pub bytes_to_host: u64,
 }
@@ -109,7 +121,7 @@ pub struct QueryReport {
     /// Who asked.
     pub user: String,
     /// The statement.
-    pub sql: String,
+    pub sql: Arc<str>,
     /// When it was asked.
     pub asked_at: SystemTime,
     /// How far it is.
@@ -128,34 +140,40 @@ impl Queries {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Registers a query under a number of [`Queries::next_id`]; it runs until [`RunningQuery::end`] or until the guard is dropped, which means
-    /// that its client went away.
+    /// Registers a query under a number of [`Queries::next_id`]; it runs until
+    /// [`RunningQuery::end`] or until the guard is dropped, which means that its client went away.
     pub fn start(
         self: &Arc<Self>,
         id: u64,
+        kind: QueryKind,
         user: &str,
         sql: &str,
         plan: Option<Arc<dyn ExecutionPlan>>,
     ) -> RunningQuery {
-        let cut = sql.floor_char_boundary(LOGGED_SQL_BYTES);
-        let query = Arc::new(Query {
-            id,
-            user: user.to_string(),
-            sql: sql[..cut].to_string(),
-            asked_at: SystemTime::now(),
-            started: Instant::now(),
-            cancel: CancellationToken::new(),
-            rows: AtomicU64::new(0),
-            span: Mutex::new(tracing::info_span!(
+        let sql = &sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)];
+        let span = match kind {
+            QueryKind::Look => tracing::Span::none(),
+            QueryKind::Work => tracing::info_span!(
                 "query",
                 id,
                 user,
-                "db.query.text" = &sql[..cut],
+                "db.query.text" = sql,
                 state = tracing::field::Empty,
                 rows = tracing::field::Empty,
                 bytes_from_flash = tracing::field::Empty,
                 bytes_to_host = tracing::field::Empty,
-            )),
+            ),
+        };
+        let query = Arc::new(Query {
+            id,
+            user: user.to_string(),
+            sql: sql.into(),
+            asked_at: SystemTime::now(),
+            kind,
+            started: Instant::now(),
+            cancel: CancellationToken::new(),
+            rows: AtomicU64::new(0),
+            span: Mutex::new(span),
             state: Mutex::new(Inner {
                 state: QueryState::Running,
                 plan,
@@ -188,10 +206,10 @@ impl Queries {
     }
 
     /// Queries that run, oldest first, then those that have ended, newest first.
-    pub fn list(&self) -> Vec<QueryReport> {
+    pub fn list(&self) -> impl Iterator<Item = QueryReport> {
         let mut all: Vec<_> = self.running.lock().values().cloned().collect();
         all.extend(self.ended.lock().iter().rev().cloned());
-        all.iter().map(|query| query.report()).collect()
+        all.into_iter().map(|query| query.report())
     }
 
     /// How many queries run.
@@ -206,6 +224,9 @@ impl Queries {
 
     fn ended(&self, query: &Arc<Query>, state: QueryState) {
         if self.running.lock().remove(&query.id).is_none() {
+            return;
+        }
+        if query.kind == QueryKind::Look {
             return;
         }
         let counter = match &state {
@@ -226,7 +247,7 @@ impl Queries {
         query.trace(&report);
         for (total, value) in [
             (&self.totals.rows, query.rows.load(Ordering::Relaxed)),
-            (&self.totals.bytes_from_flash, report.bytes_from_flash),
+            (&self.totals.bytes_from_flash, report.scans.bytes_from_flash),
             (&self.totals.bytes_to_host, report.bytes_to_host),
         ] {
             total.fetch_add(value, Ordering::Relaxed);
@@ -291,7 +312,7 @@ impl Query {
         let rows = self.rows.load(Ordering::Relaxed);
         span.record("state", state.name());
         span.record("rows", rows);
-        span.record("bytes_from_flash", report.bytes_from_flash);
+        span.record("bytes_from_flash", report.scans.bytes_from_flash);
         span.record("bytes_to_host", report.bytes_to_host);
         let took_ms = took.as_secs_f64() * 1e3;
         match state {
@@ -351,20 +372,16 @@ impl Drop for RunningQuery {
 }
 
 fn report_of(plan: &dyn ExecutionPlan) -> PlanReport {
-    fn sum(plan: &dyn ExecutionPlan, report: &mut PlanReport) {
-        if let Some(metrics) = plan.metrics() {
-            let value = |name| metrics.sum_by_name(name).map_or(0, |v| v.as_usize() as u64);
-            report.bytes_from_flash += value("bytes_from_flash");
-            report.bytes_to_host += value("bytes_to_host");
-        }
-        for child in plan.children() {
-            sum(child.as_ref(), report);
-        }
+    fn bytes_to_host(plan: &dyn ExecutionPlan) -> u64 {
+        let metrics = plan.metrics();
+        let value = metrics.and_then(|metrics| metrics.sum_by_name("bytes_to_host"));
+        let below = plan.children().into_iter();
+        let below: u64 = below.map(|child| bytes_to_host(child.as_ref())).sum();
+        below + value.map_or(0, |value| value.as_usize() as u64)
     }
-    let mut report = PlanReport {
-        plan: displayable(plan).indent(false).to_string(),
-        ..PlanReport::default()
-    };
-    sum(plan, &mut report);
-    report
+    PlanReport {
+        plan: displayable(plan).indent(false).to_string().into(),
+        scans: ScanProgress::of(plan),
+        bytes_to_host: bytes_to_host(plan),
+    }
 }

@@ -10,6 +10,7 @@ use arrow::array::{
 };
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
@@ -18,6 +19,7 @@ use datafusion::sql::sqlparser::ast::KillType;
 use flashmesh_storage::kernel::{Kernels, UserFunction};
 use flashmesh_storage::table::Database;
 
+use crate::catalog::SYSTEM_SCHEMA;
 use crate::error::Error;
 use crate::grants::Principal;
 use crate::queries::{Queries, QueryReport, QueryState};
@@ -56,7 +58,7 @@ impl SystemSchema {
     }
 
     fn queries(&self) -> Result<RecordBatch> {
-        let mut queries = self.queries.list();
+        let mut queries: Vec<_> = self.queries.list().collect();
         if !self.principal.admin {
             queries.retain(|query| query.user == *self.principal.name);
         }
@@ -211,12 +213,42 @@ fn batch_of(queries: &[QueryReport]) -> Result<RecordBatch> {
         ("rows", numbers(|q| q.rows), false),
         (
             "bytes_from_flash",
-            numbers(|q| q.plan.bytes_from_flash),
+            numbers(|q| q.plan.scans.bytes_from_flash),
             false,
         ),
         ("bytes_to_host", numbers(|q| q.plan.bytes_to_host), false),
+        (
+            "segments_done",
+            numbers(|q| q.plan.scans.segments_done),
+            false,
+        ),
+        ("segments", numbers(|q| q.plan.scans.segments), false),
         ("plan", texts(|q| &q.plan.plan), false),
     ])?)
+}
+
+/// Whether a plan is a look at one table of the schema and nothing else: what shall work on a
+/// server that is busy, and leave nothing behind there.
+pub(crate) fn is_look(plan: &LogicalPlan) -> bool {
+    let is_simple = match plan {
+        LogicalPlan::TableScan(scan) => scan.table_name.schema() == Some(SYSTEM_SCHEMA),
+        LogicalPlan::Projection(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::SubqueryAlias(_) => plan.inputs().into_iter().all(is_look),
+        _ => false,
+    };
+    is_simple && !has_subqueries(plan)
+}
+
+fn has_subqueries(plan: &LogicalPlan) -> bool {
+    let mut found = false;
+    let _ = plan.apply_subqueries(|_| {
+        found = true;
+        Ok(TreeNodeRecursion::Stop)
+    });
+    found
 }
 
 /// `KILL QUERY id`, as a plan.

@@ -27,10 +27,14 @@ MAX_MESSAGE_SIZE = 1 << 30
 
 #: Seconds for a cancelled call to return.
 GRACE = 5.0
+#: Seconds between two looks at a statement that takes long.
+LOOK = 0.5
 
 T = TypeVar("T")
 #: SQL, or the bytes of a Substrait plan.
 Statement = str | bytes
+#: What is done while a statement runs.
+Watch = Callable[[], None]
 
 
 class Client:
@@ -102,22 +106,23 @@ class Client:
 
     # Statements.
 
-    def run(self, statement: Statement) -> Rows:
-        """Run a statement to its end and keep its rows."""
-        rows = self.stream(statement)
+    def run(self, statement: Statement, watch: Watch | None = None) -> Rows:
+        """Run a statement to its end and keep its rows; `watch` is called again and again
+        meanwhile."""
+        rows = self.stream(statement, watch)
         batches = list(rows)
         return Rows(rows.schema, iter(batches))
 
-    def stream(self, statement: Statement) -> Rows:
+    def stream(self, statement: Statement, watch: Watch | None = None) -> Rows:
         """Run a statement while its rows are read. One that changes something has been run when
         this returns."""
         cursor = self._cursor()
         try:
-            reader = self._wait(cursor, lambda: _execute(cursor, statement))
+            reader = self._wait(cursor, lambda: _execute(cursor, statement), watch)
         except BaseException:
             self._end(cursor)
             raise
-        return Rows(reader.schema, self._batches(cursor, reader))
+        return Rows(reader.schema, self._batches(cursor, reader, watch))
 
     def columns(self, statement: Statement) -> pa.Schema | None:
         """The columns of a query; None for a statement that changes something."""
@@ -137,9 +142,11 @@ class Client:
         finally:
             self._end(cursor)
 
-    def _batches(self, cursor: Cursor, reader: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, cursor: Cursor, reader: Any, watch: Watch | None
+    ) -> Iterator[pa.RecordBatch]:
         try:
-            while (batch := self._wait(cursor, lambda: next(reader, None))) is not None:
+            while (batch := self._wait(cursor, lambda: next(reader, None), watch)) is not None:
                 yield batch
         finally:
             reader.close()
@@ -195,7 +202,7 @@ class Client:
             if self._connection is not None and cursor not in self._running:
                 cursor.close()
 
-    def _wait(self, cursor: Cursor, work: Callable[[], T]) -> T:
+    def _wait(self, cursor: Cursor, work: Callable[[], T], watch: Watch | None = None) -> T:
         """Do what waits for the server."""
         with self._state:
             if self.is_closed or self._connection is None:
@@ -220,7 +227,9 @@ class Client:
 
         try:
             _thread.start_new_thread(do, ())
-            done.wait()
+            while not done.wait(LOOK if watch else None):
+                if watch:
+                    watch()
         except BaseException:
             cursor.adbc_cancel()
             # The driver returns at once. If Ctrl-C came first, there is no thread to wait for.

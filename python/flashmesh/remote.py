@@ -12,6 +12,7 @@ over the stream of what is below them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -339,7 +340,23 @@ class Served:
         return self.columns.__arrow_c_schema__()
 
     def collect(self, progress: Report | None = None) -> Rows:
-        return self.remote._client.run(self.statement)
+        if progress is None:
+            return self.remote._client.run(self.statement)
+        return self.remote._client.run(self.statement, lambda: self._report(progress))
+
+    def _report(self, progress: Report) -> None:
+        """Tell how far the statement is. Its own end says what is wrong with the server, if
+        anything is."""
+        text = self.statement if isinstance(self.statement, str) else SUBSTRAIT
+        # The server may keep only the start of a long text.
+        look = (
+            "SELECT segments_done, segments, bytes_from_flash FROM system.queries "
+            f"WHERE state = 'running' AND starts_with({literal(text)}, query) "
+            "ORDER BY id DESC LIMIT 1"
+        )
+        with contextlib.suppress(Error):
+            for row in pa.table(self.remote._client.run(look)).to_pylist():
+                progress(row["segments_done"], row["segments"], row["bytes_from_flash"])
 
     def stream(self) -> Rows:
         return self.remote._client.stream(self.statement)

@@ -6,7 +6,8 @@ import threading
 
 import flashmesh
 import pyarrow as pa
-from flashmesh import col, progress
+import pytest
+from flashmesh import col, flight, progress
 
 
 def test_a_running_query_reports(stocked):
@@ -73,6 +74,29 @@ def test_the_bar_without_tqdm(monkeypatch):
     drawn = sys.stderr.getvalue()
     assert " 25 % |" in drawn and "100 % |" in drawn and "3 MB from flash" in drawn
     assert drawn.endswith("\r"), "the bar goes when the query ends"
+
+
+def test_a_server_is_asked(serve, monkeypatch):
+    told = []
+
+    class Bar(progress.Bar):
+        def __call__(self, done, total, bytes_from_flash):
+            told.append((done, total, bytes_from_flash))
+            if done == total > 0 and bytes_from_flash > 0:
+                raise InterruptedError
+
+    monkeypatch.setattr(progress, "Bar", Bar)
+    monkeypatch.setattr(flight, "LOOK", 0.01)
+    with flashmesh.connect(serve("--cache-size", "32KB").url) as con:
+        con.settings.progress = True
+        con.execute("CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 300000) AS s(value)")
+        # It reads the table and then looks at pairs for ever.
+        endless = con.sql("SELECT x, y FROM t, generate_series(1, 100000000000) AS b(y) WHERE x * y < 0 AND 'it''s' <> ''")
+        for query in (endless, endless.filter(col("x") > 0)):
+            with pytest.raises(InterruptedError):
+                query.to_arrow_table()
+            assert told[-1][1] > 0
+            told.clear()
 
 
 def test_collecting_draws_it(stocked, monkeypatch):

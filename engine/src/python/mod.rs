@@ -20,7 +20,6 @@ mod database;
 mod functions;
 mod link;
 mod planner;
-mod progress;
 mod query;
 mod run;
 mod table;

@@ -16,6 +16,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{ExplainOption, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion_ffi::table_provider::FFI_TableProvider;
+use flashmesh_planner::progress::ScanProgress;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -26,7 +27,6 @@ use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 
 use super::capsule;
 use super::link::Link;
-use super::progress::Progress;
 use super::run::{handle, wait, wait_with};
 use super::table::QueryTable;
 use crate::Error;
@@ -111,9 +111,9 @@ impl Query {
         let (schema, batches) = wait_with(py, work, |py| match &progress {
             None => Ok(()),
             Some(report) => {
-                let now = Progress::of(&plan);
+                let now = ScanProgress::of(plan.as_ref());
                 report
-                    .call1(py, (now.segments, now.total_segments, now.bytes_from_flash))
+                    .call1(py, (now.segments_done, now.segments, now.bytes_from_flash))
                     .map(drop)
             }
         })?;

@@ -108,6 +108,8 @@ struct Row {
     plan: String,
     bytes_from_flash: u64,
     bytes_to_host: u64,
+    segments_done: u64,
+    segments: u64,
 }
 
 impl From<QueryReport> for Row {
@@ -121,13 +123,15 @@ impl From<QueryReport> for Row {
                 _ => None,
             },
             user: query.user,
-            sql: query.sql,
+            sql: query.sql.to_string(),
             asked_at_ms: asked.map_or(0, |t| t.as_millis() as u64),
             took_ms: query.took.as_secs_f64() * 1e3,
             rows: query.rows,
-            plan: query.plan.plan,
-            bytes_from_flash: query.plan.bytes_from_flash,
+            plan: query.plan.plan.to_string(),
+            bytes_from_flash: query.plan.scans.bytes_from_flash,
             bytes_to_host: query.plan.bytes_to_host,
+            segments_done: query.plan.scans.segments_done,
+            segments: query.plan.scans.segments,
         }
     }
 }
@@ -145,7 +149,7 @@ struct Overview {
 
 async fn queries(Shared(state): Shared<Arc<State>>) -> Json<Overview> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let queries = state.queries().list().into_iter().take(SHOWN);
+    let queries = state.queries().list().take(SHOWN);
     Json(Overview {
         version: env!("CARGO_PKG_VERSION"),
         database: state.engine.database().path().display().to_string(),

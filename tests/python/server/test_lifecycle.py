@@ -184,6 +184,28 @@ def test_queries_beyond_the_limit_wait_and_then_are_refused(start, table):
         assert rows(other, "SELECT 1") == [(1,)]
 
 
+def test_a_full_server_can_be_looked_at(start, table):
+    server = start("--max-queries", "1", "--queue-time", "1s")
+    look = f"SELECT id, segments_done, segments FROM system.queries AS q WHERE state = 'running' AND query = '{ENDLESS.format(table)}'"
+    with server.connect() as one, server.connect() as other, ThreadPoolExecutor() as threads:
+        first = threads.submit(rows, one, ENDLESS.format(table))
+        id = server.running(table)["id"]
+        assert rows(other, f"{look} ORDER BY id LIMIT 1") == [(id, 0, 0)]
+        # More than a look is a query as any other.
+        for more in (
+            "SELECT count(*) FROM system.queries",
+            "SELECT id FROM system.queries WHERE id IN (SELECT id FROM system.queries)",
+            "SELECT a.id FROM system.queries AS a, system.queries AS b",
+        ):
+            with pytest.raises(adbc_driver_manager.Error, match="runs 1 queries, which is its limit"):
+                rows(other, more)
+        execute(other, f"KILL QUERY {id}")
+        with pytest.raises(adbc_driver_manager.Error, match="cancelled"):
+            first.result(PATIENCE)
+        asked = [query["sql"] for query in server.overview()["queries"]]
+        assert f"KILL QUERY {id}" in asked and not any(sql.startswith(look) for sql in asked)
+
+
 def test_a_query_gets_its_turn_when_another_ends(start, table):
     server = start("--max-queries", "1", "--queue-time", "60s")
     with server.connect() as one, server.connect() as other, ThreadPoolExecutor() as threads:

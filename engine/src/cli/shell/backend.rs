@@ -6,6 +6,7 @@ use crate::Result;
 use async_trait::async_trait;
 use datafusion::config::FormatOptions;
 use datafusion::execution::SendableRecordBatchStream;
+use flashmesh_planner::progress::ScanProgress;
 
 use super::catalog::Catalog;
 
@@ -36,6 +37,9 @@ pub(in crate::cli) trait Backend: Send + Sync {
     fn format_options(&self) -> FormatOptions;
 }
 
+/// Asks how far a statement has come; answered at once.
+pub(in crate::cli) type Ask = Arc<dyn Fn() -> ScanProgress + Send + Sync>;
+
 /// What a statement gives.
 pub(in crate::cli) struct Answer {
     /// Its rows.
@@ -43,16 +47,5 @@ pub(in crate::cli) struct Answer {
     /// All of them are shown: nobody wants a plan cut short.
     pub all_rows: bool,
     /// How far it has come.
-    pub progress: Option<Arc<dyn Fn() -> Progress + Send + Sync>>,
-}
-
-/// How far a query has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::cli) struct Progress {
-    /// Bytes read from flash.
-    pub bytes_from_flash: u64,
-    /// Parts of its tables that are done …
-    pub done: u64,
-    /// … of so many; 0: that is not known.
-    pub total: u64,
+    pub progress: Option<Ask>,
 }

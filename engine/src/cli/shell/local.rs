@@ -14,7 +14,7 @@ use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
 use futures::StreamExt;
 
-use super::backend::{Answer, Backend, Progress};
+use super::backend::{Answer, Backend};
 use super::catalog::{Catalog, Column, Index, Table};
 use crate::cli::load::load_with_bar;
 
@@ -149,14 +149,7 @@ impl Backend for Local {
         let plan = frame.create_physical_plan().await?;
         let progress = {
             let plan = Arc::clone(&plan);
-            move || {
-                let scans = ScanProgress::of(plan.as_ref());
-                Progress {
-                    bytes_from_flash: scans.bytes_from_flash,
-                    done: scans.segments_done,
-                    total: scans.segments,
-                }
-            }
+            move || ScanProgress::of(plan.as_ref())
         };
         // On a task of its own, so that whoever waits for rows is never kept by their making.
         let mut rows = RecordBatchReceiverStreamBuilder::new(plan.schema(), 2);

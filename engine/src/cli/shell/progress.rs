@@ -1,24 +1,21 @@
 //! A line below the prompt that says how far a query has come.
 
-use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use flashmesh_planner::progress::ScanProgress;
 use futures::StreamExt;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget};
 
-use super::backend::Progress;
+use super::backend::Ask;
 use crate::cli::load::style;
 
 /// What ends sooner than this needs no progress.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the line changes.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Asks how far a query has come.
-pub(super) type Ask = Arc<dyn Fn() -> Progress + Send + Sync>;
 
 /// The line, drawn on standard error where that is a terminal, by a task of its own; it goes when
 /// this is dropped.
@@ -39,12 +36,12 @@ impl ProgressLine {
             loop {
                 let progress = ask.as_ref().map(|ask| ask()).unwrap_or_default();
                 let elapsed = start.elapsed();
-                match progress.total {
+                match progress.segments {
                     0 => ticking.set_style(style("{spinner} {msg}")),
                     total => {
                         ticking.set_style(style("{wide_bar} {msg}"));
                         ticking.set_length(total);
-                        ticking.set_position(progress.done);
+                        ticking.set_position(progress.segments_done);
                     }
                 }
                 ticking.set_message(message(progress, elapsed));
@@ -90,7 +87,7 @@ pub(super) fn until_printed(
 }
 
 /// `1.5 GiB from flash, 3 s, about 4 s left`.
-fn message(progress: Progress, elapsed: Duration) -> String {
+fn message(progress: ScanProgress, elapsed: Duration) -> String {
     let mut parts = Vec::new();
     if progress.bytes_from_flash > 0 {
         parts.push(format!(
@@ -107,8 +104,8 @@ fn message(progress: Progress, elapsed: Duration) -> String {
 
 /// The time left, if the rest takes as long as what is done; `None` at the very start and when
 /// the scans are done: what comes then is not known.
-fn left(progress: Progress, elapsed: Duration) -> Option<Duration> {
-    let Progress { done, total, .. } = progress;
+fn left(progress: ScanProgress, elapsed: Duration) -> Option<Duration> {
+    let (done, total) = (progress.segments_done, progress.segments);
     let is_known = done < total && done * 50 >= total;
     is_known.then(|| elapsed.mul_f64((total - done) as f64 / done as f64))
 }
@@ -119,10 +116,10 @@ mod tests {
 
     #[test]
     fn what_is_told_of_a_query() {
-        let progress = |bytes_from_flash, done, total| Progress {
+        let progress = |bytes_from_flash, segments_done, segments| ScanProgress {
             bytes_from_flash,
-            done,
-            total,
+            segments_done,
+            segments,
         };
         for (progress, expected) in [
             (progress(0, 0, 0), "10 s"),

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Engine, EngineOptions, Error, FileOptions, Result};
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, UInt64Type};
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
@@ -19,6 +19,7 @@ use datafusion::config::FormatOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
@@ -26,13 +27,16 @@ use prost::Message;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use url::Url;
 
-use super::backend::{Answer, Backend};
+use super::backend::{Answer, Ask, Backend};
 use super::catalog::{Catalog, Column, Index, Table};
 
 /// How long a server may take to answer the first time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Results may have long rows; the server cuts them into messages of about 2 MiB.
 const MESSAGE_BYTES: usize = 256 << 20;
+
+/// Between two questions how far a statement is.
+const ASK_EVERY: Duration = Duration::from_millis(300);
 
 /// A connection to a server.
 pub(in crate::cli) struct Remote {
@@ -123,9 +127,38 @@ impl Remote {
         let answer = Answer {
             rows: Box::pin(RecordBatchStreamAdapter::new(Arc::new(schema), rows)),
             all_rows: is_plan,
-            progress: None,
+            progress: Some(self.progress_of(sql)),
         };
         Ok((answer, info))
+    }
+
+    /// Asks the server how far a statement is. An answer is what the server said last.
+    fn progress_of(&self, sql: &str) -> Ask {
+        // The server may keep only the start of a long text.
+        let text = sql.replace('\'', "''");
+        let question = format!(
+            "SELECT bytes_from_flash, segments_done, segments FROM system.queries \
+             WHERE state = 'running' AND starts_with('{text}', query) ORDER BY id DESC LIMIT 1"
+        );
+        let (client, told) = (self.client.clone(), Arc::new(Mutex::new(Told::default())));
+        Arc::new(move || {
+            let mut now = told.lock();
+            if !now.is_asking && now.asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
+                (now.is_asking, now.asked) = (true, Some(Instant::now()));
+                let (client, question) = (client.clone(), question.clone());
+                let told = Arc::clone(&told);
+                tokio::spawn(async move {
+                    let answer = ask(client, question).await;
+                    let mut told = told.lock();
+                    told.is_asking = false;
+                    // Whatever is wrong with the server, the statement itself will say.
+                    if let Ok(Some(progress)) = answer {
+                        told.progress = progress;
+                    }
+                });
+            }
+            now.progress
+        })
     }
 
     /// The text columns of a query's result.
@@ -145,6 +178,36 @@ impl Remote {
         }
         Ok(rows)
     }
+}
+
+/// What a server has told of a statement's progress.
+#[derive(Default)]
+struct Told {
+    progress: ScanProgress,
+    is_asking: bool,
+    asked: Option<Instant>,
+}
+
+async fn ask(
+    mut client: FlightSqlServiceClient<Channel>,
+    question: String,
+) -> Result<Option<ScanProgress>, FlightError> {
+    let info = client.execute(question, None).await?;
+    let ticket = info.endpoint.into_iter().find_map(|e| e.ticket);
+    let ticket = ticket.ok_or_else(|| FlightError::protocol("no endpoint"))?;
+    let batches: Vec<RecordBatch> = client.do_get(ticket).await?.try_collect().await?;
+    let row = batches.iter().find(|batch| batch.num_rows() == 1);
+    Ok(row.and_then(|row| {
+        let number = |name| {
+            let column = row.column_by_name(name)?;
+            Some(column.as_primitive_opt::<UInt64Type>()?.value(0))
+        };
+        Some(ScanProgress {
+            bytes_from_flash: number("bytes_from_flash")?,
+            segments_done: number("segments_done")?,
+            segments: number("segments")?,
+        })
+    }))
 }
 
 fn parse(address: &str) -> Result<Url> {

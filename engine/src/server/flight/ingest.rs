@@ -15,7 +15,7 @@ use super::results::{compute_on, until_ended};
 use super::statements::fail;
 use crate::LoadMode;
 use crate::catalog::CATALOG;
-use crate::queries::QueryState;
+use crate::queries::{QueryKind, QueryState};
 use crate::server::State;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
@@ -52,7 +52,8 @@ pub(super) async fn ingest(
     let user = &session.session.principal().name;
     let sql = format!("/* bulk ingest into {table} */");
     let id = state.queries().next_id();
-    let query = state.queries().start(id, user, &sql, None);
+    let queries = state.queries();
+    let query = queries.start(id, QueryKind::Work, user, &sql, None);
     let _permit = state.permit(&query).await?;
     let session = session.session.clone();
     let load = async move {

@@ -34,8 +34,8 @@ pub(in crate::server) type FlightStream =
 pub(in crate::server) struct Fetch {
     /// The query; it ends with its last stream.
     pub query: Arc<RunningQuery>,
-    /// Its place among the queries that may run at once.
-    pub _permit: Arc<OwnedSemaphorePermit>,
+    /// Its place among the queries that may run at once, if it needs one.
+    pub _permit: Option<Arc<OwnedSemaphorePermit>>,
     /// When its time is up.
     pub deadline: Option<Instant>,
     /// Streams of the query that have not reached their end.

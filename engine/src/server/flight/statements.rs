@@ -29,11 +29,11 @@ use super::get::MessageStream;
 use super::results::{Fetch, client_schema, compute_on, send, send_batches, until_ended};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
-use crate::queries::{QueryState, RunningQuery};
+use crate::queries::{QueryKind, QueryState, RunningQuery};
 use crate::server::State;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
-use crate::system::KillStatement;
+use crate::system::{KillStatement, is_look};
 use crate::{Result, Session};
 
 /// A result of fewer rows is one stream: opening another costs more than it saves.
@@ -45,6 +45,7 @@ pub(in crate::server) struct Statement {
     /// Its number among all queries.
     pub id: u64,
     sql: String,
+    kind: QueryKind,
     work: Work,
     fetched: Mutex<Fetched>,
     /// Streams that have not reached their end.
@@ -139,11 +140,14 @@ pub(super) fn is_query(plan: &LogicalPlan) -> bool {
         | LogicalPlan::Copy(_)
         | LogicalPlan::Statement(_) => false,
         LogicalPlan::Extension(extension) => {
-            let node = extension.node.as_any();
-            !node.is::<IndexStatement>() && !node.is::<KillStatement>()
+            !extension.node.as_any().is::<IndexStatement>() && !is_kill(plan)
         }
         _ => true,
     }
+}
+
+fn is_kill(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<KillStatement>())
 }
 
 /// The one statement in `sql`.
@@ -167,6 +171,10 @@ impl Statement {
         plans: Vec<LogicalPlan>,
     ) -> std::result::Result<Self, Status> {
         let id = state.queries().next_id();
+        let kind = match plans.iter().all(is_look) {
+            true => QueryKind::Look,
+            false => QueryKind::Work,
+        };
         let work = match plans.iter().all(is_query) {
             true => {
                 let mut planned = Vec::with_capacity(plans.len());
@@ -190,6 +198,7 @@ impl Statement {
         Ok(Self {
             id,
             sql: sql.to_string(),
+            kind,
             work,
             fetched: Mutex::new(Fetched {
                 endpoints: vec![false; endpoints],
@@ -271,7 +280,10 @@ impl Statement {
             }
         };
         let query = self.claim(state, session, endpoint)?;
-        let permit = state.permit(&query).await?;
+        let permit = match self.kind {
+            QueryKind::Work => Some(state.permit(&query).await?),
+            QueryKind::Look => None,
+        };
         // What its operators start runs there, too.
         let compute = state.compute().enter();
         let rows = match plans.as_slice() {
@@ -315,7 +327,8 @@ impl Statement {
                 Work::Done(..) => None,
             };
             let user = &session.session.principal().name;
-            Arc::new(state.queries().start(self.id, user, &self.sql, plan))
+            let queries = state.queries();
+            Arc::new(queries.start(self.id, self.kind, user, &self.sql, plan))
         });
         let query = Arc::clone(query);
         if fetched.endpoints.iter().all(|fetched| *fetched) {
@@ -380,8 +393,13 @@ async fn change(
     plans: Vec<LogicalPlan>,
 ) -> std::result::Result<(SchemaRef, Vec<RecordBatch>), Status> {
     let user = &session.session.principal().name;
-    let query = state.queries().start(id, user, sql, None);
-    let _permit = state.permit(&query).await?;
+    let queries = state.queries();
+    let query = queries.start(id, QueryKind::Work, user, sql, None);
+    // What ends other queries does not wait for their end.
+    let _permit = match plans.iter().all(is_kill) {
+        true => None,
+        false => Some(state.permit(&query).await?),
+    };
     let session = session.session.clone();
     let work = async move {
         let (mut schema, mut batches) = (Arc::new(Schema::empty()), Vec::new());
