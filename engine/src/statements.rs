@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use flashmesh_planner::FlashmeshOptions;
+use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
@@ -222,6 +223,7 @@ impl Session {
         self.check_target(&target)?;
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
+        let _stop = StopOnDrop::new(&plan);
         let database = Arc::clone(self.engine().database());
         let load = blocking(move || database.begin_load(target)).await?;
         load::run(

@@ -8,13 +8,18 @@
 [(10,)]
 """
 
-from datafusion import Expr, col, lit, literal, udaf, udf, udwf
+from importlib import import_module as _import
+from typing import TYPE_CHECKING, Any
 
-from . import functions
 from ._flashmesh import Error, __version__
-from .connection import Connection, connect
-from .frame import DataFrame, Table
-from .settings import Settings
+
+if TYPE_CHECKING:
+    from datafusion import Expr, col, lit, literal, udaf, udf, udwf
+
+    from . import functions
+    from .connection import Connection, connect
+    from .frame import DataFrame, Table
+    from .settings import Settings
 
 __all__ = [
     "Connection",
@@ -33,3 +38,25 @@ __all__ = [
     "udf",
     "udwf",
 ]
+
+# Imported when they are first used: the command `flashmesh`, which this module is in the way of,
+# needs neither pyarrow nor datafusion, and those take longer than its first result.
+_HOMES = {
+    **dict.fromkeys(("Expr", "col", "lit", "literal", "udaf", "udf", "udwf"), "datafusion"),
+    **dict.fromkeys(("Connection", "connect"), "flashmesh.connection"),
+    **dict.fromkeys(("DataFrame", "Table"), "flashmesh.frame"),
+    "Settings": "flashmesh.settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "functions":
+        return _import("flashmesh.functions")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flashmesh' has no attribute '{name}'")
+    value = globals()[name] = getattr(_import(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

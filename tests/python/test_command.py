@@ -24,3 +24,9 @@ def test_what_fails_shows_in_the_exit_code() -> None:
     assert failed.returncode == 1
     assert "nothing" in failed.stderr
     assert flashmesh("--no-such-option").returncode == 2
+
+
+def test_it_waits_for_no_library_that_it_does_not_use() -> None:
+    program = "import sys, flashmesh.command; print({'datafusion', 'pyarrow'} & {*sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert loaded.stdout == "set()\n"

@@ -1,6 +1,8 @@
 """The Python module: databases, loading, results, errors."""
 
 import decimal
+import subprocess
+import sys
 
 import flashmesh
 import pandas
@@ -118,3 +120,11 @@ def test_neighbours_and_graphs(db):
     assert db.sql("SELECT max(depth) FROM bfs('g', 1)").fetchall() == [(50,)]
     with pytest.raises(flashmesh.Error, match="'99'"):
         db.sql("SELECT * FROM bfs('g', 99)").fetchall()
+
+
+def test_the_modules_names_are_there_when_they_are_asked_for():
+    program = "import flashmesh; print([n for n in flashmesh.__all__ if getattr(flashmesh, n) is None], flashmesh.functions.sum.__name__)"
+    found = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert found.stdout == "[] sum\n"
+    with pytest.raises(AttributeError, match="'flashmesh' has no attribute 'colum'"):
+        flashmesh.colum

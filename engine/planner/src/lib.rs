@@ -24,6 +24,7 @@ pub mod config;
 pub mod cost;
 pub mod error;
 pub mod functions;
+pub mod interrupt;
 pub mod join_order;
 pub mod kernels;
 pub mod progress;

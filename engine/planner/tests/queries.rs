@@ -5,10 +5,17 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::{dimension, facts, load, memory_session, rng, rows, seed};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use flashmesh_planner::interrupt::StopOnDrop;
 use rand::RngExt;
 use rand::rngs::StdRng;
+use tokio::time::timeout;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What every kind of push-down is in at least once.
 const QUERIES: &[&str] = &[
@@ -387,4 +394,59 @@ async fn a_scan_lets_others_have_the_thread_between_segments() {
     assert_eq!(batches.iter().map(|b| b.num_rows()).sum::<usize>(), 1);
     assert!(during >= SEGMENTS, "{during} turns in {SEGMENTS} segments");
     others.abort();
+}
+
+/// Joins of 10^13 pairs of rows, which nobody has the time to wait for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_end_when_nobody_wants_their_rows() {
+    const ROWS: usize = 3_000_000;
+    let session = load(&[]).session(1, "auto");
+    // Without help, a join would not look up before it has seen 10^12 pairs.
+    let sql = "set datafusion.execution.batch_size = 1000000";
+    session.sql(sql).await.unwrap();
+    for (join, condition) in [
+        ("NestedLoopJoinExec", "a.v * b.v < 0"),
+        ("CrossJoinExec", "true"),
+        ("HashJoinExec", "a.v % 2 = b.v % 2 and a.v * b.v < 0"),
+        ("HashJoinExec", "a.v % 2 = b.v % 2"),
+    ] {
+        let sql = format!(
+            "select count(*) from generate_series(1, {ROWS}) as a(v) \
+             join generate_series(1, {ROWS}) as b(v) on {condition}"
+        );
+        let frame = session.sql(&sql).await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        let shown = displayable(plan.as_ref()).indent(false).to_string();
+        assert!(shown.contains(join), "{condition}: {shown}");
+        let stop = StopOnDrop::new(&plan);
+        let task = tokio::spawn(collect(Arc::clone(&plan), session.task_ctx()));
+        let joined = async {
+            while !(metric(&plan, join, "build_input_rows") == ROWS
+                && metric(&plan, join, "input_rows") > 0)
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, joined).await.expect("the join begins");
+        match condition.contains('<') {
+            true => drop(stop),
+            false => task.abort(),
+        }
+        match timeout(PATIENCE, task).await.expect("the join ends") {
+            Ok(result) => {
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("cancelled"), "{condition}: {error}");
+            }
+            Err(error) => assert!(error.is_cancelled(), "{condition}: {error}"),
+        }
+    }
+}
+
+/// What an operator of a plan has counted.
+fn metric(plan: &Arc<dyn ExecutionPlan>, operator: &str, name: &str) -> usize {
+    let metrics = plan.metrics().filter(|_| plan.name() == operator);
+    let value = metrics.and_then(|metrics| metrics.sum_by_name(name));
+    let below = plan.children().into_iter();
+    let below: usize = below.map(|child| metric(child, operator, name)).sum();
+    below + value.map_or(0, |value| value.as_usize())
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatchReader;
 use datafusion::common::format::{
@@ -13,9 +13,11 @@ use datafusion::common::format::{
 };
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::functions_aggregate::count::count_all;
 use datafusion::logical_expr::{ExplainOption, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion_ffi::table_provider::FFI_TableProvider;
+use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::progress::ScanProgress;
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -58,15 +60,35 @@ impl Query {
             self.table.plan()?,
         ))
     }
+}
 
-    /// Plans the query, off the interpreter's lock.
-    fn planned(&self, py: Python<'_>) -> PyResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let frame = self.frame()?;
-        wait(py, async move {
-            let context = Arc::new(frame.task_ctx());
-            Ok((frame.create_physical_plan().await?, context))
-        })
-    }
+/// Runs a frame to its end; `tick` is called meanwhile.
+fn run(
+    py: Python<'_>,
+    frame: DataFrame,
+    mut tick: impl FnMut(Python<'_>, ScanProgress) -> PyResult<()> + Send,
+) -> PyResult<(SchemaRef, VecDeque<RecordBatch>)> {
+    let (plan, context) = plan(py, frame)?;
+    let _stop = StopOnDrop::new(&plan);
+    let running = Arc::clone(&plan);
+    let work = async move {
+        let mut stream = execute_stream(running, context)?;
+        let schema = stream.schema();
+        let mut batches = VecDeque::new();
+        while let Some(batch) = stream.next().await {
+            batches.push_back(batch?);
+        }
+        Ok((schema, batches))
+    };
+    wait_with(py, work, |py| tick(py, ScanProgress::of(plan.as_ref())))
+}
+
+/// Plans a frame, off the interpreter's lock.
+fn plan(py: Python<'_>, frame: DataFrame) -> PyResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+    wait(py, async move {
+        let context = Arc::new(frame.task_ctx());
+        Ok((frame.create_physical_plan().await?, context))
+    })
 }
 
 #[pymethods]
@@ -97,40 +119,30 @@ impl Query {
     /// bytes from flash.
     #[pyo3(signature = (progress = None))]
     fn collect(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
-        let (plan, context) = self.planned(py)?;
-        let running = Arc::clone(&plan);
-        let work = async move {
-            let mut stream = execute_stream(running, context)?;
-            let schema = stream.schema();
-            let mut batches = VecDeque::new();
-            while let Some(batch) = stream.next().await {
-                batches.push_back(batch?);
-            }
-            Ok((schema, batches))
-        };
-        let (schema, batches) = wait_with(py, work, |py| match &progress {
+        let (schema, batches) = run(py, self.frame()?, |py, now| match &progress {
             None => Ok(()),
-            Some(report) => {
-                let now = ScanProgress::of(plan.as_ref());
-                report
-                    .call1(py, (now.segments_done, now.segments, now.bytes_from_flash))
-                    .map(drop)
-            }
+            Some(report) => report
+                .call1(py, (now.segments_done, now.segments, now.bytes_from_flash))
+                .map(drop),
         })?;
         Ok(Batches::new(schema, Source::Collected(batches)))
     }
 
     /// Run it while its rows are read.
     fn stream(&self, py: Python<'_>) -> PyResult<Batches> {
-        let (plan, context) = self.planned(py)?;
+        let (plan, context) = plan(py, self.frame()?)?;
+        let stop = StopOnDrop::new(&plan);
         let stream = wait(py, async move { Ok(execute_stream(plan, context)?) })?;
-        Ok(Batches::new(stream.schema(), Source::Running(stream)))
+        Ok(Batches::new(stream.schema(), Source::Running(stream, stop)))
     }
 
     /// The number of its rows.
     fn count(&self, py: Python<'_>) -> PyResult<usize> {
-        let frame = self.frame()?;
-        wait(py, async move { Ok(frame.count().await?) })
+        let counted = self.frame()?.aggregate(vec![], vec![count_all()]);
+        let (_, batches) = run(py, counted.map_err(Error::from)?, |_, _| Ok(()))?;
+        let counts = batches.iter().filter(|batch| batch.num_rows() > 0);
+        let counts = counts.map(|batch| batch.column(0).as_primitive::<Int64Type>().value(0));
+        Ok(counts.sum::<i64>() as usize)
     }
 
     /// Its first rows.
@@ -188,7 +200,7 @@ fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> PyResult<T> {
 
 enum Source {
     Collected(VecDeque<RecordBatch>),
-    Running(SendableRecordBatchStream),
+    Running(SendableRecordBatchStream, StopOnDrop),
     /// Handed on, or ended by an error.
     Gone,
 }
@@ -263,12 +275,12 @@ impl Source {
                 *self = Self::Collected(batches);
                 Ok(batch)
             }
-            Self::Running(mut stream) => {
+            Self::Running(mut stream, stop) => {
                 let (stream, batch) = wait(py, async move {
                     let batch = stream.next().await.transpose()?;
                     Ok((stream, batch))
                 })?;
-                *self = Self::Running(stream);
+                *self = Self::Running(stream, stop);
                 Ok(batch)
             }
         }

@@ -13,10 +13,14 @@ use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
+};
 
-/// Makes joins without keys yield between their batches; the others give about as many rows as
-/// they take.
+use crate::interrupt::interruptible;
+
+/// Makes joins yield between their batches, and their conditions end with the query: a condition
+/// that few rows meet lets no batch come for long.
 #[derive(Debug)]
 pub struct CooperativeJoins;
 
@@ -31,13 +35,29 @@ impl PhysicalOptimizerRule for CooperativeJoins {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            Ok(
-                if node.is::<NestedLoopJoinExec>() || node.is::<CrossJoinExec>() {
-                    Transformed::yes(Arc::new(CooperativeExec::new(node)) as _)
+            let join: Arc<dyn ExecutionPlan> =
+                if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+                    let filter = join.filter().map(interruptible);
+                    Arc::new(
+                        NestedLoopJoinExecBuilder::from(join)
+                            .with_filter(filter)
+                            .build()?,
+                    )
+                } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+                    match join.filter() {
+                        Some(filter) => Arc::new(
+                            HashJoinExecBuilder::from(join)
+                                .with_filter(Some(interruptible(filter)))
+                                .build()?,
+                        ),
+                        None => node,
+                    }
+                } else if node.is::<CrossJoinExec>() {
+                    node
                 } else {
-                    Transformed::no(node)
-                },
-            )
+                    return Ok(Transformed::no(node));
+                };
+            Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as _))
         })
         .map(|plan| plan.data)
     }

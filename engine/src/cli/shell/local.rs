@@ -9,7 +9,10 @@ use datafusion::config::FormatOptions;
 use datafusion::datasource::TableType;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
-use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::stream::{
+    RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
+};
+use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
 use futures::StreamExt;
@@ -151,6 +154,7 @@ impl Backend for Local {
             let plan = Arc::clone(&plan);
             move || ScanProgress::of(plan.as_ref())
         };
+        let stop = StopOnDrop::new(&plan);
         // On a task of its own, so that whoever waits for rows is never kept by their making.
         let mut rows = RecordBatchReceiverStreamBuilder::new(plan.schema(), 2);
         let sender = rows.tx();
@@ -163,8 +167,13 @@ impl Backend for Local {
             }
             Ok(())
         });
+        let rows = rows.build();
+        let schema = rows.schema();
+        let rows = rows.inspect(move |_| {
+            let _until_the_rows_go = &stop;
+        });
         Ok(Answer {
-            rows: rows.build(),
+            rows: Box::pin(RecordBatchStreamAdapter::new(schema, rows)),
             all_rows,
             progress: Some(Arc::new(progress)),
         })

@@ -11,6 +11,7 @@ use arrow::record_batch::RecordBatchOptions;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use datafusion::execution::SendableRecordBatchStream;
+use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_storage::page::plain::to_plain;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
@@ -40,6 +41,8 @@ pub(in crate::server) struct Fetch {
     pub deadline: Option<Instant>,
     /// Streams of the query that have not reached their end.
     pub streams_left: Arc<AtomicUsize>,
+    /// Ends its plans with it, if they don't end by themselves.
+    pub _stop: Vec<StopOnDrop>,
 }
 
 /// The rows of `rows` for a client: with types that all clients know, and until the query is

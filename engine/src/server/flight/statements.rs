@@ -20,6 +20,7 @@ use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext, execute_stream,
 };
 use flashmesh_planner::FlashScanExec;
+use flashmesh_planner::interrupt::StopOnDrop;
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
@@ -299,6 +300,7 @@ impl Statement {
             _permit: permit,
             deadline: state.deadline(),
             streams_left: Arc::clone(&self.streams_left),
+            _stop: plans.iter().map(|p| StopOnDrop::new(&p.plan)).collect(),
         };
         send(rows, fetch, state.compute())
     }

@@ -1,0 +1,122 @@
+//! Ending a query inside of an operator that looks at many rows before it gives its thread up.
+//!
+//! A task is cancelled where it waits. A join whose condition few pairs of rows meet looks at all
+//! pairs of a batch with the whole other side first, which may be billions. What it asks for each
+//! few thousand of them is its condition: that fails once nobody wants the rows any more.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema};
+use datafusion::common::{Result, exec_err};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+
+/// Ends what runs of a plan when it is dropped. The plan can't run again.
+#[derive(Debug)]
+pub struct StopOnDrop(Arc<dyn ExecutionPlan>);
+
+impl StopOnDrop {
+    /// For whoever waits for the rows of `plan`.
+    pub fn new(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        Self(Arc::clone(plan))
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        stop(self.0.as_ref());
+    }
+}
+
+fn stop(plan: &dyn ExecutionPlan) {
+    let condition = condition(plan).map(JoinFilter::expression);
+    if let Some(condition) = condition.and_then(|c| c.downcast_ref::<Interruptible>()) {
+        condition.stopped.store(true, Ordering::Relaxed);
+    }
+    for child in plan.children() {
+        stop(child.as_ref());
+    }
+}
+
+fn condition(plan: &dyn ExecutionPlan) -> Option<&JoinFilter> {
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        return join.filter();
+    }
+    plan.downcast_ref::<HashJoinExec>()?.filter()
+}
+
+/// The condition of a join, which [`StopOnDrop`] makes fail.
+pub(crate) fn interruptible(filter: &JoinFilter) -> JoinFilter {
+    let condition = Interruptible {
+        inner: Arc::clone(filter.expression()),
+        stopped: Arc::default(),
+    };
+    JoinFilter::new(
+        Arc::new(condition),
+        filter.column_indices().to_vec(),
+        Arc::clone(filter.schema()),
+    )
+}
+
+/// An expression until somebody says stop.
+#[derive(Debug, Clone)]
+struct Interruptible {
+    inner: Arc<dyn PhysicalExpr>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl PartialEq for Interruptible {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.eq(&other.inner)
+    }
+}
+
+impl Eq for Interruptible {}
+
+impl Hash for Interruptible {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl fmt::Display for Interruptible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl PhysicalExpr for Interruptible {
+    fn return_field(&self, input_schema: &Schema) -> Result<FieldRef> {
+        self.inner.return_field(input_schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return exec_err!("the query was cancelled");
+        }
+        self.inner.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.inner]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let inner = children.remove(0);
+        let stopped = Arc::clone(&self.stopped);
+        Ok(Arc::new(Self { inner, stopped }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_sql(f)
+    }
+}
