@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array};
 use flashmesh::{
-    Engine, EngineOptions, Error, FunctionGrants, Grant, Principal, RightName, Session,
+    Engine, EngineOptions, Error, FunctionGrants, Grant, Principal, QueryKind, RightName, Session,
 };
 use flashmesh_storage::StorageError;
 
@@ -131,8 +131,20 @@ async fn queries_of_others_can_be_neither_seen_nor_killed() {
     let engine = engine();
     let ada = user(&engine, &[("*.*", &[RightName::Read])]);
     let queries = engine.queries();
-    let theirs = queries.start(queries.next_id(), "bob", "SELECT 'bob'", None);
-    let own = queries.start(queries.next_id(), "ada", "SELECT 'ada'", None);
+    let theirs = queries.start(
+        queries.next_id(),
+        QueryKind::Work,
+        "bob",
+        "SELECT 'bob'",
+        None,
+    );
+    let own = queries.start(
+        queries.next_id(),
+        QueryKind::Work,
+        "ada",
+        "SELECT 'ada'",
+        None,
+    );
     assert_eq!(run(&ada, "SELECT * FROM system.queries").await.unwrap(), 1);
     assert!(
         run(&ada, &format!("KILL QUERY {}", theirs.id))
