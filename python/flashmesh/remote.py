@@ -336,6 +336,31 @@ class Served:
     def count(self) -> int:
         raise NotImplementedError
 
+    def plan_rows(self, verbose: bool, analyze: bool, format: str | None) -> Rows:
+        """How it is run, or how it ran: rows of `plan_type` and `plan`."""
+        raise NotImplementedError
+
+    def explain(
+        self,
+        verbose: bool = False,
+        analyze: bool = False,
+        format: str | None = None,
+        show_statistics: bool | None = None,
+        analyze_level: str | None = None,
+        analyze_categories: list[str] | None = None,
+    ) -> Rows:
+        for name, value in (
+            ("show_statistics", show_statistics),
+            ("analyze_level", analyze_level),
+            ("analyze_categories", analyze_categories),
+        ):
+            if value is not None:
+                raise Error(
+                    f"a server takes no {name} with a query; "
+                    f"set con.settings['datafusion.explain.{name}'] instead"
+                )
+        return self.plan_rows(verbose, analyze, format)
+
     def __arrow_c_schema__(self) -> object:
         return self.columns.__arrow_c_schema__()
 
@@ -415,15 +440,7 @@ class Text(Served):
         rows = pa.table(self.remote._client.run(self._of("count(*)")))
         return cast(int, rows[0][0].as_py())
 
-    def explain(
-        self,
-        verbose: bool = False,
-        analyze: bool = False,
-        format: str | None = None,
-        show_statistics: bool | None = None,
-        analyze_level: str | None = None,
-        analyze_categories: list[str] | None = None,
-    ) -> Rows:
+    def plan_rows(self, verbose: bool, analyze: bool, format: str | None) -> Rows:
         words = ["EXPLAIN", "ANALYZE" * analyze, "VERBOSE" * verbose]
         if format is not None:
             words.append(f"FORMAT {format}")
@@ -482,17 +499,9 @@ class Plan(Served):
                 return text
         return None
 
-    def explain(
-        self,
-        verbose: bool = False,
-        analyze: bool = False,
-        format: str | None = None,
-        show_statistics: bool | None = None,
-        analyze_level: str | None = None,
-        analyze_categories: list[str] | None = None,
-    ) -> Rows:
+    def plan_rows(self, verbose: bool, analyze: bool, format: str | None) -> Rows:
         if text := self.sql():
-            return Text(self.remote, text, self.columns).explain(verbose, analyze, format)
+            return Text(self.remote, text, self.columns).plan_rows(verbose, analyze, format)
         # EXPLAIN takes no Substrait, but the server remembers the plans of what it ran.
         client = self.remote._client
         with self.remote._explaining:

@@ -219,6 +219,14 @@ def test_the_whole_runs_on_the_server(stocked):
         assert "FlashScanExec" in plan and "DatasetExec" not in plan
         assert "FlashScanExec" in stocked.explain(frame, analyze=True)
     assert "pushed=[sensor = 3]" in stocked.explain(t.filter(col("sensor") == 3))
+    with pytest.raises(flashmesh.Error, match=r"settings\['datafusion.explain.show_statistics'\]"):
+        t.explain(show_statistics=True)
+    assert "statistics=[" not in stocked.explain(t)
+    stocked.settings["datafusion.explain.show_statistics"] = "true"
+    try:
+        assert "statistics=[" in stocked.explain(t)
+    finally:
+        stocked.settings["datafusion.explain.show_statistics"] = "false"
 
 
 def test_functions_in_python_see_what_the_server_left(stocked, source):
