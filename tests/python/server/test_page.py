@@ -6,7 +6,7 @@ import threading
 
 import adbc_driver_manager
 import pytest
-from serving import ENDLESS, PATIENCE, execute, rows
+from serving import PATIENCE, execute, rows
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -78,13 +78,16 @@ def test_a_failed_query_shows_why(page, connection, table):
     assert "ivide" in row.locator(".error").inner_text()
 
 
-def test_cancel_ends_a_running_query(page, server, table):
+def test_cancel_ends_a_running_query(page, server, connection, table):
+    execute(connection, f"CREATE TABLE {table} AS SELECT value AS x FROM generate_series(1, 100000) AS s(value)")
+    # Reads the table and then looks at pairs for ever.
+    endless = f"SELECT count(*) FROM {table}, generate_series(1, 100000000000) AS b(y) WHERE x * y < 0"
     raised = []
     with server.connect() as connection, connection.cursor() as cursor:
 
         def run() -> None:
             try:
-                cursor.execute(ENDLESS.format(table))
+                cursor.execute(endless)
                 cursor.fetchall()
             except adbc_driver_manager.Error as error:
                 raised.append(error)
@@ -92,15 +95,15 @@ def test_cancel_ends_a_running_query(page, server, table):
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            row = query_row(page, table)
-            row.locator(".state", has_text="running").wait_for()
+            row = query_row(page, endless)
+            row.locator(".state", has_text="running 100 %").wait_for()
             row.get_by_role("button", name="Cancel query").click()
             row.locator(".state", has_text="cancelled").wait_for()
         finally:
             cursor.adbc_cancel()
             thread.join(PATIENCE)
     assert len(raised) == 1
-    assert server.query(table)["state"] == "cancelled"
+    assert server.query(endless)["state"] == "cancelled"
     assert row.get_by_role("button", name="Cancel query").count() == 0
 
 
