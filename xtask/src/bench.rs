@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::checks::build_binary;
+use crate::checks::build_programs;
 use crate::python;
 use crate::run::{Result, bench_dir, cargo, flashmesh_binary, run, target_dir};
 
@@ -177,15 +177,7 @@ impl Bench {
                 script.arg("bench/keys.py");
             }
             Bench::Server(args) => {
-                build_binary()?;
-                run(cargo(&[
-                    "build",
-                    "--release",
-                    "--workspace",
-                    "--example",
-                    "bare_flight",
-                ])
-                .arg("--quiet"))?;
+                build_programs()?;
                 scaled(&mut script, "server", &args.scale);
                 script
                     .args(["--clients", &args.clients.to_string()])

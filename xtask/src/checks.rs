@@ -1,6 +1,7 @@
 //! The steps of CI, each also a task of its own.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::run::{
@@ -92,7 +93,7 @@ pub fn test(filter: Option<&str>) -> Result<()> {
 
 /// The Python tests against the module and the binary built from this tree.
 pub fn pytest() -> Result<()> {
-    build_binary()?;
+    build_programs()?;
     let venv = python::venv()?;
     venv.install_requirements("tests/python/requirements.txt")?;
     venv.install_flashmesh()?;
@@ -116,7 +117,7 @@ pub fn doc() -> Result<()> {
 
 /// The kernels under `examples/kernels` compile and equal their references in SQL.
 pub fn kernels() -> Result<()> {
-    build_binary()?;
+    build_programs()?;
     let venv = python::venv()?;
     venv.install_requirements("tests/python/requirements.txt")?;
     let folder = workspace_root().join("examples/kernels");
@@ -148,13 +149,7 @@ pub fn examples() -> Result<()> {
     if names.is_empty() {
         return Err(Error::new(format!("no examples in {}", folder.display())));
     }
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--workspace",
-        "--bins",
-        "--examples",
-    ]))?;
+    build_programs()?;
     let venv = python::venv()?;
     venv.install_requirements("tests/python/requirements.txt")?;
     venv.install_flashmesh()?;
@@ -187,21 +182,27 @@ pub fn examples() -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary alone, for tasks that only run it.
-pub fn build_binary() -> Result<()> {
+/// Builds the binary and the examples, once in a run of this program: the Python module, which
+/// has other features, takes the library's place among cargo's files, so that each would be
+/// compiled again after the other. The features are those that the tests are built with.
+pub fn build_programs() -> Result<()> {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     run(&mut cargo(&[
         "build",
         "--release",
-        "--package",
-        "flashmesh",
+        "--workspace",
         "--bins",
+        "--examples",
     ]))
 }
 
 /// `flashmesh demo`.
 pub fn demo(scale_factor: Option<f64>) -> Result<()> {
     eprintln!("Building flashmesh; the first build compiles DataFusion and takes a while.");
-    build_binary()?;
+    build_programs()?;
     let mut demo = command(flashmesh_binary());
     demo.arg("demo");
     if let Some(scale_factor) = scale_factor {

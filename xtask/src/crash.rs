@@ -67,7 +67,7 @@ const INDEXES: [(&str, &str); 3] = [("hash", "v"), ("ngram", "s"), ("adjacency",
 
 /// Runs the crash test.
 pub fn run(args: &CrashArgs) -> Result<()> {
-    checks::build_binary()?;
+    checks::build_programs()?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("crash: {} rounds, --seed {seed}", args.rounds);
     let mut rng = Rng::with_seed(seed);

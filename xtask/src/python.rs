@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::run::{Error, Result, command, run, target_dir, workspace_root};
 
@@ -57,8 +58,12 @@ impl Venv {
         Ok(())
     }
 
-    /// Builds the `flashmesh` wheel from this tree and installs it.
+    /// Builds the `flashmesh` wheel from this tree and installs it, once in a run of this program.
     pub fn install_flashmesh(&self) -> Result<()> {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        if DONE.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         let wheels = target_dir().join("wheels");
         let _ = fs::remove_dir_all(&wheels);
         run(command(self.root.join("bin/maturin"))

@@ -65,7 +65,7 @@ pub fn bench_dir() -> PathBuf {
     env::var_os("FLASHMESH_BENCH_DIR").map_or_else(|| cache_dir().join("bench"), PathBuf::from)
 }
 
-/// The `flashmesh` binary that `build_binary` builds.
+/// The `flashmesh` binary that `build_programs` builds.
 pub fn flashmesh_binary() -> PathBuf {
     target_dir().join("release/flashmesh")
 }
