@@ -30,6 +30,7 @@ mod queries;
 pub mod server;
 mod session;
 mod statements;
+mod stores;
 mod system;
 
 #[cfg(feature = "python")]

@@ -14,7 +14,6 @@ use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use flashmesh_planner::relations::StoreRelations;
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
@@ -31,6 +30,7 @@ use crate::files::FileTables;
 use crate::functions::{KernelMemory, SessionFunctions};
 use crate::grants::Principal;
 use crate::queries::Queries;
+use crate::stores::{NamedStores, NoStores};
 
 /// A hash join builds one table, on one thread, up to these rows times threads; above, both sides
 /// are partitioned first, which copies every row but builds on all threads.
@@ -79,8 +79,8 @@ pub struct EngineOptions {
     /// A device's container (xclbin): the device that it fits is the accelerator `xrt`, which
     /// `SET flashmesh.accelerator = 'xrt'` gives work to.
     pub container: Option<PathBuf>,
-    /// What resolves `file://`, `https://`, `s3://` … for tables outside the database; the
-    /// default is DataFusion's.
+    /// What resolves `file://`, `https://`, `s3://` … for tables outside the database, in sessions
+    /// of admins; by default all of these, with credentials from the environment.
     pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
 }
 
@@ -90,6 +90,8 @@ pub struct Engine {
     database: Arc<Database>,
     node: Arc<StorageNode>,
     runtime: Arc<RuntimeEnv>,
+    /// The same memory and spill files without files and object stores: for all who are no admin.
+    sealed_runtime: Arc<RuntimeEnv>,
     threads: usize,
     memory_limit: usize,
     queries: Arc<Queries>,
@@ -133,22 +135,25 @@ impl Engine {
         if let Some(bytes) = options.spill_limit_bytes {
             disk = disk.with_max_temp_directory_size(bytes);
         }
-        let mut runtime = RuntimeEnvBuilder::new()
+        let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TrackConsumersPool::new(
                 FairSpillPool::new(memory_limit),
                 NonZeroUsize::new(3).expect("3 is not 0"),
             )))
             .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
-            .with_object_list_cache_limit(0);
-        if let Some(object_stores) = options.object_stores {
-            runtime = runtime.with_object_store_registry(object_stores);
-        }
+            .with_object_list_cache_limit(0)
+            .with_object_store_registry(options.object_stores.unwrap_or_else(|| {
+                Arc::new(NamedStores::default())
+            }));
         let threads = options
             .threads
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, NonZeroUsize::get);
         let runtime = runtime.build_arc()?;
+        let sealed_runtime = RuntimeEnvBuilder::from_runtime_env(&runtime)
+            .with_object_store_registry(Arc::new(NoStores))
+            .build_arc()?;
         let kernels = Kernels::new(
             Arc::clone(&database),
             options.kernels,
@@ -163,6 +168,7 @@ impl Engine {
             node: StorageNode::with_kernels(store, accelerators, kernels),
             database,
             runtime,
+            sealed_runtime,
             threads,
             memory_limit,
             queries: Arc::default(),
@@ -268,7 +274,10 @@ impl Session {
         };
         let state = SessionStateBuilder::new()
             .with_config(session_config(engine.threads, engine.memory_limit)?)
-            .with_runtime_env(Arc::clone(&engine.runtime))
+            .with_runtime_env(Arc::clone(match principal.admin {
+                true => &engine.runtime,
+                false => &engine.sealed_runtime,
+            }))
             .with_default_features()
             .with_catalog_list(catalogs)
             .with_relation_planners(vec![Arc::new(StoreRelations::new(
@@ -280,14 +289,6 @@ impl Session {
         let state = flashmesh_planner::configure(state).build();
         let context = SessionContext::new_with_state(state);
         files.use_session(context.state_weak_ref());
-        if principal.admin {
-            // Makes the store of a URL (`s3://…`, `https://…`) known when it is first named.
-            let catalogs = Arc::clone(context.state().catalog_list());
-            context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
-                catalogs,
-                context.state_weak_ref(),
-            )));
-        }
         Ok(Self {
             engine,
             principal,

@@ -8,10 +8,9 @@ use arrow::csv::WriterBuilder;
 use arrow::datatypes::SchemaRef;
 use arrow::json::writer::{JsonArray, LineDelimited, Writer as JsonWriter};
 use arrow::record_batch::RecordBatch;
+use arrow::util::pretty::pretty_format_batches_with_options;
 use datafusion::config::FormatOptions;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion_cli::print_format::PrintFormat;
-use datafusion_cli::print_options::MaxRows;
 use futures::StreamExt;
 
 use super::arguments::{Format, OutputArguments};
@@ -225,16 +224,7 @@ impl Sink<'_> {
                 pages,
                 out,
             } => {
-                let mut text = Vec::new();
-                PrintFormat::Table.print_batches(
-                    &mut text,
-                    schema,
-                    &rows,
-                    MaxRows::Limited(max_rows),
-                    true,
-                    options,
-                )?;
-                let text = String::from_utf8_lossy(&text);
+                let text = table(schema, &rows, max_rows, options)?;
                 let printing = |e| crate::Error::io("printing the result", e);
                 if !pages || !pager::show(&text).map_err(printing)? {
                     out.write_all(text.as_bytes()).map_err(printing)?;
@@ -249,5 +239,60 @@ impl Sink<'_> {
             Self::JsonLines(mut writer) => writer.finish()?,
         }
         Ok(())
+    }
+}
+
+/// The first `max_rows` of `batches` as a table; where there are more, three lines of dots say so.
+fn table(
+    schema: SchemaRef,
+    batches: &[RecordBatch],
+    max_rows: usize,
+    options: &FormatOptions,
+) -> Result<String> {
+    let mut left = max_rows;
+    let mut shown = vec![RecordBatch::new_empty(schema)];
+    for batch in batches {
+        let rows = batch.num_rows().min(left);
+        shown.push(batch.slice(0, rows));
+        left -= rows;
+    }
+    let mut text = pretty_format_batches_with_options(&shown, &options.try_into()?)?.to_string();
+    if batches.iter().map(RecordBatch::num_rows).sum::<usize>() > max_rows
+        && let Some(border) = text.rfind('\n')
+    {
+        let width = text.len() - border - 1;
+        let dots = format!("\n| .{:width$}|", "", width = width.saturating_sub(4));
+        text.insert_str(border, &dots.repeat(3));
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array};
+
+    use super::*;
+
+    #[test]
+    fn a_table_shows_so_many_rows_and_that_there_are_more() {
+        let batch = |values: Vec<i64>| {
+            let column: ArrayRef = Arc::new(Int64Array::from(values));
+            RecordBatch::try_from_iter([("n", column)]).unwrap()
+        };
+        let batches = [batch(vec![1, 2]), batch(vec![3])];
+        let schema = batches[0].schema();
+        let print = |batches: &[RecordBatch], rows| {
+            table(schema.clone(), batches, rows, &FormatOptions::default()).unwrap()
+        };
+        let head = "+---+\n| n |\n+---+\n";
+        let all = format!("{head}| 1 |\n| 2 |\n| 3 |\n+---+\n");
+        assert_eq!(print(&batches, 3), all);
+        assert_eq!(print(&batches, usize::MAX), all);
+        let two = format!("{head}| 1 |\n| 2 |\n| . |\n| . |\n| . |\n+---+\n");
+        assert_eq!(print(&batches, 2), two);
+        assert_eq!(print(&[], 2), format!("{head}+---+\n"));
     }
 }

@@ -3,8 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hmac::{Hmac, KeyInit, Mac};
+use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{ErrorKind, new_error};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use signature::{Signer, Verifier};
 
 use crate::error::{Error, Result};
 
@@ -67,6 +72,8 @@ impl Tokens {
     }
 
     fn new(secret: &[u8]) -> Self {
+        // Whoever else in the process uses the crate has installed one that knows HS256, too.
+        let _ = HS256.install_default();
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
         validation.set_required_spec_claims(&["exp", "sub"]);
@@ -102,12 +109,72 @@ impl Tokens {
         jsonwebtoken::decode::<Claims>(token, &self.verifying, &self.validation)
             .map(|token| token.claims)
             .map_err(|e| {
-                use jsonwebtoken::errors::ErrorKind;
                 Error::Denied(match e.kind() {
                     ErrorKind::ExpiredSignature => "the token has expired; connect again".into(),
                     _ => "the token is not one of this server's; connect again".into(),
                 })
             })
+    }
+}
+
+/// The one algorithm of our tokens, so that the crate needs no library of all of them.
+static HS256: CryptoProvider = CryptoProvider {
+    signer_factory: |algorithm, key| {
+        expect_hs256(algorithm)?;
+        Ok(Box::new(Hs256::new(key.as_bytes())?))
+    },
+    verifier_factory: |algorithm, key| {
+        expect_hs256(algorithm)?;
+        Ok(Box::new(Hs256::new(key.try_get_as_bytes()?)?))
+    },
+    key_utils: KeyUtils::new_unimplemented(),
+};
+
+fn expect_hs256(algorithm: &Algorithm) -> jsonwebtoken::errors::Result<()> {
+    match algorithm {
+        Algorithm::HS256 => Ok(()),
+        _ => Err(new_error(ErrorKind::InvalidAlgorithm)),
+    }
+}
+
+/// HMAC-SHA-256 with a secret (RFC 2104), compared in constant time.
+struct Hs256(Hmac<Sha256>);
+
+impl Hs256 {
+    fn new(secret: &[u8]) -> jsonwebtoken::errors::Result<Self> {
+        let key = Hmac::new_from_slice(secret);
+        Ok(Self(key.map_err(|_| new_error(ErrorKind::InvalidKeyFormat))?))
+    }
+}
+
+impl Signer<Vec<u8>> for Hs256 {
+    fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, signature::Error> {
+        let mac = self.0.clone().chain_update(message).finalize();
+        Ok(mac.into_bytes().to_vec())
+    }
+}
+
+impl Verifier<Vec<u8>> for Hs256 {
+    fn verify(
+        &self,
+        message: &[u8],
+        signature: &Vec<u8>,
+    ) -> std::result::Result<(), signature::Error> {
+        let mac = self.0.clone().chain_update(message);
+        mac.verify_slice(signature)
+            .map_err(|_| signature::Error::new())
+    }
+}
+
+impl JwtSigner for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}
+
+impl JwtVerifier for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::super::auxiliary::{Aux, Dictionary};
 use super::super::ints::{self, Integer};
+use super::super::layout::Layout;
 use super::super::strings;
 use super::super::{Encoding, Page};
 use crate::Result;
@@ -79,7 +80,9 @@ impl Rows<'_> {
     /// Where the page has codes of a dictionary: the dictionary and their codes, of which a torn
     /// page may have some that it lacks.
     pub fn codes<'a>(&self, page: &Page, aux: &'a Aux) -> Option<(&'a Dictionary, Vec<i32>)> {
-        let (Encoding::Dict, Aux::Dictionary(dictionary)) = (page.header().encoding, aux) else {
+        let (Layout::Packed(_), Encoding::Dict, Aux::Dictionary(dictionary)) =
+            (page.layout(), page.header().encoding, aux)
+        else {
             return None;
         };
         let mut codes = Vec::with_capacity(self.len());
