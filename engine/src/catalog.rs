@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
-use flashmesh_planner::{Authority, FlashTable};
+use flashmesh_planner::{Authority, FlashTable, NamedTable};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, KernelRights, Right};
 use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
@@ -195,9 +195,10 @@ impl SchemaProvider for FlashSchema {
                     self.principal.check(Right::Read, &self.name, name)?;
                 }
                 let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
-                let authority = self.authority.as_ref();
-                let table = FlashTable::new(database, node, &self.name, name, snapshot, authority);
-                Ok(Some(Arc::new(table)))
+                let authority = Arc::clone(&self.authority) as _;
+                let name = (self.name.clone(), name.to_string());
+                let table = NamedTable::new(database, node, authority, name, snapshot);
+                Ok(Some(Arc::new(FlashTable::new(table))))
             }
             Err(StorageError::NotFound { .. }) => Ok(self.session_table(name)),
             Err(error) => Err(crate::Error::from(error).into()),

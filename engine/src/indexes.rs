@@ -141,9 +141,18 @@ impl Session {
                 ast::Statement::Kill { modifier, id } => {
                     return crate::system::plan_kill(modifier.as_ref(), *id);
                 }
-                _ => {}
+                statement => {
+                    if let Some(plan) = self.plan_prepared(statement).await? {
+                        return Ok(plan);
+                    }
+                }
             }
         }
+        self.plan_other(statement).await
+    }
+
+    /// The plan of a statement that DataFusion knows.
+    pub(crate) async fn plan_other(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
         Ok(self.context().state().statement_to_plan(statement).await?)
     }
 

@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::files::FileTables;
 use crate::functions::{KernelMemory, SessionFunctions};
 use crate::grants::Principal;
+use crate::prepare::PreparedStatements;
 use crate::queries::Queries;
 use crate::stores::{NamedStores, NoStores};
 
@@ -143,9 +144,11 @@ impl Engine {
             .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0)
-            .with_object_store_registry(options.object_stores.unwrap_or_else(|| {
-                Arc::new(NamedStores::default())
-            }));
+            .with_object_store_registry(
+                options
+                    .object_stores
+                    .unwrap_or_else(|| Arc::new(NamedStores::default())),
+            );
         let threads = options
             .threads
             .or_else(|| std::thread::available_parallelism().ok())
@@ -248,6 +251,7 @@ pub struct Session {
     context: SessionContext,
     /// The users' functions that the context knows.
     functions: Arc<SessionFunctions>,
+    prepared: Arc<PreparedStatements>,
 }
 
 impl std::fmt::Debug for Session {
@@ -295,11 +299,16 @@ impl Session {
             catalog,
             context,
             functions: Arc::default(),
+            prepared: Arc::default(),
         })
     }
 
     pub(crate) fn functions(&self) -> &SessionFunctions {
         &self.functions
+    }
+
+    pub(crate) fn prepared(&self) -> &PreparedStatements {
+        &self.prepared
     }
 
     /// The engine that the session belongs to.

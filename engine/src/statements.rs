@@ -33,6 +33,7 @@ use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::prepare::PrepareStatement;
 use crate::system::KillStatement;
 
 impl Session {
@@ -71,6 +72,12 @@ impl Session {
             {
                 self.execute_index(statement).await
             }
+            LogicalPlan::Extension(ref extension)
+                if let Some(statement) =
+                    extension.node.as_any().downcast_ref::<PrepareStatement>() =>
+            {
+                self.prepare(statement)
+            }
             LogicalPlan::Statement(
                 Statement::SetVariable(SetVariable { ref variable, .. })
                 | Statement::ResetVariable(ResetVariable { ref variable }),
@@ -90,18 +97,6 @@ impl Session {
             ) => Err(Error::usage(
                 "transactions over several statements are not supported; each statement commits by itself",
             )),
-            LogicalPlan::Statement(Statement::Prepare(ref prepare))
-                if matches!(*prepare.input, LogicalPlan::Ddl(_)) =>
-            {
-                Err(Error::usage("only queries and INSERT can be prepared"))
-            }
-            LogicalPlan::Statement(Statement::Execute(_)) => {
-                let prepared = self.context().execute_logical_plan(plan).await?;
-                match prepared.logical_plan() {
-                    LogicalPlan::Dml(dml) => self.execute_dml(dml.clone()).await,
-                    _ => Ok(prepared),
-                }
-            }
             other => Ok(self.context().execute_logical_plan(other).await?),
         }
     }

@@ -36,6 +36,7 @@ mod sink;
 mod table;
 pub mod translate;
 mod tree;
+pub mod version;
 
 use std::sync::Arc;
 
@@ -46,10 +47,12 @@ pub use config::{Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use reason::Reason;
 pub use scan::FlashScanExec;
 pub use table::FlashTable;
+pub use version::NamedTable;
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut builder = builder
+        .with_analyzer_rule(Arc::new(version::PinTables))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
         .with_query_planner(Arc::new(relations::StorePlanner));

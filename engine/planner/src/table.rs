@@ -19,49 +19,37 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use flashmesh_pushdown::Output;
 use flashmesh_storage::access::NearSearch;
-use flashmesh_storage::capability::{Capability, Right};
-use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::{Database, TableSnapshot};
+use flashmesh_storage::capability::Right;
 
 use crate::Reason;
-use crate::authority::{self, Authority};
 use crate::config::{Fallback, FlashmeshOptions, Pushdown};
 use crate::scan::spec::{PushedFilter, ScanSpec};
 use crate::scan::{FlashScanExec, schema_of_columns, statistics};
 use crate::sink::FlashSink;
 use crate::translate::{Scope, text_of, translate, weaken};
+use crate::version::NamedTable;
 
-/// One version of a table. The catalog makes a new one for each query, so that a query sees one
-/// version throughout.
-#[derive(Debug)]
+/// A table, which queries see at the version that [`PinTables`](crate::version::PinTables) gives
+/// them when they start to run.
+#[derive(Debug, Clone)]
 pub struct FlashTable {
-    database: Arc<Database>,
-    node: Arc<StorageNode>,
-    /// Schema and name in the database.
-    name: (String, String),
-    snapshot: Arc<TableSnapshot>,
-    /// What the session may do with it.
-    capability: Arc<Capability>,
+    table: NamedTable,
     /// Its keys.
     constraints: Constraints,
-    /// The columns that it shows.
-    schema: SchemaRef,
+    /// Whether it shows the ids of its rows as its last column.
+    row_ids: bool,
     /// Whether a search for near rows may miss some; `None`: as the session says.
     approximate: Option<bool>,
 }
 
 impl FlashTable {
-    /// The table `schema.table` of `database` as it is in `snapshot`; Programs run on `node`, for
-    /// a session that may do what `authority` says.
-    pub fn new(
-        database: Arc<Database>,
-        node: Arc<StorageNode>,
-        schema: impl Into<String>,
-        table: impl Into<String>,
-        snapshot: Arc<TableSnapshot>,
-        authority: &dyn Authority,
-    ) -> Self {
-        let keys = snapshot.indexes.iter().map(|index| &index.definition);
+    /// The table of that name.
+    pub fn new(table: NamedTable) -> Self {
+        let keys = table
+            .snapshot()
+            .indexes
+            .iter()
+            .map(|index| &index.definition);
         let keys = keys.filter(|key| key.unique).map(|key| {
             let columns = key.columns.iter().map(|c| *c as usize).collect();
             match key.primary {
@@ -71,20 +59,16 @@ impl FlashTable {
         });
         Self {
             constraints: Constraints::new_unverified(keys.collect()),
-            schema: Arc::clone(&snapshot.schema),
-            capability: authority.capability(&snapshot),
+            row_ids: false,
             approximate: None,
-            database,
-            node,
-            name: (schema.into(), table.into()),
-            snapshot,
+            table,
         }
     }
 
     /// The same with the ids of its rows as the last column.
     pub fn with_row_ids(self) -> Self {
         Self {
-            schema: Arc::clone(&self.snapshot.scan_schema),
+            row_ids: true,
             ..self
         }
     }
@@ -98,9 +82,17 @@ impl FlashTable {
         }
     }
 
-    /// The version that it shows.
-    pub fn snapshot(&self) -> &Arc<TableSnapshot> {
-        &self.snapshot
+    /// What it is called, and the version that it shows.
+    pub fn named(&self) -> &NamedTable {
+        &self.table
+    }
+
+    /// The same at another version.
+    pub(crate) fn at(&self, table: NamedTable) -> Self {
+        Self {
+            table,
+            ..self.clone()
+        }
     }
 
     /// Puts what translates of `filters` into `spec`; the rest comes back.
@@ -110,7 +102,7 @@ impl FlashTable {
         spec: &mut ScanSpec,
         fallback: Fallback,
     ) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
-        let scope = Scope::of_table(Arc::clone(&self.schema));
+        let scope = Scope::of_table(self.schema());
         let mut residual = Vec::new();
         for filter in filters.iter().flat_map(split_conjunction) {
             let text = text_of(filter.as_ref());
@@ -157,16 +149,22 @@ impl FlashTable {
 
     fn add(&self, spec: &mut ScanSpec, filter: PushedFilter) -> Result<(), Reason> {
         spec.filters.push(filter);
-        spec.verified(&self.node).map(|_| ()).inspect_err(|_| {
-            spec.filters.pop();
-        })
+        spec.verified(self.table.node())
+            .map(|_| ())
+            .inspect_err(|_| {
+                spec.filters.pop();
+            })
     }
 }
 
 #[async_trait]
 impl TableProvider for FlashTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        let snapshot = self.table.snapshot();
+        Arc::clone(match self.row_ids {
+            true => &snapshot.scan_schema,
+            false => &snapshot.schema,
+        })
     }
 
     fn constraints(&self) -> Option<&Constraints> {
@@ -178,7 +176,7 @@ impl TableProvider for FlashTable {
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        Some(statistics::of_table(&self.snapshot, &self.schema))
+        Some(statistics::of_table(self.table.snapshot(), &self.schema()))
     }
 
     /// The table takes every filter: [`FlashTable::scan`] knows the session's options and puts
@@ -207,13 +205,15 @@ impl TableProvider for FlashTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        authority::check(&self.capability, Right::Read, &self.snapshot)?;
+        let table = self.table.pinned()?;
+        let capability = table.capability_to(Right::Read)?;
+        let (snapshot, node) = (table.snapshot(), table.node());
         let options = FlashmeshOptions::of(state.config_options());
         if let Some(bytes) = options.cache_size_bytes {
-            self.database.store().cache().set_capacity_bytes(bytes);
+            table.store().cache().set_capacity_bytes(bytes);
         }
-        let table_schema = &self.schema;
-        let df_schema = DFSchema::try_from(Arc::clone(table_schema))?;
+        let table_schema = self.schema();
+        let df_schema = DFSchema::try_from(Arc::clone(&table_schema))?;
         let filters = filters
             .iter()
             .map(|filter| state.create_physical_expr(filter.clone(), &df_schema))
@@ -224,8 +224,8 @@ impl TableProvider for FlashTable {
             None => (0..table_schema.fields().len()).collect(),
         };
         let mut spec = ScanSpec::of_columns(
-            Arc::clone(&self.snapshot),
-            Arc::clone(&self.capability),
+            Arc::clone(snapshot),
+            Arc::clone(&capability),
             options.pushdown,
             &wanted,
         );
@@ -239,10 +239,10 @@ impl TableProvider for FlashTable {
         let residual = self.split_filters(&filters, &mut spec, options.fallback)?;
 
         let target = state.config().target_partitions();
-        let partitions = target.min(self.snapshot.segments.len()).max(1);
+        let partitions = target.min(snapshot.segments.len()).max(1);
         let scan_of = |spec, ordinals: &[usize]| -> Result<FlashScanExec> {
-            let schema = schema_of_columns(table_schema, ordinals)?;
-            FlashScanExec::try_new(spec, Arc::clone(&self.node), schema, partitions)
+            let schema = schema_of_columns(&table_schema, ordinals)?;
+            FlashScanExec::try_new(spec, Arc::clone(node), schema, partitions)
                 .map_err(Reason::into_error)
         };
         if residual.is_empty() {
@@ -269,8 +269,8 @@ impl TableProvider for FlashTable {
             .collect();
         ordinals.extend(read.difference(&known));
         let columns = ScanSpec::of_columns(
-            Arc::clone(&self.snapshot),
-            Arc::clone(&self.capability),
+            Arc::clone(snapshot),
+            Arc::clone(&capability),
             options.pushdown,
             &ordinals,
         );
@@ -291,9 +291,9 @@ impl TableProvider for FlashTable {
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        authority::check(&self.capability, Right::Write, &self.snapshot)?;
-        let (schema, table) = &self.name;
-        let columns = self.snapshot.schema.fields().len();
+        self.table.capability_to(Right::Write)?;
+        let (schema, table) = self.table.name();
+        let columns = self.table.snapshot().schema.fields().len();
         if input.schema().fields().len() != columns {
             return plan_err!(
                 "table '{schema}.{table}' has {columns} columns, the query gives {}",
@@ -306,7 +306,7 @@ impl TableProvider for FlashTable {
             );
         }
         let sink = FlashSink::new(
-            Arc::clone(&self.database),
+            Arc::clone(self.table.database()),
             (schema.clone(), table.clone()),
             self.schema(),
             insert_op == InsertOp::Overwrite,

@@ -10,3 +10,4 @@ mod searches;
 mod shell;
 mod statements;
 mod support;
+mod versions;

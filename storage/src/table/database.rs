@@ -198,6 +198,17 @@ impl Database {
         self.table_state(schema, table).map(|t| t.snapshot)
     }
 
+    /// The current versions of several tables, `None` for one that is not there: taken together,
+    /// so that each commit is in all of them or in none.
+    pub fn snapshots<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a (String, String)>,
+    ) -> Vec<Option<Arc<TableSnapshot>>> {
+        let state = self.state.read();
+        let tables = names.into_iter().map(|name| state.tables.get(name));
+        tables.map(|t| t.map(|t| Arc::clone(&t.snapshot))).collect()
+    }
+
     pub(super) fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
         let key = (schema.to_string(), table.to_string());
         self.state

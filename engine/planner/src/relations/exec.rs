@@ -35,11 +35,18 @@ use parking_lot::Mutex;
 
 use crate::kernels;
 use crate::scan::metrics::function_metrics;
+use crate::version::NamedTable;
 
 /// A function over the store.
-pub(super) trait StoreFunction: Debug + Send + Sync {
+pub(crate) trait StoreFunction: Debug + Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
+
+    /// The table that it reads.
+    fn table(&self) -> &NamedTable;
+
+    /// The same at another version of its table.
+    fn at(&self, table: NamedTable) -> Result<Arc<dyn StoreFunction>>;
 
     /// What it is asked for, for `EXPLAIN`.
     fn arguments(&self) -> String;
@@ -62,11 +69,11 @@ pub(super) trait StoreFunction: Debug + Send + Sync {
 }
 
 /// Takes batches; an error means that nobody wants more.
-pub(super) type Emit<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
+pub(crate) type Emit<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
 
 /// The means of one execution.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Threads that it may use.
     pub threads: usize,
     /// Rows of a batch.
@@ -79,7 +86,7 @@ pub(super) struct Run {
 
 /// What `EXPLAIN ANALYZE` says of a function.
 #[derive(Debug, Default)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Reads, rows and bytes.
     pub scan: Arc<ScanMetrics>,
     /// Requests to the store, each answered by itself.
@@ -109,7 +116,7 @@ impl Run {
 
 /// A [`StoreFunction`] in a logical plan.
 #[derive(Debug, Clone)]
-pub(super) struct StoreFunctionNode {
+pub(crate) struct StoreFunctionNode {
     function: Arc<dyn StoreFunction>,
     input: Option<LogicalPlan>,
     schema: DFSchemaRef,
@@ -129,6 +136,19 @@ impl StoreFunctionNode {
                 schema: Arc::new(schema),
             }),
         }))
+    }
+
+    /// The table that it reads.
+    pub fn table(&self) -> &NamedTable {
+        self.function.table()
+    }
+
+    /// The same at another version of its table.
+    pub fn at(&self, table: NamedTable) -> Result<Self> {
+        Ok(Self {
+            function: self.function.at(table)?,
+            ..self.clone()
+        })
     }
 }
 

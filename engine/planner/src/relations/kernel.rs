@@ -6,17 +6,14 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
-use flashmesh_storage::capability::Capability;
 use flashmesh_storage::flash::PAGE_SIZE_BYTES;
 use flashmesh_storage::kernel::{Kernels, Kind, Returns, UserFunction};
-use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::store::PageStore;
-use flashmesh_storage::table::TableSnapshot;
 
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
 use crate::error::from_storage;
+use crate::version::NamedTable;
 
 /// Pages of one call.
 const PAGES_PER_CALL: u32 = 64;
@@ -86,10 +83,7 @@ impl TableKernel {
         arguments.end()?;
         let function = KernelRows {
             schema: Arc::new(Schema::new(fields.clone())),
-            capability: store.reading(&table.snapshot)?,
-            node: Arc::clone(&store.node),
-            store: Arc::clone(store.database.store()),
-            table: table.snapshot,
+            table: table.0,
             column,
             constants,
             function: self.function,
@@ -100,15 +94,12 @@ impl TableKernel {
 }
 
 /// The rows that a kernel makes of a column's pages.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct KernelRows {
     function: Arc<UserFunction>,
     kernels: Arc<Kernels>,
     schema: SchemaRef,
-    node: Arc<StorageNode>,
-    store: Arc<PageStore>,
-    table: Arc<TableSnapshot>,
-    capability: Arc<Capability>,
+    table: NamedTable,
     column: usize,
     constants: Vec<ArrayRef>,
 }
@@ -118,9 +109,23 @@ impl StoreFunction for KernelRows {
         &self.function.entry.name
     }
 
+    fn table(&self) -> &NamedTable {
+        &self.table
+    }
+
+    fn at(&self, table: NamedTable) -> Result<Arc<dyn StoreFunction>> {
+        Ok(Arc::new(Self {
+            table,
+            ..self.clone()
+        }))
+    }
+
     fn arguments(&self) -> String {
-        let column = self.table.schema.field(self.column).name();
-        format!("{}.{column}, kernel in the sandbox", self.table.name)
+        let column = self.table.snapshot().schema.field(self.column).name();
+        format!(
+            "{}.{column}, kernel in the sandbox",
+            self.table.snapshot().name
+        )
     }
 
     fn schema(&self) -> SchemaRef {
@@ -128,18 +133,25 @@ impl StoreFunction for KernelRows {
     }
 
     fn expected_rows(&self) -> usize {
-        let chunks = self.table.segments.iter().map(|s| &s.chunks[self.column]);
+        let chunks = self
+            .table
+            .snapshot()
+            .segments
+            .iter()
+            .map(|s| &s.chunks[self.column]);
         chunks.map(|chunk| chunk.zones.len()).sum()
     }
 
     fn run(&self, _: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
+        let (table, capability) = (self.table.snapshot(), self.table.capability());
         let kernel = self
-            .node
-            .authorize_kernel(&self.capability, &self.table, &self.function.id())
+            .table
+            .node()
+            .authorize_kernel(&capability, table, &self.function.id())
             .map_err(from_storage)?;
-        let mut reader = self.store.reader().map_err(from_storage)?;
+        let mut reader = self.table.store().reader().map_err(from_storage)?;
         let mut bytes = Vec::new();
-        for segment in &self.table.segments {
+        for segment in &self.table.snapshot().segments {
             let chunk = &segment.chunks[self.column];
             let mut next = chunk.aux_pages;
             while next < chunk.run.count {

@@ -20,15 +20,15 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::TableFactor;
-use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
 
 use crate::FlashTable;
-use crate::authority::{self, Authority};
+use crate::authority::Authority;
 use crate::error::from_storage;
+use crate::version::{NamedTable, TableName};
 use arguments::Arguments;
-pub(crate) use exec::StorePlanner;
+pub(crate) use exec::{StoreFunctionNode, StorePlanner};
 
 /// Plans the table functions of a database.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl StoreRelations {
     }
 
     /// Schema and name of a table or an index that an argument names.
-    fn resolve(&self, name: &str, arguments: &Arguments<'_>) -> Result<(String, String)> {
+    fn resolve(&self, name: &str, arguments: &Arguments<'_>) -> Result<TableName> {
         let name =
             TableReference::parse_str(name).resolve(&self.catalog, &arguments.default_schema());
         if name.catalog.as_ref() != self.catalog {
@@ -121,83 +121,59 @@ impl StoreRelations {
 
     /// A table that an argument names.
     fn table(&self, name: &str, arguments: &Arguments<'_>) -> Result<Table> {
-        let (schema, name) = self.resolve(name, arguments)?;
-        let snapshot = self
-            .database
-            .snapshot(&schema, &name)
-            .map_err(from_storage)?;
-        Ok(Table {
-            schema,
-            name,
-            snapshot,
-        })
+        let name = self.resolve(name, arguments)?;
+        let snapshot = self.database.snapshot(&name.0, &name.1);
+        Ok(self.named(name, snapshot.map_err(from_storage)?))
     }
 
-    /// A scan of all columns of a table, with the ids of its rows if asked for.
-    fn scan(&self, table: &Table, row_ids: bool) -> Result<LogicalPlanBuilder> {
-        let provider = self.provider(table);
-        let provider = if row_ids {
-            provider.with_row_ids()
-        } else {
-            provider
-        };
-        scan_of(table, provider)
+    fn named(&self, name: TableName, snapshot: Arc<TableSnapshot>) -> Table {
+        let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
+        let authority = Arc::clone(&self.authority);
+        Table(NamedTable::new(database, node, authority, name, snapshot))
     }
-
-    /// A scan of all columns of a table, in which a search for near rows may use an index.
-    fn near_scan(&self, table: &Table, approximate: bool) -> Result<LogicalPlanBuilder> {
-        scan_of(table, self.provider(table).with_approximate(approximate))
-    }
-
-    fn provider(&self, table: &Table) -> FlashTable {
-        FlashTable::new(
-            Arc::clone(&self.database),
-            Arc::clone(&self.node),
-            &table.schema,
-            &table.name,
-            Arc::clone(&table.snapshot),
-            self.authority.as_ref(),
-        )
-    }
-
-    /// What the session may do with a table, which is to be read.
-    fn reading(&self, table: &TableSnapshot) -> Result<Arc<Capability>> {
-        let capability = self.authority.capability(table);
-        authority::check(&capability, Right::Read, table)?;
-        Ok(capability)
-    }
-}
-
-fn scan_of(table: &Table, provider: FlashTable) -> Result<LogicalPlanBuilder> {
-    LogicalPlanBuilder::scan(
-        table.name.clone(),
-        provider_as_source(Arc::new(provider)),
-        None,
-    )
 }
 
 /// A table that a function reads.
-struct Table {
-    schema: String,
-    name: String,
-    snapshot: Arc<TableSnapshot>,
-}
+struct Table(NamedTable);
 
 impl Table {
+    /// The version that the function is planned with.
+    fn snapshot(&self) -> &Arc<TableSnapshot> {
+        self.0.snapshot()
+    }
+
+    /// What its columns are qualified with.
+    fn name(&self) -> &str {
+        &self.0.name().1
+    }
+
+    /// A scan of all columns, with the ids of the rows if asked for.
+    fn scan(&self, row_ids: bool) -> Result<LogicalPlanBuilder> {
+        let provider = FlashTable::new(self.0.clone());
+        self.scan_of(match row_ids {
+            true => provider.with_row_ids(),
+            false => provider,
+        })
+    }
+
+    /// A scan of all columns, in which a search for near rows may use an index.
+    fn near_scan(&self, approximate: bool) -> Result<LogicalPlanBuilder> {
+        self.scan_of(FlashTable::new(self.0.clone()).with_approximate(approximate))
+    }
+
+    fn scan_of(&self, provider: FlashTable) -> Result<LogicalPlanBuilder> {
+        LogicalPlanBuilder::scan(self.name(), provider_as_source(Arc::new(provider)), None)
+    }
+
     /// A column that an argument names.
     fn column(&self, name: &str, arguments: &Arguments<'_>) -> Result<usize> {
-        self.snapshot.schema.index_of(name).map_err(|_| {
-            let names: Vec<_> = self
-                .snapshot
-                .schema
-                .fields()
-                .iter()
-                .map(|f| f.name().as_str())
-                .collect();
+        self.snapshot().schema.index_of(name).map_err(|_| {
+            let fields = self.snapshot().schema.fields().iter();
+            let names: Vec<_> = fields.map(|f| f.name().as_str()).collect();
             plan_datafusion_err!(
                 "{}: table '{}' has no column '{name}'; it has: {}",
                 arguments.function(),
-                self.name,
+                self.name(),
                 names.join(", ")
             )
         })

@@ -12,10 +12,8 @@ use flashmesh_pushdown::{
     Expr as ProgramExpr, InputColumn, Limits, Metric, Output, Program, QueryVector, verify,
 };
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::capability::Capability;
 use flashmesh_storage::index::{Index, IndexKind};
-use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
-use flashmesh_storage::store::PageStore;
+use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::table::{TableSnapshot, row_id};
 
 use super::StoreRelations;
@@ -24,6 +22,7 @@ use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
 use crate::config::Fallback;
 use crate::error::from_storage;
 use crate::functions::{query_vector, scalar_functions};
+use crate::version::NamedTable;
 
 /// Neighbours when the call doesn't say how many.
 const DEFAULT_K: u32 = 10;
@@ -42,7 +41,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
     let table = store.table(&name, &arguments)?;
     let column = arguments.text()?;
     let ordinal = table.column(&column, &arguments)?;
-    let data_type = table.snapshot.schema.field(ordinal).data_type().clone();
+    let data_type = table.snapshot().schema.field(ordinal).data_type().clone();
     let metric = match (&data_type, arguments.option_text("metric")?.as_deref()) {
         (DataType::FixedSizeBinary(_), None | Some("hamming")) => Metric::Hamming,
         (DataType::FixedSizeList(..), None | Some("l2")) => Metric::L2,
@@ -68,17 +67,17 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
     let exact = arguments.option_bool("exact")?.unwrap_or(false);
     let session = arguments.session_options();
     arguments.end()?;
-    let table_name = table.name.clone();
+    let table_name = table.name().to_string();
     let own = |name: &str| Expr::Column(Column::new(Some(table_name.clone()), name));
     // The function's columns get out of the way of the table's.
     let free = |name: &str| {
         let mut name = name.to_string();
-        while table.snapshot.schema.index_of(&name).is_ok() {
+        while table.snapshot().schema.index_of(&name).is_ok() {
             name.insert(0, '_');
         }
         name
     };
-    let fields = table.snapshot.schema.fields();
+    let fields = table.snapshot().schema.fields();
     let columns = fields.iter().map(|field| own(field.name()));
     match query {
         Argument::Constant(value) => {
@@ -94,8 +93,8 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                 distance.alias(&distance_name),
             ];
             let is_near_first = metric != Metric::Dot;
-            store
-                .near_scan(&table, !exact)?
+            table
+                .near_scan(!exact)?
                 .project(first.into_iter().chain(columns))?
                 .sort([order.sort(is_near_first, false)])?
                 .limit(0, Some(k as usize))?
@@ -108,29 +107,20 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                     queries.schema().fields().len()
                 );
             }
-            let index = table.snapshot.indexes.iter().find(|index| {
-                let definition = &index.definition;
-                definition.kind == IndexKind::Lsh
-                    && definition.columns == [ordinal as u32]
-                    && definition.metric(&data_type) == Some(metric)
-            });
             let function = NearestBatch {
-                store: Arc::clone(store.database.store()),
-                node: Arc::clone(&store.node),
-                table: Arc::clone(&table.snapshot),
-                capability: store.reading(&table.snapshot)?,
+                table: table.0.clone(),
                 column: ordinal,
                 metric,
                 length,
                 k: k as usize,
-                index: index.filter(|_| !exact).cloned(),
+                exact,
                 recall_sample: session.measure_recall,
                 accelerator: session.accelerator.as_deref().map(Arc::from),
                 forbids_fallback: session.fallback == Fallback::Error,
             };
             let found = StoreFunctionNode::plan(Arc::new(function), Some(queries))?;
             let found = LogicalPlanBuilder::from(found).alias("found")?.build()?;
-            let ids = table.snapshot.scan_schema.fields().last().cloned();
+            let ids = table.snapshot().scan_schema.fields().last().cloned();
             let id = ids.map(|field| field.name().clone()).unwrap_or_default();
             let found_column = |name: &str| Expr::Column(Column::new(Some("found"), name));
             let on = (
@@ -142,12 +132,7 @@ pub(super) fn nearest(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
                 found_column("distance").alias(free("distance")),
             ];
             LogicalPlanBuilder::from(found)
-                .join(
-                    store.scan(&table, true)?.build()?,
-                    JoinType::Inner,
-                    on,
-                    None,
-                )?
+                .join(table.scan(true)?.build()?, JoinType::Inner, on, None)?
                 .project(first.into_iter().chain(columns))?
                 .build()
         }
@@ -183,17 +168,15 @@ fn distance_to(metric: Metric, vectors: Expr, query: &QueryVector) -> Expr {
 }
 
 /// The nearest rows to many vectors at once: one Program, or one pass through an index.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct NearestBatch {
-    store: Arc<PageStore>,
-    node: Arc<StorageNode>,
-    capability: Arc<Capability>,
-    table: Arc<TableSnapshot>,
+    table: NamedTable,
     column: usize,
     metric: Metric,
     length: usize,
     k: usize,
-    index: Option<Arc<Index>>,
+    /// Whether it may miss none, and so uses no index.
+    exact: bool,
     /// Of how many vectors the exact answer is computed too, for the recall.
     recall_sample: usize,
     accelerator: Option<Arc<str>>,
@@ -244,23 +227,55 @@ impl Best {
     }
 }
 
+impl NearestBatch {
+    fn snapshot(&self) -> &Arc<TableSnapshot> {
+        self.table.snapshot()
+    }
+
+    /// The index that it goes by.
+    fn index(&self) -> Option<&Arc<Index>> {
+        let table = self.snapshot();
+        let data_type = table.schema.field(self.column).data_type();
+        let mut indexes = table.indexes.iter().filter(|_| !self.exact);
+        indexes.find(|index| {
+            let definition = &index.definition;
+            definition.kind == IndexKind::Lsh
+                && definition.columns == [self.column as u32]
+                && definition.metric(data_type) == Some(self.metric)
+        })
+    }
+}
+
 impl StoreFunction for NearestBatch {
     fn name(&self) -> &str {
         "nearest"
     }
 
+    fn table(&self) -> &NamedTable {
+        &self.table
+    }
+
+    fn at(&self, table: NamedTable) -> Result<Arc<dyn StoreFunction>> {
+        Ok(Arc::new(Self {
+            table,
+            ..self.clone()
+        }))
+    }
+
     fn arguments(&self) -> String {
-        let how = match &self.index {
+        let how = match self.index() {
             Some(index) => format!("index={} (lsh)", index.definition.name),
             None => match self.accelerator.as_deref() {
                 None | Some("cpu") => "exact".into(),
                 Some(name) => format!("exact, on {name}"),
             },
         };
-        let column = self.table.schema.field(self.column).name();
+        let column = self.snapshot().schema.field(self.column).name();
         format!(
             "{}.{column}, {} by {}, {how}",
-            self.table.name, self.k, self.metric
+            self.snapshot().name,
+            self.k,
+            self.metric
         )
     }
 
@@ -300,7 +315,7 @@ impl StoreFunction for NearestBatch {
         if queries.is_empty() || self.k == 0 {
             return Ok(());
         }
-        let best = match &self.index {
+        let best = match self.index() {
             Some(index) => {
                 let best = self.by_index(index, &queries, run)?;
                 self.measure_recall(&queries, &best, run)?;
@@ -352,8 +367,8 @@ impl NearestBatch {
         run: &Run,
         metrics: &Arc<ScanMetrics>,
     ) -> Result<Vec<Best>> {
-        let vectors = self.table.schema.field(self.column);
-        let id = self.table.scan_schema.fields().len() - 1;
+        let vectors = self.snapshot().schema.field(self.column);
+        let id = self.snapshot().scan_schema.fields().len() - 1;
         let program = Program {
             columns: vec![
                 InputColumn {
@@ -378,9 +393,9 @@ impl NearestBatch {
                 exprs: vec![ProgramExpr::Column(1)],
             },
         };
-        let program = verify(program, &self.table.scan_schema, &Limits::default())
+        let program = verify(program, &self.snapshot().scan_schema, &Limits::default())
             .map_err(|e| datafusion::common::plan_datafusion_err!("nearest: {e}"))?;
-        let work = SegmentQueue::new(self.table.segments.clone());
+        let work = SegmentQueue::new(self.snapshot().segments.clone());
         if let Some(accelerator) = &self.accelerator {
             work.ask_for(Arc::clone(accelerator));
         }
@@ -389,14 +404,14 @@ impl NearestBatch {
         }
         let command = Command {
             program: Arc::new(program),
-            table: Arc::clone(&self.table),
+            table: Arc::clone(self.snapshot()),
             work,
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
             metrics: Arc::clone(metrics),
-            capability: Arc::clone(&self.capability),
+            capability: self.table.capability(),
         };
-        let threads = run.threads.min(self.table.segments.len()).max(1);
+        let threads = run.threads.min(self.snapshot().segments.len()).max(1);
         let streams = std::thread::scope(|scope| {
             let running: Vec<_> = (0..threads)
                 .map(|_| {
@@ -417,7 +432,7 @@ impl NearestBatch {
 
     fn stream(&self, command: Command, queries: usize, run: &Run) -> Result<Vec<Best>> {
         let mut best = vec![Best::default(); queries];
-        let mut stream = self.node.submit(command).map_err(from_storage)?;
+        let mut stream = self.table.node().submit(command).map_err(from_storage)?;
         while let Some(step) = stream.step() {
             run.check()?;
             let flashmesh_storage::node::Step::Batch(batch) = step.map_err(from_storage)? else {
@@ -469,22 +484,23 @@ impl NearestBatch {
 
     /// Each thread asks the index for a share of the queries.
     fn by_index(&self, index: &Index, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
-        self.node
-            .authorize(&self.capability, &self.table)
+        self.table
+            .node()
+            .authorize(&self.table.capability(), self.snapshot())
             .map_err(from_storage)?;
-        let mut reader = self.store.reader().map_err(from_storage)?;
+        let mut reader = self.table.store().reader().map_err(from_storage)?;
         let parts = index.lsh_parts(&mut reader).map_err(from_storage)?;
         run.cost.scan.add_reads(reader.take_counters());
         drop(reader);
         let segments: HashMap<_, _> = self
-            .table
+            .snapshot()
             .segments
             .iter()
             .map(|s| (s.id, Arc::clone(s)))
             .collect();
         let share = queries.len().div_ceil(run.threads.max(1)).max(1);
         let ask = |queries: &[QueryVector]| -> Result<Vec<Best>> {
-            let mut reader = self.store.reader().map_err(from_storage)?;
+            let mut reader = self.table.store().reader().map_err(from_storage)?;
             let mut best = vec![Best::default(); queries.len()];
             for part in &parts {
                 run.check()?;

@@ -21,20 +21,20 @@ use super::{StoreRelations, Table};
 pub(super) fn lookup(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
     let name = arguments.text()?;
     let table = store.table(&name, &arguments)?;
-    let Some(key) = table.snapshot.primary_key() else {
+    let Some(key) = table.snapshot().primary_key() else {
         return plan_err!(
             "lookup: table '{}' has no primary key; say WHERE column IN (…), which uses an index on the column if there is one",
-            table.name
+            table.name()
         );
     };
     let [ordinal] = key.definition.columns.as_slice() else {
         return plan_err!(
             "lookup: the primary key of table '{}' has several columns; say WHERE a = … AND b = …, which uses it",
-            table.name
+            table.name()
         );
     };
-    let column = table.snapshot.schema.field(*ordinal as usize).clone();
-    let scan = store.scan(&table, false)?;
+    let column = table.snapshot().schema.field(*ordinal as usize).clone();
+    let scan = table.scan(false)?;
     rows_of(scan, &table, &column, arguments)
 }
 
@@ -42,11 +42,11 @@ pub(super) fn lookup(store: &StoreRelations, mut arguments: Arguments<'_>) -> Re
 pub(super) fn fetch(store: &StoreRelations, mut arguments: Arguments<'_>) -> Result<LogicalPlan> {
     let name = arguments.text()?;
     let table = store.table(&name, &arguments)?;
-    let ids = table.snapshot.scan_schema.fields().last().cloned();
+    let ids = table.snapshot().scan_schema.fields().last().cloned();
     let Some(column) = ids else {
-        return plan_err!("fetch: table '{}' has no columns", table.name);
+        return plan_err!("fetch: table '{}' has no columns", table.name());
     };
-    let scan = store.scan(&table, true)?;
+    let scan = table.scan(true)?;
     rows_of(scan, &table, &column, arguments)
 }
 
@@ -57,7 +57,7 @@ fn rows_of(
     column: &Field,
     mut arguments: Arguments<'_>,
 ) -> Result<LogicalPlan> {
-    let named = Column::new(Some(table.name.clone()), column.name());
+    let named = Column::new(Some(table.name()), column.name());
     let keys = arguments.next()?;
     let function = arguments.function().to_string();
     arguments.end()?;
@@ -115,7 +115,7 @@ pub(super) fn matches(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
     let column = arguments.text()?;
     let ordinal = table.column(&column, &arguments)?;
     let needle = arguments.text()?;
-    let field = table.snapshot.schema.field(ordinal).clone();
+    let field = table.snapshot().schema.field(ordinal).clone();
     arguments.end()?;
     if field.data_type() != &DataType::Utf8View {
         return plan_err!(
@@ -126,13 +126,13 @@ pub(super) fn matches(store: &StoreRelations, mut arguments: Arguments<'_>) -> R
     if needle.is_empty() {
         return plan_err!("matches: the needle is empty, it would be everywhere; give a text");
     }
-    let schema = &table.snapshot.scan_schema;
+    let schema = &table.snapshot().scan_schema;
     let id = schema.field(schema.fields().len() - 1).name();
-    let text = Expr::Column(Column::new(Some(table.name.clone()), field.name()));
-    let id = Expr::Column(Column::new(Some(table.name.clone()), id));
+    let text = Expr::Column(Column::new(Some(table.name()), field.name()));
+    let id = Expr::Column(Column::new(Some(table.name()), id));
     let offsets = ScalarUDF::from(Occurrences::new()).call(vec![text.clone(), lit(needle.clone())]);
-    store
-        .scan(&table, true)?
+    table
+        .scan(true)?
         .filter(contains(text.clone(), lit(needle)))?
         .project([
             id.alias("row_id"),

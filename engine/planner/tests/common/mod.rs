@@ -14,7 +14,7 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use flashmesh_planner::{FlashTable, configure};
+use flashmesh_planner::{FlashTable, NamedTable, configure};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget};
 use rand::rngs::StdRng;
@@ -225,14 +225,13 @@ impl Flash {
     pub fn register(&self, context: &SessionContext) {
         for table in self.database.tables("public") {
             let snapshot = self.database.snapshot("public", &table).unwrap();
-            let provider = FlashTable::new(
+            let provider = FlashTable::new(NamedTable::new(
                 Arc::clone(&self.database),
                 Arc::clone(&self.node),
-                "public",
-                &table,
+                Arc::clone(&self.node) as _,
+                ("public".into(), table.clone()),
                 snapshot,
-                self.node.as_ref(),
-            );
+            ));
             context.deregister_table(&table).unwrap();
             context.register_table(&table, Arc::new(provider)).unwrap();
         }

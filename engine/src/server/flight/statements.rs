@@ -30,6 +30,7 @@ use super::get::MessageStream;
 use super::results::{Fetch, client_schema, compute_on, send, send_batches, until_ended};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
+use crate::prepare::PrepareStatement;
 use crate::queries::{QueryKind, QueryState, RunningQuery};
 use crate::server::State;
 use crate::server::sessions::ClientSession;
@@ -141,7 +142,8 @@ pub(super) fn is_query(plan: &LogicalPlan) -> bool {
         | LogicalPlan::Copy(_)
         | LogicalPlan::Statement(_) => false,
         LogicalPlan::Extension(extension) => {
-            !extension.node.as_any().is::<IndexStatement>() && !is_kill(plan)
+            let node = extension.node.as_any();
+            !node.is::<IndexStatement>() && !node.is::<PrepareStatement>() && !is_kill(plan)
         }
         _ => true,
     }

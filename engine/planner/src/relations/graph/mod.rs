@@ -13,13 +13,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
 use flashmesh_storage::accelerator::offload::{Fallback, Offload, Operation};
-use flashmesh_storage::capability::Capability;
 use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions, PathStep};
 use flashmesh_storage::index::adjacency::KeyType;
 use flashmesh_storage::index::{Index, IndexKind};
-use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::store::PageStore;
-use flashmesh_storage::table::TableSnapshot;
 
 use self::host::Traversal;
 use super::StoreRelations;
@@ -27,6 +23,7 @@ use super::arguments::{Argument, Arguments, constants};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
 use crate::config::{self, FlashmeshOptions, Pushdown};
 use crate::error::from_storage;
+use crate::version::NamedTable;
 
 /// What the order of joins takes for granted: vertices of a path, neighbours of seeds, edges of a
 /// vertex.
@@ -35,15 +32,13 @@ const EXPECTED_NEIGHBOURS: usize = 1_000;
 const EDGES_PER_VERTEX: usize = 16;
 
 /// A search in a graph.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct GraphFunction {
     name: &'static str,
+    /// The edges.
+    table: NamedTable,
+    /// The index of that version of them.
     index: Arc<Index>,
-    /// The version of the edge table that the index is of.
-    table: Arc<TableSnapshot>,
-    node: Arc<StorageNode>,
-    capability: Arc<Capability>,
-    store: Arc<PageStore>,
     keys: DataType,
     seeds: Seeds,
     search: Search,
@@ -54,7 +49,7 @@ struct GraphFunction {
 }
 
 /// A device that takes the steps of a search.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Device {
     /// The accelerator's name.
     name: &'static str,
@@ -63,7 +58,7 @@ struct Device {
 }
 
 /// Where a search starts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Seeds {
     /// At these vertices.
     Given(ArrayRef),
@@ -73,7 +68,7 @@ enum Seeds {
     None,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Search {
     Expand {
         hops: u32,
@@ -144,7 +139,7 @@ pub(super) fn shortest_path(
     if weighted {
         let column = arguments.text()?;
         let definition = &graph.index.definition;
-        let names = graph.table.index_columns(definition);
+        let names = graph.table.snapshot().index_columns(definition);
         if names.get(2) != Some(&column.as_str()) {
             return plan_err!(
                 "shortest_path: index '{}' does not hold '{column}' as its weight; make one USING adjacency (source, target, {column})",
@@ -211,11 +206,8 @@ fn direction(arguments: &mut Arguments<'_>) -> Result<Direction> {
 
 /// The index that the first argument names.
 struct Opened {
+    table: NamedTable,
     index: Arc<Index>,
-    table: Arc<TableSnapshot>,
-    node: Arc<StorageNode>,
-    capability: Arc<Capability>,
-    store: Arc<PageStore>,
     keys: DataType,
     function: String,
     options: FlashmeshOptions,
@@ -225,7 +217,8 @@ impl Opened {
     fn new(store: &StoreRelations, arguments: &mut Arguments<'_>) -> Result<Self> {
         let name = arguments.text()?;
         let (schema, name) = store.resolve(&name, arguments)?;
-        let (_, table, index) = store.database.index(&schema, &name).map_err(from_storage)?;
+        let index = store.database.index(&schema, &name);
+        let (table_name, table, index) = index.map_err(from_storage)?;
         let definition = &index.definition;
         if definition.kind != IndexKind::Adjacency {
             return plan_err!(
@@ -241,10 +234,7 @@ impl Opened {
         let keys = KeyType::of(data_type(0), data_type(1)).map_err(from_storage)?;
         Ok(Self {
             keys: keys.data_type(),
-            store: Arc::clone(store.database.store()),
-            node: Arc::clone(&store.node),
-            capability: store.reading(&table)?,
-            table,
+            table: store.named((schema, table_name), table).0,
             index,
             function: arguments.function().to_string(),
             options: arguments.session_options(),
@@ -292,7 +282,7 @@ impl Opened {
         let Some(name) = &self.options.accelerator else {
             return Ok(None);
         };
-        let accelerator = match self.node.accelerator_asked_for(name) {
+        let accelerator = match self.table.node().accelerator_asked_for(name) {
             Ok(accelerator) => accelerator,
             Err(unknown) => return plan_err!("{}: {unknown}", self.function),
         };
@@ -323,11 +313,8 @@ impl Opened {
             name,
             on_host,
             device,
-            index: self.index,
             table: self.table,
-            node: self.node,
-            capability: self.capability,
-            store: self.store,
+            index: self.index,
             keys: self.keys,
             seeds,
             search,
@@ -339,6 +326,27 @@ impl Opened {
 impl StoreFunction for GraphFunction {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn table(&self) -> &NamedTable {
+        &self.table
+    }
+
+    fn at(&self, table: NamedTable) -> Result<Arc<dyn StoreFunction>> {
+        let definition = &self.index.definition;
+        let index = table.snapshot().index(&definition.name);
+        let Some(index) = index.filter(|index| index.definition == *definition) else {
+            return plan_err!(
+                "{}: index '{}' was dropped or changed after the query was planned; plan it again",
+                self.name,
+                definition.name
+            );
+        };
+        Ok(Arc::new(Self {
+            index: Arc::clone(index),
+            table,
+            ..self.clone()
+        }))
     }
 
     fn arguments(&self) -> String {
@@ -407,10 +415,11 @@ impl StoreFunction for GraphFunction {
     }
 
     fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
-        self.node
-            .authorize(&self.capability, &self.table)
+        self.table
+            .node()
+            .authorize(&self.table.capability(), self.table.snapshot())
             .map_err(from_storage)?;
-        let graph = self.index.graph(&self.store).map_err(from_storage)?;
+        let graph = self.index.graph(self.table.store()).map_err(from_storage)?;
         let mut job = Job::new(run.threads).cancelled_by(Arc::clone(&run.cancelled));
         if let Some(device) = &self.device {
             let (offload, metrics) = (Arc::clone(&device.offload), Arc::clone(&run.cost.scan));

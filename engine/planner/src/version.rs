@@ -1,0 +1,237 @@
+//! Which version of its tables a statement sees.
+//!
+//! Plans name tables: views, prepared statements, DataFrames and long sessions keep plans for
+//! longer than a version lives. When a plan is about to run, [`PinTables`], the first of the rules
+//! that every plan passes, takes the present version of all its tables at once, with what the
+//! session may do with each, and puts them into the plan. So a statement sees one version of the
+//! database, the one at which it starts to run.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{Result, plan_err};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::{Extension, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::store::PageStore;
+use flashmesh_storage::table::{Database, TableSnapshot};
+
+use crate::FlashTable;
+use crate::authority::{self, Authority};
+use crate::relations::StoreFunctionNode;
+
+/// Schema and name of a table.
+pub type TableName = (String, String);
+
+/// A table that a plan names.
+#[derive(Clone)]
+pub struct NamedTable {
+    database: Arc<Database>,
+    node: Arc<StorageNode>,
+    authority: Arc<dyn Authority>,
+    name: TableName,
+    snapshot: Arc<TableSnapshot>,
+    /// What the session may do with this version: there once a statement runs on it.
+    capability: Option<Arc<Capability>>,
+}
+
+impl fmt::Debug for NamedTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedTable")
+            .field("name", &self.snapshot.name)
+            .field("version", &self.snapshot.version)
+            .field("pinned", &self.capability.is_some())
+            .finish()
+    }
+}
+
+impl NamedTable {
+    /// The table `schema.table` of `database`, whose present version is `snapshot`; Programs run
+    /// on `node`, for a session that may do what `authority` says.
+    pub fn new(
+        database: Arc<Database>,
+        node: Arc<StorageNode>,
+        authority: Arc<dyn Authority>,
+        name: TableName,
+        snapshot: Arc<TableSnapshot>,
+    ) -> Self {
+        Self {
+            database,
+            node,
+            authority,
+            name,
+            snapshot,
+            capability: None,
+        }
+    }
+
+    /// Schema and name.
+    pub fn name(&self) -> &TableName {
+        &self.name
+    }
+
+    /// Where it is.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// Its pages.
+    pub fn store(&self) -> &Arc<PageStore> {
+        self.database.store()
+    }
+
+    /// What runs Programs over it.
+    pub fn node(&self) -> &Arc<StorageNode> {
+        &self.node
+    }
+
+    /// The version that a running statement sees; before that the one that it was planned with.
+    pub fn snapshot(&self) -> &Arc<TableSnapshot> {
+        &self.snapshot
+    }
+
+    /// What the session may do with it now.
+    pub fn capability(&self) -> Arc<Capability> {
+        match &self.capability {
+            Some(capability) => Arc::clone(capability),
+            None => self.authority.capability(&self.snapshot),
+        }
+    }
+
+    /// What the session may do with it, which must be this.
+    ///
+    /// # Errors
+    /// `Denied`.
+    pub fn capability_to(&self, right: Right) -> Result<Arc<Capability>> {
+        let capability = self.capability();
+        authority::check(&capability, right, &self.snapshot)?;
+        Ok(capability)
+    }
+
+    /// The same at the table's present version, or itself where a statement runs on it already.
+    ///
+    /// # Errors
+    /// As [`PinTables`] says.
+    pub fn pinned(&self) -> Result<Self> {
+        if self.capability.is_some() {
+            return Ok(self.clone());
+        }
+        let present = self.database.snapshots([&self.name]).pop().flatten();
+        self.at(present)
+    }
+
+    /// The same at a version that has the columns and keys which the plan goes by.
+    fn at(&self, snapshot: Option<Arc<TableSnapshot>>) -> Result<Self> {
+        let Some(snapshot) = snapshot else {
+            let (schema, table) = &self.name;
+            return plan_err!("table '{schema}.{table}' does not exist; it was dropped");
+        };
+        if snapshot.schema != self.snapshot.schema || keys(&snapshot) != keys(&self.snapshot) {
+            return plan_err!(
+                "table '{}' has other columns or keys than when the query was planned; plan it again",
+                self.snapshot.name
+            );
+        }
+        Ok(Self {
+            capability: Some(self.authority.capability(&snapshot)),
+            snapshot,
+            ..self.clone()
+        })
+    }
+}
+
+/// The columns of each key, which the optimizer goes by.
+fn keys(table: &TableSnapshot) -> Vec<(bool, &[u32])> {
+    let unique = table.indexes.iter().filter(|i| i.definition.unique);
+    let mut keys: Vec<_> = unique
+        .map(|i| (i.definition.primary, i.definition.columns.as_slice()))
+        .collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Gives every table of a plan the version that the statement sees.
+///
+/// # Errors
+/// `Plan` for a table that was dropped since the query was planned, or has other columns or keys.
+#[derive(Debug)]
+pub(crate) struct PinTables;
+
+impl AnalyzerRule for PinTables {
+    fn name(&self) -> &str {
+        "pin_tables"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut named = Vec::new();
+        plan.apply_with_subqueries(|node| {
+            if let Some(table) = table_of(node)
+                && table.capability.is_none()
+            {
+                named.push(table);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let Some(first) = named.first() else {
+            return Ok(plan);
+        };
+        // All under one lock: no commit comes between two of them.
+        let snapshots = first.database.snapshots(named.iter().map(NamedTable::name));
+        let names = named.iter().map(|table| table.name().clone());
+        let versions: HashMap<_, _> = names.zip(snapshots).collect();
+        let plan = plan.transform_up_with_subqueries(|node| pin(node, &versions))?;
+        Ok(plan.data)
+    }
+}
+
+/// The table that a node of a plan reads.
+fn table_of(node: &LogicalPlan) -> Option<NamedTable> {
+    match node {
+        LogicalPlan::TableScan(scan) => {
+            let provider = source_as_provider(&scan.source).ok()?;
+            let table = provider.downcast_ref::<FlashTable>()?;
+            Some(table.named().clone())
+        }
+        LogicalPlan::Extension(extension) => {
+            let node = extension
+                .node
+                .as_any()
+                .downcast_ref::<StoreFunctionNode>()?;
+            Some(node.table().clone())
+        }
+        _ => None,
+    }
+}
+
+fn pin(
+    node: LogicalPlan,
+    versions: &HashMap<TableName, Option<Arc<TableSnapshot>>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let Some(table) = table_of(&node).filter(|table| table.capability.is_none()) else {
+        return Ok(Transformed::no(node));
+    };
+    let table = table.at(versions.get(table.name()).cloned().flatten())?;
+    Ok(Transformed::yes(match node {
+        LogicalPlan::TableScan(mut scan) => {
+            let provider = source_as_provider(&scan.source)?;
+            if let Some(provider) = provider.downcast_ref::<FlashTable>() {
+                scan.source = provider_as_source(Arc::new(provider.at(table)));
+            }
+            LogicalPlan::TableScan(scan)
+        }
+        LogicalPlan::Extension(extension) => {
+            match extension.node.as_any().downcast_ref::<StoreFunctionNode>() {
+                Some(node) => LogicalPlan::Extension(Extension {
+                    node: Arc::new(node.at(table)?),
+                }),
+                None => LogicalPlan::Extension(extension),
+            }
+        }
+        other => other,
+    }))
+}
