@@ -32,7 +32,9 @@ impl Folder {
     /// # Errors
     /// `Corrupt` when the catalog or the card is missing; nothing is changed then.
     pub fn open(&self, options: &DatabaseOptions) -> Result<Catalog> {
-        match (self.catalog.exists(), self.card.exists()) {
+        // An empty catalog is none: it gets its name when it is whole.
+        let has_catalog = std::fs::metadata(&self.catalog).is_ok_and(|file| file.len() > 0);
+        match (has_catalog, self.card.exists()) {
             (true, true) => Catalog::open(&self.catalog, &self.path, options.read_only),
             (true, false) => Err(self.is_missing(CARD_FILE)),
             // A card on which nothing was written is what a crash leaves that came before the
@@ -74,8 +76,11 @@ impl Folder {
         let listing = |e| self.failed("listing", e);
         for entry in std::fs::read_dir(&self.path).map_err(listing)? {
             let name = entry.map_err(listing)?.file_name();
-            let is_ours = [CARD_FILE.into(), format!("catalog.{UNFINISHED}")];
-            if !is_ours.iter().any(|ours| name == ours.as_str()) {
+            let unfinished = format!("catalog.{UNFINISHED}");
+            if ![CARD_FILE, CATALOG_FILE, &unfinished]
+                .iter()
+                .any(|ours| name == *ours)
+            {
                 return Err(StorageError::Invalid(format!(
                     "{:?} holds files but no flashmesh database; name an empty or a new folder",
                     self.path

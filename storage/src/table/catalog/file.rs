@@ -45,10 +45,6 @@ impl CatalogFile {
         Ok(Self::new(FileBackend::new(file)?))
     }
 
-    pub(super) fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.backend.len()? == 0)
-    }
-
     /// Whether a sync failed: what was written before it may be lost although reading shows it.
     pub(super) fn sync_has_failed(&self) -> bool {
         self.sync_has_failed.load(Ordering::Acquire)

@@ -177,11 +177,6 @@ impl Catalog {
 
     /// Opens the catalog in `file`.
     pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
-        if file.is_empty().map_err(|e| io_error(e, path))? {
-            return Err(StorageError::corrupt(format!(
-                "{path:?} is empty; put the database's catalog back"
-            )));
-        }
         let catalog = Self::over(path, database, file)?;
         let found = catalog.check_format(database)?;
         if found < FORMAT_VERSION {
