@@ -64,6 +64,13 @@ pub enum StorageError {
         /// The database's folder.
         path: PathBuf,
     },
+    /// An error left open what is durable. Nothing more is written, so that the next opening finds
+    /// one version whole.
+    #[error("{what}; close the database and open it again, nothing is written before that")]
+    NeedsReopening {
+        /// What happened.
+        what: String,
+    },
     /// Written by a newer flashmesh.
     #[error(
         "database {path:?} has format {found}, this flashmesh reads formats up to {supported}; open it with a newer flashmesh"

@@ -7,6 +7,7 @@
 //! * a page that was reported as written is torn (its beginning is there, the rest is not), lost
 //!   (reading it gives what was there before) or misdirected (it and its neighbour of the same
 //!   operation have changed places);
+//! * a sync fails, and what was written before it is lost in part, though later syncs succeed;
 //! * the power fails: every later operation fails, and of what was not synced each page and each
 //!   erase has reached the flash or has not, one page perhaps torn.
 //!
@@ -56,6 +57,9 @@ pub struct FaultOptions {
     pub misdirected_write: When,
     /// The power fails as the page is being written.
     pub power_failure: When,
+    /// A sync fails: of what was not synced each page and erase has reached the flash or has not,
+    /// and no later sync tells (occasions: syncs).
+    pub fail_sync: When,
 }
 
 /// Wraps a device and injects faults.
@@ -75,6 +79,7 @@ struct State {
     operations: u64,
     pages_read: u64,
     pages_written: u64,
+    syncs: u64,
     /// Written and not synced, on top of `erased`.
     written: HashMap<u64, PageBuffer>,
     /// First pages of blocks that were erased and not synced, on top of the device below.
@@ -101,6 +106,7 @@ impl FaultFlash {
             operations: 0,
             pages_read: 0,
             pages_written: 0,
+            syncs: 0,
             written: HashMap::new(),
             erased: HashSet::new(),
             has_power: true,
@@ -117,6 +123,7 @@ impl FaultFlash {
         state.options = options;
         state.random = Random::new(options.seed);
         (state.operations, state.pages_read, state.pages_written) = (0, 0, 0);
+        state.syncs = 0;
     }
 
     /// Cuts the power now. The device below then holds what a real one would after a restart.
@@ -201,7 +208,18 @@ impl Flash for FaultFlash {
     fn sync(&self) -> Result<()> {
         let mut state = self.state.lock();
         state.check_power()?;
-        self.write_through(&mut state)
+        let occasion = state.syncs;
+        state.syncs += 1;
+        let when = state.options.fail_sync;
+        let fails = state.is_due(when, occasion);
+        if fails {
+            state.decide_survivors();
+        }
+        self.write_through(&mut state)?;
+        if fails {
+            return Err(injected("the sync has failed"));
+        }
+        Ok(())
     }
 }
 

@@ -37,6 +37,17 @@ impl MemoryFlash {
     }
 }
 
+impl MemoryFlash {
+    /// Another device that holds the same.
+    pub fn copy(&self, seed: u64) -> Self {
+        Self {
+            geometry: self.geometry,
+            pages: Arc::new(Mutex::new(self.pages.lock().clone())),
+            seeds: Mutex::new(Random::new(seed)),
+        }
+    }
+}
+
 impl Flash for MemoryFlash {
     fn name(&self) -> String {
         "memory".to_string()

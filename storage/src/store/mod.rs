@@ -100,6 +100,9 @@ pub struct PageStore {
     is_reclaimed: AtomicBool,
     /// Readers that exist: they share what may be read ahead.
     readers: AtomicUsize,
+    /// Why a sync failed: pages of any writer may be lost, and no later sync tells. Held while
+    /// syncing, so that none ends well beside one that fails.
+    sync_failure: Mutex<Option<String>>,
 }
 
 impl PageStore {
@@ -129,6 +132,7 @@ impl PageStore {
             queues: QueuePool::new(flash.clone()),
             is_reclaimed: AtomicBool::new(false),
             readers: AtomicUsize::new(0),
+            sync_failure: Mutex::default(),
             flash,
         }))
     }
@@ -189,8 +193,18 @@ impl PageStore {
     }
 
     /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// `NeedsReopening` from the first failure on.
     pub fn sync(&self) -> Result<()> {
-        self.flash.sync()
+        let mut failure = self.sync_failure.lock();
+        if failure.is_none() {
+            *failure = self.flash.sync().err().map(|error| error.to_string());
+        }
+        match &*failure {
+            None => Ok(()),
+            Some(why) => Err(StorageError::NeedsReopening { what: why.clone() }),
+        }
     }
 
     /// The page cache.

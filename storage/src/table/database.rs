@@ -12,23 +12,22 @@ use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
 use crate::index::{Index, IndexPart};
 use crate::store::PageStore;
 use crate::table::catalog::{Catalog, CatalogTable, Change, PutTable};
+use crate::table::folder::Folder;
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
     encode_schema,
 };
 use crate::table::{
-    Function, Load, LoadTarget, Segment, TableId, TableSnapshot, normalise_schema, scan_schema,
+    Function, Load, LoadTarget, Segment, TableId, TableSnapshot, View, normalise_schema,
+    scan_schema,
 };
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
 ///
-/// 2 added indexes; databases of format 1 are read, and become format 2 when they are opened for
-/// writing.
-pub const FORMAT_VERSION: u32 = 2;
-
-const CATALOG_FILE: &str = "catalog.redb";
-const CARD_FILE: &str = "card0.flash";
+/// 2 added indexes, 3 views; databases of earlier formats are read, and become format 3 when they
+/// are opened for writing.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// How to open a database.
 #[derive(Debug, Clone)]
@@ -77,6 +76,7 @@ pub struct Database {
 pub(super) struct State {
     schemas: Vec<String>,
     tables: HashMap<(String, String), TableState>,
+    pub views: BTreeMap<(String, String), Arc<View>>,
     pub functions: BTreeMap<String, Arc<Function>>,
     /// Counts their changes.
     pub functions_version: u64,
@@ -94,24 +94,17 @@ impl Database {
     /// Opens the database in `dir`; makes a new one where `dir` is missing or empty.
     ///
     /// # Errors
-    /// `InUse`, `NewerFormat`, `ReadOnly`, `Corrupt` (a file is missing or does not agree with
+    /// `InUse`, `NewerFormat`, `ReadOnly`, `Corrupt` (a file is missing, or does not agree with
     /// the other), `NotFound` (read-only and not there), `Invalid` (a folder that holds other
     /// files), `Io`.
     pub fn open(dir: &Path, options: DatabaseOptions) -> Result<Arc<Self>> {
-        let (catalog_path, card_path) = (dir.join(CATALOG_FILE), dir.join(CARD_FILE));
-        let create = !catalog_path.exists();
-        if create {
-            prepare_folder(dir, &options)?;
-        } else if !card_path.exists() {
-            return Err(StorageError::corrupt(format!(
-                "database {dir:?} has a catalog but no {CARD_FILE}; put the file back"
-            )));
-        }
-        let catalog = Catalog::open(&catalog_path, dir, options.read_only, create)?;
+        let folder = Folder::new(dir);
+        let catalog = folder.open(&options)?;
         let flash = FileFlash::open(
-            &card_path,
+            &folder.card,
             FileFlashOptions {
                 read_only: options.read_only,
+                create: false,
                 io: options.io,
                 capacity_bytes: options.capacity_bytes,
                 ..FileFlashOptions::default()
@@ -120,7 +113,7 @@ impl Database {
         Self::with_parts(dir.to_path_buf(), catalog, Arc::new(flash), &options)
     }
 
-    fn with_parts(
+    pub(super) fn with_parts(
         path: PathBuf,
         catalog: Catalog,
         flash: Arc<dyn Flash>,
@@ -133,6 +126,11 @@ impl Database {
                 .functions
                 .into_iter()
                 .map(|function| (function.name.clone(), Arc::new(function)))
+                .collect(),
+            views: contents
+                .views
+                .into_iter()
+                .map(|view| ((view.schema.clone(), view.name.clone()), Arc::new(view)))
                 .collect(),
             ..State::default()
         };
@@ -232,7 +230,7 @@ impl Database {
                 name: name.into(),
             });
         }
-        self.catalog.apply(Change {
+        self.catalog.apply(&Change {
             put_schema: Some(name.into()),
             ..Change::default()
         })?;
@@ -250,12 +248,14 @@ impl Database {
                 name: name.into(),
             });
         }
-        if let Some(table) = self.tables(name).first() {
+        let (tables, views) = (self.tables(name), self.views(name));
+        if let Some(first) = tables.iter().chain(&views).next() {
+            let kind = if tables.is_empty() { "views" } else { "tables" };
             return Err(StorageError::Invalid(format!(
-                "schema '{name}' has tables ('{table}'…); drop them first"
+                "schema '{name}' has {kind} ('{first}'…); drop them first"
             )));
         }
-        self.catalog.apply(Change {
+        self.catalog.apply(&Change {
             drop_schema: Some(name.into()),
             ..Change::default()
         })?;
@@ -287,7 +287,7 @@ impl Database {
         self.check_writable()?;
         let _commit = self.commit.lock();
         let dropped = self.table_state(schema, table)?;
-        self.catalog.apply(Change {
+        self.catalog.apply(&Change {
             drop_tables: vec![(schema.into(), table.into(), dropped.snapshot.id)],
             ..Change::default()
         })?;
@@ -366,6 +366,7 @@ impl Database {
         let _commit = self.commit.lock();
         let key = (schema.to_string(), table.to_string());
         self.check_schema_exists(schema)?;
+        self.check_no_view(schema, table)?;
         let present = self.state.read().tables.get(&key).cloned();
         let Commit {
             put,
@@ -381,7 +382,7 @@ impl Database {
             }
             _ => Vec::new(),
         };
-        self.catalog.apply(Change {
+        self.catalog.apply(&Change {
             drop_tables,
             put_table: Some(put),
             ..Change::default()
@@ -408,44 +409,6 @@ pub(super) struct Commit {
     pub retired: Vec<Arc<Segment>>,
     /// Index parts likewise.
     pub retired_parts: Vec<Arc<IndexPart>>,
-}
-
-fn prepare_folder(dir: &Path, options: &DatabaseOptions) -> Result<()> {
-    if options.read_only {
-        return Err(StorageError::NotFound {
-            kind: "database",
-            name: dir.display().to_string(),
-        });
-    }
-    std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            StorageError::ReadOnly {
-                path: dir.to_path_buf(),
-                reason: e.to_string(),
-            }
-        }
-        _ => StorageError::io(format!("making the folder {}", dir.display()), e),
-    })?;
-    let mut entries = std::fs::read_dir(dir)
-        .map_err(|e| StorageError::io(format!("listing {}", dir.display()), e))?;
-    // A card without a catalog is what a crash in the first moments leaves: nothing was committed.
-    if entries.any(|e| e.is_ok_and(|e| e.file_name() != CARD_FILE)) {
-        return Err(StorageError::Invalid(format!(
-            "{dir:?} holds files but no flashmesh database; name an empty or a new folder"
-        )));
-    }
-    let card = dir.join(CARD_FILE);
-    std::fs::File::create(&card)
-        .and_then(|f| f.sync_all())
-        .map_err(|e| match e.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-                StorageError::ReadOnly {
-                    path: dir.to_path_buf(),
-                    reason: e.to_string(),
-                }
-            }
-            _ => StorageError::io(format!("making {}", card.display()), e),
-        })
 }
 
 fn open_table(table: CatalogTable) -> Result<TableState> {

@@ -100,7 +100,7 @@ impl Database {
             created_at_us: since.map_or(0, |time| time.as_micros() as u64),
             digest: Sha256::digest(new.package).into(),
         };
-        self.catalog.apply(Change {
+        self.catalog.apply(&Change {
             put_function: Some((
                 new.name.into(),
                 FunctionRecord::of(&function),
@@ -125,7 +125,7 @@ impl Database {
         self.check_writable()?;
         let _commit = self.commit.lock();
         self.function(name)?;
-        self.catalog.apply(Change {
+        self.catalog.apply(&Change {
             drop_function: Some(name.into()),
             ..Change::default()
         })?;

@@ -17,6 +17,7 @@ use crate::page::ChunkIdentity;
 use crate::store::{PageReader, Reservation};
 use crate::table::catalog::PutTable;
 use crate::table::database::{Commit, TableState, make_snapshot};
+use crate::table::load::settle;
 use crate::table::manifest::{PartRecord, TableRecord, encode_definition, encode_part};
 use crate::table::{Database, Segment, SegmentId, TableId, TableSnapshot, read_column};
 use crate::{Result, StorageError};
@@ -30,8 +31,8 @@ impl Database {
     ///
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `Invalid` (columns of a wrong type, an unknown option, two
-    /// rows of one key in a unique index), `Full`, `Io`, `Corrupt`. After an error nothing has
-    /// changed.
+    /// rows of one key in a unique index), `Full`, `Io`, `Corrupt`; `NeedsReopening`. After any but
+    /// the last nothing has changed.
     pub fn create_index(
         self: &Arc<Self>,
         schema: &str,
@@ -69,11 +70,8 @@ impl Database {
             commit.put.new_parts = parts.records();
             Ok(commit)
         };
-        self.commit_table(commit, schema, table)?;
-        for reservation in parts.into_reservations() {
-            reservation.keep();
-        }
-        Ok(())
+        let committed = self.commit_table(commit, schema, table);
+        settle(committed, parts.into_reservations())
     }
 
     /// Drops an index. Queries that use it end undisturbed.

@@ -116,6 +116,7 @@ impl Load {
                 ..
             } => {
                 database.check_schema_exists(schema_name)?;
+                database.check_no_view(schema_name, table_name)?;
                 database.check_index_names(schema_name, table_name, indexes)?;
                 if !or_replace && database.table_state(schema_name, table_name).is_ok() {
                     return Err(StorageError::AlreadyExists {
@@ -183,7 +184,8 @@ impl Load {
     ///
     /// # Errors
     /// `Invalid` when a writer was not finished; `AlreadyExists` or `NotFound` when the table
-    /// came or went meanwhile; `Full` and `Io`. After an error nothing has changed.
+    /// came or went meanwhile; `Full` and `Io`; `NeedsReopening`. After any but the last nothing
+    /// has changed.
     pub fn commit(self) -> Result<u64> {
         let shared = &self.shared;
         let done = std::mem::take(&mut *shared.done.lock());
@@ -233,16 +235,30 @@ impl Load {
         if !reservations.is_empty() {
             shared.database.store().sync()?;
         }
-        shared.database.commit_table(
+        let committed = shared.database.commit_table(
             |present| shared.commit(present, segments, &mut parts),
             schema_name,
             table_name,
-        )?;
-        for reservation in reservations.into_iter().chain(parts.into_reservations()) {
-            reservation.keep();
-        }
+        );
+        let reservations = reservations.into_iter().chain(parts.into_reservations());
+        settle(committed, reservations)?;
         Ok(rows)
     }
+}
+
+/// Keeps the pages of a commit that the manifest names, or may name when it is opened again;
+/// gives them back after an error that left the old version.
+pub(super) fn settle(
+    committed: Result<()>,
+    reservations: impl IntoIterator<Item = Reservation>,
+) -> Result<()> {
+    if matches!(
+        &committed,
+        Ok(()) | Err(StorageError::NeedsReopening { .. })
+    ) {
+        reservations.into_iter().for_each(Reservation::keep);
+    }
+    committed
 }
 
 impl Shared {

@@ -49,6 +49,21 @@ pub(super) struct FunctionRecord {
     pub digest: Vec<u8>,
 }
 
+/// A view; its schema and name are its key.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ViewRecord {
+    #[prost(string, tag = "1")]
+    pub query: String,
+    #[prost(string, repeated, tag = "2")]
+    pub columns: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub owner: String,
+    #[prost(string, tag = "4")]
+    pub default_schema: String,
+    #[prost(string, tag = "5")]
+    pub dialect: String,
+}
+
 /// The definition of an index.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct IndexRecord {

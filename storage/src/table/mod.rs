@@ -8,6 +8,7 @@
 
 mod catalog;
 mod database;
+mod folder;
 mod fsck;
 mod functions;
 mod indexing;
@@ -16,6 +17,7 @@ mod manifest;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod views;
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +30,7 @@ pub use functions::{Function, NewFunction};
 pub(crate) use indexing::ngram_blocks;
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
+pub use views::View;
 
 use crate::index::{Index, IndexDefinition};
 use crate::page::{Aux, ColumnBuilder, PageZone, SEGMENT_ROWS};

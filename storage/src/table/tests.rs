@@ -1,5 +1,9 @@
 //! Tables against a plain model: what was committed is there, what was not is not.
 
+mod faults;
+mod opening;
+mod views;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,0 +1,256 @@
+//! What is done while I/O fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use crate::Result;
+use crate::index::{IndexDefinition, IndexKind};
+use crate::table::{Database, LoadTarget, NewFunction, View};
+
+/// One acknowledged change.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    CreateSchema(&'static str),
+    DropSchema(&'static str),
+    /// A table with so many rows, with a primary key if so said.
+    Create(&'static str, usize, bool),
+    Replace(&'static str, usize),
+    Append(&'static str, usize),
+    Overwrite(&'static str, usize),
+    DropTable(&'static str),
+    CreateIndex(&'static str, IndexKind),
+    DropIndex(&'static str),
+    /// A function; the number tells its versions apart.
+    Function(&'static str, u8),
+    DropFunction(&'static str),
+    View(&'static str, &'static str),
+    DropView(&'static str),
+}
+
+/// What is there before, and what is then done under faults.
+#[derive(Debug)]
+pub struct Workload {
+    pub name: &'static str,
+    pub before: Vec<Step>,
+    pub steps: Vec<Step>,
+}
+
+pub fn all() -> Vec<Workload> {
+    use IndexKind::{Adjacency, Hash, Lsh, Ngram};
+    use Step::*;
+    let workload = |name, before: &[Step], steps: &[Step]| Workload {
+        name,
+        before: before.to_vec(),
+        steps: steps.to_vec(),
+    };
+    let indexed = [
+        Create("t", 40, true),
+        CreateIndex("t", Hash),
+        CreateIndex("t", Ngram),
+        CreateIndex("t", Adjacency),
+        CreateIndex("t", Lsh),
+    ];
+    vec![
+        workload("schemas", &[], &[CreateSchema("s"), DropSchema("s")]),
+        workload(
+            "create",
+            &[],
+            &[Create("t", 0, false), Create("u", 0, true)],
+        ),
+        workload("load", &[], &[Create("t", 3000, false), Append("t", 900)]),
+        workload("append", &[Create("t", 50, false)], &[Append("t", 5); 4]),
+        workload("append to indexes", &indexed, &[Append("t", 30); 2]),
+        workload(
+            "merge parts of indexes",
+            &[indexed.as_slice(), &[Append("t", 3); 7]].concat(),
+            &[Append("t", 3); 3],
+        ),
+        workload(
+            "overwrite",
+            &indexed,
+            &[Overwrite("t", 700), Overwrite("t", 0), Append("t", 9)],
+        ),
+        workload(
+            "replace",
+            &indexed,
+            &[Replace("t", 500), Replace("t", 20), Append("t", 9)],
+        ),
+        workload(
+            "make indexes",
+            &[Create("t", 500, false), Append("t", 20)],
+            &indexed[1..],
+        ),
+        workload(
+            "drop indexes",
+            &indexed,
+            &[DropIndex("t_hash"), DropIndex("t_lsh"), Append("t", 1)],
+        ),
+        workload(
+            "drop tables",
+            &[&indexed[..], &[Create("u", 10, false)]].concat(),
+            &[DropTable("t"), Create("t", 10, false), DropTable("u")],
+        ),
+        workload(
+            "functions",
+            &[],
+            &[
+                Function("f", 1),
+                Function("f", 2),
+                Function("g", 1),
+                DropFunction("f"),
+            ],
+        ),
+        workload(
+            "views",
+            &[Create("t", 3, false)],
+            &[View("v", "SELECT 1"), View("v", "SELECT 2"), DropView("v")],
+        ),
+    ]
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("line", DataType::Utf8, true),
+        Field::new("code", DataType::FixedSizeBinary(4), false),
+        Field::new("next", DataType::Int64, false),
+    ]))
+}
+
+fn rows(first: i64, count: usize) -> RecordBatch {
+    let ids: Vec<i64> = (first..first + count as i64).collect();
+    let lines: StringArray = ids
+        .iter()
+        .map(|id| (id % 5 != 0).then(|| format!("line {id} of {}", id * 7919 % 1009)))
+        .collect();
+    let codes = ids.iter().map(|id| (id * 2_654_435 % 65_521).to_le_bytes());
+    let codes: Vec<[u8; 4]> = codes.map(|b| [b[0], b[1], b[2], b[3]]).collect();
+    let next: Vec<i64> = ids.iter().map(|id| id * 31 % 97).collect();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(ids)),
+        Arc::new(lines),
+        Arc::new(
+            FixedSizeBinaryArray::try_from_iter(codes.iter()).unwrap_or_else(|_| {
+                FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+                    std::iter::empty::<Option<[u8; 4]>>(),
+                    4,
+                )
+                .unwrap()
+            }),
+        ),
+        Arc::new(Int64Array::from(next)),
+    ];
+    RecordBatch::try_new(schema(), columns).unwrap()
+}
+
+impl Step {
+    /// Does it; an error leaves it undone.
+    pub fn run(self, database: &Arc<Database>) -> Result<()> {
+        match self {
+            Self::CreateSchema(name) => database.create_schema(name),
+            Self::DropSchema(name) => database.drop_schema(name),
+            Self::Create(table, count, has_key) => {
+                let indexes = has_key.then(|| definition(table, IndexKind::Hash, true));
+                create(database, table, count, false, indexes.into_iter().collect())
+            }
+            Self::Replace(table, count) => create(database, table, count, true, vec![]),
+            Self::Append(table, count) => {
+                let first = database.snapshot("public", table)?.rows();
+                let target = LoadTarget::Append {
+                    schema: "public".into(),
+                    table: table.into(),
+                };
+                load(database, target, first as i64, count)
+            }
+            Self::Overwrite(table, count) => {
+                let target = LoadTarget::Overwrite {
+                    schema: "public".into(),
+                    table: table.into(),
+                };
+                load(database, target, 1_000_000, count)
+            }
+            Self::DropTable(table) => database.drop_table("public", table),
+            Self::CreateIndex(table, kind) => {
+                database.create_index("public", table, definition(table, kind, false))
+            }
+            Self::DropIndex(index) => database.drop_index("public", index),
+            Self::Function(name, number) => {
+                let new = NewFunction {
+                    name,
+                    owner: "ann",
+                    package: &vec![number; 30_000 * usize::from(number)],
+                    or_replace: true,
+                };
+                database.create_function(new).map(drop)
+            }
+            Self::DropFunction(name) => database.drop_function(name),
+            Self::View(name, query) => {
+                let view = View {
+                    schema: "public".into(),
+                    name: name.into(),
+                    query: query.into(),
+                    columns: vec![],
+                    owner: "ann".into(),
+                    default_schema: "public".into(),
+                    dialect: "postgresql".into(),
+                };
+                database.create_view(view, true)
+            }
+            Self::DropView(name) => database.drop_view("public", name),
+        }
+    }
+}
+
+fn create(
+    database: &Arc<Database>,
+    table: &str,
+    count: usize,
+    or_replace: bool,
+    indexes: Vec<IndexDefinition>,
+) -> Result<()> {
+    let target = LoadTarget::Create {
+        schema: "public".into(),
+        table: table.into(),
+        arrow_schema: schema(),
+        or_replace,
+        indexes,
+    };
+    load(database, target, 0, count)
+}
+
+fn load(database: &Arc<Database>, target: LoadTarget, first: i64, count: usize) -> Result<()> {
+    let load = database.begin_load(target)?;
+    // Two writers, so that a load has more than one segment.
+    for part in [count / 3, count - count / 3] {
+        let mut writer = load.writer()?;
+        let first = first
+            + if part == count / 3 {
+                0
+            } else {
+                count as i64 / 3
+            };
+        writer.append(&rows(first, part))?;
+        writer.finish()?;
+    }
+    load.commit().map(drop)
+}
+
+fn definition(table: &str, kind: IndexKind, primary: bool) -> IndexDefinition {
+    let columns = match kind {
+        IndexKind::Hash => vec![0],
+        IndexKind::Ngram => vec![1],
+        IndexKind::Lsh => vec![2],
+        IndexKind::Adjacency => vec![0, 3],
+    };
+    IndexDefinition {
+        name: format!("{table}_{}", if primary { "key" } else { kind.name() }),
+        kind,
+        columns,
+        unique: primary,
+        primary,
+        options: BTreeMap::new(),
+    }
+}

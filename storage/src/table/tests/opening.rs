@@ -1,0 +1,65 @@
+//! What a folder must hold, and what is made of one that lacks something.
+
+use std::fs;
+
+use super::*;
+
+fn refused(dir: &Path, named: &str) {
+    let before = contents(dir);
+    for read_only in [false, true] {
+        let options = DatabaseOptions {
+            read_only,
+            ..DatabaseOptions::default()
+        };
+        let error = Database::open(dir, options).unwrap_err();
+        assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(named) && text.contains("back"), "{text}");
+    }
+    assert_eq!(contents(dir), before, "opening changed the folder");
+}
+
+fn contents(dir: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let mut files: Vec<_> = entries
+        .map(|e| (e.file_name(), fs::read(e.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_lost_catalog_is_an_error_and_leaves_the_card_alone() {
+    let dir = TempDir::new().unwrap();
+    load(&open(dir.path()), create(false), &rows(0, 1000)).unwrap();
+    let catalog = dir.path().join("catalog.redb");
+    let kept = fs::read(&catalog).unwrap();
+    fs::remove_file(&catalog).unwrap();
+    refused(dir.path(), "catalog.redb");
+    fs::write(&catalog, "").unwrap();
+    refused(dir.path(), "catalog.redb");
+    fs::write(&catalog, vec![0; kept.len()]).unwrap();
+    refused(dir.path(), "catalog");
+    fs::write(&catalog, kept).unwrap();
+    assert_eq!(ids(&open(dir.path())).len(), 1000);
+}
+
+#[test]
+fn a_lost_card_is_an_error_that_names_it() {
+    let dir = TempDir::new().unwrap();
+    load(&open(dir.path()), create(false), &rows(0, 1000)).unwrap();
+    fs::remove_file(dir.path().join("card0.flash")).unwrap();
+    refused(dir.path(), "card0.flash");
+}
+
+#[test]
+fn a_database_whose_making_was_cut_short_is_made_again() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("card0.flash"), vec![0; 1 << 21]).unwrap();
+    fs::write(dir.path().join("catalog.new"), "half").unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 10)).unwrap();
+    drop(database);
+    assert_eq!(ids(&open(dir.path())).len(), 10);
+    assert!(!dir.path().join("catalog.new").exists());
+}
