@@ -149,7 +149,7 @@ impl Catalog {
         if found < 3 {
             catalog.upgrade()?;
         }
-        catalog.check_integrity();
+        catalog.check_integrity()?;
         Ok(catalog)
     }
 
@@ -171,17 +171,19 @@ impl Catalog {
 
     /// Lets `redb` verify the checksums of all its pages: a writer must not go on from damaged
     /// ones.
-    fn check_integrity(&self) {
+    fn check_integrity(&self) -> Result<()> {
         let mut handle = self.handle.write();
         let Handle::Writable(db) = &mut *handle else {
-            return;
+            return Ok(());
         };
         let checked = guarded(|| db.check_integrity().map_err(|e| open_error(e, &self.path)));
         match checked {
             Ok(true) => {}
             Ok(false) => log::warn!("{}: redb has repaired it", self.path.display()),
+            Err(error @ StorageError::Io { .. }) => return Err(error),
             Err(error) => *self.damage.lock() = Some(error.to_string()),
         }
+        Ok(())
     }
 
     fn over(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
@@ -421,7 +423,12 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
         E::RepairAborted => StorageError::NeedsRecovery {
             path: database.to_path_buf(),
         },
-        E::Storage(redb::StorageError::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => {
+        E::Storage(redb::StorageError::Io(e))
+            if matches!(
+                e.kind(),
+                std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+            ) =>
+        {
             StorageError::corrupt(format!("catalog of {database:?}: {e}; put it back"))
         }
         E::Storage(redb::StorageError::Io(e)) => io_error(e, &database.join("catalog.redb")),
@@ -435,6 +442,9 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
 fn other(error: impl Into<redb::Error>) -> StorageError {
     match error.into() {
         redb::Error::Corrupted(what) => StorageError::corrupt(format!("catalog: {what}")),
+        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            StorageError::corrupt("catalog: its file is cut short")
+        }
         redb::Error::Io(e) => StorageError::io("reading or writing the catalog", e),
         e => StorageError::Catalog(e.to_string()),
     }

@@ -262,7 +262,7 @@ pub(super) fn contents(txn: &redb::ReadTransaction) -> Result<Contents> {
         table,
         contents: Contents::default(),
     };
-    reading.read();
+    reading.read()?;
     Ok(reading.contents)
 }
 
@@ -275,7 +275,7 @@ pub(super) fn orphans(txn: &redb::ReadTransaction) -> Result<Vec<String>> {
     let mut tables = Vec::new();
     let mut functions = Vec::new();
     let mut problems = Vec::new();
-    let rows = reading.rows(&[], &[u8::MAX], &mut problems);
+    let rows = reading.rows(&[], &[u8::MAX], &mut problems)?;
     for (key, sealed) in &rows {
         match Key::decode(key) {
             Some(Key::Name(..)) => {
@@ -313,15 +313,19 @@ struct Reading {
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Reading {
-    fn read(&mut self) {
-        let root = match guarded(|| root(&self.table)) {
+    /// Reads all that is not damaged.
+    ///
+    /// # Errors
+    /// `Io`: a file that can't be read is no damage of what is in it.
+    fn read(&mut self) -> Result<()> {
+        let root = match damage(guarded(|| root(&self.table)))? {
             Ok(Some(root)) => root,
             Ok(None) => self.problem("the catalog's root record is missing".into()),
-            Err(error) => self.problem(error.to_string()),
+            Err(error) => self.problem(error),
         };
         self.contents.next_table = root.next_table;
         self.contents.next_generation = root.next_generation;
-        for (key, sealed) in self.kind(&Key::Schema("")) {
+        for (key, sealed) in self.kind(&Key::Schema(""))? {
             match (
                 Key::decode(&key),
                 unseal::<SchemaRecord>(&key, &sealed, "a schema"),
@@ -330,20 +334,22 @@ impl Reading {
                 (_, result) => self.bad(&key, result.err()),
             }
         }
-        for (key, sealed) in self.kind(&Key::Name("", "")) {
+        for (key, sealed) in self.kind(&Key::Name("", ""))? {
             let opened = unseal::<NameRecord>(&key, &sealed, "the record of its name");
             match (decode_name(&key), opened) {
-                (Some(name), Ok(record)) => match self.one_table(&name, TableId(record.table)) {
-                    Ok(table) => self.contents.tables.push(table),
-                    Err(error) => self.contents.damaged.push((name, error.to_string())),
-                },
+                (Some(name), Ok(record)) => {
+                    match damage(self.one_table(&name, TableId(record.table)))? {
+                        Ok(table) => self.contents.tables.push(table),
+                        Err(error) => self.contents.damaged.push((name, error)),
+                    }
+                }
                 (Some(name), Err(error)) => {
                     self.contents.damaged.push((name, error.to_string()));
                 }
                 (None, result) => self.bad(&key, result.err()),
             }
         }
-        for (key, sealed) in self.kind(&Key::Function("")) {
+        for (key, sealed) in self.kind(&Key::Function(""))? {
             let opened = unseal::<FunctionRecord>(&key, &sealed, "a function");
             match (Key::decode(&key), opened) {
                 (Some(Key::Function(name)), Ok(record)) => {
@@ -355,7 +361,7 @@ impl Reading {
                 (_, result) => self.bad(&key, result.err()),
             }
         }
-        for (key, sealed) in self.kind(&Key::View("", "")) {
+        for (key, sealed) in self.kind(&Key::View("", ""))? {
             let opened = unseal::<ViewRecord>(&key, &sealed, "a view");
             match (Key::decode(&key), opened) {
                 (Some(Key::View(schema, name)), Ok(record)) => {
@@ -366,6 +372,7 @@ impl Reading {
             }
         }
         self.check_counts(&root);
+        Ok(())
     }
 
     fn check_counts(&mut self, root: &RootRecord) {
@@ -418,7 +425,7 @@ impl Reading {
         what: &str,
     ) -> Result<Vec<(SegmentId, M)>> {
         let mut problems = Vec::new();
-        let rows = self.rows(&key(0).encode(), &key(u32::MAX).encode(), &mut problems);
+        let rows = self.rows(&key(0).encode(), &key(u32::MAX).encode(), &mut problems)?;
         if let Some(problem) = problems.pop() {
             return Err(StorageError::corrupt(format!("{what}: {problem}")));
         }
@@ -435,16 +442,16 @@ impl Reading {
     }
 
     /// The records of a kind.
-    fn kind(&mut self, of: &Key<'_>) -> Rows {
+    fn kind(&mut self, of: &Key<'_>) -> Result<Rows> {
         let kind = of.encode()[0];
         let mut problems = Vec::new();
-        let rows = self.rows(&[kind], &[kind + 1], &mut problems);
+        let rows = self.rows(&[kind], &[kind + 1], &mut problems)?;
         self.contents.problems.append(&mut problems);
-        rows
+        Ok(rows)
     }
 
     /// The records from one key to another, as far as they can be read.
-    fn rows(&self, first: &[u8], last: &[u8], problems: &mut Vec<String>) -> Rows {
+    fn rows(&self, first: &[u8], last: &[u8], problems: &mut Vec<String>) -> Result<Rows> {
         let mut rows = Rows::new();
         let read = guarded(|| {
             for row in self.table.range::<&[u8]>(first..=last).map_err(other)? {
@@ -453,8 +460,8 @@ impl Reading {
             }
             Ok(())
         });
-        problems.extend(read.err().map(|error| error.to_string()));
-        rows
+        problems.extend(damage(read)?.err());
+        Ok(rows)
     }
 
     fn problem(&mut self, problem: String) -> RootRecord {
@@ -471,6 +478,15 @@ impl Reading {
         self.contents
             .problems
             .push(format!("catalog: {what}: {why}"));
+    }
+}
+
+/// Tells damage, which costs what is damaged, from a file that can't be read.
+fn damage<R>(result: Result<R>) -> Result<Result<R, String>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(error @ StorageError::Io { .. }) => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
     }
 }
 

@@ -103,12 +103,19 @@ fn answers(database: &Arc<Database>) -> BTreeMap<String, std::result::Result<Str
 }
 
 /// Checks what becomes of a damaged database; gives whether it was noticed.
-fn check(disks: Disks, sound: &BTreeMap<String, std::result::Result<String, String>>, story: &str) -> bool {
+fn check(
+    disks: Disks,
+    sound: &BTreeMap<String, std::result::Result<String, String>>,
+    story: &str,
+) -> bool {
     let rig = Rig::new(disks, 1);
     let database = match open(&rig) {
         Ok(database) => database,
         Err(error) => {
-            let is_clear = matches!(error, StorageError::Corrupt { .. } | StorageError::NewerFormat { .. });
+            let is_clear = matches!(
+                error,
+                StorageError::Corrupt { .. } | StorageError::NewerFormat { .. }
+            );
             assert!(is_clear, "{story}: {error:?}");
             return true;
         }
