@@ -1,32 +1,26 @@
 //! A database: a folder with a catalog and a flash card.
 
-use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
 
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
-use crate::index::{Index, IndexPart};
 use crate::store::PageStore;
-use crate::table::catalog::{Catalog, CatalogTable, Change, PutTable};
+use crate::table::catalog::{Catalog, Numbers};
+use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
 use crate::table::folder::Folder;
-use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
-    encode_schema,
-};
-use crate::table::{
-    Function, Load, LoadTarget, Segment, TableId, TableSnapshot, View, normalise_schema,
-    scan_schema,
-};
+use crate::table::manifest::{ColumnRecord, TableRecord, encode_schema};
+use crate::table::state::{State, TableState};
+use crate::table::{Load, LoadTarget, TableId, TableSnapshot, normalise_schema};
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
 ///
-/// 2 added indexes, 3 views; databases of earlier formats are read, and become format 3 when they
-/// are opened for writing.
+/// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed; databases of
+/// earlier formats are read, and become format 3 when they are opened for writing.
 pub const FORMAT_VERSION: u32 = 3;
 
 /// How to open a database.
@@ -68,26 +62,9 @@ pub struct Database {
     pub(super) state: RwLock<State>,
     /// Held while a commit goes from the check of `state` to its publication.
     pub(super) commit: Mutex<()>,
-    generations: Mutex<std::ops::Range<u32>>,
-    next_table: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct State {
-    schemas: Vec<String>,
-    tables: HashMap<(String, String), TableState>,
-    pub views: BTreeMap<(String, String), Arc<View>>,
-    pub functions: BTreeMap<String, Arc<Function>>,
-    /// Counts their changes.
-    pub functions_version: u64,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct TableState {
-    pub snapshot: Arc<TableSnapshot>,
-    pub record: Arc<TableRecord>,
-    /// First segment number that no load has taken.
-    pub next_segment: Arc<AtomicU32>,
+    numbers: Mutex<Numbers>,
+    /// Why nothing may be written: what the catalog lost can't be told from free space.
+    damage: Option<String>,
 }
 
 impl Database {
@@ -120,23 +97,30 @@ impl Database {
         options: &DatabaseOptions,
     ) -> Result<Arc<Self>> {
         let contents = catalog.contents()?;
+        let mut problems = contents.problems;
         let mut state = State {
             schemas: contents.schemas,
-            functions: contents
-                .functions
-                .into_iter()
-                .map(|function| (function.name.clone(), Arc::new(function)))
-                .collect(),
-            views: contents
-                .views
-                .into_iter()
-                .map(|view| ((view.schema.clone(), view.name.clone()), Arc::new(view)))
-                .collect(),
+            damaged: contents.damaged.into_iter().collect(),
             ..State::default()
         };
+        for function in contents.functions {
+            let name = function.name.clone();
+            state.functions.insert(name, Arc::new(function));
+        }
+        for view in contents.views {
+            let name = ObjectName::new(&view.schema, &view.name);
+            state.views.insert(name, Arc::new(view));
+        }
         for table in contents.tables {
-            let key = (table.schema.clone(), table.name.clone());
-            state.tables.insert(key, open_table(table)?);
+            let name = table.name.clone();
+            match State::opened_table(&table) {
+                Ok(table) => drop(state.tables.insert(name, table)),
+                Err(error) => drop(state.damaged.insert(name, error.to_string())),
+            }
+        }
+        problems.extend(state.damaged.values().cloned());
+        for problem in &problems {
+            log::error!("{}: {problem}", path.display());
         }
         let live = state
             .tables
@@ -151,8 +135,8 @@ impl Database {
             store,
             state: RwLock::new(state),
             commit: Mutex::new(()),
-            generations: Mutex::new(0..0),
-            next_table: AtomicU32::new(contents.next_table),
+            numbers: Mutex::default(),
+            damage: (!problems.is_empty()).then(|| problems.join("; ")),
         }))
     }
 
@@ -171,6 +155,11 @@ impl Database {
         self.read_only
     }
 
+    /// What opening found damaged in the catalog.
+    pub(super) fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
     /// Names of the schemas, sorted.
     pub fn schemas(&self) -> Vec<String> {
         let mut names = self.state.read().schemas.clone();
@@ -181,11 +170,10 @@ impl Database {
     /// Names of the tables of a schema, sorted.
     pub fn tables(&self, schema: &str) -> Vec<String> {
         let state = self.state.read();
-        let mut names: Vec<_> = state
-            .tables
-            .keys()
-            .filter(|(s, _)| s == schema)
-            .map(|(_, t)| t.clone())
+        let tables = state.tables.keys().chain(state.damaged.keys());
+        let mut names: Vec<_> = tables
+            .filter(|name| name.schema == schema)
+            .map(|name| name.name.clone())
             .collect();
         names.sort();
         names
@@ -208,59 +196,47 @@ impl Database {
     }
 
     pub(super) fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
-        let key = (schema.to_string(), table.to_string());
-        self.state
-            .read()
-            .tables
-            .get(&key)
-            .cloned()
-            .ok_or_else(|| StorageError::NotFound {
-                kind: "table",
-                name: format!("{schema}.{table}"),
-            })
+        let found = self.find_table(&ObjectName::new(schema, table))?;
+        found.ok_or_else(|| StorageError::NotFound {
+            kind: "table",
+            name: format!("{schema}.{table}"),
+        })
+    }
+
+    /// A table, if there is one of that name.
+    ///
+    /// # Errors
+    /// `Corrupt` when the catalog lost what it knew of the table, or can't tell.
+    pub(super) fn find_table(&self, name: &ObjectName) -> Result<Option<TableState>> {
+        let state = self.state.read();
+        if let Some(how) = state.damaged.get(name) {
+            return Err(StorageError::corrupt(how.as_str()));
+        }
+        let found = state.tables.get(name).cloned();
+        match &self.damage {
+            Some(damage) if found.is_none() => Err(StorageError::corrupt(format!(
+                "there is no table '{}.{}' in what is left of the catalog: {damage}",
+                name.schema, name.name
+            ))),
+            _ => Ok(found),
+        }
     }
 
     /// Makes a schema.
     pub fn create_schema(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let _commit = self.commit.lock();
-        if self.state.read().schemas.iter().any(|s| s == name) {
-            return Err(StorageError::AlreadyExists {
-                kind: "schema",
-                name: name.into(),
-            });
-        }
-        self.catalog.apply(&Change {
-            put_schema: Some(name.into()),
-            ..Change::default()
-        })?;
-        self.state.write().schemas.push(name.into());
-        Ok(())
+        let mut edit = TableEdit::default();
+        edit.require(Precondition::NoSchema(name.into()));
+        edit.push(Operation::PutSchema(name.into()));
+        self.commit(&edit).map(drop)
     }
 
     /// Drops an empty schema.
     pub fn drop_schema(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let _commit = self.commit.lock();
-        if !self.state.read().schemas.iter().any(|s| s == name) {
-            return Err(StorageError::NotFound {
-                kind: "schema",
-                name: name.into(),
-            });
-        }
-        let (tables, views) = (self.tables(name), self.views(name));
-        if let Some(first) = tables.iter().chain(&views).next() {
-            let kind = if tables.is_empty() { "views" } else { "tables" };
-            return Err(StorageError::Invalid(format!(
-                "schema '{name}' has {kind} ('{first}'…); drop them first"
-            )));
-        }
-        self.catalog.apply(&Change {
-            drop_schema: Some(name.into()),
-            ..Change::default()
-        })?;
-        self.state.write().schemas.retain(|s| s != name);
-        Ok(())
+        let mut edit = TableEdit::default();
+        edit.require(Precondition::Schema(name.into()));
+        edit.require(Precondition::EmptySchema(name.into()));
+        edit.push(Operation::DropSchema(name.into()));
+        self.commit(&edit).map(drop)
     }
 
     /// Makes an empty table; types are stored as [`normalise_schema`] says.
@@ -285,39 +261,24 @@ impl Database {
     /// the last of them is done.
     pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
         self.check_writable()?;
-        let _commit = self.commit.lock();
-        let dropped = self.table_state(schema, table)?;
-        self.catalog.apply(&Change {
-            drop_tables: vec![(schema.into(), table.into(), dropped.snapshot.id)],
-            ..Change::default()
-        })?;
-        self.state
-            .write()
-            .tables
-            .remove(&(schema.to_string(), table.to_string()));
-        let snapshot = &dropped.snapshot;
-        let parts = snapshot.indexes.iter().flat_map(|i| &i.parts);
-        self.retire(&snapshot.segments, parts);
-        Ok(())
+        loop {
+            let present = self.table_state(schema, table)?;
+            let mut edit = TableEdit::default();
+            edit.require(present.version());
+            edit.push(Operation::DropTable(DropTable {
+                name: ObjectName::new(schema, table),
+                table: present.snapshot.id.0,
+            }));
+            if self.commit(&edit)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Starts a load: see [`Load`].
     pub fn begin_load(self: &Arc<Self>, target: LoadTarget) -> Result<Load> {
         self.check_writable()?;
         Load::begin(self, target)
-    }
-
-    fn retire<'a>(
-        &self,
-        segments: &[Arc<Segment>],
-        parts: impl IntoIterator<Item = &'a Arc<IndexPart>>,
-    ) {
-        for segment in segments {
-            segment.retire(&self.store);
-        }
-        for part in parts {
-            part.retire(&self.store);
-        }
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
@@ -327,187 +288,70 @@ impl Database {
                 reason: "it was opened for reading only".into(),
             });
         }
-        Ok(())
+        match &self.damage {
+            None => Ok(()),
+            Some(damage) => Err(StorageError::corrupt(format!(
+                "database {:?} can only be read, as its catalog is damaged: {damage}; restore it, \
+                 or copy its sound tables into a new one",
+                self.path
+            ))),
+        }
     }
 
     pub(super) fn check_schema_exists(&self, schema: &str) -> Result<()> {
-        if self.state.read().schemas.iter().any(|s| s == schema) {
-            return Ok(());
-        }
-        Err(StorageError::NotFound {
-            kind: "schema",
-            name: schema.into(),
-        })
+        self.state.read().check_schema(schema)
     }
 
     /// A generation that no page carries yet.
     pub(super) fn next_generation(&self) -> Result<u32> {
-        let mut left = self.generations.lock();
-        if left.is_empty() {
-            *left = self.catalog.reserve_generations()?;
+        self.next_number(|numbers| &mut numbers.generations)
+    }
+
+    pub(super) fn next_table_id(&self) -> Result<TableId> {
+        self.next_number(|numbers| &mut numbers.tables).map(TableId)
+    }
+
+    fn next_number(&self, of: impl Fn(&mut Numbers) -> &mut Range<u32>) -> Result<u32> {
+        let mut numbers = self.numbers.lock();
+        if let Some(number) = of(&mut numbers).next() {
+            return Ok(number);
         }
-        Ok(left.next().expect("a reservation is never empty"))
+        *numbers = self.catalog.reserve_numbers()?;
+        Ok(of(&mut numbers)
+            .next()
+            .expect("a reservation is never empty"))
     }
 
-    pub(super) fn next_table_id(&self) -> TableId {
-        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Makes `put` the current version of its table, if `check` still finds the table as the
-    /// writer needs it. `check` runs under the commit lock and gives the table that is replaced
-    /// or appended to, if any.
-    pub(super) fn commit_table(
-        &self,
-        check: impl FnOnce(Option<&TableState>) -> Result<Commit>,
-        schema: &str,
-        table: &str,
-    ) -> Result<()> {
+    /// Applies an edit to the catalog, and to the state that readers see; FALSE when the edit is
+    /// to be made again, as a table is no more at the version that it was made from.
+    ///
+    /// # Errors
+    /// Those of preconditions that do not hold; `Full`, `Io`; `NeedsReopening`. After any but the
+    /// last nothing has changed.
+    pub(super) fn commit(&self, edit: &TableEdit) -> Result<bool> {
         self.check_writable()?;
-        let _commit = self.commit.lock();
-        let key = (schema.to_string(), table.to_string());
-        self.check_schema_exists(schema)?;
-        self.check_no_view(schema, table)?;
-        let present = self.state.read().tables.get(&key).cloned();
-        let Commit {
-            put,
-            snapshot,
-            next_segment,
-            retired,
-            retired_parts,
-        } = check(present.as_ref())?;
-        let record = Arc::new(put.record.clone());
-        let drop_tables = match &present {
-            Some(old) if old.snapshot.id != put.id => {
-                vec![(schema.to_string(), table.to_string(), old.snapshot.id)]
+        let commit = self.commit.lock();
+        let change = {
+            let state = self.state.read();
+            if !state.allows(edit)? {
+                return Ok(false);
             }
-            _ => Vec::new(),
+            state.change(edit)?
         };
-        self.catalog.apply(&Change {
-            drop_tables,
-            put_table: Some(put),
-            ..Change::default()
-        })?;
-        self.state.write().tables.insert(
-            key,
-            TableState {
-                snapshot,
-                record,
-                next_segment,
-            },
-        );
-        self.retire(&retired, &retired_parts);
-        Ok(())
+        self.catalog.apply(edit)?;
+        let retired = self.state.write().install(edit, change);
+        drop(commit);
+        // Erasing keeps nobody waiting.
+        retired.release(&self.store);
+        Ok(true)
     }
-}
-
-/// What a load asks the database to publish.
-pub(super) struct Commit {
-    pub put: PutTable,
-    pub snapshot: Arc<TableSnapshot>,
-    pub next_segment: Arc<AtomicU32>,
-    /// Segments that the new version no longer has.
-    pub retired: Vec<Arc<Segment>>,
-    /// Index parts likewise.
-    pub retired_parts: Vec<Arc<IndexPart>>,
-}
-
-fn open_table(table: CatalogTable) -> Result<TableState> {
-    let name = format!("{}.{}", table.schema, table.name);
-    let schema = decode_schema(&table.record.schema, &format!("table '{name}'"))?;
-    let labels = labels(&name, &schema);
-    let segments = table
-        .segments
-        .iter()
-        .map(|(id, record)| decode_segment(record, table.id, *id, &labels).map(Arc::new))
-        .collect::<Result<Vec<_>>>()?;
-    let indexes = open_indexes(&table, &name, &segments)?;
-    let next_segment = Arc::new(AtomicU32::new(table.record.next_segment));
-    let snapshot = Arc::new(make_snapshot(
-        table.id,
-        name,
-        schema,
-        &table.record,
-        segments,
-        indexes,
-    ));
-    Ok(TableState {
-        snapshot,
-        record: Arc::new(table.record),
-        next_segment,
-    })
-}
-
-/// The indexes of a table whose segments are `segments`, all of which each must cover.
-fn open_indexes(
-    table: &CatalogTable,
-    name: &str,
-    segments: &[Arc<Segment>],
-) -> Result<Vec<Arc<Index>>> {
-    let mut live: Vec<_> = segments.iter().map(|s| (s.id, s.rows)).collect();
-    live.sort_unstable();
-    let indexes = table.record.indexes.iter().map(|record| {
-        let parts = table
-            .index_parts
-            .iter()
-            .filter(|(_, part)| part.index == record.name)
-            .map(|(id, part)| decode_part(part, table.id, *id, name).map(Arc::new))
-            .collect::<Result<Vec<_>>>()?;
-        let mut covered: Vec<_> = parts
-            .iter()
-            .flat_map(|p| p.covers.iter().copied())
-            .collect();
-        covered.sort_unstable();
-        if covered != live {
-            return Err(StorageError::corrupt(format!(
-                "table '{name}', index '{}': it does not cover the table's segments",
-                record.name
-            )));
-        }
-        Ok(Arc::new(Index::new(decode_definition(record)?, parts)))
-    });
-    indexes.collect()
-}
-
-pub(super) fn make_snapshot(
-    id: TableId,
-    name: String,
-    schema: SchemaRef,
-    record: &TableRecord,
-    segments: Vec<Arc<Segment>>,
-    indexes: Vec<Arc<Index>>,
-) -> TableSnapshot {
-    TableSnapshot {
-        id,
-        name,
-        scan_schema: scan_schema(&schema),
-        schema,
-        version: record.version,
-        segments,
-        statistics: record
-            .columns
-            .iter()
-            .map(ColumnRecord::statistics)
-            .collect(),
-        indexes,
-    }
-}
-
-/// What errors call each column of a table.
-pub(super) fn labels(table: &str, schema: &Schema) -> Vec<Arc<str>> {
-    schema
-        .fields()
-        .iter()
-        .map(|f| format!("table '{table}', column '{}'", f.name()).into())
-        .collect()
 }
 
 pub(super) fn empty_record(schema: &SchemaRef) -> TableRecord {
     TableRecord {
         schema: encode_schema(schema),
-        version: 0,
-        next_segment: 0,
         columns: vec![ColumnRecord::default(); schema.fields().len()],
-        indexes: Vec::new(),
+        ..TableRecord::default()
     }
 }
 

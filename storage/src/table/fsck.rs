@@ -31,7 +31,8 @@ pub struct FsckReport {
 
 impl Database {
     /// Reads every live page from flash; checks its checksum, its identity, that it decodes, and
-    /// that the manifest's zone map is the page's own. The manifest itself was checked at opening.
+    /// that the manifest's zone map is the page's own; that every record of the catalog is whole and
+    /// belongs to something.
     ///
     /// # Errors
     /// Only what stops the check itself; what the check finds is in the report.
@@ -44,8 +45,8 @@ impl Database {
                     .into_iter()
                     .map(move |table| (schema.clone(), table))
             })
-            .map(|(schema, table)| self.snapshot(&schema, &table))
-            .collect::<Result<Vec<_>>>()?;
+            .filter_map(|(schema, table)| self.snapshot(&schema, &table).ok())
+            .collect::<Vec<_>>();
         let pages_total = snapshots
             .iter()
             .flat_map(|t| t.chunks())
@@ -55,6 +56,14 @@ impl Database {
         self.store().cache().clear();
         let mut reader = self.store().reader()?;
         let mut report = FsckReport::default();
+        report.problems.extend(self.damage().map(String::from));
+        report.problems.append(&mut self.catalog.orphans()?);
+        for function in self.functions() {
+            let package = self.function_package(&function);
+            report
+                .problems
+                .extend(package.err().map(|error| error.to_string()));
+        }
         for snapshot in snapshots {
             report.tables += 1;
             for segment in &snapshot.segments {

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 
 use crate::table::Database;
-use crate::table::catalog::Change;
+use crate::table::edit::{FunctionVersion, Operation, Precondition, PutFunction, TableEdit};
 use crate::table::manifest::FunctionRecord;
 use crate::{Result, StorageError};
 
@@ -83,38 +83,34 @@ impl Database {
     /// # Errors
     /// `AlreadyExists`, `ReadOnly`, `Full`.
     pub fn create_function(&self, new: NewFunction<'_>) -> Result<Arc<Function>> {
-        self.check_writable()?;
-        let _commit = self.commit.lock();
-        let before = self.function(new.name).ok();
-        if before.is_some() && !new.or_replace {
-            return Err(StorageError::AlreadyExists {
-                kind: "function",
-                name: new.name.into(),
-            });
-        }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let function = Function {
-            name: new.name.into(),
-            owner: new.owner.into(),
-            version: before.map_or(1, |before| before.version.saturating_add(1)),
-            created_at_us: since.map_or(0, |time| time.as_micros() as u64),
-            digest: Sha256::digest(new.package).into(),
-        };
-        self.catalog.apply(&Change {
-            put_function: Some((
-                new.name.into(),
-                FunctionRecord::of(&function),
-                new.package.to_vec(),
-            )),
-            ..Change::default()
-        })?;
-        let function = Arc::new(function);
-        let mut state = self.state.write();
-        state
-            .functions
-            .insert(new.name.into(), Arc::clone(&function));
-        state.functions_version += 1;
-        Ok(function)
+        loop {
+            let before = self.function(new.name).ok();
+            if before.is_some() && !new.or_replace {
+                return Err(StorageError::AlreadyExists {
+                    kind: "function",
+                    name: new.name.into(),
+                });
+            }
+            let before = before.map_or(0, |before| before.version);
+            let function = Function {
+                name: new.name.into(),
+                owner: new.owner.into(),
+                version: before.saturating_add(1),
+                created_at_us: since.as_ref().map_or(0, |time| time.as_micros() as u64),
+                digest: Sha256::digest(new.package).into(),
+            };
+            let mut edit = TableEdit::default();
+            edit.require(function_at(new.name, before));
+            edit.push(Operation::PutFunction(PutFunction {
+                name: new.name.into(),
+                record: FunctionRecord::of(&function),
+                package: new.package.to_vec(),
+            }));
+            if self.commit(&edit)? {
+                return Ok(Arc::new(function));
+            }
+        }
     }
 
     /// Drops a function. Queries that use it already end undisturbed.
@@ -122,22 +118,26 @@ impl Database {
     /// # Errors
     /// `NotFound`, `ReadOnly`.
     pub fn drop_function(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let _commit = self.commit.lock();
-        self.function(name)?;
-        self.catalog.apply(&Change {
-            drop_function: Some(name.into()),
-            ..Change::default()
-        })?;
-        let mut state = self.state.write();
-        state.functions.remove(name);
-        state.functions_version += 1;
-        Ok(())
+        loop {
+            let mut edit = TableEdit::default();
+            edit.require(function_at(name, self.function(name)?.version));
+            edit.push(Operation::DropFunction(name.into()));
+            if self.commit(&edit)? {
+                return Ok(());
+            }
+        }
     }
 }
 
+fn function_at(name: &str, version: u32) -> Precondition {
+    Precondition::Function(FunctionVersion {
+        name: name.into(),
+        version,
+    })
+}
+
 impl FunctionRecord {
-    fn of(function: &Function) -> Self {
+    pub(super) fn of(function: &Function) -> Self {
         Self {
             owner: function.owner.clone(),
             version: function.version,

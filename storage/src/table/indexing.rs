@@ -1,6 +1,6 @@
 //! Building index parts, and keeping them up as segments come.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -15,10 +15,12 @@ use crate::index::{
 };
 use crate::page::ChunkIdentity;
 use crate::store::{PageReader, Reservation};
-use crate::table::catalog::PutTable;
-use crate::table::database::{Commit, TableState, make_snapshot};
-use crate::table::load::settle;
-use crate::table::manifest::{PartRecord, TableRecord, encode_definition, encode_part};
+use crate::table::edit::{
+    DropPart, ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit,
+};
+use crate::table::load::{settle, take_segment};
+use crate::table::manifest::{TableRecord, encode_definition, encode_part};
+use crate::table::state::{TableState, not_found};
 use crate::table::{Database, Segment, SegmentId, TableId, TableSnapshot, read_column};
 use crate::{Result, StorageError};
 
@@ -42,7 +44,7 @@ impl Database {
         self.check_writable()?;
         let before = self.table_state(schema, table)?;
         definition.check(&before.snapshot.schema)?;
-        self.check_index_name(schema, &definition.name)?;
+        self.check_index_names(schema, "", std::slice::from_ref(&definition))?;
         let mut parts = NewParts::new(
             self,
             before.snapshot.id,
@@ -51,27 +53,50 @@ impl Database {
             self.next_generation()?,
             Arc::clone(&before.next_segment),
         );
-        parts.prepare(&definition, &[], &[], &before.snapshot.segments)?;
-        let commit = |present: Option<&TableState>| {
-            let present = present
-                .filter(|t| t.snapshot.id == before.snapshot.id)
-                .ok_or_else(|| not_found("table", &format!("{schema}.{table}")))?;
-            self.check_index_name(schema, &definition.name)?;
-            let snapshot = &present.snapshot;
-            let index = parts.extend(&definition, &[], &[], &snapshot.segments)?;
-            parts.sync()?;
-            let mut record = (*present.record).clone();
-            record.version += 1;
-            record.next_segment = present.next_segment.load(Ordering::Relaxed);
-            record.indexes.push(encode_definition(&definition));
-            let mut indexes = snapshot.indexes.clone();
-            indexes.push(index);
-            let mut commit = index_commit(schema, table, present, record, indexes);
-            commit.put.new_parts = parts.records();
-            Ok(commit)
-        };
-        let committed = self.commit_table(commit, schema, table);
+        let name = ObjectName::new(schema, table);
+        let committed = self.add_index(&name, &definition, before, &mut parts);
         settle(committed, parts.into_reservations())
+    }
+
+    fn add_index(
+        &self,
+        name: &ObjectName,
+        definition: &IndexDefinition,
+        before: TableState,
+        parts: &mut NewParts,
+    ) -> Result<()> {
+        let edit_of = |present: &TableState, parts: &mut NewParts| -> Result<TableEdit> {
+            let (snapshot, mut of_index) = (&present.snapshot, Vec::new());
+            parts.start();
+            let count = parts.extend(definition, &[], &[], &snapshot.segments, &mut of_index)?;
+            let mut record = (*present.record).clone();
+            record.next_segment = present.next_segment.load(Ordering::Relaxed);
+            record.indexes.push(encode_definition(definition));
+            record.parts += count as u64;
+            let mut edit = index_edit(name, present, record);
+            edit.require(Precondition::NoIndex(ObjectName::new(
+                &name.schema,
+                &definition.name,
+            )));
+            of_index
+                .into_iter()
+                .for_each(|operation| edit.push(operation));
+            Ok(edit)
+        };
+        edit_of(&before, parts)?;
+        loop {
+            parts.sync()?;
+            let _editing = before.editing.lock();
+            let present = self.find_table(name)?;
+            let present = present
+                .filter(|table| table.snapshot.id == before.snapshot.id)
+                .ok_or_else(|| not_found("table", name))?;
+            let edit = edit_of(&present, parts)?;
+            parts.sync()?;
+            if self.commit(&edit)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Drops an index. Queries that use it end undisturbed.
@@ -80,32 +105,28 @@ impl Database {
     /// `NotFound`; `Invalid` for a primary key, which goes with its table.
     pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
         self.check_writable()?;
-        let (table, _, index) = self.index(schema, name)?;
-        if index.definition.primary {
-            return Err(StorageError::Invalid(format!(
-                "index '{name}' is the primary key of table '{table}'; it can't be dropped alone"
-            )));
-        }
-        let commit = |present: Option<&TableState>| {
-            let present =
-                present.ok_or_else(|| not_found("table", &format!("{schema}.{table}")))?;
-            let snapshot = &present.snapshot;
-            let dropped = snapshot
-                .index(name)
-                .ok_or_else(|| not_found("index", name))?;
+        loop {
+            let (table, _, _) = self.index(schema, name)?;
+            let present = self.table_state(schema, &table)?;
+            let Some(index) = present.snapshot.index(name) else {
+                continue;
+            };
+            if index.definition.primary {
+                return Err(StorageError::Invalid(format!(
+                    "index '{name}' is the primary key of table '{table}'; it can't be dropped alone"
+                )));
+            }
             let mut record = (*present.record).clone();
-            record.version += 1;
             record.indexes.retain(|index| index.name != name);
-            let kept = snapshot
-                .indexes
-                .iter()
-                .filter(|i| i.definition.name != name);
-            let mut commit = index_commit(schema, &table, present, record, kept.cloned().collect());
-            commit.put.drop_parts = dropped.parts.iter().map(|part| part.id).collect();
-            commit.retired_parts.clone_from(&dropped.parts);
-            Ok(commit)
-        };
-        self.commit_table(commit, schema, &table)
+            record.parts -= index.parts.len() as u64;
+            let mut edit = index_edit(&ObjectName::new(schema, &table), &present, record);
+            for part in &index.parts {
+                edit.drop_part(present.snapshot.id, part);
+            }
+            if self.commit(&edit)? {
+                return Ok(());
+            }
+        }
     }
 
     /// The index of that name in a schema, with its table's name and present version.
@@ -126,7 +147,10 @@ impl Database {
                 return Ok((table, snapshot, index));
             }
         }
-        Err(not_found("index", name))
+        Err(StorageError::NotFound {
+            kind: "index",
+            name: name.into(),
+        })
     }
 
     /// The names of a new table's indexes must be free, but for those of the table that it
@@ -149,61 +173,23 @@ impl Database {
         }
         Ok(())
     }
-
-    fn check_index_name(&self, schema: &str, name: &str) -> Result<()> {
-        match self.index(schema, name) {
-            Err(_) => Ok(()),
-            Ok(_) => Err(StorageError::AlreadyExists {
-                kind: "index",
-                name: name.into(),
-            }),
-        }
-    }
 }
 
-/// A commit that changes a table's indexes alone.
-fn index_commit(
-    schema: &str,
-    table: &str,
-    present: &TableState,
-    record: TableRecord,
-    indexes: Vec<Arc<Index>>,
-) -> Commit {
-    let snapshot = &present.snapshot;
-    Commit {
-        put: PutTable {
-            schema: schema.into(),
-            name: table.into(),
-            id: snapshot.id,
-            record: record.clone(),
-            new_segments: Vec::new(),
-            replace_segments: false,
-            new_parts: Vec::new(),
-            drop_parts: Vec::new(),
-        },
-        snapshot: Arc::new(make_snapshot(
-            snapshot.id,
-            snapshot.name.clone(),
-            Arc::clone(&snapshot.schema),
-            &record,
-            snapshot.segments.clone(),
-            indexes,
-        )),
-        next_segment: Arc::clone(&present.next_segment),
-        retired: Vec::new(),
-        retired_parts: Vec::new(),
-    }
+/// The beginning of an edit that changes a table's indexes alone.
+fn index_edit(name: &ObjectName, present: &TableState, mut record: TableRecord) -> TableEdit {
+    let mut edit = TableEdit::default();
+    edit.require(present.version());
+    record.version += 1;
+    edit.push(Operation::PutTable(PutTable {
+        name: name.clone(),
+        table: present.snapshot.id.0,
+        record,
+    }));
+    edit
 }
 
-fn not_found(kind: &'static str, name: &str) -> StorageError {
-    StorageError::NotFound {
-        kind,
-        name: name.into(),
-    }
-}
-
-/// The index parts of one commit. Dropped without [`NewParts::into_reservations`], they give
-/// their pages back.
+/// The index parts of one change. Dropped without [`NewParts::into_reservations`], they give their
+/// pages back.
 #[derive(Debug)]
 pub(super) struct NewParts {
     database: Arc<Database>,
@@ -213,21 +199,44 @@ pub(super) struct NewParts {
     schema: SchemaRef,
     generation: u32,
     next_segment: Arc<AtomicU32>,
-    prepared: HashMap<String, Prepared>,
-    /// Parts that the commit publishes, with their index.
-    published: Vec<(String, Arc<IndexPart>)>,
-    reservations: Vec<Reservation>,
+    built: Vec<Built>,
     is_synced: bool,
 }
 
+/// A part that was built for a version of the table; it may fit later ones too.
 #[derive(Debug)]
-struct Prepared {
+struct Built {
+    definition: IndexDefinition,
     part: Arc<IndexPart>,
     /// Hashes of its keys, ascending, when they must be unique.
     hashes: Vec<u64>,
+    /// Parts that it takes the place of.
     merged: Vec<SegmentId>,
+    /// Parts whose keys were compared with its own.
+    distinct_from: HashSet<SegmentId>,
+    /// The edit at hand publishes it.
+    is_published: bool,
     /// Its pages; a part that is not published gives them back.
     reservation: Reservation,
+}
+
+impl Built {
+    /// The segments that it brings into the index, if it is a part of this one.
+    fn brings(
+        &self,
+        definition: &IndexDefinition,
+        old: &[Arc<IndexPart>],
+    ) -> Option<Vec<SegmentId>> {
+        let merged = old.iter().filter(|part| self.merged.contains(&part.id));
+        let merged: Vec<_> = merged.collect();
+        if self.definition != *definition || merged.len() != self.merged.len() {
+            return None;
+        }
+        let merged = merged.iter().flat_map(|part| part.covers.iter().copied());
+        let merged: HashSet<_> = merged.collect();
+        let new = self.part.covers.iter().filter(|of| !merged.contains(of));
+        Some(new.map(|(id, _)| *id).collect())
+    }
 }
 
 impl NewParts {
@@ -246,87 +255,108 @@ impl NewParts {
             schema,
             generation,
             next_segment,
-            prepared: HashMap::new(),
-            published: Vec::new(),
-            reservations: Vec::new(),
-            is_synced: true,
+            built: Vec::new(),
+            // The pages of the load's segments are not either.
+            is_synced: false,
         }
     }
 
-    /// Builds the part of an index for `new` segments, merged with those of the `old` parts that
-    /// are small beside it. `segments` are the table's before.
-    pub fn prepare(
-        &mut self,
-        definition: &IndexDefinition,
-        old: &[Arc<IndexPart>],
-        segments: &[Arc<Segment>],
-        new: &[Arc<Segment>],
-    ) -> Result<()> {
-        definition.check(&self.schema)?;
-        if new.is_empty() {
-            return Ok(());
-        }
-        let merged = small_parts(old, new.iter().map(|s| u64::from(s.rows)).sum());
-        let ids: HashSet<SegmentId> = merged
-            .iter()
-            .flat_map(|part| part.covers.iter().map(|(id, _)| *id))
-            .collect();
-        let covered = segments.iter().filter(|s| ids.contains(&s.id)).chain(new);
-        let covered: Vec<_> = covered.cloned().collect();
-        let mut prepared = self.build(definition, &covered)?;
-        prepared.merged = merged.iter().map(|part| part.id).collect();
-        self.prepared.insert(definition.name.clone(), prepared);
-        Ok(())
+    /// Begins an edit: what an earlier one was to publish is kept where it fits.
+    pub fn start(&mut self) {
+        self.built
+            .iter_mut()
+            .for_each(|part| part.is_published = false);
     }
 
-    /// The index over `old` parts and `new` segments: with the part that was prepared, if it
-    /// still fits, else with one that is built now. Runs under the commit lock.
+    /// Extends an index of `old` parts over `segments` by `new` segments: with what was built
+    /// already, as far as it fits, and a part for the rest, merged with old ones that are small
+    /// beside it. Adds what is to be done to `operations` and gives the number of its parts.
     pub fn extend(
         &mut self,
         definition: &IndexDefinition,
         old: &[Arc<IndexPart>],
         segments: &[Arc<Segment>],
         new: &[Arc<Segment>],
-    ) -> Result<Arc<Index>> {
+        operations: &mut Vec<Operation>,
+    ) -> Result<usize> {
+        definition.check(&self.schema)?;
         let mut parts = old.to_vec();
-        if !new.is_empty() {
-            let fits = |prepared: &Prepared| {
-                let merged = old.iter().filter(|part| prepared.merged.contains(&part.id));
-                let ids = merged.flat_map(|part| part.covers.iter().map(|(id, _)| *id));
-                let wanted: HashSet<_> = ids.chain(new.iter().map(|s| s.id)).collect();
-                let found: HashSet<_> = prepared.part.covers.iter().map(|(id, _)| *id).collect();
-                wanted == found
-            };
-            let prepared = match self.prepared.remove(&definition.name) {
-                Some(prepared) if fits(&prepared) => prepared,
-                _ => self.build(definition, new)?,
-            };
-            parts.retain(|part| !prepared.merged.contains(&part.id));
-            if definition.unique {
-                let all: Vec<_> = segments.iter().chain(new).cloned().collect();
-                self.check_unique(definition, &prepared, &parts, &all)?;
+        let mut left: HashSet<SegmentId> = new.iter().map(|segment| segment.id).collect();
+        for place in 0..self.built.len() {
+            if let Some(brought) = self.built[place].brings(definition, &parts)
+                && brought.iter().all(|id| left.contains(id))
+            {
+                left.retain(|id| !brought.contains(id));
+                self.publish(place, &mut parts, (segments, new), operations)?;
             }
-            parts.push(Arc::clone(&prepared.part));
-            self.reservations.push(prepared.reservation);
-            self.published
-                .push((definition.name.clone(), prepared.part));
         }
-        Ok(Arc::new(Index::new(definition.clone(), parts)))
+        if !left.is_empty() {
+            let left = new.iter().filter(|segment| left.contains(&segment.id));
+            let left: Vec<_> = left.cloned().collect();
+            let built = self.build_beside(definition, &parts, segments, &left)?;
+            self.built.push(built);
+            let place = self.built.len() - 1;
+            self.publish(place, &mut parts, (segments, new), operations)?;
+        }
+        Ok(parts.len())
     }
 
-    /// Parts of `old` that [`extend`](Self::extend) has merged into new ones.
-    pub fn retired(&self, old: &[Arc<Index>]) -> Vec<Arc<IndexPart>> {
-        let mut retired = Vec::new();
-        for (name, new) in &self.published {
-            let covered: HashSet<_> = new.covers.iter().map(|(id, _)| *id).collect();
-            let parts = old
-                .iter()
-                .filter(|index| index.definition.name == *name)
-                .flat_map(|index| &index.parts);
-            let merged = parts.filter(|p| p.covers.iter().any(|(id, _)| covered.contains(id)));
-            retired.extend(merged.cloned());
+    /// Builds a part for `new` segments, merged with those of `parts` that are small beside it.
+    fn build_beside(
+        &mut self,
+        definition: &IndexDefinition,
+        parts: &[Arc<IndexPart>],
+        segments: &[Arc<Segment>],
+        new: &[Arc<Segment>],
+    ) -> Result<Built> {
+        let merged = small_parts(parts, new.iter().map(|s| u64::from(s.rows)).sum());
+        let ids: HashSet<SegmentId> = merged
+            .iter()
+            .flat_map(|part| part.covers.iter().map(|(id, _)| *id))
+            .collect();
+        let covered = segments.iter().filter(|s| ids.contains(&s.id)).chain(new);
+        let covered: Vec<_> = covered.cloned().collect();
+        let mut built = self.build(definition, &covered)?;
+        built.merged = merged.iter().map(|part| part.id).collect();
+        Ok(built)
+    }
+
+    /// Puts a part that was built among `parts`, in place of those that it has merged.
+    fn publish(
+        &mut self,
+        place: usize,
+        parts: &mut Vec<Arc<IndexPart>>,
+        (segments, new): (&[Arc<Segment>], &[Arc<Segment>]),
+        operations: &mut Vec<Operation>,
+    ) -> Result<()> {
+        let built = &self.built[place];
+        let (gone, kept) = std::mem::take(parts)
+            .into_iter()
+            .partition::<Vec<_>, _>(|part| built.merged.contains(&part.id));
+        *parts = kept;
+        if built.definition.unique {
+            let is_new = |part: &&Arc<IndexPart>| !built.distinct_from.contains(&part.id);
+            let others: Vec<_> = parts.iter().filter(is_new).cloned().collect();
+            let all: Vec<_> = segments.iter().chain(new).cloned().collect();
+            self.check_unique(built, &others, &all)?;
+            let compared = others.iter().map(|part| part.id);
+            self.built[place].distinct_from.extend(compared);
         }
-        retired
+        let built = &mut self.built[place];
+        built.is_published = true;
+        parts.push(Arc::clone(&built.part));
+        for part in gone {
+            operations.push(Operation::DropPart(DropPart {
+                table: self.table.0,
+                part: part.id.0,
+            }));
+        }
+        operations.push(Operation::PutPart(PutPart {
+            table: self.table.0,
+            part: built.part.id.0,
+            record: encode_part(&built.part, &built.definition.name),
+        }));
+        Ok(())
     }
 
     /// Makes the pages durable.
@@ -337,24 +367,13 @@ impl NewParts {
         Ok(())
     }
 
-    /// What the manifest is told.
-    pub fn records(&self) -> Vec<(SegmentId, PartRecord)> {
-        self.published
-            .iter()
-            .map(|(index, part)| (part.id, encode_part(part, index)))
-            .collect()
+    /// The pages of the parts that the last edit publishes, to be kept once it is durable.
+    pub fn into_reservations(self) -> impl Iterator<Item = Reservation> {
+        let published = self.built.into_iter().filter(|part| part.is_published);
+        published.map(|part| part.reservation)
     }
 
-    /// The pages, to be kept once the commit is durable.
-    pub fn into_reservations(self) -> Vec<Reservation> {
-        self.reservations
-    }
-
-    fn build(
-        &mut self,
-        definition: &IndexDefinition,
-        segments: &[Arc<Segment>],
-    ) -> Result<Prepared> {
+    fn build(&mut self, definition: &IndexDefinition, segments: &[Arc<Segment>]) -> Result<Built> {
         let mut reader = self.database.store().reader()?;
         let (data, hashes) = match definition.kind {
             IndexKind::Hash => {
@@ -398,10 +417,13 @@ impl NewParts {
             IndexKind::Ngram => (self.ngrams(definition, segments)?, Vec::new()),
         };
         let (part, reservation) = self.write(definition, segments, data)?;
-        Ok(Prepared {
+        Ok(Built {
+            definition: definition.clone(),
             part: Arc::new(part),
             hashes,
             merged: Vec::new(),
+            distinct_from: HashSet::new(),
+            is_published: false,
             reservation,
         })
     }
@@ -461,7 +483,7 @@ impl NewParts {
         segments: &[Arc<Segment>],
         data: PartData,
     ) -> Result<(IndexPart, Reservation)> {
-        let id = SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed));
+        let id = take_segment(&self.next_segment)?;
         let label: Arc<str> = format!("table '{}', index '{}'", self.name, definition.name).into();
         let mut pages = self.database.store().writer()?;
         let slices: Vec<&ArrayRef> = data.arrays.iter().flatten().collect();
@@ -573,8 +595,7 @@ impl NewParts {
     /// No key of the new part may be in another one.
     fn check_unique(
         &self,
-        definition: &IndexDefinition,
-        new: &Prepared,
+        new: &Built,
         others: &[Arc<IndexPart>],
         segments: &[Arc<Segment>],
     ) -> Result<()> {
@@ -598,7 +619,7 @@ impl NewParts {
                 };
                 for (segment, row) in own {
                     if let Some(here) = place(segment, row) {
-                        self.check_pair(definition, there, here, &mut reader)?;
+                        self.check_pair(&new.definition, there, here, &mut reader)?;
                     }
                 }
             }

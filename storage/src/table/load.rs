@@ -11,14 +11,15 @@ use parking_lot::Mutex;
 use crate::index::IndexDefinition;
 use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
 use crate::store::{PageRun, PageWriter, Reservation};
-use crate::table::catalog::PutTable;
-use crate::table::database::{
-    Commit, TableState, empty_record, labels, make_snapshot, stored_schema,
+use crate::table::database::{empty_record, stored_schema};
+use crate::table::edit::{
+    DropTable, ObjectName, Operation, Precondition, PutSegment, PutTable, TableEdit,
 };
 use crate::table::indexing::NewParts;
 use crate::table::manifest::{
-    ColumnRecord, SegmentRecord, encode_definition, encode_segment, scalar_record,
+    ColumnRecord, TableRecord, decode_definition, encode_definition, encode_segment, scalar_record,
 };
+use crate::table::state::{TableState, exists, labels, not_found};
 use crate::table::{Chunk, Database, Segment, SegmentId, TableId};
 use crate::{Result, StorageError};
 
@@ -116,7 +117,9 @@ impl Load {
                 ..
             } => {
                 database.check_schema_exists(schema_name)?;
-                database.check_no_view(schema_name, table_name)?;
+                if database.view(schema_name, table_name).is_some() {
+                    return Err(exists("view", &ObjectName::new(schema_name, table_name)));
+                }
                 database.check_index_names(schema_name, table_name, indexes)?;
                 if !or_replace && database.table_state(schema_name, table_name).is_ok() {
                     return Err(StorageError::AlreadyExists {
@@ -126,7 +129,7 @@ impl Load {
                 }
                 (
                     stored_schema(arrow_schema)?,
-                    database.next_table_id(),
+                    database.next_table_id()?,
                     Arc::new(AtomicU32::new(0)),
                 )
             }
@@ -202,9 +205,6 @@ impl Load {
         } = done;
         segments.sort_by_key(|s| s.position);
         let (schema_name, table_name) = shared.target.names();
-        // Index parts are built before the others are kept waiting; should the table's indexes
-        // change meanwhile, the commit makes up for it.
-        let new: Vec<_> = segments.iter().map(|s| Arc::clone(&s.segment)).collect();
         let mut parts = NewParts::new(
             &shared.database,
             shared.table,
@@ -213,33 +213,7 @@ impl Load {
             shared.generation,
             Arc::clone(&shared.next_segment),
         );
-        match &shared.target {
-            LoadTarget::Create { indexes, .. } => {
-                for definition in indexes {
-                    parts.prepare(definition, &[], &[], &new)?;
-                }
-            }
-            target => {
-                let appends = matches!(target, LoadTarget::Append { .. });
-                let present = shared
-                    .database
-                    .table_state(schema_name, table_name)?
-                    .snapshot;
-                for index in &present.indexes {
-                    let old = if appends { index.parts.as_slice() } else { &[] };
-                    parts.prepare(&index.definition, old, &present.segments, &new)?;
-                }
-            }
-        }
-        // The pages first; only then may the manifest name them.
-        if !reservations.is_empty() {
-            shared.database.store().sync()?;
-        }
-        let committed = shared.database.commit_table(
-            |present| shared.commit(present, segments, &mut parts),
-            schema_name,
-            table_name,
-        );
+        let committed = shared.commit(&segments, &mut parts);
         let reservations = reservations.into_iter().chain(parts.into_reservations());
         settle(committed, reservations)?;
         Ok(rows)
@@ -262,120 +236,143 @@ pub(super) fn settle(
 }
 
 impl Shared {
-    /// The new version of the table over `present`.
-    fn commit(
-        &self,
-        present: Option<&TableState>,
-        written: Vec<WrittenSegment>,
-        parts: &mut NewParts,
-    ) -> Result<Commit> {
+    fn commit(&self, written: &[WrittenSegment], parts: &mut NewParts) -> Result<()> {
         let (schema_name, table_name) = self.target.names();
-        let label = || format!("{schema_name}.{table_name}");
-        let mut retired = Vec::new();
-        let old_indexes = match (&self.target, present) {
-            (LoadTarget::Create { .. }, _) | (_, None) => &[],
-            (_, Some(present)) => present.snapshot.indexes.as_slice(),
-        };
-        let (mut record, mut segments) = match (&self.target, present) {
-            (
-                LoadTarget::Create {
-                    or_replace: false, ..
-                },
-                Some(_),
-            ) => {
-                return Err(StorageError::AlreadyExists {
-                    kind: "table",
-                    name: label(),
-                });
+        let name = ObjectName::new(schema_name, table_name);
+        // Index parts are built before others are kept waiting; what has changed meanwhile is made
+        // up for below.
+        let mut present = self.database.find_table(&name)?;
+        self.edit(&name, present.as_ref(), written, parts)?;
+        loop {
+            // The pages first; only then may the manifest name them.
+            parts.sync()?;
+            let editing = present.map(|table| table.editing);
+            let _editing = editing.as_ref().map(|editing| editing.lock());
+            present = self.database.find_table(&name)?;
+            let edit = self.edit(&name, present.as_ref(), written, parts)?;
+            parts.sync()?;
+            match self.database.commit(&edit) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // It came just now, and is to be replaced.
+                Err(StorageError::AlreadyExists { kind: "table", .. }) if self.replaces() => {}
+                Err(error) => return Err(error),
             }
-            (LoadTarget::Create { .. }, present) => {
-                retired.extend(
-                    present
-                        .iter()
-                        .flat_map(|t| t.snapshot.segments.iter().cloned()),
-                );
-                (empty_record(&self.schema), Vec::new())
+        }
+    }
+
+    fn replaces(&self) -> bool {
+        let target = &self.target;
+        matches!(
+            target,
+            LoadTarget::Create {
+                or_replace: true,
+                ..
             }
-            (_, present) => {
-                let present = present
-                    .filter(|t| t.snapshot.id == self.table)
-                    .ok_or_else(|| StorageError::NotFound {
-                        kind: "table",
-                        name: label(),
-                    })?;
-                if matches!(self.target, LoadTarget::Overwrite { .. }) {
-                    retired.extend(present.snapshot.segments.iter().cloned());
-                    let mut record = empty_record(&self.schema);
-                    record.version = present.record.version;
-                    record.indexes.clone_from(&present.record.indexes);
-                    (record, Vec::new())
-                } else {
-                    ((*present.record).clone(), present.snapshot.segments.clone())
-                }
-            }
-        };
-        record.version += 1;
-        let appends = matches!(self.target, LoadTarget::Append { .. });
+        )
+    }
+
+    /// What the load makes of the table as it is.
+    fn edit(
+        &self,
+        name: &ObjectName,
+        present: Option<&TableState>,
+        written: &[WrittenSegment],
+        parts: &mut NewParts,
+    ) -> Result<TableEdit> {
+        let mut edit = TableEdit::default();
+        edit.require(Precondition::Schema(name.schema.clone()));
+        edit.require(Precondition::NoView(name.clone()));
+        let mut record = self.start(name, present, &mut edit)?;
+        let before = present.filter(|_| matches!(self.target, LoadTarget::Append { .. }));
+        let kept = before.map_or(&[][..], |table| &table.snapshot.segments);
         let new: Vec<_> = written.iter().map(|w| Arc::clone(&w.segment)).collect();
-        let mut indexes = Vec::new();
+        for (index, written) in written.iter().enumerate() {
+            for (column, new) in record.columns.iter_mut().zip(&written.columns) {
+                column.merge(new, kept.is_empty() && index == 0);
+            }
+            record.rows += u64::from(written.segment.rows);
+        }
+        record.version += 1;
+        record.segments += new.len() as u64;
+        record.parts = 0;
+        let mut of_indexes = Vec::new();
+        parts.start();
+        for definition in &record.indexes {
+            let old = before.and_then(|table| table.snapshot.index(&definition.name));
+            let old = old.map_or(&[][..], |index| &index.parts);
+            let definition = decode_definition(definition)?;
+            let extended = parts.extend(&definition, old, kept, &new, &mut of_indexes)?;
+            record.parts += extended as u64;
+        }
+        record.next_segment = self.next_segment.load(Ordering::Relaxed);
+        edit.push(Operation::PutTable(PutTable {
+            name: name.clone(),
+            table: self.table.0,
+            record,
+        }));
+        let next_order = before.map_or(0, |table| table.next_order);
+        for (order, written) in (next_order..).zip(written) {
+            edit.push(Operation::PutSegment(PutSegment {
+                table: self.table.0,
+                segment: written.segment.id.0,
+                record: encode_segment(&written.segment, order),
+            }));
+        }
+        of_indexes
+            .into_iter()
+            .for_each(|operation| edit.push(operation));
+        Ok(edit)
+    }
+
+    /// Begins the edit with what the load does to the present table, and gives the record of the
+    /// table before its rows.
+    fn start(
+        &self,
+        name: &ObjectName,
+        present: Option<&TableState>,
+        edit: &mut TableEdit,
+    ) -> Result<TableRecord> {
         if let LoadTarget::Create {
-            indexes: definitions,
+            or_replace,
+            indexes,
             ..
         } = &self.target
         {
-            for definition in definitions {
-                record.indexes.push(encode_definition(definition));
-                indexes.push(parts.extend(definition, &[], &[], &new)?);
+            match present {
+                None => edit.require(Precondition::NoTable(name.clone())),
+                Some(_) if !or_replace => return Err(exists("table", name)),
+                Some(old) => {
+                    edit.require(old.version());
+                    edit.push(Operation::DropTable(DropTable {
+                        name: name.clone(),
+                        table: old.snapshot.id.0,
+                    }));
+                }
             }
-        }
-        for index in old_indexes {
-            let old = if appends { index.parts.as_slice() } else { &[] };
-            indexes.push(parts.extend(&index.definition, old, &segments, &new)?);
-        }
-        parts.sync()?;
-        record.next_segment = self.next_segment.load(Ordering::Relaxed);
-        let mut retired_parts = parts.retired(old_indexes);
-        if let (LoadTarget::Create { .. }, Some(present)) = (&self.target, present) {
-            let old = present.snapshot.indexes.iter().flat_map(|i| &i.parts);
-            retired_parts.extend(old.cloned());
-        } else if !appends {
-            retired_parts.extend(old_indexes.iter().flat_map(|i| &i.parts).cloned());
-        }
-        let mut first = segments.is_empty();
-        let mut new_segments: Vec<(SegmentId, SegmentRecord)> = Vec::with_capacity(written.len());
-        for (index, written) in written.into_iter().enumerate() {
-            for (column, new) in record.columns.iter_mut().zip(&written.columns) {
-                column.merge(new, first);
+            let mut record = empty_record(&self.schema);
+            for index in indexes {
+                let index_name = ObjectName::new(&name.schema, &index.name);
+                edit.require(Precondition::NoIndex(index_name));
+                record.indexes.push(encode_definition(index));
             }
-            first = false;
-            // Generations grow with every load, so that they order loads among each other.
-            let order = (u64::from(self.generation) << 32) | index as u64;
-            new_segments.push((written.segment.id, encode_segment(&written.segment, order)));
-            segments.push(written.segment);
+            return Ok(record);
         }
-        let snapshot = Arc::new(make_snapshot(
-            self.table,
-            label(),
-            self.schema.clone(),
-            &record,
-            segments,
-            indexes,
-        ));
-        Ok(Commit {
-            put: PutTable {
-                schema: schema_name.into(),
-                name: table_name.into(),
-                id: self.table,
-                record,
-                new_segments,
-                replace_segments: matches!(self.target, LoadTarget::Overwrite { .. }),
-                new_parts: parts.records(),
-                drop_parts: retired_parts.iter().map(|part| part.id).collect(),
-            },
-            snapshot,
-            next_segment: Arc::clone(&self.next_segment),
-            retired,
-            retired_parts,
+        let present = present
+            .filter(|table| table.snapshot.id == self.table)
+            .ok_or_else(|| not_found("table", name))?;
+        edit.require(present.version());
+        if matches!(self.target, LoadTarget::Append { .. }) {
+            return Ok((*present.record).clone());
+        }
+        edit.push(Operation::DropSegments(self.table.0));
+        for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
+            edit.drop_part(self.table, part);
+        }
+        Ok(TableRecord {
+            version: present.record.version,
+            indexes: present.record.indexes.clone(),
+            ..empty_record(&self.schema)
         })
     }
 }
@@ -494,7 +491,7 @@ impl LoadWriter {
     /// can't be numbered, as several shorter ones.
     fn write_segment(&mut self, batch: &RecordBatch) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        let id = SegmentId(shared.next_segment.fetch_add(1, Ordering::Relaxed));
+        let id = take_segment(&shared.next_segment)?;
         let mut encoded = Vec::with_capacity(batch.num_columns());
         for (column, array) in batch.columns().iter().enumerate() {
             let identity = ChunkIdentity {
@@ -537,6 +534,16 @@ impl LoadWriter {
         });
         Ok(())
     }
+}
+
+/// A number that no segment or index part of the table has.
+pub(super) fn take_segment(next: &AtomicU32) -> Result<SegmentId> {
+    let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+    taken.map(SegmentId).map_err(|_| {
+        StorageError::Invalid(
+            "the table has used up its segment numbers; copy it with CREATE TABLE AS".into(),
+        )
+    })
 }
 
 fn column_record(stats: &ChunkStats, pages: u32, rows: u32) -> ColumnRecord {

@@ -33,6 +33,44 @@ pub(super) struct TableRecord {
     pub columns: Vec<ColumnRecord>,
     #[prost(message, repeated, tag = "5")]
     pub indexes: Vec<IndexRecord>,
+    /// Its segments, their rows, and the parts of its indexes: so many records must be there.
+    #[prost(uint64, tag = "6")]
+    pub segments: u64,
+    #[prost(uint64, tag = "7")]
+    pub rows: u64,
+    #[prost(uint64, tag = "8")]
+    pub parts: u64,
+}
+
+/// What the catalog holds in all, and the numbers that nothing carries yet.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RootRecord {
+    /// Commits so far.
+    #[prost(uint64, tag = "1")]
+    pub commits: u64,
+    #[prost(uint32, tag = "2")]
+    pub next_table: u32,
+    #[prost(uint32, tag = "3")]
+    pub next_generation: u32,
+    #[prost(uint32, tag = "4")]
+    pub schemas: u32,
+    #[prost(uint32, tag = "5")]
+    pub tables: u32,
+    #[prost(uint32, tag = "6")]
+    pub functions: u32,
+    #[prost(uint32, tag = "7")]
+    pub views: u32,
+}
+
+/// A schema; its name is its key.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SchemaRecord {}
+
+/// The table of a name.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct NameRecord {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
 }
 
 /// A function that a user added.
@@ -182,29 +220,32 @@ pub(super) struct ChunkRecord {
     pub spans: Vec<u64>,
 }
 
-/// Seals a record: CRC32C, then the message.
-pub(super) fn seal(message: &impl Message) -> Vec<u8> {
+/// Seals a record: CRC32C of its key and the message, then the message.
+pub(super) fn seal(key: &[u8], message: &impl Message) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     message.encode(&mut bytes).expect("a Vec grows");
-    let checksum = checksum(&bytes[4..]);
+    let checksum = checksum(key, &bytes[4..]);
     bytes[..4].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
 /// Opens a sealed record; `what` names it in the error.
-pub(super) fn unseal<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M> {
+pub(super) fn unseal<M: Message + Default>(key: &[u8], bytes: &[u8], what: &str) -> Result<M> {
     let corrupt = |why: &str| StorageError::corrupt(format!("{what}: the manifest record {why}"));
     let (sum, body) = bytes
         .split_at_checked(4)
         .ok_or_else(|| corrupt("is cut short"))?;
-    if sum != checksum(body).to_le_bytes() {
+    if sum != checksum(key, body).to_le_bytes() {
         return Err(corrupt("fails its checksum"));
     }
     M::decode(body).map_err(|e| corrupt(&format!("does not decode: {e}")))
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+fn checksum(key: &[u8], body: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(key);
+    digest.update(body);
+    digest.finalize() as u32
 }
 
 pub(super) fn encode_schema(schema: &SchemaRef) -> Vec<u8> {

@@ -8,6 +8,7 @@
 
 mod catalog;
 mod database;
+mod edit;
 mod folder;
 mod fsck;
 mod functions;
@@ -15,6 +16,7 @@ mod indexing;
 mod load;
 mod manifest;
 mod schema;
+mod state;
 #[cfg(test)]
 mod tests;
 mod views;

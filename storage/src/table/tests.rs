@@ -1,5 +1,6 @@
 //! Tables against a plain model: what was committed is there, what was not is not.
 
+mod damage;
 mod faults;
 mod opening;
 mod views;

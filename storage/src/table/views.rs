@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::table::Database;
-use crate::table::catalog::Change;
+use crate::table::edit::{ObjectName, Operation, Precondition, PutView, TableEdit};
 use crate::table::manifest::ViewRecord;
-use crate::{Result, StorageError};
 
 /// A view as the catalog has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +30,14 @@ impl Database {
     /// Names of the views of a schema, sorted.
     pub fn views(&self, schema: &str) -> Vec<String> {
         let state = self.state.read();
-        let names = state.views.keys().filter(|(s, _)| s == schema);
-        names.map(|(_, name)| name.clone()).collect()
+        let names = state.views.keys().filter(|name| name.schema == schema);
+        names.map(|name| name.name.clone()).collect()
     }
 
     /// A view, if there is one of that name.
     pub fn view(&self, schema: &str, name: &str) -> Option<Arc<View>> {
-        let key = (schema.to_string(), name.to_string());
-        self.state.read().views.get(&key).cloned()
+        let name = ObjectName::new(schema, name);
+        self.state.read().views.get(&name).cloned()
     }
 
     /// Makes a view; with `or_replace` one of the same name goes.
@@ -46,29 +46,16 @@ impl Database {
     /// `AlreadyExists` (also for a table of that name), `NotFound` (the schema), `ReadOnly`,
     /// `Full`.
     pub fn create_view(&self, view: View, or_replace: bool) -> Result<()> {
-        self.check_writable()?;
-        let _commit = self.commit.lock();
-        self.check_schema_exists(&view.schema)?;
-        let kind = if self.table_state(&view.schema, &view.name).is_ok() {
-            Some("table")
-        } else {
-            let present = self.view(&view.schema, &view.name);
-            present.filter(|_| !or_replace).map(|_| "view")
-        };
-        if let Some(kind) = kind {
-            return Err(StorageError::AlreadyExists {
-                kind,
-                name: format!("{}.{}", view.schema, view.name),
-            });
+        let name = ObjectName::new(&view.schema, &view.name);
+        let mut edit = TableEdit::default();
+        edit.require(Precondition::Schema(view.schema.clone()));
+        edit.require(Precondition::NoTable(name.clone()));
+        if !or_replace {
+            edit.require(Precondition::NoView(name.clone()));
         }
-        let view = Arc::new(view);
-        self.catalog.apply(&Change {
-            put_view: Some(Arc::clone(&view)),
-            ..Change::default()
-        })?;
-        let key = (view.schema.clone(), view.name.clone());
-        self.state.write().views.insert(key, view);
-        Ok(())
+        let record = ViewRecord::of(&view);
+        edit.push(Operation::PutView(PutView { name, record }));
+        self.commit(&edit).map(drop)
     }
 
     /// Drops a view.
@@ -76,32 +63,11 @@ impl Database {
     /// # Errors
     /// `NotFound`, `ReadOnly`.
     pub fn drop_view(&self, schema: &str, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let _commit = self.commit.lock();
-        if self.view(schema, name).is_none() {
-            return Err(StorageError::NotFound {
-                kind: "view",
-                name: format!("{schema}.{name}"),
-            });
-        }
-        let key = (schema.to_string(), name.to_string());
-        self.catalog.apply(&Change {
-            drop_view: Some(key.clone()),
-            ..Change::default()
-        })?;
-        self.state.write().views.remove(&key);
-        Ok(())
-    }
-
-    /// A table may not have the name of a view.
-    pub(super) fn check_no_view(&self, schema: &str, name: &str) -> Result<()> {
-        match self.view(schema, name) {
-            None => Ok(()),
-            Some(_) => Err(StorageError::AlreadyExists {
-                kind: "view",
-                name: format!("{schema}.{name}"),
-            }),
-        }
+        let name = ObjectName::new(schema, name);
+        let mut edit = TableEdit::default();
+        edit.require(Precondition::View(name.clone()));
+        edit.push(Operation::DropView(name));
+        self.commit(&edit).map(drop)
     }
 }
 
@@ -116,10 +82,10 @@ impl ViewRecord {
         }
     }
 
-    pub(super) fn decode_view(self, schema: &str, name: &str) -> View {
+    pub(super) fn decode_view(self, name: &ObjectName) -> View {
         View {
-            schema: schema.into(),
-            name: name.into(),
+            schema: name.schema.clone(),
+            name: name.name.clone(),
             query: self.query,
             columns: self.columns,
             owner: self.owner,

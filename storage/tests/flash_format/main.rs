@@ -15,7 +15,7 @@ use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reader::{CONST, CONTINUES, Cell, DICT, FORBP, FSST, Message, RAW, RAWSTR, RLE, SCALED, key};
-use redb::{ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{ReadableDatabase, TableDefinition};
 
 const DOCUMENT: &str = include_str!("../../../docs/flash-format.md");
 
@@ -443,14 +443,20 @@ fn a_database_reads_as_the_document_says() {
     let catalog = catalog.begin_read().unwrap();
     let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
     let meta = catalog.open_table(meta).unwrap();
-    assert_eq!(meta.get("format").unwrap().unwrap().value(), 2);
-    let names_of: TableDefinition<(&str, &str), u32> = TableDefinition::new("names");
-    let names_of = catalog.open_table(names_of).unwrap();
-    let table = names_of.get(("public", "t")).unwrap().unwrap().value();
-    let tables: TableDefinition<u32, &[u8]> = TableDefinition::new("tables");
-    let tables = catalog.open_table(tables).unwrap();
-    let record = tables.get(table).unwrap().unwrap();
-    let record = reader::unseal(record.value());
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 3);
+    let records: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+    let records = catalog.open_table(records).unwrap();
+    let get = |key: &[u8]| records.get(key).unwrap().unwrap().value().to_vec();
+    let name = [&[2, 0, 0, 0, 6][..], b"public", b"t"].concat();
+    let table = reader::unseal(&name, &get(&name)).number(1) as u32;
+    let key = [&[3][..], &table.to_be_bytes()].concat();
+    let record = get(&key);
+    let record = reader::unseal(&key, &record);
+    assert_eq!(record.number(7), rows as u64);
+    let root = get(&[0]);
+    let root = reader::unseal(&[0], &root);
+    assert_eq!([4, 5, 6, 7].map(|count| root.number(count)), [1, 1, 0, 0]);
+    assert!(root.number(2) > u64::from(table));
     let schema = fb_to_schema(root_as_schema(record.all(1).next().unwrap()).unwrap());
     let types: Vec<&DataType> = schema.fields().iter().map(|f| f.data_type()).collect();
     let item = Arc::new(Field::new("item", DataType::Int32, true));
@@ -466,23 +472,25 @@ fn a_database_reads_as_the_document_says() {
     );
     check_statistics(&record, &ids, &names);
 
-    let segments: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("segments");
-    let segments = catalog.open_table(segments).unwrap();
-    let mut in_order: Vec<(u64, u32, Vec<u8>)> = segments
-        .iter()
+    let first = [&[4][..], &table.to_be_bytes(), &[0; 4]].concat();
+    let last = [&[4][..], &table.to_be_bytes(), &[255; 4]].concat();
+    let mut in_order: Vec<(u64, u32, Vec<u8>, Vec<u8>)> = records
+        .range::<&[u8]>(first.as_slice()..=last.as_slice())
         .unwrap()
         .map(|entry| entry.unwrap())
-        .filter(|(key, _)| key.value().0 == table)
-        .map(|(key, record)| {
-            let order = reader::unseal(record.value()).number(3);
-            (order, key.value().1, record.value().to_vec())
+        .map(|(key, sealed)| {
+            let (key, sealed) = (key.value().to_vec(), sealed.value().to_vec());
+            let order = reader::unseal(&key, &sealed).number(3);
+            let segment = u32::from_be_bytes(key[5..].try_into().unwrap());
+            (order, segment, key, sealed)
         })
         .collect();
     in_order.sort();
     assert!(in_order.len() >= 2);
+    assert_eq!(record.number(6), in_order.len() as u64);
     let mut cells = vec![Vec::new(); 4];
-    for (_, segment, record) in &in_order {
-        let record = reader::unseal(record);
+    for (_, segment, key, sealed) in &in_order {
+        let record = reader::unseal(key, sealed);
         assert_eq!(record.all(4).count(), 4);
         for (column, chunk) in record.all(4).enumerate() {
             let identity = ChunkIdentity {

@@ -326,10 +326,10 @@ pub enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The message in a sealed record (§8).
-pub fn unseal(record: &[u8]) -> Message<'_> {
+/// The message in the sealed record of a key (§8).
+pub fn unseal<'a>(key: &[u8], record: &'a [u8]) -> Message<'a> {
     let (checksum, message) = record.split_at(4);
-    assert_eq!(u32_at(checksum, 0), crc32c(message));
+    assert_eq!(u32_at(checksum, 0), crc32c(&[key, message].concat()));
     Message::parse(message)
 }
 

@@ -1,45 +1,36 @@
 //! The catalog: which schemas, tables and segments there are, in `redb`.
 
 mod file;
+mod old;
+mod records;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use parking_lot::{Mutex, RwLock};
+use redb::{ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
 
+use self::records::Records;
 use crate::table::database::FORMAT_VERSION;
-use crate::table::manifest::{
-    FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord, seal, unseal,
-};
+use crate::table::edit::{ObjectName, Operation, TableEdit};
+use crate::table::manifest::{PartRecord, SegmentRecord, TableRecord};
 use crate::table::{Function, SegmentId, TableId, View};
 use crate::{Result, StorageError};
 
 pub(super) use file::CatalogFile;
 
+/// `format` ▸ the format's number, which every build looks at first.
 const META: TableDefinition<&str, u32> = TableDefinition::new("meta");
-const SCHEMAS: TableDefinition<&str, ()> = TableDefinition::new("schemas");
-/// (schema, table) ▸ table number.
-const NAMES: TableDefinition<(&str, &str), u32> = TableDefinition::new("names");
-const TABLES: TableDefinition<u32, &[u8]> = TableDefinition::new("tables");
-/// (table, segment) ▸ sealed segment record.
-const SEGMENTS: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("segments");
-/// (table, index part) ▸ sealed part record; since format 2.
-const INDEX_PARTS: TableDefinition<(u32, u32), &[u8]> = TableDefinition::new("index_parts");
-
-/// Function ▸ sealed record. A build that knows no functions leaves them alone.
-const FUNCTIONS: TableDefinition<&str, &[u8]> = TableDefinition::new("functions");
-/// Function ▸ package.
-const PACKAGES: TableDefinition<&str, &[u8]> = TableDefinition::new("packages");
-/// (schema, view) ▸ sealed record; since format 3.
-const VIEWS: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("views");
 
 /// Ending of the name of a catalog that is being made.
 pub(super) const UNFINISHED: &str = "new";
 
-/// Generations reserved by one durable write; see [`Catalog::reserve_generations`].
+/// Generations reserved by one durable write; see [`Catalog::reserve_numbers`].
 const GENERATION_BATCH: u32 = 1024;
+/// Numbers of tables reserved likewise.
+const TABLE_BATCH: u32 = 64;
 
 /// The open catalog.
 #[derive(Debug)]
@@ -48,6 +39,8 @@ pub(super) struct Catalog {
     file: Option<Arc<CatalogFile>>,
     handle: RwLock<Handle>,
     path: PathBuf,
+    /// What `redb` found wrong with its pages.
+    damage: Mutex<Option<String>>,
 }
 
 enum Handle {
@@ -69,8 +62,7 @@ impl std::fmt::Debug for Handle {
 
 /// One table, as the catalog keeps it.
 pub(super) struct CatalogTable {
-    pub schema: String,
-    pub name: String,
+    pub name: ObjectName,
     pub id: TableId,
     pub record: TableRecord,
     /// Segments in row order.
@@ -80,41 +72,25 @@ pub(super) struct CatalogTable {
 }
 
 /// Everything that the catalog holds.
+#[derive(Default)]
 pub(super) struct Contents {
     pub schemas: Vec<String>,
     pub tables: Vec<CatalogTable>,
+    /// Tables whose records are damaged, and how.
+    pub damaged: Vec<(ObjectName, String)>,
     pub functions: Vec<Function>,
     pub views: Vec<View>,
-    pub next_table: u32,
+    /// What else is damaged.
+    pub problems: Vec<String>,
+    next_table: u32,
+    next_generation: u32,
 }
 
-/// What one commit changes; applied whole or not at all.
-#[derive(Default)]
-pub(super) struct Change {
-    pub put_schema: Option<String>,
-    pub drop_schema: Option<String>,
-    /// Tables whose names, records and segments go.
-    pub drop_tables: Vec<(String, String, TableId)>,
-    pub put_table: Option<PutTable>,
-    /// Name, record and package.
-    pub put_function: Option<(String, FunctionRecord, Vec<u8>)>,
-    pub drop_function: Option<String>,
-    pub put_view: Option<Arc<View>>,
-    /// Schema and name.
-    pub drop_view: Option<(String, String)>,
-}
-
-/// A table that a commit writes.
-pub(super) struct PutTable {
-    pub schema: String,
-    pub name: String,
-    pub id: TableId,
-    pub record: TableRecord,
-    pub new_segments: Vec<(SegmentId, SegmentRecord)>,
-    /// Forget the segments and index parts that the table had.
-    pub replace_segments: bool,
-    pub new_parts: Vec<(SegmentId, PartRecord)>,
-    pub drop_parts: Vec<SegmentId>,
+/// Numbers that nothing carries yet.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    pub generations: Range<u32>,
+    pub tables: Range<u32>,
 }
 
 impl Catalog {
@@ -138,21 +114,11 @@ impl Catalog {
     /// Makes the catalog of a new database in an empty file.
     pub(super) fn make(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
         let catalog = Self::over(path, database, file)?;
-        catalog.write(|txn| {
-            txn.open_table(META)
-                .map_err(other)?
-                .insert("format", FORMAT_VERSION)
-                .map_err(other)?;
-            txn.open_table(SCHEMAS)
-                .map_err(other)?
-                .insert("public", ())
-                .map_err(other)?;
-            txn.open_table(NAMES).map_err(other)?;
-            txn.open_table(TABLES).map_err(other)?;
-            txn.open_table(SEGMENTS).map_err(other)?;
-            txn.open_table(INDEX_PARTS).map_err(other)?;
-            txn.open_table(VIEWS).map_err(other)?;
-            Ok(())
+        let mut edit = TableEdit::default();
+        edit.push(Operation::PutSchema("public".into()));
+        catalog.write(|txn, records| {
+            set_format(txn)?;
+            records.apply(&edit)
         })?;
         Ok(catalog)
     }
@@ -167,6 +133,7 @@ impl Catalog {
                 file: None,
                 handle: RwLock::new(Handle::ReadOnly(opened)),
                 path: path.to_path_buf(),
+                damage: Mutex::default(),
             };
             catalog.check_format(database)?;
             return Ok(catalog);
@@ -179,20 +146,44 @@ impl Catalog {
     pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
         let catalog = Self::over(path, database, file)?;
         let found = catalog.check_format(database)?;
-        if found < FORMAT_VERSION {
-            // Format 2 has indexes besides, format 3 views. A build that does not know them would
-            // not keep them up, so it may not write to the database from here on.
-            catalog.write(|txn| {
-                txn.open_table(INDEX_PARTS).map_err(other)?;
-                txn.open_table(VIEWS).map_err(other)?;
-                txn.open_table(META)
-                    .map_err(other)?
-                    .insert("format", FORMAT_VERSION)
-                    .map_err(other)?;
-                Ok(())
-            })?;
+        if found < 3 {
+            catalog.upgrade()?;
         }
+        catalog.check_integrity()?;
         Ok(catalog)
+    }
+
+    /// Makes the records of format 3 from those of an earlier one. A build that does not know it
+    /// would not keep them up, so it may not write to the database from here on.
+    fn upgrade(&self) -> Result<()> {
+        let (contents, packages) = self.read(|txn| {
+            let contents = guarded(|| old::contents(txn))?;
+            Ok((contents, old::packages(txn)?))
+        })?;
+        let edit = old::edit(&contents, &packages);
+        self.write(|txn, records| {
+            set_format(txn)?;
+            records.set_numbers(&contents);
+            records.apply(&edit)?;
+            old::remove(txn)
+        })
+    }
+
+    /// Lets `redb` verify the checksums of all its pages: a writer must not go on from damaged
+    /// ones.
+    fn check_integrity(&self) -> Result<()> {
+        let mut handle = self.handle.write();
+        let Handle::Writable(db) = &mut *handle else {
+            return Ok(());
+        };
+        let checked = guarded(|| db.check_integrity().map_err(|e| open_error(e, &self.path)));
+        match checked {
+            Ok(true) => {}
+            Ok(false) => log::warn!("{}: redb has repaired it", self.path.display()),
+            Err(error @ StorageError::Io { .. }) => return Err(error),
+            Err(error) => *self.damage.lock() = Some(error.to_string()),
+        }
+        Ok(())
     }
 
     fn over(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
@@ -201,19 +192,17 @@ impl Catalog {
             file: Some(file),
             handle: RwLock::new(Handle::Writable(opened)),
             path: path.to_path_buf(),
+            damage: Mutex::default(),
         })
     }
 
     /// The catalog's format, which this build reads.
     fn check_format(&self, database: &Path) -> Result<u32> {
         let path = &self.path;
-        let found = self.read(|txn| {
-            let meta = txn.open_table(META).map_err(|_| {
-                StorageError::corrupt(format!(
-                    "{path:?} is not the catalog of a flashmesh database"
-                ))
-            })?;
-            Ok(meta.get("format").map_err(other)?.map_or(0, |v| v.value()))
+        let found = self.read(format).map_err(|error| {
+            StorageError::corrupt(format!(
+                "{path:?} is not the catalog of a flashmesh database ({error})"
+            ))
         })?;
         match found {
             0 => Err(StorageError::corrupt(format!("{path:?} names no format"))),
@@ -228,50 +217,48 @@ impl Catalog {
 
     /// Reads everything.
     pub(super) fn contents(&self) -> Result<Contents> {
-        self.read(contents)
+        let mut contents = self.read(|txn| match format(txn)? {
+            ..3 => old::contents(txn),
+            _ => records::contents(txn),
+        })?;
+        contents.problems.extend(self.damage.lock().clone());
+        Ok(contents)
+    }
+
+    /// Records that belong to nothing, and what else [`Catalog::contents`] does not look at.
+    pub(super) fn orphans(&self) -> Result<Vec<String>> {
+        self.read(|txn| match format(txn)? {
+            ..3 => Ok(Vec::new()),
+            _ => records::orphans(txn),
+        })
     }
 
     /// The package of a function, if there is one.
     pub(super) fn package(&self, function: &str) -> Result<Option<Vec<u8>>> {
-        self.read(|txn| {
-            let packages = match txn.open_table(PACKAGES) {
-                Ok(packages) => packages,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-                Err(error) => return Err(other(error)),
-            };
-            let package = packages.get(function).map_err(other)?;
-            Ok(package.map(|package| package.value().to_vec()))
+        self.read(|txn| match format(txn)? {
+            ..3 => {
+                let packages = old::packages(txn)?.into_iter();
+                let mut found = packages.filter(|(name, _)| name == function);
+                Ok(found.next().map(|(_, package)| package))
+            }
+            _ => records::package(txn, function),
         })
     }
 
-    /// Applies `change` durably.
+    /// Applies an edit durably.
     ///
     /// # Errors
     /// `NeedsReopening`: nobody knows whether it was applied. After any other it was not.
-    pub(super) fn apply(&self, change: &Change) -> Result<()> {
-        self.write(|txn| apply(txn, change))
+    pub(super) fn apply(&self, edit: &TableEdit) -> Result<()> {
+        self.write(|_, records| records.apply(edit))
     }
 
-    /// Durably reserves generations that no page on flash can carry yet and returns them.
+    /// Durably reserves numbers that nothing carries yet and returns them.
     ///
-    /// A generation is used up even when its commit never happens: a page that a crash left
-    /// behind can then never pass for one that was written later to the same place.
-    pub(super) fn reserve_generations(&self) -> Result<std::ops::Range<u32>> {
-        self.write(|txn| {
-            let mut meta = txn.open_table(META).map_err(other)?;
-            let first = meta
-                .get("next_generation")
-                .map_err(other)?
-                .map_or(1, |v| v.value());
-            let end = first.checked_add(GENERATION_BATCH).ok_or_else(|| {
-                StorageError::Invalid(
-                    "the database has used up its commit numbers; copy its tables into a new one"
-                        .into(),
-                )
-            })?;
-            meta.insert("next_generation", end).map_err(other)?;
-            Ok(first..end)
-        })
+    /// A number is used up even when its commit never happens: a page that a crash left behind can
+    /// then never pass for one that was written later to the same place.
+    pub(super) fn reserve_numbers(&self) -> Result<Numbers> {
+        self.write(|_, records| records.reserve())
     }
 
     fn read<R>(&self, work: impl Fn(&ReadTransaction) -> Result<R>) -> Result<R> {
@@ -293,7 +280,10 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`Catalog::apply`].
-    fn write<R>(&self, work: impl Fn(&WriteTransaction) -> Result<R>) -> Result<R> {
+    fn write<R>(
+        &self,
+        work: impl Fn(&WriteTransaction, &mut Records<'_>) -> Result<R>,
+    ) -> Result<R> {
         let handle = &mut *self.handle.write();
         let db = match handle {
             Handle::Writable(db) => db,
@@ -307,9 +297,12 @@ impl Catalog {
         };
         let mut done = None;
         let result = guarded(|| {
-            let txn = db.begin_write().map_err(other)?;
-            let (number, value) = (count_commit(&txn)?, work(&txn)?);
-            done = Some((number, value));
+            let mut txn = db.begin_write().map_err(other)?;
+            // In two phases, so that damage can't pass for a commit that was not finished.
+            txn.set_two_phase_commit(true);
+            let mut records = Records::open(&txn)?;
+            let value = work(&txn, &mut records)?;
+            done = Some((records.finish()?, value));
             txn.commit().map_err(|e| match redb::Error::from(e) {
                 redb::Error::Io(e) => io_error(e, &self.path),
                 e => other(e),
@@ -334,7 +327,7 @@ impl Catalog {
 
     /// Opens `redb` once more after an error, as it does nothing more by itself, and gives the
     /// number of the last commit; `None` when nobody can tell.
-    fn recover(&self, handle: &mut Handle) -> Option<u32> {
+    fn recover(&self, handle: &mut Handle) -> Option<u64> {
         let file = self.file.as_ref()?;
         let lost = "an error left the catalog in doubt".to_string();
         if let Err(error) = guarded(|| {
@@ -348,7 +341,7 @@ impl Catalog {
         } else {
             guarded(|| {
                 let db = open_redb(file).map_err(|e| open_error(e, &self.path))?;
-                let found = commit_number(&db.begin_read().map_err(other)?)?;
+                let found = records::commit_number(&db.begin_read().map_err(other)?)?;
                 Ok((db, found))
             })
         };
@@ -385,217 +378,15 @@ fn needs_reopening(why: &str) -> StorageError {
     StorageError::NeedsReopening { what: why.into() }
 }
 
-/// Counts a commit and gives its number, by which it is told from the one before it.
-fn count_commit(txn: &WriteTransaction) -> Result<u32> {
-    let mut meta = txn.open_table(META).map_err(other)?;
-    let last = meta.get("commits").map_err(other)?.map_or(0, |v| v.value());
-    let number = last.wrapping_add(1);
-    meta.insert("commits", number).map_err(other)?;
-    Ok(number)
-}
-
-fn commit_number(txn: &ReadTransaction) -> Result<u32> {
-    let meta = match txn.open_table(META) {
-        Ok(meta) => meta,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(0),
-        Err(error) => return Err(other(error)),
-    };
-    Ok(meta.get("commits").map_err(other)?.map_or(0, |v| v.value()))
-}
-
-/// Reads everything.
-fn contents(txn: &ReadTransaction) -> Result<Contents> {
-    let mut schemas = Vec::new();
-    for row in txn
-        .open_table(SCHEMAS)
-        .map_err(other)?
-        .iter()
-        .map_err(other)?
-    {
-        schemas.push(row.map_err(other)?.0.value().to_string());
-    }
-    let (records, segments) = (
-        txn.open_table(TABLES).map_err(other)?,
-        txn.open_table(SEGMENTS).map_err(other)?,
-    );
-    let parts = match txn.open_table(INDEX_PARTS) {
-        Ok(parts) => Some(parts),
-        // A database of format 1 that is opened for reading only.
-        Err(redb::TableError::TableDoesNotExist(_)) => None,
-        Err(error) => return Err(other(error)),
-    };
-    let mut tables = Vec::new();
-    for row in txn
-        .open_table(NAMES)
-        .map_err(other)?
-        .iter()
-        .map_err(other)?
-    {
-        let (name, id) = row.map_err(other)?;
-        let ((schema, name), id) = (name.value(), id.value());
-        let what = format!("table '{schema}.{name}'");
-        let sealed = records.get(id).map_err(other)?.ok_or_else(|| {
-            StorageError::corrupt(format!("{what}: its manifest record is missing"))
-        })?;
-        let record: TableRecord = unseal(sealed.value(), &what)?;
-        let mut live = Vec::new();
-        for row in segments.range((id, 0)..=(id, u32::MAX)).map_err(other)? {
-            let (key, sealed) = row.map_err(other)?;
-            let segment = key.value().1;
-            let record: SegmentRecord =
-                unseal(sealed.value(), &format!("{what}, segment {segment}"))?;
-            live.push((SegmentId(segment), record));
-        }
-        live.sort_by_key(|(id, record)| (record.order, id.0));
-        let mut index_parts = Vec::new();
-        if let Some(parts) = &parts {
-            for row in parts.range((id, 0)..=(id, u32::MAX)).map_err(other)? {
-                let (key, sealed) = row.map_err(other)?;
-                let part = key.value().1;
-                let record = unseal(sealed.value(), &format!("{what}, index part {part}"))?;
-                index_parts.push((SegmentId(part), record));
-            }
-        }
-        tables.push(CatalogTable {
-            schema: schema.to_string(),
-            name: name.to_string(),
-            id: TableId(id),
-            record,
-            segments: live,
-            index_parts,
-        });
-    }
-    let mut functions = Vec::new();
-    match txn.open_table(FUNCTIONS) {
-        Ok(records) => {
-            for row in records.iter().map_err(other)? {
-                let (name, sealed) = row.map_err(other)?;
-                let name = name.value().to_string();
-                let record: FunctionRecord = unseal(sealed.value(), &format!("function '{name}'"))?;
-                functions.push(record.decode_function(name)?);
-            }
-        }
-        Err(redb::TableError::TableDoesNotExist(_)) => {}
-        Err(error) => return Err(other(error)),
-    }
-    let mut views = Vec::new();
-    match txn.open_table(VIEWS) {
-        Ok(records) => {
-            for row in records.iter().map_err(other)? {
-                let (key, sealed) = row.map_err(other)?;
-                let (schema, name) = key.value();
-                let record: ViewRecord =
-                    unseal(sealed.value(), &format!("view '{schema}.{name}'"))?;
-                views.push(record.decode_view(schema, name));
-            }
-        }
-        Err(redb::TableError::TableDoesNotExist(_)) => {}
-        Err(error) => return Err(other(error)),
-    }
+/// The catalog's format, 0 if it names none.
+fn format(txn: &ReadTransaction) -> Result<u32> {
     let meta = txn.open_table(META).map_err(other)?;
-    let next_table = meta
-        .get("next_table")
-        .map_err(other)?
-        .map_or(1, |v| v.value());
-    Ok(Contents {
-        functions,
-        views,
-        schemas,
-        tables,
-        next_table,
-    })
+    Ok(meta.get("format").map_err(other)?.map_or(0, |v| v.value()))
 }
 
-fn apply(txn: &WriteTransaction, change: &Change) -> Result<()> {
-    let mut schemas = txn.open_table(SCHEMAS).map_err(other)?;
-    if let Some(schema) = &change.put_schema {
-        schemas.insert(schema.as_str(), ()).map_err(other)?;
-    }
-    if let Some(schema) = &change.drop_schema {
-        schemas.remove(schema.as_str()).map_err(other)?;
-    }
-    let mut names = txn.open_table(NAMES).map_err(other)?;
-    let mut tables = txn.open_table(TABLES).map_err(other)?;
-    let mut segments = txn.open_table(SEGMENTS).map_err(other)?;
-    let mut parts = txn.open_table(INDEX_PARTS).map_err(other)?;
-    let mut forget = |id: TableId| -> Result<()> {
-        let all = (id.0, 0)..=(id.0, u32::MAX);
-        segments
-            .retain_in(all.clone(), |_, _| false)
-            .map_err(other)?;
-        parts.retain_in(all, |_, _| false).map_err(other)
-    };
-    for (schema, name, id) in &change.drop_tables {
-        names
-            .remove((schema.as_str(), name.as_str()))
-            .map_err(other)?;
-        tables.remove(id.0).map_err(other)?;
-        forget(*id)?;
-    }
-    if change.put_function.is_some() || change.drop_function.is_some() {
-        let mut functions = txn.open_table(FUNCTIONS).map_err(other)?;
-        let mut packages = txn.open_table(PACKAGES).map_err(other)?;
-        if let Some((name, record, package)) = &change.put_function {
-            functions
-                .insert(name.as_str(), seal(record).as_slice())
-                .map_err(other)?;
-            packages
-                .insert(name.as_str(), package.as_slice())
-                .map_err(other)?;
-        }
-        if let Some(name) = &change.drop_function {
-            functions.remove(name.as_str()).map_err(other)?;
-            packages.remove(name.as_str()).map_err(other)?;
-        }
-    }
-    if change.put_view.is_some() || change.drop_view.is_some() {
-        let mut views = txn.open_table(VIEWS).map_err(other)?;
-        if let Some(view) = &change.put_view {
-            let record = ViewRecord::of(view);
-            views
-                .insert(
-                    (view.schema.as_str(), view.name.as_str()),
-                    seal(&record).as_slice(),
-                )
-                .map_err(other)?;
-        }
-        if let Some((schema, name)) = &change.drop_view {
-            views
-                .remove((schema.as_str(), name.as_str()))
-                .map_err(other)?;
-        }
-    }
-    if let Some(put) = &change.put_table {
-        if put.replace_segments {
-            forget(put.id)?;
-        }
-        names
-            .insert((put.schema.as_str(), put.name.as_str()), put.id.0)
-            .map_err(other)?;
-        tables
-            .insert(put.id.0, seal(&put.record).as_slice())
-            .map_err(other)?;
-        for (id, record) in &put.new_segments {
-            segments
-                .insert((put.id.0, id.0), seal(record).as_slice())
-                .map_err(other)?;
-        }
-        for id in &put.drop_parts {
-            parts.remove((put.id.0, id.0)).map_err(other)?;
-        }
-        for (id, record) in &put.new_parts {
-            parts
-                .insert((put.id.0, id.0), seal(record).as_slice())
-                .map_err(other)?;
-        }
-        let mut meta = txn.open_table(META).map_err(other)?;
-        let next = meta
-            .get("next_table")
-            .map_err(other)?
-            .map_or(1, |v| v.value());
-        meta.insert("next_table", next.max(put.id.0 + 1))
-            .map_err(other)?;
-    }
+fn set_format(txn: &WriteTransaction) -> Result<()> {
+    let mut meta = txn.open_table(META).map_err(other)?;
+    meta.insert("format", FORMAT_VERSION).map_err(other)?;
     Ok(())
 }
 
@@ -632,7 +423,12 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
         E::RepairAborted => StorageError::NeedsRecovery {
             path: database.to_path_buf(),
         },
-        E::Storage(redb::StorageError::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => {
+        E::Storage(redb::StorageError::Io(e))
+            if matches!(
+                e.kind(),
+                std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+            ) =>
+        {
             StorageError::corrupt(format!("catalog of {database:?}: {e}; put it back"))
         }
         E::Storage(redb::StorageError::Io(e)) => io_error(e, &database.join("catalog.redb")),
@@ -646,6 +442,9 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
 fn other(error: impl Into<redb::Error>) -> StorageError {
     match error.into() {
         redb::Error::Corrupted(what) => StorageError::corrupt(format!("catalog: {what}")),
+        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            StorageError::corrupt("catalog: its file is cut short")
+        }
         redb::Error::Io(e) => StorageError::io("reading or writing the catalog", e),
         e => StorageError::Catalog(e.to_string()),
     }

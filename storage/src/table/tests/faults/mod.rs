@@ -1,8 +1,8 @@
 //! Faults at every I/O of card and catalog: what was acknowledged is there afterwards, and what
 //! was not is there whole or not at all.
 
-mod devices;
-mod workloads;
+pub(super) mod devices;
+pub(super) mod workloads;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::table::catalog::{Catalog, CatalogFile};
 use crate::table::{Database, DatabaseOptions};
 use crate::{Result, StorageError};
 
-fn open(rig: &Rig) -> Result<Arc<Database>> {
+pub(super) fn open(rig: &Rig) -> Result<Arc<Database>> {
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());
     let catalog = Catalog::existing(&path.join("catalog"), path, file)?;
@@ -24,7 +24,7 @@ fn open(rig: &Rig) -> Result<Arc<Database>> {
 }
 
 /// The disks of a new database.
-fn new_database(seed: u64) -> Disks {
+pub(super) fn new_database(seed: u64) -> Disks {
     let rig = Rig::new(Disks::blank(seed), seed);
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());

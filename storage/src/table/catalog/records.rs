@@ -1,0 +1,498 @@
+//! The catalog's records: one `redb` table of sealed records, so that every one of them is checked
+//! in the same way.
+
+use prost::Message;
+use redb::{ReadableTable, TableDefinition};
+
+use super::{Contents, GENERATION_BATCH, TABLE_BATCH, guarded, other};
+use crate::table::catalog::{CatalogTable, Numbers};
+use crate::table::edit::{ObjectName, Operation, TableEdit};
+use crate::table::manifest::{
+    FunctionRecord, NameRecord, RootRecord, SchemaRecord, TableRecord, ViewRecord, seal, unseal,
+};
+use crate::table::{SegmentId, TableId};
+use crate::{Result, StorageError};
+
+/// Key ▸ sealed record, since format 3.
+pub(super) const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+
+/// What a record is of. Its key is the kind's number, then its parts: numbers big-endian; of two
+/// strings the first with its length before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Key<'a> {
+    Root,
+    Schema(&'a str),
+    Name(&'a str, &'a str),
+    Table(u32),
+    Segment(u32, u32),
+    Part(u32, u32),
+    Function(&'a str),
+    Package(&'a str),
+    View(&'a str, &'a str),
+}
+
+impl<'a> Key<'a> {
+    fn encode(&self) -> Vec<u8> {
+        let numbers = |kind: u8, numbers: &[u32]| {
+            let bytes = numbers.iter().flat_map(|n| n.to_be_bytes());
+            std::iter::once(kind).chain(bytes).collect()
+        };
+        let text = |kind: u8, text: &str| [&[kind], text.as_bytes()].concat();
+        let texts = |kind: u8, first: &str, second: &str| {
+            let length = (first.len() as u32).to_be_bytes();
+            [&[kind], &length[..], first.as_bytes(), second.as_bytes()].concat()
+        };
+        match self {
+            Self::Root => vec![0],
+            Self::Schema(name) => text(1, name),
+            Self::Name(schema, name) => texts(2, schema, name),
+            Self::Table(table) => numbers(3, &[*table]),
+            Self::Segment(table, segment) => numbers(4, &[*table, *segment]),
+            Self::Part(table, part) => numbers(5, &[*table, *part]),
+            Self::Function(name) => text(6, name),
+            Self::Package(name) => text(7, name),
+            Self::View(schema, name) => texts(8, schema, name),
+        }
+    }
+
+    fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?));
+        let numbers = || {
+            let (first, second) = rest.split_at_checked(4)?;
+            Some((number(first)?, number(second)?))
+        };
+        let text = || std::str::from_utf8(rest).ok();
+        let texts = || {
+            let (length, rest) = rest.split_at_checked(4)?;
+            let (first, second) = rest.split_at_checked(number(length)? as usize)?;
+            let text = |bytes| std::str::from_utf8(bytes).ok();
+            Some((text(first)?, text(second)?))
+        };
+        Some(match kind {
+            0 if rest.is_empty() => Self::Root,
+            1 => Self::Schema(text()?),
+            2 => texts().map(|(schema, name)| Self::Name(schema, name))?,
+            3 => Self::Table(number(rest)?),
+            4 => numbers().map(|(table, segment)| Self::Segment(table, segment))?,
+            5 => numbers().map(|(table, part)| Self::Part(table, part))?,
+            6 => Self::Function(text()?),
+            7 => Self::Package(text()?),
+            8 => texts().map(|(schema, name)| Self::View(schema, name))?,
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Root => f.write_str("the root record"),
+            Self::Schema(name) => write!(f, "schema '{name}'"),
+            Self::Name(schema, name) => write!(f, "the name of table '{schema}.{name}'"),
+            Self::Table(table) => write!(f, "table number {table}"),
+            Self::Segment(table, segment) => {
+                write!(f, "segment {segment} of table number {table}")
+            }
+            Self::Part(table, part) => write!(f, "index part {part} of table number {table}"),
+            Self::Function(name) => write!(f, "function '{name}'"),
+            Self::Package(name) => write!(f, "the package of function '{name}'"),
+            Self::View(schema, name) => write!(f, "view '{schema}.{name}'"),
+        }
+    }
+}
+
+/// The records in a transaction that writes.
+pub(super) struct Records<'txn> {
+    table: redb::Table<'txn, &'static [u8], &'static [u8]>,
+    root: RootRecord,
+}
+
+impl<'txn> Records<'txn> {
+    pub fn open(txn: &'txn redb::WriteTransaction) -> Result<Self> {
+        let table = txn.open_table(RECORDS).map_err(other)?;
+        let root = root(&table)?.unwrap_or_default();
+        Ok(Self { table, root })
+    }
+
+    /// Counts the commit and gives its number, by which it is told from the one before it.
+    pub fn finish(mut self) -> Result<u64> {
+        self.root.commits += 1;
+        let root = self.root.clone();
+        self.put(&Key::Root, &root)?;
+        Ok(self.root.commits)
+    }
+
+    /// Reserves numbers that nothing carries yet.
+    pub fn reserve(&mut self) -> Result<Numbers> {
+        let take = |next: &mut u32, count: u32| {
+            let first = (*next).max(1);
+            *next = first.checked_add(count).ok_or_else(|| {
+                StorageError::Invalid(
+                    "the database has used up its numbers; copy its tables into a new one".into(),
+                )
+            })?;
+            Ok::<_, StorageError>(first..*next)
+        };
+        Ok(Numbers {
+            generations: take(&mut self.root.next_generation, GENERATION_BATCH)?,
+            tables: take(&mut self.root.next_table, TABLE_BATCH)?,
+        })
+    }
+
+    /// Sets the numbers of a database of an earlier format.
+    pub fn set_numbers(&mut self, contents: &Contents) {
+        self.root.next_generation = contents.next_generation;
+        self.root.next_table = contents.next_table;
+    }
+
+    /// Applies an edit.
+    pub fn apply(&mut self, edit: &TableEdit) -> Result<()> {
+        for operation in edit.operations() {
+            match operation {
+                Operation::PutSchema(name) => {
+                    self.root.schemas += self.put(&Key::Schema(name), &SchemaRecord {})?;
+                }
+                Operation::DropSchema(name) => {
+                    self.root.schemas -= self.remove(&Key::Schema(name))?;
+                }
+                Operation::PutTable(put) => {
+                    let name = Key::Name(&put.name.schema, &put.name.name);
+                    self.root.tables += self.put(&name, &NameRecord { table: put.table })?;
+                    self.put(&Key::Table(put.table), &put.record)?;
+                }
+                Operation::DropTable(dropped) => {
+                    let name = Key::Name(&dropped.name.schema, &dropped.name.name);
+                    self.root.tables -= self.remove(&name)?;
+                    self.remove(&Key::Table(dropped.table))?;
+                    self.remove_all(|number| Key::Segment(dropped.table, number))?;
+                    self.remove_all(|number| Key::Part(dropped.table, number))?;
+                }
+                Operation::PutSegment(put) => {
+                    self.put(&Key::Segment(put.table, put.segment), &put.record)?;
+                }
+                Operation::DropSegments(table) => {
+                    self.remove_all(|number| Key::Segment(*table, number))?;
+                }
+                Operation::PutPart(put) => {
+                    self.put(&Key::Part(put.table, put.part), &put.record)?;
+                }
+                Operation::DropPart(dropped) => {
+                    self.remove(&Key::Part(dropped.table, dropped.part))?;
+                }
+                Operation::PutFunction(put) => {
+                    self.root.functions += self.put(&Key::Function(&put.name), &put.record)?;
+                    self.put(&Key::Package(&put.name), &put.package)?;
+                }
+                Operation::DropFunction(name) => {
+                    self.root.functions -= self.remove(&Key::Function(name))?;
+                    self.remove(&Key::Package(name))?;
+                }
+                Operation::PutView(put) => {
+                    let name = Key::View(&put.name.schema, &put.name.name);
+                    self.root.views += self.put(&name, &put.record)?;
+                }
+                Operation::DropView(name) => {
+                    self.root.views -= self.remove(&Key::View(&name.schema, &name.name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a record; gives 1 if there was none of that key.
+    fn put(&mut self, key: &Key<'_>, record: &impl Message) -> Result<u32> {
+        let key = key.encode();
+        let sealed = seal(&key, record);
+        let before = self.table.insert(key.as_slice(), sealed.as_slice());
+        Ok(u32::from(before.map_err(other)?.is_none()))
+    }
+
+    /// Removes a record; gives 1 if there was one of that key.
+    fn remove(&mut self, key: &Key<'_>) -> Result<u32> {
+        let before = self.table.remove(key.encode().as_slice());
+        Ok(u32::from(before.map_err(other)?.is_some()))
+    }
+
+    /// Removes the records of all numbers.
+    fn remove_all(&mut self, key: impl Fn(u32) -> Key<'static>) -> Result<()> {
+        let (first, last) = (key(0).encode(), key(u32::MAX).encode());
+        let all = first.as_slice()..=last.as_slice();
+        self.table
+            .retain_in::<&[u8], _>(all, |_, _| false)
+            .map_err(other)
+    }
+}
+
+/// The number of the last commit, 0 before the first.
+pub(super) fn commit_number(txn: &redb::ReadTransaction) -> Result<u64> {
+    match txn.open_table(RECORDS) {
+        Ok(table) => Ok(root(&table)?.map_or(0, |root| root.commits)),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(0),
+        Err(error) => Err(other(error)),
+    }
+}
+
+fn root(table: &impl ReadableTable<&'static [u8], &'static [u8]>) -> Result<Option<RootRecord>> {
+    record(table, &Key::Root)
+}
+
+fn record<M: Message + Default>(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &Key<'_>,
+) -> Result<Option<M>> {
+    let bytes = key.encode();
+    let sealed = table.get(bytes.as_slice()).map_err(other)?;
+    let opened = sealed.map(|sealed| unseal(&bytes, sealed.value(), &key.to_string()));
+    opened.transpose()
+}
+
+/// The package of a function, if there is one.
+pub(super) fn package(txn: &redb::ReadTransaction, function: &str) -> Result<Option<Vec<u8>>> {
+    record(
+        &txn.open_table(RECORDS).map_err(other)?,
+        &Key::Package(function),
+    )
+}
+
+/// Reads everything, and goes on behind what is damaged.
+pub(super) fn contents(txn: &redb::ReadTransaction) -> Result<Contents> {
+    let table = txn.open_table(RECORDS).map_err(other)?;
+    let mut reading = Reading {
+        table,
+        contents: Contents::default(),
+    };
+    reading.read()?;
+    Ok(reading.contents)
+}
+
+/// Records whose key or name no other record accounts for.
+pub(super) fn orphans(txn: &redb::ReadTransaction) -> Result<Vec<String>> {
+    let reading = Reading {
+        table: txn.open_table(RECORDS).map_err(other)?,
+        contents: Contents::default(),
+    };
+    let mut tables = Vec::new();
+    let mut functions = Vec::new();
+    let mut problems = Vec::new();
+    let rows = reading.rows(&[], &[u8::MAX], &mut problems)?;
+    for (key, sealed) in &rows {
+        match Key::decode(key) {
+            Some(Key::Name(..)) => {
+                let record = unseal::<NameRecord>(key, sealed, "").ok();
+                tables.extend(record.map(|record| record.table));
+            }
+            Some(Key::Function(name)) => functions.push(name),
+            _ => {}
+        }
+    }
+    for (key, _) in &rows {
+        let is_known = match Key::decode(key) {
+            Some(Key::Table(table) | Key::Segment(table, _) | Key::Part(table, _)) => {
+                tables.contains(&table)
+            }
+            Some(Key::Package(name)) => functions.contains(&name),
+            Some(_) => true,
+            None => {
+                problems.push(format!("catalog: a record has the key {key:02x?}"));
+                true
+            }
+        };
+        if !is_known && let Some(key) = Key::decode(key) {
+            problems.push(format!("catalog: {key} belongs to nothing"));
+        }
+    }
+    Ok(problems)
+}
+
+struct Reading {
+    table: redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
+    contents: Contents,
+}
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl Reading {
+    /// Reads all that is not damaged.
+    ///
+    /// # Errors
+    /// `Io`: a file that can't be read is no damage of what is in it.
+    fn read(&mut self) -> Result<()> {
+        let root = match damage(guarded(|| root(&self.table)))? {
+            Ok(Some(root)) => root,
+            Ok(None) => self.problem("the catalog's root record is missing".into()),
+            Err(error) => self.problem(error),
+        };
+        self.contents.next_table = root.next_table;
+        self.contents.next_generation = root.next_generation;
+        for (key, sealed) in self.kind(&Key::Schema(""))? {
+            match (
+                Key::decode(&key),
+                unseal::<SchemaRecord>(&key, &sealed, "a schema"),
+            ) {
+                (Some(Key::Schema(name)), Ok(_)) => self.contents.schemas.push(name.into()),
+                (_, result) => self.bad(&key, result.err()),
+            }
+        }
+        for (key, sealed) in self.kind(&Key::Name("", ""))? {
+            let opened = unseal::<NameRecord>(&key, &sealed, "the record of its name");
+            match (decode_name(&key), opened) {
+                (Some(name), Ok(record)) => {
+                    match damage(self.one_table(&name, TableId(record.table)))? {
+                        Ok(table) => self.contents.tables.push(table),
+                        Err(error) => self.contents.damaged.push((name, error)),
+                    }
+                }
+                (Some(name), Err(error)) => {
+                    self.contents.damaged.push((name, error.to_string()));
+                }
+                (None, result) => self.bad(&key, result.err()),
+            }
+        }
+        for (key, sealed) in self.kind(&Key::Function(""))? {
+            let opened = unseal::<FunctionRecord>(&key, &sealed, "a function");
+            match (Key::decode(&key), opened) {
+                (Some(Key::Function(name)), Ok(record)) => {
+                    match record.decode_function(name.into()) {
+                        Ok(function) => self.contents.functions.push(function),
+                        Err(error) => self.bad(&key, Some(error)),
+                    }
+                }
+                (_, result) => self.bad(&key, result.err()),
+            }
+        }
+        for (key, sealed) in self.kind(&Key::View("", ""))? {
+            let opened = unseal::<ViewRecord>(&key, &sealed, "a view");
+            match (Key::decode(&key), opened) {
+                (Some(Key::View(schema, name)), Ok(record)) => {
+                    let name = ObjectName::new(schema, name);
+                    self.contents.views.push(record.decode_view(&name));
+                }
+                (_, result) => self.bad(&key, result.err()),
+            }
+        }
+        self.check_counts(&root);
+        Ok(())
+    }
+
+    fn check_counts(&mut self, root: &RootRecord) {
+        let contents = &self.contents;
+        let counts = [
+            ("schemas", contents.schemas.len(), root.schemas),
+            (
+                "tables",
+                contents.tables.len() + contents.damaged.len(),
+                root.tables,
+            ),
+            ("functions", contents.functions.len(), root.functions),
+            ("views", contents.views.len(), root.views),
+        ];
+        for (what, found, stored) in counts {
+            if found != stored as usize {
+                self.contents.problems.push(format!(
+                    "catalog: it shows {found} {what} of {stored}, the others are lost"
+                ));
+            }
+        }
+    }
+
+    fn one_table(&self, name: &ObjectName, id: TableId) -> Result<CatalogTable> {
+        let what = format!("table '{}.{}'", name.schema, name.name);
+        let record: TableRecord =
+            guarded(|| record(&self.table, &Key::Table(id.0)))?.ok_or_else(|| {
+                StorageError::corrupt(format!("{what}: its manifest record is missing"))
+            })?;
+        let mut segments = self.numbered(|n| Key::Segment(id.0, n), &what)?;
+        let index_parts = self.numbered(|n| Key::Part(id.0, n), &what)?;
+        segments.sort_by_key(
+            |(id, record): &(SegmentId, crate::table::manifest::SegmentRecord)| {
+                (record.order, id.0)
+            },
+        );
+        Ok(CatalogTable {
+            name: name.clone(),
+            id,
+            record,
+            segments,
+            index_parts,
+        })
+    }
+
+    /// The records of all numbers.
+    fn numbered<M: Message + Default>(
+        &self,
+        key: impl Fn(u32) -> Key<'static>,
+        what: &str,
+    ) -> Result<Vec<(SegmentId, M)>> {
+        let mut problems = Vec::new();
+        let rows = self.rows(&key(0).encode(), &key(u32::MAX).encode(), &mut problems)?;
+        if let Some(problem) = problems.pop() {
+            return Err(StorageError::corrupt(format!("{what}: {problem}")));
+        }
+        let opened = rows.iter().map(|(bytes, sealed)| match Key::decode(bytes) {
+            Some(found @ (Key::Segment(_, number) | Key::Part(_, number))) => {
+                let record = unseal(bytes, sealed, &format!("{what}: {found}"))?;
+                Ok((SegmentId(number), record))
+            }
+            _ => Err(StorageError::corrupt(format!(
+                "{what}: a record of it has the key {bytes:02x?}"
+            ))),
+        });
+        opened.collect()
+    }
+
+    /// The records of a kind.
+    fn kind(&mut self, of: &Key<'_>) -> Result<Rows> {
+        let kind = of.encode()[0];
+        let mut problems = Vec::new();
+        let rows = self.rows(&[kind], &[kind + 1], &mut problems)?;
+        self.contents.problems.append(&mut problems);
+        Ok(rows)
+    }
+
+    /// The records from one key to another, as far as they can be read.
+    fn rows(&self, first: &[u8], last: &[u8], problems: &mut Vec<String>) -> Result<Rows> {
+        let mut rows = Rows::new();
+        let read = guarded(|| {
+            for row in self.table.range::<&[u8]>(first..=last).map_err(other)? {
+                let (key, sealed) = row.map_err(other)?;
+                rows.push((key.value().to_vec(), sealed.value().to_vec()));
+            }
+            Ok(())
+        });
+        problems.extend(damage(read)?.err());
+        Ok(rows)
+    }
+
+    fn problem(&mut self, problem: String) -> RootRecord {
+        self.contents.problems.push(problem);
+        RootRecord::default()
+    }
+
+    fn bad(&mut self, key: &[u8], error: Option<StorageError>) {
+        let what = match Key::decode(key) {
+            Some(key) => key.to_string(),
+            None => format!("the record of key {key:02x?}"),
+        };
+        let why = error.map_or("is malformed".into(), |error| error.to_string());
+        self.contents
+            .problems
+            .push(format!("catalog: {what}: {why}"));
+    }
+}
+
+/// Tells damage, which costs what is damaged, from a file that can't be read.
+fn damage<R>(result: Result<R>) -> Result<Result<R, String>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(error @ StorageError::Io { .. }) => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+fn decode_name(key: &[u8]) -> Option<ObjectName> {
+    match Key::decode(key) {
+        Some(Key::Name(schema, name)) => Some(ObjectName::new(schema, name)),
+        _ => None,
+    }
+}

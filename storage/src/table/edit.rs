@@ -1,0 +1,228 @@
+//! What a commit changes.
+//!
+//! A [`TableEdit`] is made from the version that its maker saw, without a lock. It says what must
+//! still hold when its turn comes and what it changes, in terms of the catalog's records alone;
+//! the catalog and the state in memory each apply the same operations.
+
+use prost::{Message, Oneof};
+
+use crate::index::IndexPart;
+use crate::table::TableId;
+use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord};
+
+/// One atomic change, to one or several tables.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TableEdit {
+    #[prost(message, repeated, tag = "1")]
+    preconditions: Vec<PreconditionRecord>,
+    #[prost(message, repeated, tag = "2")]
+    operations: Vec<OperationRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PreconditionRecord {
+    #[prost(oneof = "Precondition", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    precondition: Option<Precondition>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OperationRecord {
+    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    operation: Option<Operation>,
+}
+
+/// What must hold.
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Precondition {
+    /// The schema is there.
+    #[prost(string, tag = "1")]
+    Schema(String),
+    /// No schema has that name.
+    #[prost(string, tag = "2")]
+    NoSchema(String),
+    /// The schema has neither tables nor views.
+    #[prost(string, tag = "3")]
+    EmptySchema(String),
+    /// The table is at the version that the edit was made from.
+    #[prost(message, tag = "4")]
+    Version(TableVersion),
+    /// No table has that name.
+    #[prost(message, tag = "5")]
+    NoTable(ObjectName),
+    /// No view has that name.
+    #[prost(message, tag = "6")]
+    NoView(ObjectName),
+    /// No index of the schema has that name, but for those of tables that the edit drops.
+    #[prost(message, tag = "7")]
+    NoIndex(ObjectName),
+    /// The function is at this version.
+    #[prost(message, tag = "8")]
+    Function(FunctionVersion),
+    /// The view is there.
+    #[prost(message, tag = "9")]
+    View(ObjectName),
+}
+
+/// What is changed.
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Operation {
+    #[prost(string, tag = "1")]
+    PutSchema(String),
+    #[prost(string, tag = "2")]
+    DropSchema(String),
+    /// Makes a table, or changes what is kept of it beside segments and parts.
+    #[prost(message, tag = "3")]
+    PutTable(PutTable),
+    /// Drops a table with all that it has.
+    #[prost(message, tag = "4")]
+    DropTable(DropTable),
+    #[prost(message, tag = "5")]
+    PutSegment(PutSegment),
+    /// Drops a table's segments.
+    #[prost(uint32, tag = "6")]
+    DropSegments(u32),
+    #[prost(message, tag = "7")]
+    PutPart(PutPart),
+    #[prost(message, tag = "8")]
+    DropPart(DropPart),
+    #[prost(message, tag = "9")]
+    PutFunction(PutFunction),
+    #[prost(string, tag = "10")]
+    DropFunction(String),
+    #[prost(message, tag = "11")]
+    PutView(PutView),
+    #[prost(message, tag = "12")]
+    DropView(ObjectName),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
+pub(super) struct ObjectName {
+    #[prost(string, tag = "1")]
+    pub schema: String,
+    #[prost(string, tag = "2")]
+    pub name: String,
+}
+
+impl ObjectName {
+    pub fn new(schema: &str, name: &str) -> Self {
+        Self {
+            schema: schema.into(),
+            name: name.into(),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TableVersion {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FunctionVersion {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// 0: there is none.
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutTable {
+    #[prost(message, required, tag = "1")]
+    pub name: ObjectName,
+    #[prost(uint32, tag = "2")]
+    pub table: u32,
+    #[prost(message, required, tag = "3")]
+    pub record: TableRecord,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DropTable {
+    #[prost(message, required, tag = "1")]
+    pub name: ObjectName,
+    #[prost(uint32, tag = "2")]
+    pub table: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutSegment {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(uint32, tag = "2")]
+    pub segment: u32,
+    #[prost(message, required, tag = "3")]
+    pub record: SegmentRecord,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutPart {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(uint32, tag = "2")]
+    pub part: u32,
+    #[prost(message, required, tag = "3")]
+    pub record: PartRecord,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DropPart {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(uint32, tag = "2")]
+    pub part: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutFunction {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, required, tag = "2")]
+    pub record: FunctionRecord,
+    #[prost(bytes = "vec", tag = "3")]
+    pub package: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutView {
+    #[prost(message, required, tag = "1")]
+    pub name: ObjectName,
+    #[prost(message, required, tag = "2")]
+    pub record: ViewRecord,
+}
+
+impl TableEdit {
+    /// Adds a precondition.
+    pub fn require(&mut self, precondition: Precondition) {
+        self.preconditions.push(PreconditionRecord {
+            precondition: Some(precondition),
+        });
+    }
+
+    /// Adds an operation; they are applied in order.
+    pub fn push(&mut self, operation: Operation) {
+        self.operations.push(OperationRecord {
+            operation: Some(operation),
+        });
+    }
+
+    pub fn preconditions(&self) -> impl Iterator<Item = &Precondition> {
+        let records = self.preconditions.iter();
+        records.filter_map(|record| record.precondition.as_ref())
+    }
+
+    pub fn operations(&self) -> impl Iterator<Item = &Operation> {
+        let records = self.operations.iter();
+        records.filter_map(|record| record.operation.as_ref())
+    }
+
+    /// Drops a part of an index.
+    pub fn drop_part(&mut self, table: TableId, part: &IndexPart) {
+        self.push(Operation::DropPart(DropPart {
+            table: table.0,
+            part: part.id.0,
+        }));
+    }
+}

@@ -1,0 +1,498 @@
+//! The committed state in memory, and how an edit changes it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use arrow::datatypes::SchemaRef;
+use parking_lot::Mutex;
+
+use crate::index::{Index, IndexPart};
+use crate::store::PageStore;
+use crate::table::catalog::CatalogTable;
+use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit, TableVersion};
+use crate::table::manifest::{
+    ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
+};
+use crate::table::{Function, Segment, SegmentId, TableId, TableSnapshot, View, scan_schema};
+use crate::{Result, StorageError};
+
+/// The committed state, as readers see it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub schemas: Vec<String>,
+    pub tables: HashMap<ObjectName, TableState>,
+    /// Tables whose records are damaged, and how.
+    pub damaged: BTreeMap<ObjectName, String>,
+    pub views: BTreeMap<ObjectName, Arc<View>>,
+    pub functions: BTreeMap<String, Arc<Function>>,
+    /// Counts their changes.
+    pub functions_version: u64,
+}
+
+/// A table at its current version.
+#[derive(Debug, Clone)]
+pub(super) struct TableState {
+    pub snapshot: Arc<TableSnapshot>,
+    pub record: Arc<TableRecord>,
+    /// First segment number that no load has taken.
+    pub next_segment: Arc<AtomicU32>,
+    /// The place in the row order behind its last segment.
+    pub next_order: u64,
+    /// Held by those who make edits from the current version, so that they need not make them
+    /// again when another of them was faster.
+    pub editing: Arc<Mutex<()>>,
+}
+
+/// What an edit makes of the state.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    tables: Vec<(ObjectName, Option<TableState>)>,
+    functions: Vec<(String, Option<Arc<Function>>)>,
+    retired: Retired,
+}
+
+/// What no version has any more once its readers are gone.
+#[derive(Debug, Default)]
+pub(super) struct Retired {
+    /// Kept, so that the last of them goes outside every lock.
+    tables: Vec<TableState>,
+    segments: Vec<Arc<Segment>>,
+    parts: Vec<Arc<IndexPart>>,
+}
+
+impl Retired {
+    /// Gives the pages back when their last readers are gone.
+    pub fn release(self, store: &Arc<PageStore>) {
+        for segment in &self.segments {
+            segment.retire(store);
+        }
+        for part in &self.parts {
+            part.retire(store);
+        }
+        drop(self.tables);
+    }
+}
+
+impl TableState {
+    /// That this is the current version.
+    pub fn version(&self) -> Precondition {
+        Precondition::Version(TableVersion {
+            table: self.snapshot.id.0,
+            version: self.record.version,
+        })
+    }
+}
+
+impl State {
+    /// Whether an edit may be applied; FALSE when it is to be made again from the current version.
+    pub fn allows(&self, edit: &TableEdit) -> Result<bool> {
+        let dropped: Vec<&ObjectName> = edit
+            .operations()
+            .filter_map(|operation| match operation {
+                Operation::DropTable(drop) => Some(&drop.name),
+                _ => None,
+            })
+            .collect();
+        for precondition in edit.preconditions() {
+            match precondition {
+                Precondition::Schema(schema) => self.check_schema(schema)?,
+                Precondition::NoSchema(schema) => {
+                    if self.schemas.contains(schema) {
+                        return Err(StorageError::AlreadyExists {
+                            kind: "schema",
+                            name: schema.clone(),
+                        });
+                    }
+                }
+                Precondition::EmptySchema(schema) => self.check_empty(schema)?,
+                Precondition::Version(version) => {
+                    let is_current = |table: &TableState| {
+                        (table.snapshot.id.0, table.record.version)
+                            == (version.table, version.version)
+                    };
+                    if !self.tables.values().any(is_current) {
+                        return Ok(false);
+                    }
+                }
+                Precondition::NoTable(name) => {
+                    if self.tables.contains_key(name) || self.damaged.contains_key(name) {
+                        return Err(exists("table", name));
+                    }
+                }
+                Precondition::NoView(name) => {
+                    if self.views.contains_key(name) {
+                        return Err(exists("view", name));
+                    }
+                }
+                Precondition::View(name) => {
+                    if !self.views.contains_key(name) {
+                        return Err(not_found("view", name));
+                    }
+                }
+                Precondition::NoIndex(name) => {
+                    let has_it = |(table, state): (&ObjectName, &TableState)| {
+                        table.schema == name.schema
+                            && !dropped.contains(&table)
+                            && state.snapshot.index(&name.name).is_some()
+                    };
+                    if self.tables.iter().any(has_it) {
+                        return Err(StorageError::AlreadyExists {
+                            kind: "index",
+                            name: name.name.clone(),
+                        });
+                    }
+                }
+                Precondition::Function(wanted) => {
+                    let present = self.functions.get(&wanted.name);
+                    if present.map_or(0, |function| function.version) != wanted.version {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub fn check_schema(&self, schema: &str) -> Result<()> {
+        if self.schemas.iter().any(|s| s == schema) {
+            return Ok(());
+        }
+        Err(StorageError::NotFound {
+            kind: "schema",
+            name: schema.into(),
+        })
+    }
+
+    fn check_empty(&self, schema: &str) -> Result<()> {
+        let tables = self.tables.keys().chain(self.damaged.keys());
+        let named = |mut names: Vec<&ObjectName>| {
+            names.retain(|name| name.schema == schema);
+            names.into_iter().min().cloned()
+        };
+        for (kind, first) in [
+            ("tables", named(tables.collect())),
+            ("views", named(self.views.keys().collect())),
+        ] {
+            if let Some(first) = first {
+                return Err(StorageError::Invalid(format!(
+                    "schema '{schema}' has {kind} ('{}'…); drop them first",
+                    first.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the edit makes of the state, which allows it; nothing is changed yet.
+    pub fn change(&self, edit: &TableEdit) -> Result<Change> {
+        let mut change = Change::default();
+        let mut drafts: BTreeMap<u32, Draft> = BTreeMap::new();
+        for operation in edit.operations() {
+            match operation {
+                Operation::PutTable(put) => {
+                    let draft = match drafts.remove(&put.table).or_else(|| self.draft(put.table)) {
+                        Some(draft) => draft,
+                        None => Draft::new(&put.name, TableId(put.table), &put.record)?,
+                    };
+                    let record = put.record.clone();
+                    drafts.insert(put.table, Draft { record, ..draft });
+                }
+                Operation::DropTable(dropped) => {
+                    if let Some(table) = self.tables.get(&dropped.name) {
+                        change.retired.add_all(&table.snapshot);
+                    }
+                    change.tables.push((dropped.name.clone(), None));
+                }
+                Operation::PutSegment(put) => {
+                    let draft = self.opened(&mut drafts, put.table)?;
+                    let id = SegmentId(put.segment);
+                    let segment = decode_segment(&put.record, draft.id, id, &draft.labels())?;
+                    draft.segments.push(Arc::new(segment));
+                    draft.next_order = put.record.order.saturating_add(1);
+                }
+                Operation::DropSegments(table) => {
+                    let draft = self.opened(&mut drafts, *table)?;
+                    change.retired.segments.append(&mut draft.segments);
+                }
+                Operation::PutPart(put) => {
+                    let draft = self.opened(&mut drafts, put.table)?;
+                    let id = SegmentId(put.part);
+                    let part = decode_part(&put.record, draft.id, id, &draft.label())?;
+                    draft.parts.push((put.record.index.clone(), Arc::new(part)));
+                }
+                Operation::DropPart(dropped) => {
+                    let draft = self.opened(&mut drafts, dropped.table)?;
+                    let id = SegmentId(dropped.part);
+                    let (gone, kept) = std::mem::take(&mut draft.parts)
+                        .into_iter()
+                        .partition(|(_, part)| part.id == id);
+                    draft.parts = kept;
+                    let gone: Vec<(String, Arc<IndexPart>)> = gone;
+                    change
+                        .retired
+                        .parts
+                        .extend(gone.into_iter().map(|(_, part)| part));
+                }
+                Operation::PutFunction(put) => {
+                    let function = put.record.clone().decode_function(put.name.clone())?;
+                    change
+                        .functions
+                        .push((put.name.clone(), Some(Arc::new(function))));
+                }
+                Operation::DropFunction(name) => change.functions.push((name.clone(), None)),
+                Operation::PutSchema(_)
+                | Operation::DropSchema(_)
+                | Operation::PutView(_)
+                | Operation::DropView(_) => {}
+            }
+        }
+        for (_, draft) in drafts {
+            change
+                .tables
+                .push((draft.name.clone(), Some(draft.finish()?)));
+        }
+        Ok(change)
+    }
+
+    /// Installs what [`State::change`] has made of the edit.
+    pub fn install(&mut self, edit: &TableEdit, change: Change) -> Retired {
+        let mut retired = change.retired;
+        for (name, table) in change.tables {
+            let old = match table {
+                Some(table) => self.tables.insert(name, table),
+                None => self.tables.remove(&name),
+            };
+            retired.tables.extend(old);
+        }
+        for (name, function) in change.functions {
+            self.functions_version += 1;
+            match function {
+                Some(function) => self.functions.insert(name, function),
+                None => self.functions.remove(&name),
+            };
+        }
+        for operation in edit.operations() {
+            match operation {
+                Operation::PutSchema(schema) => self.schemas.push(schema.clone()),
+                Operation::DropSchema(schema) => self.schemas.retain(|s| s != schema),
+                Operation::PutView(put) => {
+                    let view = put.record.clone().decode_view(&put.name);
+                    self.views.insert(put.name.clone(), Arc::new(view));
+                }
+                Operation::DropView(name) => {
+                    self.views.remove(name);
+                }
+                _ => {}
+            }
+        }
+        retired
+    }
+
+    /// The state of a table that the catalog holds.
+    pub fn opened_table(table: &CatalogTable) -> Result<TableState> {
+        let mut draft = Draft::new(&table.name, table.id, &table.record)?;
+        let labels = draft.labels();
+        for (id, record) in &table.segments {
+            let segment = decode_segment(record, table.id, *id, &labels)?;
+            draft.segments.push(Arc::new(segment));
+            draft.next_order = draft.next_order.max(record.order.saturating_add(1));
+        }
+        for (id, record) in &table.index_parts {
+            let part = decode_part(record, table.id, *id, &draft.label())?;
+            draft.parts.push((record.index.clone(), Arc::new(part)));
+        }
+        draft.finish()
+    }
+
+    /// A draft of the table of that number as it is.
+    fn draft(&self, table: u32) -> Option<Draft> {
+        let mut tables = self.tables.iter();
+        let (name, state) = tables.find(|(_, state)| state.snapshot.id.0 == table)?;
+        let snapshot = &state.snapshot;
+        let parts = snapshot.indexes.iter().flat_map(|index| {
+            let of = |part: &Arc<IndexPart>| (index.definition.name.clone(), Arc::clone(part));
+            index.parts.iter().map(of)
+        });
+        Some(Draft {
+            name: name.clone(),
+            id: snapshot.id,
+            schema: Arc::clone(&snapshot.schema),
+            record: (*state.record).clone(),
+            segments: snapshot.segments.clone(),
+            parts: parts.collect(),
+            before: Some(state.clone()),
+            next_order: state.next_order,
+        })
+    }
+
+    fn opened<'a>(
+        &self,
+        drafts: &'a mut BTreeMap<u32, Draft>,
+        table: u32,
+    ) -> Result<&'a mut Draft> {
+        use std::collections::btree_map::Entry;
+        match drafts.entry(table) {
+            Entry::Occupied(draft) => Ok(draft.into_mut()),
+            Entry::Vacant(place) => {
+                let draft = self.draft(table).ok_or_else(|| {
+                    StorageError::Invalid(format!("an edit of table number {table}, which is gone"))
+                })?;
+                Ok(place.insert(draft))
+            }
+        }
+    }
+}
+
+impl Retired {
+    fn add_all(&mut self, snapshot: &TableSnapshot) {
+        self.segments.extend(snapshot.segments.iter().cloned());
+        let parts = snapshot.indexes.iter().flat_map(|index| &index.parts);
+        self.parts.extend(parts.cloned());
+    }
+}
+
+/// A version of a table in the making.
+struct Draft {
+    name: ObjectName,
+    id: TableId,
+    schema: SchemaRef,
+    record: TableRecord,
+    segments: Vec<Arc<Segment>>,
+    /// Parts, with the names of their indexes.
+    parts: Vec<(String, Arc<IndexPart>)>,
+    before: Option<TableState>,
+    next_order: u64,
+}
+
+impl Draft {
+    fn new(name: &ObjectName, id: TableId, record: &TableRecord) -> Result<Self> {
+        let what = format!("table '{}.{}'", name.schema, name.name);
+        Ok(Self {
+            name: name.clone(),
+            id,
+            schema: decode_schema(&record.schema, &what)?,
+            record: record.clone(),
+            segments: Vec::new(),
+            parts: Vec::new(),
+            before: None,
+            next_order: 0,
+        })
+    }
+
+    fn label(&self) -> String {
+        format!("{}.{}", self.name.schema, self.name.name)
+    }
+
+    fn labels(&self) -> Vec<Arc<str>> {
+        match self.segments.first() {
+            Some(segment) => {
+                let chunks = segment.chunks.iter();
+                chunks.map(|chunk| Arc::clone(&chunk.run.label)).collect()
+            }
+            None => labels(&self.label(), &self.schema),
+        }
+    }
+
+    fn finish(self) -> Result<TableState> {
+        self.check_counts()?;
+        let indexes = self.indexes()?;
+        let name = self.label();
+        let columns = self.record.columns.iter();
+        let snapshot = TableSnapshot {
+            id: self.id,
+            name,
+            scan_schema: scan_schema(&self.schema),
+            schema: self.schema,
+            version: self.record.version,
+            segments: self.segments,
+            statistics: columns.map(ColumnRecord::statistics).collect(),
+            indexes,
+        };
+        let (next_segment, editing) = match self.before {
+            Some(before) => (before.next_segment, before.editing),
+            None => (
+                Arc::new(AtomicU32::new(self.record.next_segment)),
+                Arc::default(),
+            ),
+        };
+        Ok(TableState {
+            snapshot: Arc::new(snapshot),
+            record: Arc::new(self.record),
+            next_segment,
+            next_order: self.next_order,
+            editing,
+        })
+    }
+
+    /// Nothing may be missing of what the table's own record counts.
+    fn check_counts(&self) -> Result<()> {
+        let rows: u64 = self.segments.iter().map(|s| u64::from(s.rows)).sum();
+        let found = [self.segments.len() as u64, rows, self.parts.len() as u64];
+        let record = &self.record;
+        let counted = [record.segments, record.rows, record.parts];
+        if found == counted {
+            return Ok(());
+        }
+        Err(StorageError::corrupt(format!(
+            "table '{}': the catalog has {found:?} segments, rows and index parts of it instead of {counted:?}",
+            self.label()
+        )))
+    }
+
+    /// The indexes, each of which must cover the table's segments.
+    fn indexes(&self) -> Result<Vec<Arc<Index>>> {
+        let mut live: Vec<_> = self.segments.iter().map(|s| (s.id, s.rows)).collect();
+        live.sort_unstable();
+        let indexes = self.record.indexes.iter().map(|record| {
+            let definition = decode_definition(record)?;
+            let parts = self.parts.iter().filter(|(name, _)| *name == record.name);
+            let parts: Vec<_> = parts.map(|(_, part)| Arc::clone(part)).collect();
+            let covered = parts.iter().flat_map(|p| p.covers.iter().copied());
+            let mut covered: Vec<_> = covered.collect();
+            covered.sort_unstable();
+            if covered != live {
+                return Err(StorageError::corrupt(format!(
+                    "table '{}', index '{}': it does not cover the table's segments",
+                    self.label(),
+                    record.name
+                )));
+            }
+            let before = self.before.as_ref();
+            let same = before.and_then(|before| before.snapshot.index(&record.name));
+            Ok(match same {
+                Some(same) if same.definition == definition && are_same(&same.parts, &parts) => {
+                    Arc::clone(same)
+                }
+                _ => Arc::new(Index::new(definition, parts)),
+            })
+        });
+        indexes.collect()
+    }
+}
+
+fn are_same(a: &[Arc<IndexPart>], b: &[Arc<IndexPart>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+/// What errors call each column of a table.
+pub(super) fn labels(table: &str, schema: &SchemaRef) -> Vec<Arc<str>> {
+    let fields = schema.fields().iter();
+    fields
+        .map(|f| format!("table '{table}', column '{}'", f.name()).into())
+        .collect()
+}
+
+pub(super) fn not_found(kind: &'static str, name: &ObjectName) -> StorageError {
+    StorageError::NotFound {
+        kind,
+        name: format!("{}.{}", name.schema, name.name),
+    }
+}
+
+pub(super) fn exists(kind: &'static str, name: &ObjectName) -> StorageError {
+    StorageError::AlreadyExists {
+        kind,
+        name: format!("{}.{}", name.schema, name.name),
+    }
+}
