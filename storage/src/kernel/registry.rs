@@ -1,7 +1,6 @@
 //! The kernels of a database: from a name in the catalog to something that runs.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::DataType;
@@ -10,7 +9,7 @@ use flashmesh_pushdown::{Expr, KernelId, Output, Program, QueryVector};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{CallContext, Kernel, Kind, Manifest, MemoryBudget, Package, Returns};
+use super::{Kernel, Kind, Manifest, MemoryBudget, Package, QueryCalls, Returns};
 use crate::accelerator::Accelerator;
 use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
 use crate::capability::{Capability, Right};
@@ -19,9 +18,6 @@ use crate::{Result, StorageError};
 
 /// Kernels call others this deep at most, over all of a chain.
 const MAX_CALL_DEPTH: usize = 8;
-
-/// A call that nobody cancels: it ends at its own limit of time.
-static NEVER_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// The kernels of a database: which there are, and those that were compiled.
 ///
@@ -74,7 +70,7 @@ impl UserFunction {
 #[derive(Debug, Clone, Default)]
 pub struct KernelSet {
     kernels: Vec<(KernelId, Arc<Kernel>)>,
-    owner: Option<Arc<Kernels>>,
+    calls: Option<Arc<QueryCalls>>,
 }
 
 impl KernelSet {
@@ -84,9 +80,9 @@ impl KernelSet {
         found.map(|(_, kernel)| kernel)
     }
 
-    /// What calls may use; `None` for a set without kernels.
-    pub fn owner(&self) -> Option<&Arc<Kernels>> {
-        self.owner.as_ref()
+    /// The calls of the query; `None` for a set without kernels.
+    pub fn calls(&self) -> Option<&Arc<QueryCalls>> {
+        self.calls.as_ref()
     }
 }
 
@@ -106,12 +102,9 @@ impl Kernels {
         })
     }
 
-    /// What a call may use.
-    pub fn context(&self) -> CallContext<'_> {
-        CallContext {
-            memory: self.memory.as_ref(),
-            cancelled: &NEVER_CANCELLED,
-        }
+    /// The calls of a new query.
+    pub fn calls(&self) -> Arc<QueryCalls> {
+        QueryCalls::new(Arc::clone(&self.memory), &self.options)
     }
 
     /// The functions, in the order of their names. One whose package can't be read is left out
@@ -257,29 +250,30 @@ impl Kernels {
         Ok(Arc::new(Kernel::new(package.clone(), target)))
     }
 
-    /// Gets the kernels of a Program ready, after `capability` was verified.
+    /// Gets the kernels of a Program ready for a query, after `capability` was verified.
     ///
     /// # Errors
     /// `Denied` when the principal may not run one; `NotFound` when it is gone, `Invalid` when
     /// another took its place or it does not take what the Program gives it.
     pub fn bind(
-        self: &Arc<Self>,
+        &self,
         program: &Program,
         capability: &Capability,
         accelerator: &dyn Accelerator,
+        calls: &Arc<QueryCalls>,
     ) -> Result<KernelSet> {
-        let mut set = KernelSet::default();
+        let mut set = KernelSet {
+            kernels: Vec::new(),
+            calls: Some(Arc::clone(calls)),
+        };
         let mut result = Ok(());
         for_each_kernel(program, &mut |id, expr| {
             if result.is_ok() {
-                result = self.bind_call(id, expr, program, capability, accelerator, &mut set);
+                let bound = self.bound(id, capability, accelerator, calls, &mut set);
+                result = bound.and_then(|kernel| check_call(&kernel, expr, program));
             }
         });
-        result?;
-        if !set.kernels.is_empty() {
-            set.owner = Some(Arc::clone(self));
-        }
-        Ok(set)
+        result.map(|()| set)
     }
 
     /// The very kernel that `id` names, for one query of whoever holds `capability`, which was
@@ -288,7 +282,12 @@ impl Kernels {
     /// # Errors
     /// `Denied` when the principal may not run it; `NotFound` when it is gone, `Invalid` when
     /// another took its place.
-    pub fn kernel_for(&self, id: &KernelId, capability: &Capability) -> Result<Arc<Kernel>> {
+    pub fn kernel_for(
+        &self,
+        id: &KernelId,
+        capability: &Capability,
+        calls: &Arc<QueryCalls>,
+    ) -> Result<Arc<Kernel>> {
         let principal = &capability.principal;
         if !capability.rights.has(Right::Kernel) {
             return Err(StorageError::Denied(format!(
@@ -310,38 +309,40 @@ impl Kernels {
                 id.name
             )));
         }
-        self.for_query(&function)
+        self.for_query(&function, calls)
     }
 
     /// The kernel of a function for one query: see [`Kernel::for_query`].
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel).
-    pub fn for_query(&self, function: &UserFunction) -> Result<Arc<Kernel>> {
-        Ok(Arc::new(self.kernel(function)?.for_query(&self.memory)))
+    pub fn for_query(
+        &self,
+        function: &UserFunction,
+        calls: &Arc<QueryCalls>,
+    ) -> Result<Arc<Kernel>> {
+        let memory: Arc<dyn MemoryBudget> = Arc::clone(calls) as _;
+        Ok(Arc::new(self.kernel(function)?.for_query(&memory)))
     }
 
-    fn bind_call(
+    /// The kernel of a set; put into it when it is first asked for.
+    fn bound(
         &self,
         id: &KernelId,
-        call: &Expr,
-        program: &Program,
         capability: &Capability,
         accelerator: &dyn Accelerator,
+        calls: &Arc<QueryCalls>,
         set: &mut KernelSet,
-    ) -> Result<()> {
-        let kernel = match set.get(id) {
-            Some(kernel) => Arc::clone(kernel),
-            None => {
-                let mut kernel = self.kernel_for(id, capability)?;
-                if let Some(device) = accelerator.kernel(kernel.package()) {
-                    kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
-                }
-                set.kernels.push((id.clone(), Arc::clone(&kernel)));
-                kernel
-            }
-        };
-        check_call(&kernel, call, program)
+    ) -> Result<Arc<Kernel>> {
+        if let Some(kernel) = set.get(id) {
+            return Ok(Arc::clone(kernel));
+        }
+        let mut kernel = self.kernel_for(id, capability, calls)?;
+        if let Some(device) = accelerator.kernel(kernel.package()) {
+            kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
+        }
+        set.kernels.push((id.clone(), Arc::clone(&kernel)));
+        Ok(kernel)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Traps, spins, exhausted stacks and memory, in every entry point.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array};
 use flashmesh_storage::Result;
-use flashmesh_storage::kernel::{CallContext, Kernel, MemoryBudget};
+use flashmesh_storage::kernel::{CallContext, CallTime, Kernel, MemoryBudget};
 
 use crate::guest::{Budget, context, package};
 use crate::harness::{
@@ -250,15 +249,16 @@ fn a_query_that_is_cancelled_ends_its_calls() {
     let budget = Budget::new(32 << 20);
     let its_budget = Arc::clone(&budget);
     let (error, late) = watched("cancelled", move || {
-        static CANCELLED: AtomicBool = AtomicBool::new(false);
+        static TIME: CallTime = CallTime::new(Duration::MAX);
         let cancel = std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
-            CANCELLED.store(true, Ordering::SeqCst);
+            TIME.cancel();
             Instant::now()
         });
         let context = CallContext {
             memory: its_budget.as_ref(),
-            cancelled: &CANCELLED,
+            time: &TIME,
+            query: 1,
         };
         let arguments = [Arc::new(Int64Array::from(vec![1])) as ArrayRef];
         let error = kernel.evaluate(&arguments, 1, context).unwrap_err();

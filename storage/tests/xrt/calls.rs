@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use flashmesh_storage::StorageError;
 use flashmesh_storage::accelerator::xrt::{DeviceState, XrtDevice, XrtKernel};
-use flashmesh_storage::kernel::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
+use flashmesh_storage::kernel::{
+    Argument, CallContext, CallTime, MemoryBudget, ScalarArgument, Target,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -234,7 +236,8 @@ fn a_kernel_is_a_target() {
     };
     let context = CallContext {
         memory: &budget,
-        cancelled: &NEVER,
+        time: &CallTime::new(Duration::MAX),
+        query: 1,
     };
     let call = |rows: usize| {
         let mut values = vec![1; 8 * rows];

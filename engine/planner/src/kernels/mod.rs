@@ -5,24 +5,22 @@
 //! compiled kernel of the store, so both give the same.
 
 mod aggregate;
+mod query;
 
-use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, Float64Array, make_comparator};
 use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr as DfExpr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as DfLiteral;
 use flashmesh_pushdown::{Expr, Metric};
-use flashmesh_storage::kernel::{Kernel, Kernels, Kind, Returns, UserFunction};
+use flashmesh_storage::kernel::{CallContext, Kernel, Kernels, Kind, QueryCalls, Returns, UserFunction};
 
 use crate::Reason;
 use crate::error::from_storage;
@@ -30,14 +28,24 @@ use crate::functions::query_vector;
 use crate::translate::{Scope, text_of, translate};
 
 pub use aggregate::aggregate_function;
+pub use query::CancelKernels;
+pub(crate) use query::{KernelQueryExec, plan_for_query};
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]
 struct Handle {
     function: Arc<UserFunction>,
     kernels: Arc<Kernels>,
-    /// The kernel of one query, made when it first runs; `None` outside of queries.
-    of_query: Option<Arc<OnceLock<Arc<Kernel>>>>,
+    /// `None`: of a session, which plans but does not run it.
+    of_query: Option<OfQuery>,
+}
+
+/// A kernel in one query.
+#[derive(Debug, Clone)]
+struct OfQuery {
+    calls: Arc<QueryCalls>,
+    /// Made when it first runs.
+    kernel: Arc<OnceLock<Arc<Kernel>>>,
 }
 
 // Functions are compared when plans are: the same package is the same function.
@@ -64,10 +72,14 @@ impl Handle {
         }
     }
 
-    /// The same for one query: what its instances keep between calls ends with it.
-    fn for_query(&self) -> Self {
+    /// The same for the query of `calls`: what its instances keep between calls ends with it.
+    fn for_query(&self, calls: &Arc<QueryCalls>) -> Self {
+        let of_query = OfQuery {
+            calls: Arc::clone(calls),
+            kernel: Arc::default(),
+        };
         Self {
-            of_query: Some(Arc::default()),
+            of_query: Some(of_query),
             ..self.clone()
         }
     }
@@ -76,16 +88,23 @@ impl Handle {
         &self.function.entry.name
     }
 
-    fn kernel(&self) -> Result<Arc<Kernel>> {
-        let Some(of_query) = &self.of_query else {
-            return self.kernels.kernel(&self.function).map_err(from_storage);
+    /// The kernel in the query that runs. While a query is planned this is an error, which keeps
+    /// calls of constants from being folded: nobody could end them then, and they would be
+    /// nobody's.
+    fn running(&self) -> Result<(Arc<Kernel>, &QueryCalls)> {
+        let of_query = self.of_query.as_ref();
+        let Some(OfQuery { calls, kernel }) = of_query.filter(|q| q.calls.has_begun()) else {
+            return exec_err!(
+                "function '{}' runs with a query, not while one is planned",
+                self.name()
+            );
         };
-        if let Some(kernel) = of_query.get() {
-            return Ok(Arc::clone(kernel));
+        if let Some(kernel) = kernel.get() {
+            return Ok((Arc::clone(kernel), calls));
         }
-        let kernel = self.kernels.for_query(&self.function);
-        let kernel = kernel.map_err(from_storage)?;
-        Ok(Arc::clone(of_query.get_or_init(|| kernel)))
+        let made = self.kernels.for_query(&self.function, calls);
+        let made = made.map_err(from_storage)?;
+        Ok((Arc::clone(kernel.get_or_init(|| made)), calls))
     }
 
     /// Types of the parameters; for a distance those that its two vectors may have.
@@ -142,42 +161,6 @@ fn is_constant(array: &ArrayRef) -> bool {
     !array.is_empty() && same.is_ok_and(|same| (1..array.len()).all(|row| same(0, row).is_eq()))
 }
 
-/// `plan` with kernels of its own in place of the session's.
-pub(crate) fn for_query(plan: &LogicalPlan) -> Result<Cow<'_, LogicalPlan>> {
-    let mut calls = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            calls |= expr.exists(|expr| Ok(kernel_called(expr).is_some()))?;
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    if !calls {
-        return Ok(Cow::Borrowed(plan));
-    }
-    let own = plan.clone().transform_up_with_subqueries(|node| {
-        node.map_expressions(|expr| {
-            expr.transform_up(|expr| {
-                let Some(function) = kernel_called(&expr).map(KernelFunction::for_query) else {
-                    return Ok(Transformed::no(expr));
-                };
-                let DfExpr::ScalarFunction(mut call) = expr else {
-                    return internal_err!("a kernel is a scalar function");
-                };
-                call.func = Arc::new(ScalarUDF::from(function));
-                Ok(Transformed::yes(DfExpr::ScalarFunction(call)))
-            })
-        })
-    })?;
-    Ok(Cow::Owned(own.data))
-}
-
-fn kernel_called(expr: &DfExpr) -> Option<&KernelFunction> {
-    match expr {
-        DfExpr::ScalarFunction(call) => KernelFunction::of(&call.func),
-        _ => None,
-    }
-}
-
 /// The scalar function of a kernel; `None` for kinds that are none.
 pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Option<ScalarUDF> {
     let kind = function.manifest().kind;
@@ -210,9 +193,9 @@ impl KernelFunction {
         function.inner().downcast_ref::<Self>()
     }
 
-    fn for_query(&self) -> Self {
+    fn for_query(&self, calls: &Arc<QueryCalls>) -> Self {
         Self {
-            handle: self.handle.for_query(),
+            handle: self.handle.for_query(calls),
             kind: self.kind,
             signature: self.signature.clone(),
         }
@@ -226,9 +209,11 @@ impl KernelFunction {
             Reason::Function(format!("{name}({})", args.join(", ")))
         };
         // What can't be compiled can't be pushed; the call above the scan says why.
-        self.handle
-            .kernel()
-            .map_err(|e| Reason::Refused(e.strip_backtrace()))?;
+        let handle = &self.handle;
+        handle
+            .kernels
+            .kernel(&handle.function)
+            .map_err(|e| Reason::Refused(e.to_string()))?;
         let (arguments, query) = match (self.kind, args) {
             (Kind::Distance, [vectors, query]) => {
                 let metric = self.vectors();
@@ -276,7 +261,12 @@ impl KernelFunction {
         }
     }
 
-    fn distances(&self, kernel: &Kernel, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
+    fn distances(
+        &self,
+        kernel: &Kernel,
+        args: &ScalarFunctionArgs,
+        context: CallContext<'_>,
+    ) -> Result<ArrayRef> {
         let rows = args.number_rows;
         let [vectors, ColumnarValue::Scalar(query)] = args.args.as_slice() else {
             return exec_err!(
@@ -289,7 +279,6 @@ impl KernelFunction {
             return Ok(Arc::new(Float64Array::new_null(rows)));
         }
         let query = query.cast_to(vectors.data_type())?.to_array()?;
-        let context = self.handle.kernels.context();
         let distances = kernel.distances(&vectors, &query, context);
         Ok(Arc::new(distances.map_err(from_storage)?))
     }
@@ -328,9 +317,11 @@ impl ScalarUDFImpl for KernelFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let kernel = self.handle.kernel()?;
+        let (kernel, calls) = self.handle.running()?;
+        let context = calls.context();
         if self.kind == Kind::Distance {
-            return Ok(ColumnarValue::Array(self.distances(&kernel, &args)?));
+            let distances = self.distances(&kernel, &args, context)?;
+            return Ok(ColumnarValue::Array(distances));
         }
         // Constants make a constant.
         let all_constant = args
@@ -339,7 +330,6 @@ impl ScalarUDFImpl for KernelFunction {
             .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if all_constant { 1 } else { args.number_rows };
         let arrays = self.handle.arrays(&args.args, rows)?;
-        let context = self.handle.kernels.context();
         let result = kernel
             .evaluate(&arrays, rows, context)
             .map_err(from_storage)?;

@@ -28,7 +28,7 @@ use crate::FlashTable;
 use crate::authority::{self, Authority};
 use crate::error::from_storage;
 use arguments::Arguments;
-pub(crate) use exec::StorePlanner;
+pub(crate) use exec::{StorePlanner, kernels_of_relation};
 
 /// Plans the table functions of a database.
 #[derive(Debug)]

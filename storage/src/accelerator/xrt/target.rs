@@ -75,7 +75,7 @@ impl Target for XrtKernel {
         let outcome = self
             .device
             .submit(function, arguments)
-            .and_then(|pending| pending.wait(context.cancelled));
+            .and_then(|pending| pending.wait(context.time.cancelled()));
         context.memory.shrink(bytes);
         outcome.map_err(|error| self.named(error))
     }
