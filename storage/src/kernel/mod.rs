@@ -22,7 +22,7 @@ pub use call::Kernel;
 pub use functions::{CArgument, CFunction, Extent};
 pub use manifest::{Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls, Test};
 pub(crate) use package::Cursor;
-pub use package::{MAX_PACKAGE_BYTES, Package};
+pub use package::{MAX_PACKAGE_BYTES, Package, hexadecimal};
 pub use query::{CallTime, QueryCalls};
 pub use registry::{KernelSet, Kernels, UserFunction, has_kernels, source_digest};
 pub use signature::{Parameter, Returns, Signature};

@@ -13,7 +13,7 @@ use super::{Kernel, Kind, Manifest, MemoryBudget, Package, QueryCalls, Returns};
 use crate::accelerator::Accelerator;
 use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
 use crate::capability::{Capability, Right};
-use crate::table::{Database, Function, NewFunction};
+use crate::table::{Callee, Database, Function, NewFunction};
 use crate::{Result, StorageError};
 
 /// Kernels call others this deep at most, over all of a chain.
@@ -46,15 +46,15 @@ struct State {
 pub struct UserFunction {
     /// Its entry in the catalog.
     pub entry: Arc<Function>,
-    /// Its package.
-    pub package: Package,
-    kernel: OnceLock<Arc<Kernel>>,
+    manifest: Manifest,
+    /// Compiled by one thread, for which others wait.
+    kernel: Mutex<Option<Arc<Kernel>>>,
 }
 
 impl UserFunction {
     /// The manifest of its package.
     pub fn manifest(&self) -> &Manifest {
-        &self.package.manifest
+        &self.manifest
     }
 
     /// How a Program names it.
@@ -111,30 +111,29 @@ impl Kernels {
     /// and logged: it must not keep the others from running.
     pub fn functions(&self) -> Arc<[Arc<UserFunction>]> {
         let version = self.database.functions_version();
-        let mut state = self.state.lock();
-        if state.version == Some(version) {
-            return Arc::clone(&state.functions);
-        }
-        let before: HashMap<[u8; 32], Arc<UserFunction>> = state
-            .functions
+        let known = {
+            let state = self.state.lock();
+            if state.version == Some(version) {
+                return Arc::clone(&state.functions);
+            }
+            Arc::clone(&state.functions)
+        };
+        let before: HashMap<[u8; 32], &Arc<UserFunction>> = known
             .iter()
-            .map(|function| (function.entry.digest, Arc::clone(function)))
+            .map(|function| (function.entry.digest, function))
             .collect();
         let entries = self.database.functions();
         let functions = entries.into_iter().filter_map(|entry| {
-            // What calls nothing else is the same as long as its package is.
             if let Some(known) = before.get(&entry.digest)
                 && known.entry == entry
-                && known.manifest().calls.is_empty()
             {
                 return Some(Arc::clone(known));
             }
-            let package = self.database.function_package(&entry);
-            match package.and_then(|bytes| Package::parse(Bytes::from(bytes))) {
+            match self.package(&entry) {
                 Ok(package) => Some(Arc::new(UserFunction {
                     entry,
-                    package,
-                    kernel: OnceLock::new(),
+                    manifest: package.manifest,
+                    kernel: Mutex::default(),
                 })),
                 Err(error) => {
                     log::warn!("function '{}' can't be used: {error}", entry.name);
@@ -142,9 +141,18 @@ impl Kernels {
                 }
             }
         });
-        state.functions = functions.collect();
-        state.version = Some(version);
-        Arc::clone(&state.functions)
+        // Reading takes a while; other queries ask meanwhile.
+        let functions: Arc<[_]> = functions.collect();
+        let mut state = self.state.lock();
+        if state.version < Some(version) {
+            state.functions = Arc::clone(&functions);
+            state.version = Some(version);
+        }
+        functions
+    }
+
+    fn package(&self, entry: &Function) -> Result<Package> {
+        Package::parse(Bytes::from(self.database.function_package(entry)?))
     }
 
     /// A function.
@@ -161,7 +169,8 @@ impl Kernels {
     }
 
     /// Makes a function of a package: compiles it, which says what is wrong with it, and commits
-    /// it. `may_use` says whether `owner` may use another function.
+    /// it. `may_use` says whether `owner` may use another function. An admin may replace functions
+    /// of others, and has no quota.
     ///
     /// # Errors
     /// `Invalid` or `Kernel` for a package that can't run; `Denied` for one that calls what its
@@ -171,26 +180,39 @@ impl Kernels {
         &self,
         package: Bytes,
         owner: &str,
+        is_admin: bool,
         or_replace: bool,
         may_use: impl Fn(&str) -> bool,
     ) -> Result<Arc<UserFunction>> {
         let parsed = Package::parse(package.clone())?;
         let name = parsed.manifest.name.clone();
+        let mut callees = Vec::new();
         for callee in &parsed.manifest.calls {
             if !may_use(callee) {
                 return Err(StorageError::Denied(format!(
                     "'{owner}' may not use the function '{callee}', which kernel '{name}' calls"
                 )));
             }
+            callees.push(Callee {
+                digest: self.function(callee)?.entry.digest,
+                name: callee.clone(),
+            });
         }
-        self.compile(&parsed, &mut vec![name.clone()])?;
-        self.database.create_function(NewFunction {
+        let compiled = self.callees(&name, &callees, &mut vec![name.clone()])?;
+        let kernel = self.compile(parsed, &compiled)?;
+        let entry = self.database.create_function(NewFunction {
             name: &name,
             owner,
             package: &package,
+            callees,
             or_replace,
+            quota: (!is_admin).then_some(self.options.quota_per_user),
         })?;
-        self.function(&name)
+        let function = self.function(&name)?;
+        if function.entry == entry {
+            function.kernel.lock().get_or_insert(kernel);
+        }
+        Ok(function)
     }
 
     /// The kernel of a function, compiled when it is first asked for.
@@ -202,9 +224,6 @@ impl Kernels {
     }
 
     fn kernel_in(&self, function: &UserFunction, chain: &mut Vec<String>) -> Result<Arc<Kernel>> {
-        if let Some(kernel) = function.kernel.get() {
-            return Ok(Arc::clone(kernel));
-        }
         let name = &function.entry.name;
         let refused = |reason: String| {
             Err(StorageError::Kernel {
@@ -225,20 +244,41 @@ impl Kernels {
             ));
         }
         chain.push(name.clone());
-        let kernel = self.compile(&function.package, chain);
+        let callees = self.callees(name, &function.entry.callees, chain);
         chain.pop();
-        Ok(Arc::clone(function.kernel.get_or_init({
-            let kernel = kernel?;
-            || kernel
-        })))
+        let callees = callees?;
+        let mut kernel = function.kernel.lock();
+        if let Some(kernel) = &*kernel {
+            return Ok(Arc::clone(kernel));
+        }
+        let compiled = self.compile(self.package(&function.entry)?, &callees)?;
+        Ok(Arc::clone(kernel.insert(compiled)))
     }
 
-    fn compile(&self, package: &Package, chain: &mut Vec<String>) -> Result<Arc<Kernel>> {
-        let mut callees = Vec::new();
-        for name in &package.manifest.calls {
-            let callee = self.function(name)?;
-            callees.push(self.kernel_in(&callee, chain)?.as_ref().clone());
-        }
+    /// The kernels that a kernel calls: the very ones that were there when it was made.
+    fn callees(
+        &self,
+        caller: &str,
+        callees: &[Callee],
+        chain: &mut Vec<String>,
+    ) -> Result<Vec<Kernel>> {
+        let mut kernel = |callee: &Callee| {
+            let function = self.function(&callee.name)?;
+            if function.entry.digest != callee.digest {
+                return Err(StorageError::Kernel {
+                    kernel: caller.to_owned(),
+                    reason: format!(
+                        "it calls '{}', which was replaced since; create '{caller}' again",
+                        callee.name
+                    ),
+                });
+            }
+            Ok(self.kernel_in(&function, chain)?.as_ref().clone())
+        };
+        callees.iter().map(&mut kernel).collect()
+    }
+
+    fn compile(&self, package: Package, callees: &[Kernel]) -> Result<Arc<Kernel>> {
         let sandbox = match self.sandbox.get() {
             Some(sandbox) => sandbox,
             None => {
@@ -246,8 +286,8 @@ impl Kernels {
                 self.sandbox.get_or_init(|| made)
             }
         };
-        let target = sandbox.compile(package, &callees)?;
-        Ok(Arc::new(Kernel::new(package.clone(), target)))
+        let target = sandbox.compile(&package, callees)?;
+        Ok(Arc::new(Kernel::new(package.without_code(), target)))
     }
 
     /// Gets the kernels of a Program ready for a query, after `capability` was verified.

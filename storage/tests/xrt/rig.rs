@@ -131,6 +131,7 @@ pub fn kernels() -> Vec<ContainerKernel> {
             .collect();
         ContainerKernel {
             manifest: format!("[kernel]\nname = \"{name}\"\n"),
+            source: String::new(),
             interface: KernelInterface {
                 name: name.into(),
                 compute_units,

@@ -74,7 +74,7 @@ impl Target for XrtKernel {
         context.memory.grow(bytes)?;
         let outcome = self
             .device
-            .submit(function, arguments)
+            .submit_for(context.query, function, arguments)
             .and_then(|pending| pending.wait(context.time.cancelled()));
         context.memory.shrink(bytes);
         outcome.map_err(|error| self.named(error))
