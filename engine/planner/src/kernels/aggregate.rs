@@ -24,7 +24,7 @@ pub fn aggregate_function(
         return None;
     }
     let handle = Handle::new(function, kernels);
-    let signature = Signature::exact(handle.parameter_types(), Volatility::Immutable);
+    let signature = Signature::user_defined(Volatility::Immutable);
     Some(AggregateUDF::from(KernelAggregate { handle, signature }))
 }
 
@@ -70,6 +70,10 @@ impl AggregateUDFImpl for KernelAggregate {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.handle.coerce(types)
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {

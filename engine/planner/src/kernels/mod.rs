@@ -20,7 +20,9 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as DfLiteral;
 use flashmesh_pushdown::{Expr, Metric};
-use flashmesh_storage::kernel::{CallContext, Kernel, Kernels, Kind, QueryCalls, Returns, UserFunction};
+use flashmesh_storage::kernel::{
+    CallContext, Kernel, Kernels, Kind, Parameter, QueryCalls, Returns, UserFunction,
+};
 
 use crate::Reason;
 use crate::error::from_storage;
@@ -91,7 +93,7 @@ impl Handle {
     /// The kernel in the query that runs. While a query is planned this is an error, which keeps
     /// calls of constants from being folded: nobody could end them then, and they would be
     /// nobody's.
-    fn running(&self) -> Result<(Arc<Kernel>, &QueryCalls)> {
+    fn running(&self) -> Result<(Arc<Kernel>, &Arc<QueryCalls>)> {
         let of_query = self.of_query.as_ref();
         let Some(OfQuery { calls, kernel }) = of_query.filter(|q| q.calls.has_begun()) else {
             return exec_err!(
@@ -130,6 +132,27 @@ impl Handle {
         }
     }
 
+    /// The types that arguments of these types are cast to. Integers are given to parameters of
+    /// narrower ones, and all numbers to constants: literals are BIGINT and DOUBLE. A value that
+    /// does not fit is an error.
+    fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        let signature = self.function.manifest().signature.iter();
+        let parameters: Vec<_> = signature.flat_map(|s| &s.parameters).collect();
+        let fits = parameters.len() == given.len()
+            && parameters.iter().zip(given).all(|(p, given)| takes(p, given));
+        if !fits {
+            let given: Vec<_> = given.iter().map(ToString::to_string).collect();
+            let parameters = parameters.iter().map(|p| format!("{} {}", p.name, p.data_type));
+            return plan_err!(
+                "{0} is called as {0}({1}), not with ({2})",
+                self.name(),
+                parameters.collect::<Vec<_>>().join(", "),
+                given.join(", ")
+            );
+        }
+        Ok(self.parameter_types())
+    }
+
     /// The arrays of a call over `rows` rows: one value for what the signature calls constant.
     fn arrays(&self, arguments: &[ColumnarValue], rows: usize) -> Result<Vec<ArrayRef>> {
         let signature = self.function.manifest().signature.as_ref();
@@ -155,6 +178,21 @@ impl Handle {
     }
 }
 
+/// Whether a parameter takes what is of type `given`, cast where it is another.
+fn takes(parameter: &Parameter, given: &DataType) -> bool {
+    let wanted = &parameter.data_type;
+    match (wanted, given) {
+        (_, DataType::Null) | (DataType::Utf8View, _) => true,
+        (_, DataType::Dictionary(_, given)) => takes(parameter, given),
+        (DataType::BinaryView, DataType::Binary | DataType::LargeBinary) => true,
+        _ if wanted == given => true,
+        _ if wanted.is_integer() => given.is_integer() || (parameter.constant && given.is_numeric()),
+        (DataType::Float32, _) => given.is_integer() || (parameter.constant && given.is_numeric()),
+        (DataType::Float64, _) => given.is_numeric(),
+        _ => parameter.constant && wanted.is_numeric() && given.is_numeric(),
+    }
+}
+
 /// Whether all values of an array, of which there is at least one, are the same.
 fn is_constant(array: &ArrayRef) -> bool {
     let same = make_comparator(array, array, SortOptions::default());
@@ -165,13 +203,12 @@ fn is_constant(array: &ArrayRef) -> bool {
 pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Option<ScalarUDF> {
     let kind = function.manifest().kind;
     let handle = Handle::new(function, kernels);
-    let signature = match kind {
-        Kind::Scalar | Kind::Filter | Kind::Search => {
-            Signature::exact(handle.parameter_types(), Volatility::Immutable)
-        }
-        Kind::Distance => Signature::user_defined(Volatility::Immutable),
-        Kind::Aggregate | Kind::Table => return None,
-    };
+    if matches!(kind, Kind::Aggregate | Kind::Table) {
+        return None;
+    }
+    // The same arguments give the same values, so that rules may move and share calls. That
+    // constants are not folded is seen to when they are called.
+    let signature = Signature::user_defined(Volatility::Immutable);
     Some(ScalarUDF::from(KernelFunction {
         handle,
         kind,
@@ -297,8 +334,10 @@ impl ScalarUDFImpl for KernelFunction {
         self.handle.return_type()
     }
 
-    /// Of a distance only: the rest have exact types.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if self.kind != Kind::Distance {
+            return self.handle.coerce(types);
+        }
         let [vectors, query] = types else {
             return plan_err!("{} takes two vectors, not {}", self.name(), types.len());
         };

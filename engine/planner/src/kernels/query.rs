@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::{DFSchema, Result, Statistics, internal_err};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
     AggregateUDF, EmptyRelation, Expr, LogicalPlan, Projection, ScalarUDF, Union, Values,
@@ -138,7 +138,7 @@ fn rows_apart(values: Values) -> Result<LogicalPlan> {
         let named = named.map(|(expr, field)| expr.alias(field.name()));
         let one = LogicalPlan::EmptyRelation(EmptyRelation {
             produce_one_row: true,
-            schema: Arc::default(),
+            schema: Arc::new(DFSchema::empty()),
         });
         Ok(LogicalPlan::Projection(Projection::try_new_with_schema(
             named.collect(),
@@ -170,7 +170,7 @@ pub struct CancelKernels(Arc<Mutex<Vec<Weak<QueryCalls>>>>);
 
 impl CancelKernels {
     /// `work`, whose queries are to end so.
-    pub fn of<T>(&self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    pub fn of<W: Future>(&self, work: W) -> impl Future<Output = W::Output> + use<W> {
         PLANNED.scope(Arc::clone(&self.0), work)
     }
 }
@@ -305,7 +305,7 @@ impl ExecutionPlan for KernelQueryExec {
         let sender = builder.tx();
         builder.spawn(async move {
             while let Some(batch) = rows.next().await {
-                if sender.send(batch).await.is_err() {
+                if sender.send(Ok(batch?)).await.is_err() {
                     break;
                 }
             }
