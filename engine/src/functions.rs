@@ -159,9 +159,9 @@ impl Session {
         let or_replace = create.or_replace;
         // Compiling takes a moment.
         blocking(move || {
-            kernels.create(package, &principal.name, or_replace, |other| {
-                principal.may_use(other)
-            })
+            let may_use = |other: &str| principal.may_use(other);
+            let (name, admin) = (&principal.name, principal.admin);
+            kernels.create(package, name, admin, or_replace, may_use)
         })
         .await?;
         self.update_functions()?;
@@ -175,7 +175,12 @@ impl Session {
             return self.nothing();
         }
         self.principal().check_create_function(&name)?;
-        blocking(move || database.drop_function(&name)).await?;
+        let principal = Arc::clone(self.shared_principal());
+        blocking(move || {
+            let owner = (!principal.admin).then_some(&*principal.name);
+            database.drop_function(&name, owner)
+        })
+        .await?;
         self.update_functions()?;
         self.nothing()
     }

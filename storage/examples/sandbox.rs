@@ -6,7 +6,6 @@
 //! Modules are further compilations of the same kernel, `price_band` of docs/kernels.md.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
@@ -33,7 +32,7 @@ impl MemoryBudget for Unlimited {
     fn shrink(&self, _bytes: usize) {}
 }
 
-static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+static TIME: CallTime = CallTime::new(Duration::MAX);
 
 fn main() -> Result<()> {
     let millions = std::env::args().nth(1).and_then(|n| n.parse().ok());
@@ -129,7 +128,8 @@ fn evaluate(kernel: &Kernel, prices: &ArrayRef) -> Result<usize> {
     let arguments = [Arc::clone(prices), constant(25.0), constant(75.0)];
     let context = CallContext {
         memory: &Unlimited,
-        cancelled: &NOT_CANCELLED,
+        time: &TIME,
+        query: 0,
     };
     let selection = kernel.evaluate(&arguments, prices.len(), context)?;
     Ok(selection.as_boolean().true_count())

@@ -20,7 +20,7 @@ use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
-use crate::kernel::{Kernel, KernelSet, Kernels, has_kernels};
+use crate::kernel::{Kernel, KernelSet, Kernels, QueryCalls, has_kernels};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
@@ -175,7 +175,7 @@ impl StorageNode {
         Err(lacks.join("; "))
     }
 
-    /// Verifies that a request may run a kernel over a table, and gives the kernel.
+    /// Verifies that a request may run a kernel over a table, and gives the kernel for its query.
     ///
     /// # Errors
     /// `Denied` with what does not hold; what [`Kernels::kernel_for`] says.
@@ -184,10 +184,11 @@ impl StorageNode {
         capability: &Capability,
         table: &TableSnapshot,
         id: &KernelId,
+        calls: &Arc<QueryCalls>,
     ) -> Result<Arc<Kernel>> {
         self.authorize(capability, table)?;
         match &self.kernels {
-            Some(kernels) => kernels.kernel_for(id, capability),
+            Some(kernels) => kernels.kernel_for(id, capability, calls),
             None => Err(StorageError::Invalid("this node runs no kernels".into())),
         }
     }
@@ -197,14 +198,18 @@ impl StorageNode {
         program: &Program,
         capability: &Capability,
         accelerator: &Arc<dyn Accelerator>,
+        work: &SegmentQueue,
     ) -> Result<KernelSet> {
-        match &self.kernels {
-            Some(kernels) => kernels.bind(program, capability, accelerator.as_ref()),
-            None if has_kernels(program) => Err(StorageError::Invalid(
-                "this node runs no kernels; keep the function above the scan".into(),
-            )),
-            None => Ok(KernelSet::default()),
+        if !has_kernels(program) {
+            return Ok(KernelSet::default());
         }
+        let Some(kernels) = &self.kernels else {
+            return Err(StorageError::Invalid(
+                "this node runs no kernels; keep the function above the scan".into(),
+            ));
+        };
+        let calls = work.calls.get_or_init(|| kernels.calls());
+        kernels.bind(program, capability, accelerator.as_ref(), calls)
     }
 
     /// Takes a command. Its work is done on the thread that pulls the stream.
@@ -228,7 +233,7 @@ impl StorageNode {
             None => Arc::clone(&command.program),
         };
         let run = accelerator.open(Task {
-            kernels: self.bind_kernels(&program, &command.capability, accelerator)?,
+            kernels: self.bind_kernels(&program, &command.capability, accelerator, &command.work)?,
             program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,
@@ -261,6 +266,7 @@ pub struct SegmentQueue {
     accelerator: OnceLock<Arc<str>>,
     forbids_fallback: AtomicBool,
     plain_text: AtomicBool,
+    calls: OnceLock<Arc<QueryCalls>>,
 }
 
 impl SegmentQueue {
@@ -280,6 +286,7 @@ impl SegmentQueue {
             accelerator: OnceLock::new(),
             forbids_fallback: AtomicBool::new(false),
             plain_text: AtomicBool::new(false),
+            calls: OnceLock::new(),
         })
     }
 
@@ -299,6 +306,12 @@ impl SegmentQueue {
     /// asked for stays.
     pub fn ask_for(&self, accelerator: Arc<str>) {
         self.accelerator.get_or_init(|| accelerator);
+    }
+
+    /// Has the scan's kernels be among `calls`, those of its query; before its streams are
+    /// submitted. Without this, the scan is a query of its own, which ends with its streams.
+    pub fn run_kernels_of(&self, calls: Arc<QueryCalls>) {
+        self.calls.get_or_init(|| calls);
     }
 
     fn asked_for(&self) -> Option<&str> {

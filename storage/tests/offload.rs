@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{FixedSizeBinaryArray, RecordBatch};
+use arrow::array::{FixedSizeBinaryArray, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use common::{TestTable, check};
 use flashmesh_pushdown::testing::{self, Generator};
@@ -345,6 +345,41 @@ fn nearest_codes(seed: u64, queries: usize, k: u64, offload: Naive) -> TestTable
     };
     check(&table, &program, &[], 1, 1000);
     table
+}
+
+#[test]
+fn long_texts_are_searched_on_the_cpu() {
+    let lines = StringViewArray::from(vec![Some("a".repeat(200)), None, Some("ab".into())]);
+    let field = Field::new("line", DataType::Utf8View, true);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let batch = RecordBatch::try_new(schema, vec![Arc::new(lines)]).expect("a batch");
+    for (length, goes_to_device) in [(1, true), (64, true), (65, false), (100_000, false)] {
+        let accelerator = CpuAccelerator::with_offload(Arc::new(Naive::default()));
+        let table = TestTable::with_accelerator(vec![batch.clone()], Arc::new(accelerator));
+        let program = Program {
+            columns: vec![InputColumn {
+                ordinal: 0,
+                name: "line".into(),
+                data_type: DataType::Utf8View,
+                nullable: true,
+            }],
+            filter: vec![Expr::Like {
+                expr: Box::new(Expr::Column(0)),
+                pattern: format!("%{}%", "a".repeat(length)),
+                negated: false,
+                case_insensitive: false,
+            }],
+            output: Output::Rows {
+                exprs: vec![Expr::Column(0)],
+                order: Vec::new(),
+                limit: None,
+            },
+        };
+        check(&table, &program, &[], 1, 1000);
+        let calls = table.metrics.device_calls.load(Ordering::Relaxed);
+        assert_eq!(calls > 0, goes_to_device, "{length}");
+        assert_eq!(table.metrics.device_fallbacks.load(Ordering::Relaxed), 0);
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A task is cancelled where it waits. A join whose condition few pairs of rows meet looks at all
 //! pairs of a batch with the whole other side first, which may be billions. What it asks for each
-//! few thousand of them is its condition: that fails once nobody wants the rows any more.
+//! few thousand of them is its condition: that fails once nobody wants the rows any more. So do the
+//! calls of users' kernels.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,6 +17,8 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+
+use crate::kernels::KernelQueryExec;
 
 /// Ends what runs of a plan when it is dropped. The plan can't run again.
 #[derive(Debug)]
@@ -35,6 +38,9 @@ impl Drop for StopOnDrop {
 }
 
 fn stop(plan: &dyn ExecutionPlan) {
+    if let Some(query) = plan.downcast_ref::<KernelQueryExec>() {
+        query.cancel();
+    }
     let condition = condition(plan).map(JoinFilter::expression);
     if let Some(condition) = condition.and_then(|c| c.downcast_ref::<Interruptible>()) {
         condition.stopped.store(true, Ordering::Relaxed);

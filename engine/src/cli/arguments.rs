@@ -115,6 +115,12 @@ pub(super) struct EngineArguments {
     /// may ask for less]
     #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
     kernel_time: Option<Duration>,
+    /// Memory that all kernels of a query may take together [default: 1 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
+    kernel_query_memory: Option<u64>,
+    /// Time that all calls of kernels in a query may take together, over all threads [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
+    kernel_query_time: Option<Duration>,
 }
 
 /// A server in place of a database.
@@ -487,6 +493,12 @@ impl EngineArguments {
         }
         if let Some(time) = self.kernel_time {
             options.time_per_call = time;
+        }
+        if let Some(bytes) = self.kernel_query_memory {
+            options.memory_per_query = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        if let Some(time) = self.kernel_query_time {
+            options.time_per_query = time;
         }
         options
     }

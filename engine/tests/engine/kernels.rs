@@ -53,7 +53,7 @@ const SCALAR: &str = r#"(module
           (local.set $row (i32.add (local.get $row) (i32.const 1)))
           (br $rows))))))"#;
 
-fn package(name: &str, kind: &str, signature: &str, module: &str) -> Package {
+pub fn package(name: &str, kind: &str, signature: &str, module: &str) -> Package {
     let manifest = format!(
         "[kernel]\nname = \"{name}\"\nkind = \"{kind}\"\nversion = \"1.0.0\"\nsignature = \"{signature}\"\n"
     );
@@ -66,14 +66,14 @@ fn band(name: &str) -> Package {
     package(name, "filter", signature, BAND)
 }
 
-fn times(name: &str, factor: i64, body: &str) -> Package {
+pub fn times(name: &str, factor: i64, body: &str) -> Package {
     let module = SCALAR
         .replace("FACTOR", &factor.to_string())
         .replace("BODY", body);
     package(name, "scalar", "(x BIGINT) RETURNS BIGINT", &module)
 }
 
-fn create(package: &Package, replace: &str) -> String {
+pub fn create(package: &Package, replace: &str) -> String {
     let encoded = base64::engine::general_purpose::STANDARD.encode(package.to_bytes());
     format!(
         "CREATE {replace} FUNCTION {}() LANGUAGE hls AS 'data:application/wasm;base64,{encoded}'",
@@ -85,7 +85,7 @@ fn engine() -> Arc<Engine> {
     Engine::open(EngineOptions::default()).unwrap()
 }
 
-async fn with_rows(session: &Session) {
+pub async fn with_rows(session: &Session) {
     session
         .sql("CREATE TABLE t AS SELECT value AS a, CAST(value AS DOUBLE) / 4 AS x, nullif(value % 5, 0) AS n FROM generate_series(1, 100000) AS s(value)")
         .await

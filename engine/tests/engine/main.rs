@@ -4,6 +4,7 @@
 mod cli;
 mod grants;
 mod indexes;
+mod kernel_limits;
 mod kernels;
 mod loads;
 mod searches;

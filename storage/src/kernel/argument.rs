@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
+use super::CallTime;
 use crate::Result;
 
 /// One C argument.
@@ -49,8 +49,10 @@ pub trait MemoryBudget: Debug + Send + Sync {
 pub struct CallContext<'a> {
     /// The query's memory.
     pub memory: &'a dyn MemoryBudget,
-    /// Set when the query was cancelled: the call ends soon after.
-    pub cancelled: &'a AtomicBool,
+    /// The query's time, and whether it was cancelled: the call ends soon after.
+    pub time: &'a CallTime,
+    /// Which query it is for, among those of the process.
+    pub query: u64,
 }
 
 /// What runs a kernel's functions: the sandbox, or a device.

@@ -92,6 +92,17 @@ impl Package {
         })
     }
 
+    /// What it is, without module and container: packages may be large, and what runs is made of
+    /// them once.
+    pub(super) fn without_code(self) -> Self {
+        Self {
+            wasm: Bytes::new(),
+            xclbin: None,
+            file: Bytes::new(),
+            ..self
+        }
+    }
+
     /// The file's bytes, as they were read.
     pub fn to_bytes(&self) -> Bytes {
         self.file.clone()
@@ -262,7 +273,8 @@ fn push_number(out: &mut Vec<u8>, mut number: usize) {
     out.push(number as u8);
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Bytes as digests are written.
+pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String can't fail.
         let _ = write!(text, "{byte:02x}");

@@ -1,7 +1,6 @@
 //! The kernels of a database: from a name in the catalog to something that runs.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::DataType;
@@ -10,18 +9,15 @@ use flashmesh_pushdown::{Expr, KernelId, Output, Program, QueryVector};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{CallContext, Kernel, Kind, Manifest, MemoryBudget, Package, Returns};
+use super::{Kernel, Kind, Manifest, MemoryBudget, Package, QueryCalls, Returns};
 use crate::accelerator::Accelerator;
 use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
 use crate::capability::{Capability, Right};
-use crate::table::{Database, Function, NewFunction};
+use crate::table::{Callee, Database, Function, NewFunction};
 use crate::{Result, StorageError};
 
 /// Kernels call others this deep at most, over all of a chain.
 const MAX_CALL_DEPTH: usize = 8;
-
-/// A call that nobody cancels: it ends at its own limit of time.
-static NEVER_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// The kernels of a database: which there are, and those that were compiled.
 ///
@@ -50,15 +46,15 @@ struct State {
 pub struct UserFunction {
     /// Its entry in the catalog.
     pub entry: Arc<Function>,
-    /// Its package.
-    pub package: Package,
-    kernel: OnceLock<Arc<Kernel>>,
+    manifest: Manifest,
+    /// Compiled by one thread, for which others wait.
+    kernel: Mutex<Option<Arc<Kernel>>>,
 }
 
 impl UserFunction {
     /// The manifest of its package.
     pub fn manifest(&self) -> &Manifest {
-        &self.package.manifest
+        &self.manifest
     }
 
     /// How a Program names it.
@@ -74,7 +70,7 @@ impl UserFunction {
 #[derive(Debug, Clone, Default)]
 pub struct KernelSet {
     kernels: Vec<(KernelId, Arc<Kernel>)>,
-    owner: Option<Arc<Kernels>>,
+    calls: Option<Arc<QueryCalls>>,
 }
 
 impl KernelSet {
@@ -84,9 +80,9 @@ impl KernelSet {
         found.map(|(_, kernel)| kernel)
     }
 
-    /// What calls may use; `None` for a set without kernels.
-    pub fn owner(&self) -> Option<&Arc<Kernels>> {
-        self.owner.as_ref()
+    /// The calls of the query; `None` for a set without kernels.
+    pub fn calls(&self) -> Option<&Arc<QueryCalls>> {
+        self.calls.as_ref()
     }
 }
 
@@ -106,42 +102,38 @@ impl Kernels {
         })
     }
 
-    /// What a call may use.
-    pub fn context(&self) -> CallContext<'_> {
-        CallContext {
-            memory: self.memory.as_ref(),
-            cancelled: &NEVER_CANCELLED,
-        }
+    /// The calls of a new query.
+    pub fn calls(&self) -> Arc<QueryCalls> {
+        QueryCalls::new(Arc::clone(&self.memory), &self.options)
     }
 
     /// The functions, in the order of their names. One whose package can't be read is left out
     /// and logged: it must not keep the others from running.
     pub fn functions(&self) -> Arc<[Arc<UserFunction>]> {
         let version = self.database.functions_version();
-        let mut state = self.state.lock();
-        if state.version == Some(version) {
-            return Arc::clone(&state.functions);
-        }
-        let before: HashMap<[u8; 32], Arc<UserFunction>> = state
-            .functions
+        let known = {
+            let state = self.state.lock();
+            if state.version == Some(version) {
+                return Arc::clone(&state.functions);
+            }
+            Arc::clone(&state.functions)
+        };
+        let before: HashMap<[u8; 32], &Arc<UserFunction>> = known
             .iter()
-            .map(|function| (function.entry.digest, Arc::clone(function)))
+            .map(|function| (function.entry.digest, function))
             .collect();
         let entries = self.database.functions();
         let functions = entries.into_iter().filter_map(|entry| {
-            // What calls nothing else is the same as long as its package is.
             if let Some(known) = before.get(&entry.digest)
                 && known.entry == entry
-                && known.manifest().calls.is_empty()
             {
                 return Some(Arc::clone(known));
             }
-            let package = self.database.function_package(&entry);
-            match package.and_then(|bytes| Package::parse(Bytes::from(bytes))) {
+            match self.package(&entry) {
                 Ok(package) => Some(Arc::new(UserFunction {
                     entry,
-                    package,
-                    kernel: OnceLock::new(),
+                    manifest: package.manifest,
+                    kernel: Mutex::default(),
                 })),
                 Err(error) => {
                     log::warn!("function '{}' can't be used: {error}", entry.name);
@@ -149,9 +141,18 @@ impl Kernels {
                 }
             }
         });
-        state.functions = functions.collect();
-        state.version = Some(version);
-        Arc::clone(&state.functions)
+        // Reading takes a while; other queries ask meanwhile.
+        let functions: Arc<[_]> = functions.collect();
+        let mut state = self.state.lock();
+        if state.version < Some(version) {
+            state.functions = Arc::clone(&functions);
+            state.version = Some(version);
+        }
+        functions
+    }
+
+    fn package(&self, entry: &Function) -> Result<Package> {
+        Package::parse(Bytes::from(self.database.function_package(entry)?))
     }
 
     /// A function.
@@ -168,7 +169,8 @@ impl Kernels {
     }
 
     /// Makes a function of a package: compiles it, which says what is wrong with it, and commits
-    /// it. `may_use` says whether `owner` may use another function.
+    /// it. `may_use` says whether `owner` may use another function. An admin may replace functions
+    /// of others, and has no quota.
     ///
     /// # Errors
     /// `Invalid` or `Kernel` for a package that can't run; `Denied` for one that calls what its
@@ -178,26 +180,39 @@ impl Kernels {
         &self,
         package: Bytes,
         owner: &str,
+        is_admin: bool,
         or_replace: bool,
         may_use: impl Fn(&str) -> bool,
     ) -> Result<Arc<UserFunction>> {
         let parsed = Package::parse(package.clone())?;
         let name = parsed.manifest.name.clone();
+        let mut callees = Vec::new();
         for callee in &parsed.manifest.calls {
             if !may_use(callee) {
                 return Err(StorageError::Denied(format!(
                     "'{owner}' may not use the function '{callee}', which kernel '{name}' calls"
                 )));
             }
+            callees.push(Callee {
+                digest: self.function(callee)?.entry.digest,
+                name: callee.clone(),
+            });
         }
-        self.compile(&parsed, &mut vec![name.clone()])?;
-        self.database.create_function(NewFunction {
+        let compiled = self.callees(&name, &callees, &mut vec![name.clone()])?;
+        let kernel = self.compile(parsed, &compiled)?;
+        let entry = self.database.create_function(NewFunction {
             name: &name,
             owner,
             package: &package,
+            callees,
             or_replace,
+            quota: (!is_admin).then_some(self.options.quota_per_user),
         })?;
-        self.function(&name)
+        let function = self.function(&name)?;
+        if function.entry == entry {
+            function.kernel.lock().get_or_insert(kernel);
+        }
+        Ok(function)
     }
 
     /// The kernel of a function, compiled when it is first asked for.
@@ -209,9 +224,6 @@ impl Kernels {
     }
 
     fn kernel_in(&self, function: &UserFunction, chain: &mut Vec<String>) -> Result<Arc<Kernel>> {
-        if let Some(kernel) = function.kernel.get() {
-            return Ok(Arc::clone(kernel));
-        }
         let name = &function.entry.name;
         let refused = |reason: String| {
             Err(StorageError::Kernel {
@@ -232,20 +244,41 @@ impl Kernels {
             ));
         }
         chain.push(name.clone());
-        let kernel = self.compile(&function.package, chain);
+        let callees = self.callees(name, &function.entry.callees, chain);
         chain.pop();
-        Ok(Arc::clone(function.kernel.get_or_init({
-            let kernel = kernel?;
-            || kernel
-        })))
+        let callees = callees?;
+        let mut kernel = function.kernel.lock();
+        if let Some(kernel) = &*kernel {
+            return Ok(Arc::clone(kernel));
+        }
+        let compiled = self.compile(self.package(&function.entry)?, &callees)?;
+        Ok(Arc::clone(kernel.insert(compiled)))
     }
 
-    fn compile(&self, package: &Package, chain: &mut Vec<String>) -> Result<Arc<Kernel>> {
-        let mut callees = Vec::new();
-        for name in &package.manifest.calls {
-            let callee = self.function(name)?;
-            callees.push(self.kernel_in(&callee, chain)?.as_ref().clone());
-        }
+    /// The kernels that a kernel calls: the very ones that were there when it was made.
+    fn callees(
+        &self,
+        caller: &str,
+        callees: &[Callee],
+        chain: &mut Vec<String>,
+    ) -> Result<Vec<Kernel>> {
+        let mut kernel = |callee: &Callee| {
+            let function = self.function(&callee.name)?;
+            if function.entry.digest != callee.digest {
+                return Err(StorageError::Kernel {
+                    kernel: caller.to_owned(),
+                    reason: format!(
+                        "it calls '{}', which was replaced since; create '{caller}' again",
+                        callee.name
+                    ),
+                });
+            }
+            Ok(self.kernel_in(&function, chain)?.as_ref().clone())
+        };
+        callees.iter().map(&mut kernel).collect()
+    }
+
+    fn compile(&self, package: Package, callees: &[Kernel]) -> Result<Arc<Kernel>> {
         let sandbox = match self.sandbox.get() {
             Some(sandbox) => sandbox,
             None => {
@@ -253,33 +286,34 @@ impl Kernels {
                 self.sandbox.get_or_init(|| made)
             }
         };
-        let target = sandbox.compile(package, &callees)?;
-        Ok(Arc::new(Kernel::new(package.clone(), target)))
+        let target = sandbox.compile(&package, callees)?;
+        Ok(Arc::new(Kernel::new(package.without_code(), target)))
     }
 
-    /// Gets the kernels of a Program ready, after `capability` was verified.
+    /// Gets the kernels of a Program ready for a query, after `capability` was verified.
     ///
     /// # Errors
     /// `Denied` when the principal may not run one; `NotFound` when it is gone, `Invalid` when
     /// another took its place or it does not take what the Program gives it.
     pub fn bind(
-        self: &Arc<Self>,
+        &self,
         program: &Program,
         capability: &Capability,
         accelerator: &dyn Accelerator,
+        calls: &Arc<QueryCalls>,
     ) -> Result<KernelSet> {
-        let mut set = KernelSet::default();
+        let mut set = KernelSet {
+            kernels: Vec::new(),
+            calls: Some(Arc::clone(calls)),
+        };
         let mut result = Ok(());
         for_each_kernel(program, &mut |id, expr| {
             if result.is_ok() {
-                result = self.bind_call(id, expr, program, capability, accelerator, &mut set);
+                let bound = self.bound(id, capability, accelerator, calls, &mut set);
+                result = bound.and_then(|kernel| check_call(&kernel, expr, program));
             }
         });
-        result?;
-        if !set.kernels.is_empty() {
-            set.owner = Some(Arc::clone(self));
-        }
-        Ok(set)
+        result.map(|()| set)
     }
 
     /// The very kernel that `id` names, for one query of whoever holds `capability`, which was
@@ -288,7 +322,12 @@ impl Kernels {
     /// # Errors
     /// `Denied` when the principal may not run it; `NotFound` when it is gone, `Invalid` when
     /// another took its place.
-    pub fn kernel_for(&self, id: &KernelId, capability: &Capability) -> Result<Arc<Kernel>> {
+    pub fn kernel_for(
+        &self,
+        id: &KernelId,
+        capability: &Capability,
+        calls: &Arc<QueryCalls>,
+    ) -> Result<Arc<Kernel>> {
         let principal = &capability.principal;
         if !capability.rights.has(Right::Kernel) {
             return Err(StorageError::Denied(format!(
@@ -310,38 +349,40 @@ impl Kernels {
                 id.name
             )));
         }
-        self.for_query(&function)
+        self.for_query(&function, calls)
     }
 
     /// The kernel of a function for one query: see [`Kernel::for_query`].
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel).
-    pub fn for_query(&self, function: &UserFunction) -> Result<Arc<Kernel>> {
-        Ok(Arc::new(self.kernel(function)?.for_query(&self.memory)))
+    pub fn for_query(
+        &self,
+        function: &UserFunction,
+        calls: &Arc<QueryCalls>,
+    ) -> Result<Arc<Kernel>> {
+        let memory: Arc<dyn MemoryBudget> = Arc::clone(calls) as _;
+        Ok(Arc::new(self.kernel(function)?.for_query(&memory)))
     }
 
-    fn bind_call(
+    /// The kernel of a set; put into it when it is first asked for.
+    fn bound(
         &self,
         id: &KernelId,
-        call: &Expr,
-        program: &Program,
         capability: &Capability,
         accelerator: &dyn Accelerator,
+        calls: &Arc<QueryCalls>,
         set: &mut KernelSet,
-    ) -> Result<()> {
-        let kernel = match set.get(id) {
-            Some(kernel) => Arc::clone(kernel),
-            None => {
-                let mut kernel = self.kernel_for(id, capability)?;
-                if let Some(device) = accelerator.kernel(kernel.package()) {
-                    kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
-                }
-                set.kernels.push((id.clone(), Arc::clone(&kernel)));
-                kernel
-            }
-        };
-        check_call(&kernel, call, program)
+    ) -> Result<Arc<Kernel>> {
+        if let Some(kernel) = set.get(id) {
+            return Ok(Arc::clone(kernel));
+        }
+        let mut kernel = self.kernel_for(id, capability, calls)?;
+        if let Some(device) = accelerator.kernel(kernel.package()) {
+            kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
+        }
+        set.kernels.push((id.clone(), Arc::clone(&kernel)));
+        Ok(kernel)
     }
 }
 

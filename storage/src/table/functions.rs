@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::table::Database;
 use crate::table::edit::{FunctionVersion, Operation, Precondition, PutFunction, TableEdit};
-use crate::table::manifest::FunctionRecord;
+use crate::table::manifest::{CalleeRecord, FunctionRecord};
 use crate::{Result, StorageError};
 
 /// A function as the catalog has it.
@@ -23,6 +23,28 @@ pub struct Function {
     pub created_at_us: u64,
     /// SHA-256 of the package.
     pub digest: [u8; 32],
+    /// The functions that it calls.
+    pub callees: Vec<Callee>,
+    /// Bytes of the package.
+    pub bytes: u64,
+}
+
+/// A function that another one calls: the very one that was there when the caller was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Callee {
+    /// Its SQL name.
+    pub name: String,
+    /// SHA-256 of its package.
+    pub digest: [u8; 32],
+}
+
+/// What one user may have.
+#[derive(Debug, Clone, Copy)]
+pub struct FunctionQuota {
+    /// Functions.
+    pub functions: usize,
+    /// Bytes of their packages.
+    pub bytes: u64,
 }
 
 /// A function to be made.
@@ -34,8 +56,12 @@ pub struct NewFunction<'a> {
     pub owner: &'a str,
     /// The package, checked by the caller.
     pub package: &'a [u8],
-    /// One of the same name goes.
+    /// The functions that it calls.
+    pub callees: Vec<Callee>,
+    /// One of the same name goes, if it is the owner's.
     pub or_replace: bool,
+    /// What its owner may have; `None` for an admin, who may replace functions of others, too.
+    pub quota: Option<FunctionQuota>,
 }
 
 impl Database {
@@ -81,7 +107,8 @@ impl Database {
     /// Makes a function.
     ///
     /// # Errors
-    /// `AlreadyExists`, `ReadOnly`, `Full`.
+    /// `AlreadyExists`, `Denied` where it would take the place of another user's or pass the quota,
+    /// `ReadOnly`, `Full`.
     pub fn create_function(&self, new: NewFunction<'_>) -> Result<Arc<Function>> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         loop {
@@ -92,6 +119,10 @@ impl Database {
                     name: new.name.into(),
                 });
             }
+            if let Some(quota) = new.quota {
+                check_owner(before.as_deref(), new.owner)?;
+                self.check_quota(&new, quota)?;
+            }
             let before = before.map_or(0, |before| before.version);
             let function = Function {
                 name: new.name.into(),
@@ -99,6 +130,8 @@ impl Database {
                 version: before.saturating_add(1),
                 created_at_us: since.as_ref().map_or(0, |time| time.as_micros() as u64),
                 digest: Sha256::digest(new.package).into(),
+                callees: new.callees.clone(),
+                bytes: new.package.len() as u64,
             };
             let mut edit = TableEdit::default();
             edit.require(function_at(new.name, before));
@@ -113,14 +146,37 @@ impl Database {
         }
     }
 
-    /// Drops a function. Queries that use it already end undisturbed.
+    fn check_quota(&self, new: &NewFunction<'_>, quota: FunctionQuota) -> Result<()> {
+        let others = self.functions();
+        let others = others
+            .iter()
+            .filter(|other| other.owner == new.owner && other.name != new.name);
+        let (count, bytes) = others.fold((1, new.package.len() as u64), |(count, bytes), other| {
+            (count + 1, bytes.saturating_add(other.bytes))
+        });
+        if count > quota.functions || bytes > quota.bytes {
+            return Err(StorageError::Denied(format!(
+                "'{}' would have {count} functions with {bytes} bytes of packages, and may have {} \
+                 with {}; drop some first",
+                new.owner, quota.functions, quota.bytes
+            )));
+        }
+        Ok(())
+    }
+
+    /// Drops a function; that of `owner`, if one is named. Queries that use it already end
+    /// undisturbed.
     ///
     /// # Errors
-    /// `NotFound`, `ReadOnly`.
-    pub fn drop_function(&self, name: &str) -> Result<()> {
+    /// `NotFound`, `Denied` for another user's, `ReadOnly`.
+    pub fn drop_function(&self, name: &str, owner: Option<&str>) -> Result<()> {
         loop {
+            let function = self.function(name)?;
+            if let Some(owner) = owner {
+                check_owner(Some(&function), owner)?;
+            }
             let mut edit = TableEdit::default();
-            edit.require(function_at(name, self.function(name)?.version));
+            edit.require(function_at(name, function.version));
             edit.push(Operation::DropFunction(name.into()));
             if self.commit(&edit)? {
                 return Ok(());
@@ -143,20 +199,51 @@ impl FunctionRecord {
             version: function.version,
             created_at_us: function.created_at_us,
             digest: function.digest.to_vec(),
+            callees: function.callees.iter().map(CalleeRecord::of).collect(),
+            bytes: function.bytes,
         }
     }
 
     pub(super) fn decode_function(self, name: String) -> Result<Function> {
-        let digest = self.digest.try_into().map_err(|_| {
-            StorageError::corrupt(format!("function '{name}': its digest isn't 32 bytes"))
-        })?;
+        let digest_of = |digest: Vec<u8>| {
+            digest.try_into().map_err(|_| {
+                StorageError::corrupt(format!("function '{name}': a digest isn't 32 bytes"))
+            })
+        };
+        let callees = self.callees.into_iter().map(|callee| {
+            Ok(Callee {
+                name: callee.name,
+                digest: digest_of(callee.digest)?,
+            })
+        });
         Ok(Function {
-            name,
             owner: self.owner,
             version: self.version,
             created_at_us: self.created_at_us,
-            digest,
+            callees: callees.collect::<Result<_>>()?,
+            digest: digest_of(self.digest)?,
+            bytes: self.bytes,
+            name,
         })
+    }
+}
+
+impl CalleeRecord {
+    fn of(callee: &Callee) -> Self {
+        Self {
+            name: callee.name.clone(),
+            digest: callee.digest.to_vec(),
+        }
+    }
+}
+
+fn check_owner(function: Option<&Function>, owner: &str) -> Result<()> {
+    match function {
+        Some(function) if function.owner != owner => Err(StorageError::Denied(format!(
+            "function '{}' is {}'s; they or an admin may replace and drop it",
+            function.name, function.owner
+        ))),
+        _ => Ok(()),
     }
 }
 

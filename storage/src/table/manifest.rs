@@ -85,6 +85,20 @@ pub(super) struct FunctionRecord {
     /// SHA-256 of the package.
     #[prost(bytes = "vec", tag = "4")]
     pub digest: Vec<u8>,
+    #[prost(message, repeated, tag = "5")]
+    pub callees: Vec<CalleeRecord>,
+    /// Of the package.
+    #[prost(uint64, tag = "6")]
+    pub bytes: u64,
+}
+
+/// A function that another one calls.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CalleeRecord {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub digest: Vec<u8>,
 }
 
 /// A view; its schema and name are its key.

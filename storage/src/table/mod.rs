@@ -28,7 +28,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
-pub use functions::{Function, NewFunction};
+pub use functions::{Callee, Function, FunctionQuota, NewFunction};
 pub(crate) use indexing::ngram_blocks;
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;

@@ -1,11 +1,11 @@
 //! Makes the calls of vectors on a target, and compares.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use flashmesh_storage::Result;
 use flashmesh_storage::kernel::interface::ArgumentUse;
-use flashmesh_storage::kernel::{Argument, CFunction, CallContext, MemoryBudget, Target};
+use flashmesh_storage::kernel::{Argument, CFunction, CallContext, CallTime, MemoryBudget, Target};
 
 use super::vectors::{Call, Case, Content, Element, Vectors};
 
@@ -26,12 +26,13 @@ impl MemoryBudget for NoLimit {
     fn shrink(&self, _: usize) {}
 }
 
-pub static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+static TIME: CallTime = CallTime::new(Duration::MAX);
 
 /// The context of every call here.
 pub const CONTEXT: CallContext<'static> = CallContext {
     memory: &NoLimit,
-    cancelled: &NOT_CANCELLED,
+    time: &TIME,
+    query: 0,
 };
 
 /// What the vectors found.

@@ -96,6 +96,7 @@ fn build() -> Container {
     for source in all() {
         build.kernels.push(ContainerKernel {
             manifest: source.manifest_text.clone(),
+            source: String::new(),
             interface: interface(source, ""),
         });
         build.sources.extend(source.files.iter().cloned());
@@ -104,6 +105,7 @@ fn build() -> Container {
         let source = named(&mutant.kernel);
         build.kernels.push(ContainerKernel {
             manifest: String::new(),
+            source: String::new(),
             interface: interface(source, MUTANT),
         });
         // Its functions have other names than those of the kernel beside it.

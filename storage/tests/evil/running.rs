@@ -1,12 +1,11 @@
 //! Traps, spins, exhausted stacks and memory, in every entry point.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array};
 use flashmesh_storage::Result;
-use flashmesh_storage::kernel::{CallContext, Kernel, MemoryBudget};
+use flashmesh_storage::kernel::{CallContext, CallTime, Kernel, MemoryBudget};
 
 use crate::guest::{Budget, context, package};
 use crate::harness::{
@@ -63,6 +62,29 @@ fn the_start_function() {
         attack.wat.truncate(attack.wat.len() - 1);
         let body = with_drop(body);
         attack.wat += &format!("{DOWN} (func $start {body}) (start $start))");
+        contained(&sandbox, attack, evaluate);
+    }
+}
+
+#[test]
+fn the_function_that_constructs() {
+    let sandbox = sandbox();
+    for (name, body, reason) in BODIES {
+        let mut attack = scalar(name, "", reason);
+        attack.wat.truncate(attack.wat.len() - 1);
+        let body = with_drop(body);
+        attack.wat += &format!("{DOWN} (func (export \"_initialize\") {body}))");
+        contained(&sandbox, attack, evaluate);
+    }
+}
+
+#[test]
+fn a_heap_that_begins_beyond_the_memory() {
+    let sandbox = sandbox();
+    for (base, reason) in [(65_536, ""), (65_537, "beyond its memory"), (-1, "beyond its memory")] {
+        let mut attack = scalar("heap", "", reason);
+        attack.wat.truncate(attack.wat.len() - 1);
+        attack.wat += &format!("(global (export \"__heap_base\") i32 (i32.const {base})))");
         contained(&sandbox, attack, evaluate);
     }
 }
@@ -250,15 +272,16 @@ fn a_query_that_is_cancelled_ends_its_calls() {
     let budget = Budget::new(32 << 20);
     let its_budget = Arc::clone(&budget);
     let (error, late) = watched("cancelled", move || {
-        static CANCELLED: AtomicBool = AtomicBool::new(false);
+        static TIME: CallTime = CallTime::new(Duration::MAX);
         let cancel = std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
-            CANCELLED.store(true, Ordering::SeqCst);
+            TIME.cancel();
             Instant::now()
         });
         let context = CallContext {
             memory: its_budget.as_ref(),
-            cancelled: &CANCELLED,
+            time: &TIME,
+            query: 1,
         };
         let arguments = [Arc::new(Int64Array::from(vec![1])) as ArrayRef];
         let error = kernel.evaluate(&arguments, 1, context).unwrap_err();
@@ -268,6 +291,34 @@ fn a_query_that_is_cancelled_ends_its_calls() {
     assert!(late < Duration::from_millis(500), "{late:?}");
     assert_given_back("cancelled", &budget);
     assert_alive("cancelled", &sandbox);
+}
+
+#[test]
+fn the_calls_of_a_query_have_so_much_time_together() {
+    let sandbox = sandbox();
+    let keys = "name = 'evil'\nkind = 'scalar'\nsignature = '(x BIGINT) RETURNS BIGINT'\n\
+                [limits]\ntime_per_call_ms = 60000\n";
+    let budget = Budget::new(32 << 20);
+    let call = |body: &str, time: &CallTime| {
+        let package = package(keys, &scalar("time", body, "").wat);
+        let kernel = Kernel::new(package.clone(), sandbox.compile(&package, &[]).unwrap());
+        let arguments = [Arc::new(Int64Array::from(vec![1])) as ArrayRef];
+        let context = CallContext {
+            time,
+            ..context(&budget)
+        };
+        kernel.evaluate(&arguments, 1, context).map(|_| ())
+    };
+    let time = CallTime::new(Duration::from_millis(100));
+    call("", &time).unwrap();
+    // One call that goes on ends, and none follows.
+    for body in ["(loop $l (br $l))", ""] {
+        let error = call(body, &time).unwrap_err();
+        assert_reason("time", &error, "have run for 100 ms");
+        assert!(time.left().is_zero());
+    }
+    call("", &CallTime::new(Duration::from_millis(100))).unwrap();
+    assert_given_back("time", &budget);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What tests of the sandbox share: packages from WAT, and a budget that counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use flashmesh_storage::kernel::{CallContext, MemoryBudget, Package};
+use flashmesh_storage::kernel::{CallContext, CallTime, MemoryBudget, Package};
 use flashmesh_storage::{Result, StorageError};
 
 /// A budget with a limit that remembers its peak.
@@ -47,13 +48,14 @@ impl MemoryBudget for Budget {
     }
 }
 
-pub static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+pub static TIME: CallTime = CallTime::new(Duration::MAX);
 
-/// A context that is not cancelled.
+/// A context that is not cancelled and has time enough.
 pub fn context(budget: &Arc<Budget>) -> CallContext<'_> {
     CallContext {
         memory: budget.as_ref(),
-        cancelled: &NOT_CANCELLED,
+        time: &TIME,
+        query: 0,
     }
 }
 

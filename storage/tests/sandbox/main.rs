@@ -5,8 +5,8 @@ mod kinds;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringViewArray};
-use arrow::datatypes::{Float64Type, Int32Type};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, StringViewArray};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use flashmesh_storage::accelerator::sandbox::{Sandbox, SandboxOptions};
 use flashmesh_storage::kernel::{Kernel, MemoryBudget, Package};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -66,6 +66,30 @@ fn selects_what_plain_rust_selects(wat: &str) {
     assert!(budget.used() > 0, "the query keeps its instance");
     drop(query);
     assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn what_a_kernel_constructs_is_there_once_and_arrays_begin_behind_its_data() {
+    // The results: how often `_initialize` ran, and where the argument lies.
+    let wat = "(module (memory (export \"memory\") 1)
+      (global $constructed (mut i64) (i64.const 0))
+      (global (export \"__heap_base\") i32 (i32.const 1000))
+      (func (export \"_initialize\")
+        (global.set $constructed (i64.add (global.get $constructed) (i64.const 1))))
+      (func (export \"where\") (param $x i32) (param $rows i32) (param $result i32)
+        (i64.store (local.get $result) (global.get $constructed))
+        (i64.store offset=8 (local.get $result) (i64.extend_i32_u (local.get $x)))))";
+    let keys =
+        "name = 'where'\nkind = 'scalar'\nsignature = '(x BIGINT) RETURNS BIGINT'\n".to_owned();
+    let kernel = kernel(package(&keys, wat));
+    let budget = Budget::new(64 << 20);
+    let memory: Arc<dyn MemoryBudget> = budget.clone();
+    let query = kernel.for_query(&memory);
+    let arguments = [Arc::new(Int64Array::from(vec![7, 7])) as ArrayRef];
+    for kernel in [&kernel, &query, &query] {
+        let found = kernel.evaluate(&arguments, 2, context(&budget)).unwrap();
+        assert_eq!(found.as_primitive::<Int64Type>().values(), &[1, 1024]);
+    }
 }
 
 #[test]

@@ -96,6 +96,7 @@ pub fn device(rig: &Rig) -> Option<Arc<XrtDevice>> {
                 });
             ContainerKernel {
                 manifest: std::fs::read_to_string(folder.join(name).join("kernel.toml")).unwrap(),
+                source: String::new(),
                 interface: KernelInterface {
                     name: name.into(),
                     compute_units: 2,

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flashmesh_storage::StorageError;
-use flashmesh_storage::accelerator::xrt::{DeviceState, XrtDevice, XrtKernel};
-use flashmesh_storage::kernel::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
+use flashmesh_storage::accelerator::Accelerator;
+use flashmesh_storage::accelerator::xrt::{DeviceState, XrtAccelerator, XrtDevice, XrtKernel};
+use flashmesh_storage::kernel::{
+    Argument, CallContext, CallTime, MemoryBudget, Package, ScalarArgument, Target,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::rig::{NEVER, Rig, add, u32_of};
+use crate::rig::{NEVER, Rig, SOURCES, add, manifest_of, u32_of};
 
 #[test]
 fn random_data_give_the_sums_of_the_host() {
@@ -223,6 +226,63 @@ impl MemoryBudget for Budget {
 }
 
 #[test]
+fn a_query_finds_nothing_of_another_in_the_device_s_buffers() {
+    let Some(rig) = Rig::get() else { return };
+    let device = rig.open();
+    let leave = |query: u64| {
+        let mut secret = [0x11; 8000];
+        let mut arguments = [
+            Argument::InOut(&mut secret),
+            Argument::Scalar(ScalarArgument::I32(1000)),
+        ];
+        let call = device.submit_for(query, "twice", &mut arguments).unwrap();
+        call.wait(&NEVER).unwrap();
+    };
+    let find = |query: u64| {
+        let mut found = [0xee; 8192];
+        let mut arguments = [
+            Argument::Out(&mut found),
+            Argument::Scalar(ScalarArgument::I32(8192)),
+        ];
+        let call = device.submit_for(query, "silent", &mut arguments).unwrap();
+        call.wait(&NEVER).unwrap();
+        found
+    };
+    // What a kernel does not write is what its own query has left there.
+    leave(1);
+    assert_eq!(find(1)[..8000], [0x22; 8000]);
+    assert_eq!(find(2), [0; 8192]);
+    leave(1);
+    assert_eq!(find(3), [0; 8192]);
+    // Smaller arrays lie in buffers that are as large as others.
+    leave(1);
+    let mut short = [1u8; 4800];
+    let mut arguments = [
+        Argument::InOut(&mut short),
+        Argument::Scalar(ScalarArgument::I32(600)),
+    ];
+    let call = device.submit_for(4, "twice", &mut arguments).unwrap();
+    call.wait(&NEVER).unwrap();
+    let found = find(4);
+    assert_eq!((&found[..4800], &found[4800..]), (&[2; 4800][..], &[0; 3392][..]));
+}
+
+#[test]
+fn a_function_runs_on_a_device_that_holds_its_very_sources() {
+    let Some(rig) = Rig::get() else { return };
+    let accelerator = XrtAccelerator::new(rig.open()).unwrap();
+    let kernel = |manifest: String, source| {
+        let package = Package::new(&manifest, b"\0asm\x01\0\0\0", None, source).unwrap();
+        accelerator.kernel(&package)
+    };
+    assert!(kernel(manifest_of("twice"), SOURCES).is_some());
+    assert!(kernel(manifest_of("twice"), [8; 32]).is_none(), "edited");
+    let other = manifest_of("twice").replace("1.0.0", "1.0.1");
+    assert!(kernel(other, SOURCES).is_none());
+    assert!(kernel(manifest_of("thrice"), SOURCES).is_none());
+}
+
+#[test]
 fn a_kernel_is_a_target() {
     let Some(rig) = Rig::get() else { return };
     let device = rig.open();
@@ -234,7 +294,8 @@ fn a_kernel_is_a_target() {
     };
     let context = CallContext {
         memory: &budget,
-        cancelled: &NEVER,
+        time: &CallTime::new(Duration::MAX),
+        query: 1,
     };
     let call = |rows: usize| {
         let mut values = vec![1; 8 * rows];

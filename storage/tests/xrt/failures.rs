@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flashmesh_storage::StorageError;
 use flashmesh_storage::accelerator::xrt::container::Container;
@@ -60,6 +60,55 @@ fn a_fault_of_a_kernel_is_an_error() {
     assert_set_aside(&device, &error, "crash", "its process has ended");
     device.reopen().unwrap();
     add(&device, &mut random, 10).unwrap();
+}
+
+#[test]
+fn a_device_that_was_set_aside_is_opened_again_by_its_calls() {
+    let Some(rig) = Rig::get() else { return };
+    let mut options = rig.options();
+    options.environment.push(("FLASHMESH_MODEL_DIE_AT".into(), "2".into()));
+    options.reopen_after = Duration::from_millis(50);
+    let device = XrtDevice::open(rig.container.clone(), options).unwrap();
+    let mut random = StdRng::seed_from_u64(11);
+    for _ in 0..2 {
+        add(&device, &mut random, 10).unwrap();
+        add(&device, &mut random, 10).unwrap_err();
+        let began = Instant::now();
+        while device.state() != DeviceState::Ready {
+            // Whoever uses the device calls it now and then.
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(began.elapsed() < Duration::from_secs(60));
+            if device.state() != DeviceState::Ready {
+                let _ = device.start("release", &[Argument::Out(&mut [0; 4])]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_that_a_memory_bank_has_no_room_for_fails_alone() {
+    let Some(rig) = Rig::get() else { return };
+    let mut bytes = rig.container.bytes().to_vec();
+    let tag = b"DDR[0]\0";
+    let whole = (16u64 << 30 >> 10).to_le_bytes();
+    let mut banks = 0;
+    // An entry of MEM_TOPOLOGY: its size in KiB, an address, its name.
+    for at in 16..bytes.len() - tag.len() {
+        if bytes[at..].starts_with(tag) && bytes[at - 16..at - 8] == whole {
+            bytes[at - 16..at - 8].copy_from_slice(&(1u64 << 10).to_le_bytes());
+            banks += 1;
+        }
+    }
+    assert!(banks > 0);
+    let container = Container::from_bytes(bytes).unwrap();
+    let device = XrtDevice::open(container, rig.options()).unwrap();
+    let mut random = StdRng::seed_from_u64(12);
+    add(&device, &mut random, 1000).unwrap();
+    let error = add(&device, &mut random, 1 << 20).unwrap_err().to_string();
+    assert!(error.contains("memory bank DDR[0] has 1048576"), "{error}");
+    assert!(error.contains("without the device"), "{error}");
+    assert_eq!(device.state(), DeviceState::Ready);
+    add(&device, &mut random, 1000).unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use flashmesh_storage::accelerator::xrt::{HostCommand, XrtDevice, XrtMode, XrtOp
 use flashmesh_storage::kernel::interface::{
     ArgumentInterface, ArgumentUse, ElementType, FunctionInterface, KernelInterface,
 };
-use flashmesh_storage::kernel::{Argument, ScalarArgument};
+use flashmesh_storage::kernel::{Argument, ScalarArgument, hexadecimal};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -114,6 +114,16 @@ impl Rig {
     }
 }
 
+/// The digest of the kernels' sources, as the container says.
+pub const SOURCES: [u8; 32] = [7; 32];
+
+pub fn manifest_of(kernel: &str) -> String {
+    format!(
+        "[kernel]\nname = \"{kernel}\"\nkind = \"scalar\"\nversion = \"1.0.0\"\n\
+         signature = \"(x BIGINT) RETURNS BIGINT\"\n"
+    )
+}
+
 pub fn kernels() -> Vec<ContainerKernel> {
     use ArgumentUse::{In, InOut, Out, Scalar};
     use ElementType::{F32, F64, I16, I32, I64, U8, U32, U64};
@@ -130,7 +140,8 @@ pub fn kernels() -> Vec<ContainerKernel> {
             })
             .collect();
         ContainerKernel {
-            manifest: format!("[kernel]\nname = \"{name}\"\n"),
+            manifest: manifest_of(name),
+            source: hexadecimal(&SOURCES),
             interface: KernelInterface {
                 name: name.into(),
                 compute_units,
@@ -168,6 +179,7 @@ pub fn kernels() -> Vec<ContainerKernel> {
             ],
         ),
         kernel("twice", 1, &[("values", InOut, U64), ("rows", Scalar, U32)]),
+        kernel("silent", 1, &[("result", Out, U8), ("rows", Scalar, U32)]),
         kernel(
             "meet",
             2,

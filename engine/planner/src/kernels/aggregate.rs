@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, EmitTo, GroupsAccumulator,
     Signature, Volatility,
 };
-use flashmesh_storage::kernel::{Kernels, Kind, States, UserFunction};
+use flashmesh_storage::kernel::{Kernels, Kind, QueryCalls, States, UserFunction};
 
 use super::Handle;
 use crate::error::from_storage;
@@ -24,12 +24,13 @@ pub fn aggregate_function(
         return None;
     }
     let handle = Handle::new(function, kernels);
-    let signature = Signature::exact(handle.parameter_types(), Volatility::Immutable);
+    let signature = Signature::user_defined(Volatility::Immutable);
     Some(AggregateUDF::from(KernelAggregate { handle, signature }))
 }
 
+/// A kernel of kind aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct KernelAggregate {
+pub(super) struct KernelAggregate {
     handle: Handle,
     signature: Signature,
 }
@@ -42,7 +43,23 @@ impl KernelAggregate {
                 self.handle.name()
             );
         }
-        Groups::new(self.handle.for_query())
+        Groups::new(self.handle.clone())
+    }
+
+    /// The kernel that a function of a plan is, if it is one.
+    pub(super) fn of(function: &AggregateUDF) -> Option<&Self> {
+        function.inner().downcast_ref::<Self>()
+    }
+
+    pub(super) fn kernels(&self) -> &Arc<Kernels> {
+        &self.handle.kernels
+    }
+
+    pub(super) fn for_query(&self, calls: &Arc<QueryCalls>) -> Self {
+        Self {
+            handle: self.handle.for_query(calls),
+            signature: self.signature.clone(),
+        }
     }
 }
 
@@ -53,6 +70,10 @@ impl AggregateUDFImpl for KernelAggregate {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.handle.coerce(types)
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
@@ -89,17 +110,24 @@ impl AggregateUDFImpl for KernelAggregate {
 struct Groups {
     handle: Handle,
     states: States,
+    calls: Arc<QueryCalls>,
 }
 
 impl Groups {
     fn new(handle: Handle) -> Result<Self> {
-        let states = handle.kernel()?.states().map_err(from_storage)?;
-        Ok(Self { handle, states })
+        let (kernel, calls) = handle.running()?;
+        let states = kernel.states().map_err(from_storage)?;
+        let calls = Arc::clone(calls);
+        Ok(Self {
+            handle,
+            states,
+            calls,
+        })
     }
 
     /// Makes states up to this number of groups.
     fn grow(&mut self, groups: usize) -> Result<()> {
-        let context = self.handle.kernels.context();
+        let context = self.calls.context();
         self.states.init(groups, context).map_err(from_storage)
     }
 
@@ -110,7 +138,7 @@ impl Groups {
             true => return Ok(()),
             false => self.handle.arrays(&values, group.len())?,
         };
-        let context = self.handle.kernels.context();
+        let context = self.calls.context();
         let updated = self.states.update(&arrays, group.len(), group, context);
         updated.map_err(from_storage)
     }
@@ -147,7 +175,7 @@ impl GroupsAccumulator for Groups {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let states = self.take(emit_to);
-        let context = self.handle.kernels.context();
+        let context = self.calls.context();
         states.finish(context).map_err(from_storage)
     }
 
@@ -164,7 +192,7 @@ impl GroupsAccumulator for Groups {
     ) -> Result<()> {
         self.grow(total_num_groups)?;
         let group: Vec<u32> = group_indices.iter().map(|g| *g as u32).collect();
-        let context = self.handle.kernels.context();
+        let context = self.calls.context();
         let merged = self.states.merge(states_of(&values[0])?, &group, context);
         merged.map_err(from_storage)
     }
@@ -205,7 +233,7 @@ impl Accumulator for OneGroup {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let context = self.0.handle.kernels.context();
+        let context = self.0.calls.context();
         let result = self.0.states.finish(context);
         ScalarValue::try_from_array(&result.map_err(from_storage)?, 0)
     }
@@ -221,7 +249,7 @@ impl Accumulator for OneGroup {
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         let rows = states[0].len();
-        let context = self.0.handle.kernels.context();
+        let context = self.0.calls.context();
         let merged = self
             .0
             .states

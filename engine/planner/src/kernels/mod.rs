@@ -5,24 +5,24 @@
 //! compiled kernel of the store, so both give the same.
 
 mod aggregate;
+mod query;
 
-use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, Float64Array, make_comparator};
 use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr as DfExpr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as DfLiteral;
 use flashmesh_pushdown::{Expr, Metric};
-use flashmesh_storage::kernel::{Kernel, Kernels, Kind, Returns, UserFunction};
+use flashmesh_storage::kernel::{
+    CallContext, Kernel, Kernels, Kind, Parameter, QueryCalls, Returns, UserFunction,
+};
 
 use crate::Reason;
 use crate::error::from_storage;
@@ -30,14 +30,24 @@ use crate::functions::query_vector;
 use crate::translate::{Scope, text_of, translate};
 
 pub use aggregate::aggregate_function;
+pub use query::CancelKernels;
+pub(crate) use query::{KernelQueryExec, plan_for_query};
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]
 struct Handle {
     function: Arc<UserFunction>,
     kernels: Arc<Kernels>,
-    /// The kernel of one query, made when it first runs; `None` outside of queries.
-    of_query: Option<Arc<OnceLock<Arc<Kernel>>>>,
+    /// `None`: of a session, which plans but does not run it.
+    of_query: Option<OfQuery>,
+}
+
+/// A kernel in one query.
+#[derive(Debug, Clone)]
+struct OfQuery {
+    calls: Arc<QueryCalls>,
+    /// Made when it first runs.
+    kernel: Arc<OnceLock<Arc<Kernel>>>,
 }
 
 // Functions are compared when plans are: the same package is the same function.
@@ -64,10 +74,14 @@ impl Handle {
         }
     }
 
-    /// The same for one query: what its instances keep between calls ends with it.
-    fn for_query(&self) -> Self {
+    /// The same for the query of `calls`: what its instances keep between calls ends with it.
+    fn for_query(&self, calls: &Arc<QueryCalls>) -> Self {
+        let of_query = OfQuery {
+            calls: Arc::clone(calls),
+            kernel: Arc::default(),
+        };
         Self {
-            of_query: Some(Arc::default()),
+            of_query: Some(of_query),
             ..self.clone()
         }
     }
@@ -76,16 +90,23 @@ impl Handle {
         &self.function.entry.name
     }
 
-    fn kernel(&self) -> Result<Arc<Kernel>> {
-        let Some(of_query) = &self.of_query else {
-            return self.kernels.kernel(&self.function).map_err(from_storage);
+    /// The kernel in the query that runs. While a query is planned this is an error, which keeps
+    /// calls of constants from being folded: nobody could end them then, and they would be
+    /// nobody's.
+    fn running(&self) -> Result<(Arc<Kernel>, &Arc<QueryCalls>)> {
+        let of_query = self.of_query.as_ref();
+        let Some(OfQuery { calls, kernel }) = of_query.filter(|q| q.calls.has_begun()) else {
+            return exec_err!(
+                "function '{}' runs with a query, not while one is planned",
+                self.name()
+            );
         };
-        if let Some(kernel) = of_query.get() {
-            return Ok(Arc::clone(kernel));
+        if let Some(kernel) = kernel.get() {
+            return Ok((Arc::clone(kernel), calls));
         }
-        let kernel = self.kernels.for_query(&self.function);
-        let kernel = kernel.map_err(from_storage)?;
-        Ok(Arc::clone(of_query.get_or_init(|| kernel)))
+        let made = self.kernels.for_query(&self.function, calls);
+        let made = made.map_err(from_storage)?;
+        Ok((Arc::clone(kernel.get_or_init(|| made)), calls))
     }
 
     /// Types of the parameters; for a distance those that its two vectors may have.
@@ -109,6 +130,27 @@ impl Handle {
                 self.name()
             ),
         }
+    }
+
+    /// The types that arguments of these types are cast to. Integers are given to parameters of
+    /// narrower ones, and all numbers to constants: literals are BIGINT and DOUBLE. A value that
+    /// does not fit is an error.
+    fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        let signature = self.function.manifest().signature.iter();
+        let parameters: Vec<_> = signature.flat_map(|s| &s.parameters).collect();
+        let fits = parameters.len() == given.len()
+            && parameters.iter().zip(given).all(|(p, given)| takes(p, given));
+        if !fits {
+            let given: Vec<_> = given.iter().map(ToString::to_string).collect();
+            let parameters = parameters.iter().map(|p| format!("{} {}", p.name, p.data_type));
+            return plan_err!(
+                "{0} is called as {0}({1}), not with ({2})",
+                self.name(),
+                parameters.collect::<Vec<_>>().join(", "),
+                given.join(", ")
+            );
+        }
+        Ok(self.parameter_types())
     }
 
     /// The arrays of a call over `rows` rows: one value for what the signature calls constant.
@@ -136,59 +178,37 @@ impl Handle {
     }
 }
 
+/// Whether a parameter takes what is of type `given`, cast where it is another.
+fn takes(parameter: &Parameter, given: &DataType) -> bool {
+    let wanted = &parameter.data_type;
+    match (wanted, given) {
+        (_, DataType::Null) | (DataType::Utf8View, _) => true,
+        (_, DataType::Dictionary(_, given)) => takes(parameter, given),
+        (DataType::BinaryView, DataType::Binary | DataType::LargeBinary) => true,
+        _ if wanted == given => true,
+        _ if wanted.is_integer() => given.is_integer() || (parameter.constant && given.is_numeric()),
+        (DataType::Float32, _) => given.is_integer() || (parameter.constant && given.is_numeric()),
+        (DataType::Float64, _) => given.is_numeric(),
+        _ => parameter.constant && wanted.is_numeric() && given.is_numeric(),
+    }
+}
+
 /// Whether all values of an array, of which there is at least one, are the same.
 fn is_constant(array: &ArrayRef) -> bool {
     let same = make_comparator(array, array, SortOptions::default());
     !array.is_empty() && same.is_ok_and(|same| (1..array.len()).all(|row| same(0, row).is_eq()))
 }
 
-/// `plan` with kernels of its own in place of the session's.
-pub(crate) fn for_query(plan: &LogicalPlan) -> Result<Cow<'_, LogicalPlan>> {
-    let mut calls = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            calls |= expr.exists(|expr| Ok(kernel_called(expr).is_some()))?;
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    if !calls {
-        return Ok(Cow::Borrowed(plan));
-    }
-    let own = plan.clone().transform_up_with_subqueries(|node| {
-        node.map_expressions(|expr| {
-            expr.transform_up(|expr| {
-                let Some(function) = kernel_called(&expr).map(KernelFunction::for_query) else {
-                    return Ok(Transformed::no(expr));
-                };
-                let DfExpr::ScalarFunction(mut call) = expr else {
-                    return internal_err!("a kernel is a scalar function");
-                };
-                call.func = Arc::new(ScalarUDF::from(function));
-                Ok(Transformed::yes(DfExpr::ScalarFunction(call)))
-            })
-        })
-    })?;
-    Ok(Cow::Owned(own.data))
-}
-
-fn kernel_called(expr: &DfExpr) -> Option<&KernelFunction> {
-    match expr {
-        DfExpr::ScalarFunction(call) => KernelFunction::of(&call.func),
-        _ => None,
-    }
-}
-
 /// The scalar function of a kernel; `None` for kinds that are none.
 pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Option<ScalarUDF> {
     let kind = function.manifest().kind;
     let handle = Handle::new(function, kernels);
-    let signature = match kind {
-        Kind::Scalar | Kind::Filter | Kind::Search => {
-            Signature::exact(handle.parameter_types(), Volatility::Immutable)
-        }
-        Kind::Distance => Signature::user_defined(Volatility::Immutable),
-        Kind::Aggregate | Kind::Table => return None,
-    };
+    if matches!(kind, Kind::Aggregate | Kind::Table) {
+        return None;
+    }
+    // The same arguments give the same values, so that rules may move and share calls. That
+    // constants are not folded is seen to when they are called.
+    let signature = Signature::user_defined(Volatility::Immutable);
     Some(ScalarUDF::from(KernelFunction {
         handle,
         kind,
@@ -210,9 +230,9 @@ impl KernelFunction {
         function.inner().downcast_ref::<Self>()
     }
 
-    fn for_query(&self) -> Self {
+    fn for_query(&self, calls: &Arc<QueryCalls>) -> Self {
         Self {
-            handle: self.handle.for_query(),
+            handle: self.handle.for_query(calls),
             kind: self.kind,
             signature: self.signature.clone(),
         }
@@ -226,9 +246,11 @@ impl KernelFunction {
             Reason::Function(format!("{name}({})", args.join(", ")))
         };
         // What can't be compiled can't be pushed; the call above the scan says why.
-        self.handle
-            .kernel()
-            .map_err(|e| Reason::Refused(e.strip_backtrace()))?;
+        let handle = &self.handle;
+        handle
+            .kernels
+            .kernel(&handle.function)
+            .map_err(|e| Reason::Refused(e.to_string()))?;
         let (arguments, query) = match (self.kind, args) {
             (Kind::Distance, [vectors, query]) => {
                 let metric = self.vectors();
@@ -276,7 +298,12 @@ impl KernelFunction {
         }
     }
 
-    fn distances(&self, kernel: &Kernel, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
+    fn distances(
+        &self,
+        kernel: &Kernel,
+        args: &ScalarFunctionArgs,
+        context: CallContext<'_>,
+    ) -> Result<ArrayRef> {
         let rows = args.number_rows;
         let [vectors, ColumnarValue::Scalar(query)] = args.args.as_slice() else {
             return exec_err!(
@@ -289,7 +316,6 @@ impl KernelFunction {
             return Ok(Arc::new(Float64Array::new_null(rows)));
         }
         let query = query.cast_to(vectors.data_type())?.to_array()?;
-        let context = self.handle.kernels.context();
         let distances = kernel.distances(&vectors, &query, context);
         Ok(Arc::new(distances.map_err(from_storage)?))
     }
@@ -308,8 +334,10 @@ impl ScalarUDFImpl for KernelFunction {
         self.handle.return_type()
     }
 
-    /// Of a distance only: the rest have exact types.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if self.kind != Kind::Distance {
+            return self.handle.coerce(types);
+        }
         let [vectors, query] = types else {
             return plan_err!("{} takes two vectors, not {}", self.name(), types.len());
         };
@@ -328,9 +356,11 @@ impl ScalarUDFImpl for KernelFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let kernel = self.handle.kernel()?;
+        let (kernel, calls) = self.handle.running()?;
+        let context = calls.context();
         if self.kind == Kind::Distance {
-            return Ok(ColumnarValue::Array(self.distances(&kernel, &args)?));
+            let distances = self.distances(&kernel, &args, context)?;
+            return Ok(ColumnarValue::Array(distances));
         }
         // Constants make a constant.
         let all_constant = args
@@ -339,7 +369,6 @@ impl ScalarUDFImpl for KernelFunction {
             .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if all_constant { 1 } else { args.number_rows };
         let arrays = self.handle.arrays(&args.args, rows)?;
-        let context = self.handle.kernels.context();
         let result = kernel
             .evaluate(&arrays, rows, context)
             .map_err(from_storage)?;

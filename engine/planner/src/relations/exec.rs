@@ -29,11 +29,12 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::kernel::{Kernels, QueryCalls};
 use flashmesh_storage::node::data_bytes;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 
-use crate::kernels;
+use crate::kernels::{KernelQueryExec, plan_for_query};
 use crate::scan::metrics::function_metrics;
 use crate::version::NamedTable;
 
@@ -63,6 +64,11 @@ pub(crate) trait StoreFunction: Debug + Send + Sync {
     /// Rows that it may give, as far as can be said: what the order of joins goes by.
     fn expected_rows(&self) -> usize;
 
+    /// What the kernel that computes its rows belongs to, if one does.
+    fn kernels(&self) -> Option<&Arc<Kernels>> {
+        None
+    }
+
     /// Computes its rows and gives them to `emit`, on a thread that may block. `input` holds the
     /// rows of the subquery, if it has one; `run` says with what means.
     fn run(&self, input: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()>;
@@ -82,6 +88,8 @@ pub(crate) struct Run {
     pub cancelled: Arc<AtomicBool>,
     /// What it has cost so far.
     pub cost: Arc<Cost>,
+    /// The calls of the query's kernels, if it has any.
+    pub calls: Option<Arc<QueryCalls>>,
 }
 
 /// What `EXPLAIN ANALYZE` says of a function.
@@ -213,6 +221,12 @@ impl UserDefinedLogicalNodeCore for StoreFunctionNode {
     }
 }
 
+/// What the kernel that a node of a plan runs belongs to, if it runs one.
+pub(crate) fn kernels_of_relation(node: &dyn UserDefinedLogicalNode) -> Option<Arc<Kernels>> {
+    let node = node.as_any().downcast_ref::<StoreFunctionNode>()?;
+    node.function.kernels().cloned()
+}
+
 /// A [`StoreFunction`] in a physical plan.
 #[derive(Debug)]
 pub(super) struct StoreFunctionExec {
@@ -325,6 +339,7 @@ impl ExecutionPlan for StoreFunctionExec {
             batch_rows: config.batch_size(),
             cancelled: Arc::clone(&cancelled),
             cost: Arc::default(),
+            calls: config.get_extension(),
         };
         *self.cost.lock() = Some(Arc::clone(&run.cost));
         let input = match &self.input {
@@ -377,9 +392,12 @@ impl QueryPlanner for StorePlanner {
         plan: &LogicalPlan,
         state: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Self)])
-            .create_physical_plan(&*kernels::for_query(plan)?, state)
-            .await
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Self)]);
+        let Some((plan, calls)) = plan_for_query(plan)? else {
+            return planner.create_physical_plan(plan, state).await;
+        };
+        let plan = planner.create_physical_plan(&plan, state).await?;
+        Ok(Arc::new(KernelQueryExec::new(plan, calls)))
     }
 }
 

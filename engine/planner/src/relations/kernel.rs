@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::{Result, plan_datafusion_err, plan_err};
+use datafusion::common::{Result, internal_err, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
 use flashmesh_storage::flash::PAGE_SIZE_BYTES;
 use flashmesh_storage::kernel::{Kernels, Kind, Returns, UserFunction};
@@ -142,12 +142,20 @@ impl StoreFunction for KernelRows {
         chunks.map(|chunk| chunk.zones.len()).sum()
     }
 
+    fn kernels(&self) -> Option<&Arc<Kernels>> {
+        Some(&self.kernels)
+    }
+
     fn run(&self, _: Vec<RecordBatch>, run: &Run, emit: &mut Emit<'_>) -> Result<()> {
+        let Some(calls) = &run.calls else {
+            return internal_err!("the rows of a kernel outside of a query");
+        };
         let (table, capability) = (self.table.snapshot(), self.table.capability());
+        let id = self.function.id();
         let kernel = self
             .table
             .node()
-            .authorize_kernel(&capability, table, &self.function.id())
+            .authorize_kernel(&capability, table, &id, calls)
             .map_err(from_storage)?;
         let mut reader = self.table.store().reader().map_err(from_storage)?;
         let mut bytes = Vec::new();
@@ -168,7 +176,7 @@ impl StoreFunction for KernelRows {
                     .for_each(|page| bytes.extend_from_slice(page.bytes()));
                 run.count_command();
                 let batch = kernel
-                    .rows(&bytes, &self.constants, self.kernels.context())
+                    .rows(&bytes, &self.constants, calls.context())
                     .map_err(from_storage)?;
                 if batch.num_rows() > 0 {
                     emit(batch)?;

@@ -28,7 +28,7 @@ use crate::authority::Authority;
 use crate::error::from_storage;
 use crate::version::{NamedTable, TableName};
 use arguments::Arguments;
-pub(crate) use exec::{StoreFunctionNode, StorePlanner};
+pub(crate) use exec::{StoreFunctionNode, StorePlanner, kernels_of_relation};
 
 /// Plans the table functions of a database.
 #[derive(Debug)]

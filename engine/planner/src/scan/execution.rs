@@ -14,6 +14,7 @@ use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use flashmesh_pushdown::Expr;
 use flashmesh_storage::accelerator::ScanMetrics;
+use flashmesh_storage::kernel::QueryCalls;
 use flashmesh_storage::node::{
     Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
 };
@@ -118,6 +119,9 @@ impl Execution {
         }
         if scan.spec().forbids_fallback {
             work.forbid_fallback();
+        }
+        if let Some(calls) = context.session_config().get_extension::<QueryCalls>() {
+            work.run_kernels_of(calls);
         }
         if scan.spec().plain_text {
             work.ask_for_plain_text();

@@ -8,9 +8,10 @@ use crate::{Error, Result};
 use flashmesh_storage::accelerator::xrt::container::{
     ContainerKernel, EmulationBuild, vitis_files,
 };
+use flashmesh_storage::kernel::hexadecimal;
 
 use super::super::arguments::{KernelContainerArguments, KernelVitisArguments};
-use super::{compiler, read_manifest, write_whole};
+use super::{compiler, digest_of, read_manifest, read_sources, write_whole};
 
 /// Compiles kernels as a C simulation into one container for the device model.
 pub(super) fn container(arguments: &KernelContainerArguments) -> Result<()> {
@@ -71,9 +72,11 @@ fn kernels(folders: &[PathBuf]) -> Result<(Vec<ContainerKernel>, Vec<PathBuf>)> 
     let (mut kernels, mut sources) = (Vec::new(), Vec::new());
     for folder in folders {
         let (manifest, text) = read_manifest(folder)?;
+        let read = read_sources(folder, &manifest)?;
         kernels.push(ContainerKernel {
             interface: manifest.interface(),
             manifest: text,
+            source: hexadecimal(&digest_of(&read)),
         });
         let folder: &Path = folder;
         sources.extend(manifest.sources.iter().map(|source| folder.join(source)));

@@ -60,26 +60,28 @@ fn compile(
     manifest_text: String,
     options: &KernelBuildArguments,
 ) -> Result<Package> {
-    let mut sources = Vec::new();
-    for name in &manifest.sources {
-        let path = folder.join(name);
-        let bytes = std::fs::read(&path)
-            .map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-        sources.push((name.clone(), bytes));
-    }
+    let sources = read_sources(folder, manifest)?;
     let wasm = compiler::to_wasm(folder, manifest, &options.include)?;
     let xclbin = options.container.as_deref().map(read).transpose()?;
-    let digest = source_digest(
-        sources
-            .iter()
-            .map(|(name, bytes)| (name.as_str(), &bytes[..])),
-    );
     Ok(Package::new(
         &manifest_text,
         &wasm,
         xclbin.as_deref(),
-        digest,
+        digest_of(&sources),
     )?)
+}
+
+/// Names and bytes of a kernel's sources.
+fn read_sources(folder: &Path, manifest: &Manifest) -> Result<Vec<(String, Bytes)>> {
+    let names = manifest.sources.iter();
+    names
+        .map(|name| Ok((name.clone(), read(&folder.join(name))?)))
+        .collect()
+}
+
+fn digest_of(sources: &[(String, Bytes)]) -> [u8; 32] {
+    let sources = sources.iter();
+    source_digest(sources.map(|(name, bytes)| (name.as_str(), &bytes[..])))
 }
 
 fn read(path: &Path) -> Result<Bytes> {

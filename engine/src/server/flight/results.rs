@@ -12,6 +12,7 @@ use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use datafusion::execution::SendableRecordBatchStream;
 use flashmesh_planner::interrupt::StopOnDrop;
+use flashmesh_planner::kernels::CancelKernels;
 use flashmesh_storage::page::plain::to_plain;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
@@ -120,7 +121,8 @@ pub(in crate::server) async fn compute_on<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
     let mut task = JoinSet::new();
-    task.spawn_on(work, compute);
+    let kernels = CancelKernels::default();
+    task.spawn_on(kernels.of(work), compute);
     match task.join_next().await {
         Some(Ok(result)) => result,
         Some(Err(error)) => Err(Status::internal(format!("the statement failed: {error}"))),

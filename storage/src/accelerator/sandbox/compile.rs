@@ -14,6 +14,10 @@ use crate::kernel::{CFunction, Kernel, Package, Target};
 
 /// The module that imports of other kernels name.
 const IMPORT_MODULE: &str = "flashmesh.kernel";
+/// The function that constructs what has to be before the first call, if it is exported.
+pub(super) const INITIALIZE: &str = "_initialize";
+/// The address from which on memory is free for arguments, if it is exported.
+pub(super) const HEAP_BASE: &str = "__heap_base";
 /// The bytes of a page of linear memory.
 pub(super) const WASM_PAGE_BYTES: usize = 64 << 10;
 
@@ -156,6 +160,20 @@ fn exports(module: &Module, functions: &[CFunction]) -> Result<(), String> {
         None => {
             return Err("the module does not export 'memory'; link it with --export-memory".into());
         }
+    }
+    match module.get_export(INITIALIZE) {
+        None => {}
+        Some(ExternType::Func(found)) if found.params().len() + found.results().len() == 0 => {}
+        Some(_) => {
+            return Err(format!(
+                "the export '{INITIALIZE}' is no function without arguments and results"
+            ));
+        }
+    }
+    match module.get_export(HEAP_BASE) {
+        None => {}
+        Some(ExternType::Global(heap)) if matches!(heap.content(), ValType::I32) => {}
+        Some(_) => return Err(format!("the export '{HEAP_BASE}' is no 32-bit number")),
     }
     for function in functions {
         let name = &function.name;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use wasmtime::{Func, Memory, ResourceLimiter, Store, StoreContextMut, Trap, UpdateDeadline, Val};
 
 use super::MAX_DEPTH;
-use super::compile::{Compiled, WASM_PAGE_BYTES, one_line};
+use super::compile::{Compiled, HEAP_BASE, INITIALIZE, WASM_PAGE_BYTES, one_line};
 use crate::Result;
-use crate::kernel::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
+use crate::kernel::{Argument, CallContext, CallTime, MemoryBudget, ScalarArgument, Target};
 
 /// Arrays begin at multiples of that, a cache line.
 const ALIGNMENT: usize = 64;
@@ -48,7 +48,9 @@ pub(super) struct Guest {
     tables: usize,
     /// The last refusal of memory: what a trap behind it comes from.
     refused: Option<String>,
+    /// When the call that runs has to end, and when the outermost of those around it began.
     deadline: Instant,
+    began: Instant,
     scope: Option<Scope>,
     pub(super) callees: Arc<[Arc<dyn Target>]>,
 }
@@ -75,14 +77,19 @@ impl Guest {
 
     /// Called when the epoch has passed: whether the call may go on.
     fn check(&self) -> Result<(), Stop> {
-        let cancelled = |context: CallContext<'_>| context.cancelled.load(Ordering::Relaxed);
-        if self.context().is_some_and(cancelled) {
-            return Err(Stop::Cancelled);
+        let now = Instant::now();
+        if let Some(context) = self.context() {
+            if context.time.cancelled().load(Ordering::Relaxed) {
+                return Err(Stop::Cancelled);
+            }
+            if context.time.left() <= now - self.began {
+                return Err(Stop::QueryTime);
+            }
         }
-        if Instant::now() >= self.deadline {
-            return Err(Stop::Deadline);
+        match now >= self.deadline {
+            true => Err(Stop::Deadline),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -143,13 +150,17 @@ pub(super) enum Stop {
     Cancelled,
     #[error("deadline")]
     Deadline,
+    /// The query has no time left for kernels.
+    #[error("no time left")]
+    QueryTime,
     /// A call of another kernel failed.
     #[error("{0}")]
     Nested(String),
 }
 
 impl Instance {
-    /// A fresh instance whose memory is charged to `memory`. The module's start function runs.
+    /// A fresh instance whose memory is charged to `memory`. The module's start function runs, and
+    /// what it exports as `_initialize`.
     pub(super) fn new(
         compiled: &Arc<Compiled>,
         callees: &Arc<[Arc<dyn Target>]>,
@@ -165,6 +176,7 @@ impl Instance {
             tables: 0,
             refused: None,
             deadline: Instant::now(),
+            began: Instant::now(),
             scope: None,
             callees: Arc::clone(callees),
         };
@@ -180,20 +192,35 @@ impl Instance {
             }
         });
         let instance = run(compiled, &mut store, context, |store| {
-            compiled.instance.instantiate(store)
+            let instance = compiled.instance.instantiate(&mut *store)?;
+            // What C++ constructs before anything else.
+            if let Some(initialize) = instance.get_func(&mut *store, INITIALIZE) {
+                initialize.call(store, &[], &mut [])?;
+            }
+            Ok(instance)
         })?;
         let memory = instance.get_memory(&mut store, "memory");
         let memory = memory.ok_or("the export 'memory' is gone")?;
+        let end = memory.data_size(&store);
+        let heap = instance.get_global(&mut store, HEAP_BASE);
+        let heap = match heap.map(|heap| heap.get(&mut store)) {
+            Some(Val::I32(base)) => (base as u32 as usize).next_multiple_of(ALIGNMENT),
+            _ => end,
+        };
+        if heap > end {
+            return Err(format!(
+                "its {HEAP_BASE} is {heap}, beyond its memory of {end} bytes"
+            ));
+        }
         let functions = compiled.functions.iter();
         let functions: Option<Vec<Func>> = functions
             .map(|name| instance.get_func(&mut store, name))
             .collect();
-        let end = memory.data_size(&store);
         Ok(Self {
             store,
             memory,
             functions: functions.ok_or("an exported function is gone")?,
-            arena: end..end,
+            arena: heap..end,
             compiled: Arc::clone(compiled),
         })
     }
@@ -299,13 +326,18 @@ fn run<R>(
     context: CallContext<'_>,
     code: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<R>,
 ) -> Result<R, String> {
-    if context.cancelled.load(Ordering::Relaxed) {
+    let time = context.time;
+    if time.cancelled().load(Ordering::Relaxed) {
         return Err("cancelled".to_owned());
+    }
+    if time.left().is_zero() {
+        return Err(no_time_left(time));
     }
     let nesting = Nesting::enter(compiled.time_per_call)?;
     let running = compiled.ticker.running();
     let guest = store.data_mut();
     guest.deadline = nesting.deadline;
+    guest.began = nesting.began;
     guest.refused = None;
     // SAFETY: the scope is taken out of the store when the code is through. Should that panic, no
     // code of the guest runs in this store again, and nothing else looks at the scope.
@@ -314,10 +346,24 @@ fn run<R>(
     let outcome = code(store);
     store.data_mut().scope = None;
     drop(running);
-    outcome.map_err(|error| {
-        let refused = store.data_mut().refused.take();
-        reason(compiled, &error, refused, nesting.inherited)
+    if nesting.is_outermost() {
+        time.spend(nesting.began.elapsed());
+    }
+    outcome.map_err(|error| match error.downcast_ref::<Stop>() {
+        Some(Stop::QueryTime) => no_time_left(time),
+        _ => {
+            let refused = store.data_mut().refused.take();
+            reason(compiled, &error, refused, nesting.inherited)
+        }
     })
+}
+
+fn no_time_left(time: &CallTime) -> String {
+    format!(
+        "the kernels of the query have run for {} ms, all that those of one query may \
+         (--kernel-query-time)",
+        time.limit().as_millis()
+    )
 }
 
 /// A sentence for what ended a call.
@@ -329,7 +375,7 @@ fn reason(
 ) -> String {
     let reason = if let Some(stop) = error.downcast_ref::<Stop>() {
         match stop {
-            Stop::Cancelled => return "cancelled".to_owned(),
+            Stop::Cancelled | Stop::QueryTime => return "cancelled".to_owned(),
             Stop::Deadline if nested => {
                 return "it took longer than its caller had time left".to_owned();
             }
@@ -364,8 +410,17 @@ fn reason(
 }
 
 thread_local! {
-    /// Calls that are open on this thread, and when the innermost has to end.
-    static OPEN: Cell<(usize, Option<Instant>)> = const { Cell::new((0, None)) };
+    /// The calls that are open on this thread.
+    static OPEN: Cell<Option<Open>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    depth: usize,
+    /// When the outermost began.
+    began: Instant,
+    /// When the innermost has to end.
+    deadline: Instant,
 }
 
 /// A call's place among the calls that are open on this thread.
@@ -373,26 +428,39 @@ struct Nesting {
     deadline: Instant,
     /// The deadline is a caller's.
     inherited: bool,
-    outer: (usize, Option<Instant>),
+    began: Instant,
+    outer: Option<Open>,
 }
 
 impl Nesting {
     fn enter(time: Duration) -> Result<Self, String> {
         let outer = OPEN.get();
-        let (depth, outer_deadline) = outer;
+        let depth = outer.map_or(0, |outer| outer.depth);
         if depth == MAX_DEPTH {
             return Err(format!(
                 "calls between kernels are nested deeper than {MAX_DEPTH}"
             ));
         }
-        let own = Instant::now() + time;
-        let deadline = outer_deadline.map_or(own, |outer| outer.min(own));
-        OPEN.set((depth + 1, Some(deadline)));
+        let now = Instant::now();
+        let began = outer.map_or(now, |outer| outer.began);
+        let own = now + time;
+        let deadline = outer.map_or(own, |outer| outer.deadline.min(own));
+        OPEN.set(Some(Open {
+            depth: depth + 1,
+            began,
+            deadline,
+        }));
         Ok(Self {
             deadline,
             inherited: deadline < own,
+            began,
             outer,
         })
+    }
+
+    /// No other call is open on this thread.
+    fn is_outermost(&self) -> bool {
+        self.outer.is_none()
     }
 }
 

@@ -28,6 +28,7 @@ use self::compile::Compiled;
 use self::instance::Instance;
 use self::ticker::Ticker;
 use crate::kernel::{Argument, CallContext, Kernel, MemoryBudget, Package, Target};
+use crate::table::FunctionQuota;
 use crate::{Result, StorageError};
 
 /// Calls between kernels that may be open at once on one thread, the outermost included.
@@ -40,6 +41,12 @@ pub struct SandboxOptions {
     pub memory_bytes: usize,
     /// Longest time of one call.
     pub time_per_call: Duration,
+    /// Longest time of all calls of a query together, on all threads.
+    pub time_per_query: Duration,
+    /// Memory of all kernels of a query together.
+    pub memory_per_query: usize,
+    /// Functions and bytes of packages that a user who is no admin may have in the database.
+    pub quota_per_user: FunctionQuota,
     /// Stack of one call, 16 KiB to 256 KiB. Eight calls between kernels may be open on one
     /// thread, so eight times that, and what the engine needs, has to fit the thread's stack.
     pub stack_bytes: usize,
@@ -65,6 +72,12 @@ impl Default for SandboxOptions {
         Self {
             memory_bytes: 256 << 20,
             time_per_call: Duration::from_secs(10),
+            time_per_query: Duration::from_secs(3600),
+            memory_per_query: 1 << 30,
+            quota_per_user: FunctionQuota {
+                functions: 100,
+                bytes: 256 << 20,
+            },
             stack_bytes: 128 << 10,
             module_bytes: 4 << 20,
             functions: 4096,

@@ -16,7 +16,7 @@ use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::{Offload, OffloadCall, Operation};
 use crate::accelerator::{Accelerator, Task, TaskRun};
 use crate::kernel::interface::{ArgumentUse, ElementType, FunctionInterface};
-use crate::kernel::{Argument, Package, Target};
+use crate::kernel::{Argument, Package, Target, hexadecimal};
 use crate::{Result, StorageError};
 
 /// Runs Programs on the CPU and a device behind XRT.
@@ -102,10 +102,11 @@ impl Accelerator for XrtAccelerator {
         format!("xrt ({})", operations.join(", "))
     }
 
-    /// The container's kernel of the same manifest: what has another one is another kernel.
+    /// The container's kernel of the same sources and manifest: all others are other kernels.
     fn kernel(&self, package: &Package) -> Option<Arc<dyn Target>> {
+        let source = hexadecimal(&package.source_digest);
         let mut held = self.device.container().kernels().iter();
-        held.find(|held| held.manifest == package.manifest_text)?;
+        held.find(|held| held.source == source && held.manifest == package.manifest_text)?;
         let kernel = XrtKernel::new(Arc::clone(&self.device), &package.manifest.name).ok()?;
         Some(Arc::new(kernel))
     }

@@ -1,28 +1,57 @@
 //! A device behind XRT, as the database uses it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::container::{ComputeUnit, Container, MemoryBank};
 use super::options::XrtOptions;
-use super::session::{CallArgument, CallBuffer, Session, buffer_size};
+use super::session::{CallArgument, CallBuffer, Failure, Session, buffer_size};
 use crate::kernel::interface::{ArgumentUse, ElementType, FunctionInterface};
 use crate::kernel::{Argument, ScalarArgument};
 use crate::{Result, StorageError};
 
+/// The query number of calls that compute operations of Programs. Their kernels write all that they
+/// give, so that what the last one left in a buffer does not show.
+const OPERATIONS: u64 = 0;
+/// The longest pause between two attempts to open a device again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
 /// An opened device with a loaded container.
 ///
-/// Life: `open` ▸ `submit` and [`Pending::wait`], by many threads at once ▸ drop. After an error the
-/// device is set aside: every call fails until `reopen`.
+/// Life: `open` ▸ `submit` and [`Pending::wait`], by many threads at once ▸ drop. A call that can't be
+/// made (arrays that its memory has no room for) fails alone. When one fails that the device began,
+/// the device is set aside: every call fails until it was opened again, which those calls have
+/// happen, after a pause that doubles with each failure, or `reopen`.
 #[derive(Debug)]
 pub struct XrtDevice {
+    this: Weak<Self>,
     container: Container,
     options: XrtOptions,
     session: RwLock<Arc<Session>>,
+    retry: Mutex<Retry>,
     counters: DeviceCounters,
+}
+
+/// When a device that was set aside is opened again.
+#[derive(Debug, Default)]
+struct Retry {
+    /// Failures since a call succeeded.
+    failures: u32,
+    /// `None`: it was not set aside, or that was not noticed yet.
+    not_before: Option<Instant>,
+    is_opening: bool,
+}
+
+impl Retry {
+    fn pause(&mut self, first: Duration) {
+        let factor = 1u32 << self.failures.min(16);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(Instant::now() + (first * factor).min(LONGEST_PAUSE));
+    }
 }
 
 /// What went to a device and came back.
@@ -80,10 +109,12 @@ impl XrtDevice {
     /// if the runtime's process can't be started.
     pub fn open(container: Container, options: XrtOptions) -> Result<Arc<Self>> {
         let session = Session::open(&container, &options)?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             container,
             options,
             session: RwLock::new(Arc::new(session)),
+            retry: Mutex::default(),
             counters: DeviceCounters::default(),
         }))
     }
@@ -104,7 +135,34 @@ impl XrtDevice {
     pub fn reopen(&self) -> Result<()> {
         let session = Session::open(&self.container, &self.options)?;
         *self.session.write() = Arc::new(session);
+        self.retry.lock().not_before = None;
         Ok(())
+    }
+
+    /// Has a device that was set aside opened again, once its pause is over, by a thread of its own.
+    fn reopen_later(&self) {
+        let mut retry = self.retry.lock();
+        match retry.not_before {
+            None => return retry.pause(self.options.reopen_after),
+            Some(time) if retry.is_opening || Instant::now() < time => return,
+            Some(_) => {}
+        }
+        let this = Weak::clone(&self.this);
+        let reopen = move || {
+            let Some(device) = this.upgrade() else { return };
+            let opened = device.reopen();
+            let mut retry = device.retry.lock();
+            retry.is_opening = false;
+            if let Err(error) = opened {
+                log::warn!("the device stays set aside: {error}");
+                retry.pause(device.options.reopen_after);
+            }
+        };
+        let thread = std::thread::Builder::new().name("xrt-reopen".into());
+        match thread.spawn(reopen) {
+            Ok(_) => retry.is_opening = true,
+            Err(error) => log::warn!("no thread opens the device again: {error}"),
+        }
     }
 
     /// What is loaded.
@@ -159,7 +217,21 @@ impl XrtDevice {
         function: &str,
         arguments: &'c mut [Argument<'a>],
     ) -> Result<Pending<'c, 'a>> {
-        let started = self.start(function, arguments)?;
+        self.submit_for(OPERATIONS, function, arguments)
+    }
+
+    /// As [`XrtDevice::submit`], for the kernel of a user: it finds nothing in the device's buffers
+    /// but what `query` has put there.
+    ///
+    /// # Errors
+    /// As [`XrtDevice::submit`].
+    pub fn submit_for<'c, 'a>(
+        &self,
+        query: u64,
+        function: &str,
+        arguments: &'c mut [Argument<'a>],
+    ) -> Result<Pending<'c, 'a>> {
+        let started = self.start_for(query, function, arguments)?;
         Ok(Pending { started, arguments })
     }
 
@@ -169,6 +241,15 @@ impl XrtDevice {
     /// # Errors
     /// As [`XrtDevice::submit`].
     pub fn start(&self, function: &str, arguments: &[Argument<'_>]) -> Result<StartedCall> {
+        self.start_for(OPERATIONS, function, arguments)
+    }
+
+    fn start_for(
+        &self,
+        query: u64,
+        function: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<StartedCall> {
         let interface =
             self.container
                 .function(function)
@@ -178,17 +259,17 @@ impl XrtDevice {
                 })?;
         check_arguments(interface, arguments)?;
         let session = Arc::clone(&self.session.read());
-        let failed = |reason: String| device_error(function, &reason);
         if let Some(reason) = session.failure() {
-            return Err(failed(reason));
+            self.reopen_later();
+            return Err(device_error(function, &reason));
         }
         let mut prepared = Vec::with_capacity(arguments.len());
         for (index, argument) in arguments.iter().enumerate() {
-            match prepare(&session, interface, index, argument) {
+            match prepare(&session, query, interface, index, argument) {
                 Ok(argument) => prepared.push(argument),
                 Err(reason) => {
                     session.give_back(prepared);
-                    return Err(failed(reason));
+                    return Err(call_error(function, &reason));
                 }
             }
         }
@@ -200,7 +281,9 @@ impl XrtDevice {
                 bytes_from_device += array.bytes_from_device as u64;
             }
         }
-        let call = session.call(function, prepared).map_err(failed)?;
+        let call = session
+            .call(function, prepared)
+            .map_err(|reason| device_error(function, &reason))?;
         let counters = &self.counters;
         counters.calls.fetch_add(1, Ordering::Relaxed);
         for (counter, bytes) in [
@@ -210,6 +293,7 @@ impl XrtDevice {
             counter.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(StartedCall {
+            device: Weak::clone(&self.this),
             session,
             call: Some(call),
             function: function.to_owned(),
@@ -236,9 +320,17 @@ fn device_error(function: &str, reason: &str) -> StorageError {
     StorageError::Kernel {
         kernel: function.to_owned(),
         reason: format!(
-            "the device failed: {reason}. It is set aside until it is opened again; until then run \
-             without it"
+            "the device failed: {reason}. It is set aside until it is opened again, after a while; \
+             until then run without it"
         ),
+    }
+}
+
+/// The error of a call that a device can't make.
+fn call_error(function: &str, reason: &str) -> StorageError {
+    StorageError::Kernel {
+        kernel: function.to_owned(),
+        reason: format!("the device can't make this call: {reason}; run it without the device"),
     }
 }
 
@@ -255,7 +347,8 @@ impl Pending<'_, '_> {
     ///
     /// # Errors
     /// `Kernel` if the device failed or the call did not end in time: the device is set aside then.
-    /// `Kernel` too if `cancelled` became TRUE: the device ends the run by itself and stays usable.
+    /// `Kernel` too if `cancelled` became TRUE (the device ends the run by itself) or it can't make
+    /// this call: it stays usable.
     pub fn wait(self, cancelled: &AtomicBool) -> Result<()> {
         let mut outputs: Vec<&mut [u8]> = Vec::new();
         for argument in self.arguments {
@@ -272,6 +365,7 @@ impl Pending<'_, '_> {
 #[derive(Debug)]
 #[must_use = "its results come with `wait`"]
 pub struct StartedCall {
+    device: Weak<XrtDevice>,
     session: Arc<Session>,
     /// `None` once it was waited for.
     call: Option<u64>,
@@ -305,6 +399,9 @@ impl StartedCall {
             Ok(Some(mut results)) => {
                 let copied = copy_outputs(&mut results, outputs);
                 self.session.give_back(results);
+                if let Some(device) = self.device.upgrade() {
+                    device.retry.lock().failures = 0;
+                }
                 match copied {
                     true => Ok(()),
                     false => Err(StorageError::Invalid(format!(
@@ -317,7 +414,8 @@ impl StartedCall {
                 kernel: self.function.clone(),
                 reason: "cancelled".into(),
             }),
-            Err(reason) => Err(device_error(&self.function, &reason)),
+            Err(Failure::Device(reason)) => Err(device_error(&self.function, &reason)),
+            Err(Failure::Call(reason)) => Err(call_error(&self.function, &reason)),
         }
     }
 }
@@ -351,6 +449,7 @@ impl Drop for StartedCall {
 /// Copies an argument to where the device takes it from.
 fn prepare(
     session: &Session,
+    query: u64,
     function: &FunctionInterface,
     index: usize,
     argument: &Argument<'_>,
@@ -373,11 +472,16 @@ fn prepare(
     let bank = &function.arguments[index].bank;
     let bytes = input.len().max(bytes_from_device);
     let mut buffer = session.buffer(&function.name, index, bank, bytes)?;
+    let clears = buffer.query.replace(query) != Some(query);
+    if clears {
+        buffer.memory.clear_behind(input.len());
+    }
     buffer.memory.write(input);
     Ok(CallArgument::Array(CallBuffer {
         buffer,
         bytes_to_device: input.len(),
         bytes_from_device,
+        clears,
         is_output,
     }))
 }

@@ -274,6 +274,7 @@ impl Host {
                 Outcome::Done(Done {
                     call: number,
                     error,
+                    is_refused: true,
                 }),
             );
         }
@@ -324,7 +325,12 @@ fn work_off(units: &Units, mut run: Run, connection: &Connection) {
         let call = work.call;
         // The buffers are free before the database hears of it.
         drop(work);
-        reply(connection, Outcome::Done(Done { call, error }));
+        let done = Done {
+            call,
+            error,
+            is_refused: false,
+        };
+        reply(connection, Outcome::Done(done));
     }
 }
 

@@ -29,6 +29,8 @@ pub struct XrtOptions {
     pub run_timeout: Duration,
     /// Longest time of opening the device and loading the container.
     pub open_timeout: Duration,
+    /// The first pause before a device that was set aside is opened again.
+    pub reopen_after: Duration,
     /// Further variables of the process's environment.
     pub environment: Vec<(OsString, OsString)>,
 }
@@ -86,6 +88,7 @@ impl XrtOptions {
             host: HostCommand::flashmesh()?,
             run_timeout: Duration::from_secs(10),
             open_timeout: Duration::from_secs(60),
+            reopen_after: Duration::from_secs(1),
             environment: Vec::new(),
         })
     }

@@ -17,7 +17,7 @@ pub(super) enum Order {
     #[prost(message, tag = "2")]
     Open(Open),
     /// Makes a buffer of the shared memory that comes with it. Has no reply: a call that uses a
-    /// buffer that could not be made fails.
+    /// buffer that could not be made is refused.
     #[prost(message, tag = "3")]
     Allocate(Allocate),
     /// Gives a buffer back. No call uses it.
@@ -155,7 +155,11 @@ pub(super) struct Opened {
 pub(super) struct Done {
     #[prost(uint64, tag = "1")]
     pub call: u64,
-    /// Empty, or what went wrong: the device is not used any more then.
+    /// Empty, or what went wrong.
     #[prost(string, tag = "2")]
     pub error: String,
+    /// The call was not begun, and the device is as it was. After any other error it is not used
+    /// any more.
+    #[prost(bool, tag = "3")]
+    pub is_refused: bool,
 }

@@ -42,6 +42,8 @@ const LOG_TAIL_BYTES: u64 = 4096;
 pub(super) struct PoolBuffer {
     number: u64,
     bank: String,
+    /// Whose bytes it holds; `None`: nobody knows what the device has there.
+    pub(super) query: Option<u64>,
     pub(super) memory: SharedMemory,
 }
 
@@ -51,6 +53,8 @@ pub(super) struct CallBuffer {
     pub buffer: PoolBuffer,
     pub bytes_to_device: usize,
     pub bytes_from_device: usize,
+    /// All of the buffer goes to the device first: what another query left there is gone then.
+    pub clears: bool,
     /// The function writes it, if only no bytes of it.
     pub is_output: bool,
 }
@@ -63,12 +67,21 @@ pub(super) enum CallArgument {
     Array(CallBuffer),
 }
 
+/// Why a call failed.
+#[derive(Debug, Clone)]
+pub(super) enum Failure {
+    /// This call can't be made; others can.
+    Call(String),
+    /// The device is not used any more.
+    Device(String),
+}
+
 /// A call that was sent.
 #[derive(Debug)]
 struct CallState {
     arguments: Vec<CallArgument>,
     sent: Instant,
-    outcome: Option<Result<(), String>>,
+    outcome: Option<Result<(), Failure>>,
     /// Nobody waits for it any more; its buffers go back to the pool when it ends.
     is_abandoned: bool,
 }
@@ -109,6 +122,8 @@ pub(super) struct Session {
     run_timeout: Duration,
     /// The functions' names, in the order of their numbers.
     functions: Vec<String>,
+    /// The sizes of the device's banks by their names.
+    banks: HashMap<String, u64>,
 }
 
 impl Session {
@@ -135,6 +150,7 @@ impl Session {
             is_emulation: options.mode != XrtMode::Hardware,
             run_timeout: options.run_timeout,
             functions: Vec::new(),
+            banks: HashMap::new(),
         };
         let reader = std::thread::Builder::new()
             .name("xrt-replies".into())
@@ -147,6 +163,8 @@ impl Session {
     /// Starts the process, opens the device, loads the container.
     pub(super) fn open(container: &Container, options: &XrtOptions) -> Result<Self> {
         let mut session = Self::start(options)?;
+        let banks = container.memory_banks().iter();
+        session.banks = banks.map(|b| (b.name.clone(), b.size_bytes)).collect();
         let file = session.scratch.path().join("container.xclbin");
         std::fs::write(&file, container.bytes())
             .map_err(|error| StorageError::io(format!("write {file:?}"), error))?;
@@ -220,6 +238,11 @@ impl Session {
         let size = buffer_size(bytes).ok_or_else(|| {
             format!("an array of {bytes} bytes; at most {MAX_BUFFER_BYTES} go to a device")
         })?;
+        if let Some(room) = self.banks.get(bank).filter(|room| size as u64 > **room) {
+            return Err(format!(
+                "an array of {bytes} bytes takes a buffer of {size}, the memory bank {bank} has {room}"
+            ));
+        }
         let mut state = self.link.state.lock();
         let fits = |buffer: &PoolBuffer| buffer.bank == bank && buffer.memory.len() == size;
         if let Some(place) = state.idle.iter().rposition(fits) {
@@ -240,6 +263,7 @@ impl Session {
         Ok(PoolBuffer {
             number,
             bank: bank.to_owned(),
+            query: None,
             memory,
         })
     }
@@ -266,7 +290,10 @@ impl Session {
                 CallArgument::Real(value) => Passed::Real(*value),
                 CallArgument::Array(array) => Passed::Array(Array {
                     buffer: array.buffer.number,
-                    bytes_to_device: array.bytes_to_device as u64,
+                    bytes_to_device: match array.clears {
+                        true => array.buffer.memory.len(),
+                        false => array.bytes_to_device,
+                    } as u64,
                     bytes_from_device: array.bytes_from_device as u64,
                 }),
             };
@@ -300,26 +327,23 @@ impl Session {
     }
 
     /// Waits until the call has ended or `is_cancelled`, and gives its arguments. The device fails
-    /// when a call fails, or when it gives no sign of life for longer than a run may take.
+    /// when a call that it began fails, or when it gives no sign of life for longer than a run may
+    /// take.
     pub(super) fn wait(
         &self,
         call: u64,
         is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<Option<Vec<CallArgument>>, String> {
+    ) -> Result<Option<Vec<CallArgument>>, Failure> {
         // Nobody signals a cancellation: it is looked at now and then.
         const LOOK: Duration = Duration::from_millis(10);
         let mut state = self.link.state.lock();
         loop {
             let Some(entry) = state.calls.get_mut(&call) else {
-                return Err("the call is not known".into());
+                return Err(Failure::Call("the call is not known".into()));
             };
             if let Some(outcome) = entry.outcome.take() {
                 let entry = state.calls.remove(&call);
-                return match (outcome, entry) {
-                    (Ok(()), Some(entry)) => Ok(Some(entry.arguments)),
-                    (Err(reason), _) => Err(reason),
-                    (Ok(()), None) => Err("the call is not known".into()),
-                };
+                return outcome.map(|()| entry.map(|entry| entry.arguments));
             }
             if is_cancelled() {
                 entry.is_abandoned = true;
@@ -436,7 +460,10 @@ impl Link {
                         Some(as_result(opened.error).map_err(|error| self.with_log(error)));
                 }
                 Outcome::Done(done) => {
-                    let outcome = as_result(done.error).map_err(|error| self.with_log(error));
+                    let outcome = as_result(done.error).map_err(|error| match done.is_refused {
+                        true => Failure::Call(error),
+                        false => Failure::Device(self.with_log(error)),
+                    });
                     self.end_call(state, done.call, outcome);
                 }
             }
@@ -448,10 +475,18 @@ impl Link {
         self.fail(&mut state, reason);
     }
 
-    fn end_call(&self, state: &mut State, call: u64, outcome: Result<(), String>) {
-        if let Err(reason) = &outcome {
+    fn end_call(&self, state: &mut State, call: u64, outcome: Result<(), Failure>) {
+        if let Err(Failure::Device(reason)) = &outcome {
             // What a kernel that did not end still does to the device's memory is not known.
             self.fail_calls(state, call, reason);
+        }
+        if let (Err(Failure::Call(_)), Some(entry)) = (&outcome, state.calls.get_mut(&call)) {
+            // One of its buffers may be none.
+            for argument in std::mem::take(&mut entry.arguments) {
+                if let CallArgument::Array(array) = argument {
+                    self.give_up(array.buffer);
+                }
+            }
         }
         if let Some(entry) = state.calls.get_mut(&call) {
             if entry.is_abandoned {
@@ -466,7 +501,8 @@ impl Link {
 
     fn fail_calls(&self, state: &mut State, call: u64, reason: &str) {
         if let Some(entry) = state.calls.get_mut(&call) {
-            entry.outcome.get_or_insert(Err(reason.to_owned()));
+            let failure = Failure::Device(reason.to_owned());
+            entry.outcome.get_or_insert(Err(failure));
         }
         self.fail(state, reason.to_owned());
     }
@@ -475,7 +511,8 @@ impl Link {
     fn fail(&self, state: &mut State, reason: String) {
         let first = state.failed.get_or_insert(reason).clone();
         for call in state.calls.values_mut() {
-            call.outcome.get_or_insert_with(|| Err(first.clone()));
+            let failure = || Err(Failure::Device(first.clone()));
+            call.outcome.get_or_insert_with(failure);
         }
         state.calls.retain(|_, call| !call.is_abandoned);
         state.idle.clear();

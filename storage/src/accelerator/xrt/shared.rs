@@ -92,6 +92,13 @@ impl SharedMemory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_mut_ptr(), bytes.len()) };
     }
 
+    /// Clears what is behind its first `bytes`.
+    pub(super) fn clear_behind(&mut self, bytes: usize) {
+        let rest = self.bytes.saturating_sub(bytes);
+        // SAFETY: the range is within the mapping; otherwise as in `write`.
+        unsafe { std::ptr::write_bytes(self.as_mut_ptr().add(self.bytes - rest), 0, rest) };
+    }
+
     /// Copies its front to `bytes`, which must not be more than it holds.
     pub(super) fn read(&mut self, bytes: &mut [u8]) {
         assert!(bytes.len() <= self.bytes);

@@ -74,8 +74,8 @@ impl Target for XrtKernel {
         context.memory.grow(bytes)?;
         let outcome = self
             .device
-            .submit(function, arguments)
-            .and_then(|pending| pending.wait(context.cancelled));
+            .submit_for(context.query, function, arguments)
+            .and_then(|pending| pending.wait(context.time.cancelled()));
         context.memory.shrink(bytes);
         outcome.map_err(|error| self.named(error))
     }

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field};
 use flashmesh_pushdown::{KernelId, QueryVector};
 
 use super::vector::Vector;
-use crate::kernel::{Kernel, KernelSet, Kernels};
+use crate::kernel::{Kernel, KernelSet, QueryCalls};
 use crate::{Result, StorageError};
 
 /// A kernel with what its calls have in common.
@@ -15,7 +15,7 @@ use crate::{Result, StorageError};
 pub(in crate::accelerator::cpu) struct KernelCall {
     pub id: KernelId,
     /// `None` for one that the node did not bind, which fails when it is called.
-    kernel: Option<(Arc<Kernel>, Arc<Kernels>)>,
+    kernel: Option<(Arc<Kernel>, Arc<QueryCalls>)>,
     query: Option<QueryVector>,
 }
 
@@ -27,10 +27,10 @@ impl PartialEq for KernelCall {
 
 impl KernelCall {
     pub fn new(kernels: &KernelSet, id: &KernelId, query: Option<&QueryVector>) -> Self {
-        let kernel = kernels.get(id).zip(kernels.owner());
+        let kernel = kernels.get(id).zip(kernels.calls());
         Self {
             id: id.clone(),
-            kernel: kernel.map(|(kernel, owner)| (Arc::clone(kernel), Arc::clone(owner))),
+            kernel: kernel.map(|(kernel, calls)| (Arc::clone(kernel), Arc::clone(calls))),
             query: query.cloned(),
         }
     }
@@ -42,13 +42,13 @@ impl KernelCall {
         len: usize,
         wide: bool,
     ) -> Result<Vector> {
-        let Some((kernel, owner)) = &self.kernel else {
+        let Some((kernel, calls)) = &self.kernel else {
             return Err(StorageError::Invalid(format!(
                 "function '{}' was not bound to the scan",
                 self.id.name
             )));
         };
-        let context = owner.context();
+        let context = calls.context();
         let result = match &self.query {
             Some(query) => {
                 let [(vectors, data_type)] = arguments else {

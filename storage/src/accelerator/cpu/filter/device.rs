@@ -36,6 +36,10 @@ const MAX_MEMBERS: usize = 32;
 /// What `fpga/hls/morris_pratt` gives for a text without the pattern.
 const NOT_FOUND: u32 = u32::MAX;
 
+/// Longer texts are searched on the CPU: the kernel holds so many places of its automaton, and takes
+/// time that grows with text times needle where there are more.
+const MAX_NEEDLE_BYTES: usize = 64;
+
 /// A test as the device computes it.
 #[derive(Debug)]
 pub(super) enum DeviceTest {
@@ -78,9 +82,11 @@ impl DeviceTest {
             let Op::Text(column, _) = graph.node(inner).op else {
                 return None;
             };
-            return has(Operation::MorrisPratt).then(|| Self::Search {
+            let needle = finder.needle();
+            let fits = has(Operation::MorrisPratt) && needle.len() <= MAX_NEEDLE_BYTES;
+            return fits.then(|| Self::Search {
                 column,
-                needle: finder.needle().to_vec(),
+                needle: needle.to_vec(),
                 negated: *negated,
             });
         }

@@ -34,6 +34,10 @@ pub struct ContainerKernel {
     /// The text of its `kernel.toml`; empty if it has none.
     #[serde(default)]
     pub manifest: String,
+    /// SHA-256 over its sources, in hexadecimal: [`source_digest`](crate::kernel::source_digest);
+    /// empty for kernels that no function of a user is run as.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
     /// How it is called.
     pub interface: KernelInterface,
 }

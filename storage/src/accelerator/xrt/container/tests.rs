@@ -16,6 +16,7 @@ fn argument(name: &str, usage: ArgumentUse, element: ElementType, bank: &str) ->
 fn price_band() -> ContainerKernel {
     ContainerKernel {
         manifest: "[kernel]\nname = \"price_band\"\n".into(),
+        source: "ab".repeat(32),
         interface: KernelInterface {
             name: "price_band".into(),
             compute_units: 2,
