@@ -10,6 +10,7 @@ mod cooperative;
 mod guarded_case;
 pub mod projection;
 mod top_k;
+mod volatile_filter;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use guarded_case::GuardedCase;
 pub use top_k::TopKIntoScan;
+pub use volatile_filter::VolatileFilter;
 
 use crate::Reason;
 use crate::join_order::JoinOrder;
@@ -63,7 +65,9 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "optimize_projections")
         .unwrap_or(rules.len());
     rules.insert(place, Arc::new(JoinOrder));
-    rules.insert(0, Arc::new(GuardedCase));
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
+        [Arc::new(GuardedCase), Arc::new(VolatileFilter)];
+    rules.splice(0..0, first);
     rules
 }
 
