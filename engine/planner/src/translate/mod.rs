@@ -11,7 +11,7 @@
 mod functions;
 mod literal;
 
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -63,8 +63,16 @@ impl Scope {
     }
 
     /// The input's schema.
-    pub fn schema(&self) -> &Schema {
+    pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The ordinal in the table of a column that is one of the table's.
+    pub fn ordinal(&self, column: usize) -> Option<u32> {
+        match self.columns.get(column) {
+            Some(Ok(Expr::Column(ordinal))) => Some(*ordinal),
+            _ => None,
+        }
     }
 
     /// The type of an expression over this input, as a Program has it.
