@@ -332,7 +332,7 @@ pub fn groups(keys: &[Expr], rows: f64, table: &TableSnapshot) -> f64 {
 
 /// Bytes of one value in memory, for columns of the table by their size on flash where the type
 /// alone doesn't say.
-pub fn width_bytes(data_type: &DataType, column: Option<u32>, table: &TableSnapshot) -> f64 {
+pub fn width_bytes(data_type: &DataType, expr: Option<&Expr>, table: &TableSnapshot) -> f64 {
     if let Some(width) = data_type.primitive_width() {
         return width as f64;
     }
@@ -341,9 +341,11 @@ pub fn width_bytes(data_type: &DataType, column: Option<u32>, table: &TableSnaps
         DataType::FixedSizeBinary(size) => f64::from(*size),
         _ => {
             // Text halves or better on flash; a view takes 16 bytes beside its text.
-            let on_flash = column
-                .and_then(|c| table.statistics.get(c as usize))
-                .map_or(0, |s| s.bytes_on_flash) as f64;
+            let statistics = match expr {
+                Some(Expr::Column(column)) => table.statistics.get(*column as usize),
+                _ => None,
+            };
+            let on_flash = statistics.map_or(0, |s| s.bytes_on_flash) as f64;
             16.0 + 2.0 * on_flash / (table.rows().max(1) as f64)
         }
     }

@@ -2,12 +2,14 @@
 //!
 //! The way of a query through this crate:
 //!
-//! 1. [`FlashTable`] is what the catalog gives DataFusion for a table. Its `scan` translates the
-//!    filters ([`translate`]) and leaves what Programs can't express in a filter above the scan.
+//! 1. [`FlashTable`] is what the catalog gives DataFusion for a table. Its `scan` offers the
+//!    filters and leaves what Programs can't express in a filter above the scan.
 //! 2. [`FlashScanExec`] is the leaf of the plan. It holds a verified Program and takes in what
 //!    DataFusion's own rules offer to leaves: projections, limits, further filters, and filters
 //!    that change while the query runs.
 //! 3. The rules in [`rules`] move partial aggregates and top-k into the scan.
+//!
+//!    All three go through one [`scan::ScanBuilder`], which translates ([`translate`]).
 //! 4. [`cost`] says what is worth it under `flashmesh.pushdown = 'auto'`, and each thing that
 //!    stays above carries a [`Reason`] that `EXPLAIN` prints.
 //!

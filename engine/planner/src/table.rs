@@ -17,16 +17,15 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, s
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
-use flashmesh_pushdown::Output;
 use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::Right;
 
 use crate::Reason;
-use crate::config::{Fallback, FlashmeshOptions, Pushdown};
-use crate::scan::spec::{PushedFilter, ScanSpec};
-use crate::scan::{FlashScanExec, schema_of_columns, statistics};
+use crate::config::{Fallback, FlashmeshOptions};
+use crate::scan::spec::ScanSpec;
+use crate::scan::{ScanBuilder, statistics};
 use crate::sink::FlashSink;
-use crate::translate::{Scope, text_of, translate, weaken};
+use crate::translate::text_of;
 use crate::version::NamedTable;
 
 /// A table, which queries see at the version that [`PinTables`](crate::version::PinTables) gives
@@ -45,12 +44,13 @@ pub struct FlashTable {
 impl FlashTable {
     /// The table of that name.
     pub fn new(table: NamedTable) -> Self {
-        let keys = table
-            .snapshot()
-            .indexes
-            .iter()
-            .map(|index| &index.definition);
-        let keys = keys.filter(|key| key.unique).map(|key| {
+        let snapshot = table.snapshot();
+        let keys = snapshot.indexes.iter().map(|index| &index.definition);
+        // Rows with a NULL in a unique key may be many, and equal: DataFusion, which leaves out
+        // sorts and groups by what keys determine, doesn't reckon with that.
+        let has_null = |column: &u32| snapshot.schema.field(*column as usize).is_nullable();
+        let keys = keys.filter(|key| key.unique && !key.columns.iter().any(has_null));
+        let keys = keys.map(|key| {
             let columns = key.columns.iter().map(|c| *c as usize).collect();
             match key.primary {
                 true => Constraint::PrimaryKey(columns),
@@ -95,65 +95,27 @@ impl FlashTable {
         }
     }
 
-    /// Puts what translates of `filters` into `spec`; the rest comes back.
+    /// Puts what the store evaluates of `filters` into the scan; the rest comes back.
     fn split_filters(
         &self,
         filters: &[Arc<dyn PhysicalExpr>],
-        spec: &mut ScanSpec,
-        fallback: Fallback,
+        builder: &mut ScanBuilder,
     ) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
-        let scope = Scope::of_table(self.schema());
+        let conjuncts: Vec<_> = filters.iter().flat_map(split_conjunction).collect();
+        let reasons = builder.filter(&conjuncts);
         let mut residual = Vec::new();
-        for filter in filters.iter().flat_map(split_conjunction) {
-            let text = text_of(filter.as_ref());
-            let reason = match spec.mode {
-                Pushdown::Never => Reason::Off,
-                _ => match translate(filter.as_ref(), &scope) {
-                    Ok(expr) => match self.add(
-                        spec,
-                        PushedFilter {
-                            expr,
-                            text: text.clone(),
-                            exact: true,
-                        },
-                    ) {
-                        Ok(()) => continue,
-                        Err(reason) => reason,
-                    },
-                    Err(reason) => {
-                        if let Some(expr) = weaken(filter.as_ref(), &scope) {
-                            // That it prunes less than it could is no failure.
-                            let _ = self.add(
-                                spec,
-                                PushedFilter {
-                                    expr,
-                                    text: text.clone(),
-                                    exact: false,
-                                },
-                            );
-                        }
-                        reason
-                    }
-                },
-            };
-            if fallback == Fallback::Error && matches!(reason, Reason::Accelerator(_)) {
+        for (conjunct, reason) in conjuncts.into_iter().zip(reasons) {
+            let Some(reason) = reason else { continue };
+            let text = text_of(conjunct.as_ref());
+            if builder.spec().forbids_fallback && matches!(reason, Reason::Accelerator(_)) {
                 return plan_err!(
                     "flashmesh.fallback is 'error' and the accelerator can't run {text} ({reason})"
                 );
             }
-            spec.note(text, reason);
-            residual.push(Arc::clone(filter));
+            builder.note(text, reason);
+            residual.push(Arc::clone(conjunct));
         }
         Ok(residual)
-    }
-
-    fn add(&self, spec: &mut ScanSpec, filter: PushedFilter) -> Result<(), Reason> {
-        spec.filters.push(filter);
-        spec.verified(self.table.node())
-            .map(|_| ())
-            .inspect_err(|_| {
-                spec.filters.pop();
-            })
     }
 }
 
@@ -223,11 +185,10 @@ impl TableProvider for FlashTable {
             Some(projection) => projection.clone(),
             None => (0..table_schema.fields().len()).collect(),
         };
-        let mut spec = ScanSpec::of_columns(
+        let mut spec = ScanSpec::new(
             Arc::clone(snapshot),
-            Arc::clone(&capability),
+            capability,
             options.pushdown,
-            &wanted,
         );
         spec.near = match self.approximate.unwrap_or(options.approximate) {
             false => NearSearch::Exact,
@@ -236,27 +197,18 @@ impl TableProvider for FlashTable {
         };
         spec.accelerator = options.accelerator.as_deref().map(Arc::from);
         spec.forbids_fallback = options.fallback == Fallback::Error;
-        let residual = self.split_filters(&filters, &mut spec, options.fallback)?;
-
         let target = state.config().target_partitions();
         let partitions = target.min(snapshot.segments.len()).max(1);
-        let scan_of = |spec, ordinals: &[usize]| -> Result<FlashScanExec> {
-            let schema = schema_of_columns(&table_schema, ordinals)?;
-            FlashScanExec::try_new(spec, Arc::clone(node), schema, partitions)
-                .map_err(Reason::into_error)
-        };
+        let (node, schema) = (Arc::clone(node), Arc::clone(&table_schema));
+        let mut builder = ScanBuilder::of_table(node, spec, schema, partitions);
+        builder.columns(&wanted)?;
+        let residual = self.split_filters(&filters, &mut builder)?;
         if residual.is_empty() {
-            if let (
-                Output::Rows {
-                    limit: scan_limit, ..
-                },
-                Some(limit),
-            ) = (&mut spec.output, limit)
-                && options.pushdown != Pushdown::Never
-            {
-                *scan_limit = Some(limit as u64);
+            if let Some(limit) = limit {
+                // Where it may not go below, it stays above alone.
+                let _ = builder.limit(limit);
             }
-            return Ok(Arc::new(scan_of(spec, &wanted)?));
+            return Ok(Arc::new(builder.build().map_err(Reason::into_error)?));
         }
 
         // The filter above reads columns that the query may not want.
@@ -268,14 +220,8 @@ impl TableProvider for FlashTable {
             .map(|c| c.index())
             .collect();
         ordinals.extend(read.difference(&known));
-        let columns = ScanSpec::of_columns(
-            Arc::clone(snapshot),
-            Arc::clone(&capability),
-            options.pushdown,
-            &ordinals,
-        );
-        (spec.output, spec.text) = (columns.output, columns.text);
-        let scan = scan_of(spec, &ordinals)?;
+        builder.columns(&ordinals)?;
+        let scan = builder.build().map_err(Reason::into_error)?;
         let predicate = reassign_expr_columns(conjunction(residual), &scan.schema())?;
         let narrowed = (ordinals.len() > wanted.len()).then(|| (0..wanted.len()).collect());
         let filter = FilterExecBuilder::new(predicate, Arc::new(scan))

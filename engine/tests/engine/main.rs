@@ -1,6 +1,7 @@
 //! Sessions, statements, loads and the command line. One binary: each one links all of
 //! DataFusion.
 
+mod answers_in_all_modes;
 mod cli;
 mod grants;
 mod indexes;

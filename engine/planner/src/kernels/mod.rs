@@ -17,17 +17,12 @@ use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Literal as DfLiteral;
-use flashmesh_pushdown::{Expr, Metric};
+use flashmesh_pushdown::Metric;
 use flashmesh_storage::kernel::{
     CallContext, Kernel, Kernels, Kind, Parameter, QueryCalls, Returns, UserFunction,
 };
 
-use crate::Reason;
 use crate::error::from_storage;
-use crate::functions::query_vector;
-use crate::translate::{Scope, text_of, translate};
 
 pub use aggregate::aggregate_function;
 pub use query::CancelKernels;
@@ -238,60 +233,20 @@ impl KernelFunction {
         }
     }
 
-    /// The call as an expression of a Program.
-    pub fn translate(&self, args: &[&dyn PhysicalExpr], scope: &Scope) -> Result<Expr, Reason> {
-        let name = self.handle.name();
-        let call = || {
-            let args: Vec<_> = args.iter().map(|arg| text_of(*arg)).collect();
-            Reason::Function(format!("{name}({})", args.join(", ")))
-        };
-        // What can't be compiled can't be pushed; the call above the scan says why.
+    /// What it is.
+    pub fn function(&self) -> &UserFunction {
+        &self.handle.function
+    }
+
+    /// An error when it can't be compiled.
+    pub fn compiles(&self) -> Result<()> {
         let handle = &self.handle;
-        handle
-            .kernels
-            .kernel(&handle.function)
-            .map_err(|e| Reason::Refused(e.to_string()))?;
-        let (arguments, query) = match (self.kind, args) {
-            (Kind::Distance, [vectors, query]) => {
-                let metric = self.vectors();
-                let value = query.downcast_ref::<DfLiteral>().ok_or_else(call)?.value();
-                let query = query_vector(value, metric).ok_or_else(call)?;
-                if metric.length_of(&scope.type_of(*vectors)?) != Some(query.len()) {
-                    return Err(call());
-                }
-                (vec![translate(*vectors, scope)?], Some(query))
-            }
-            (Kind::Distance, _) => return Err(call()),
-            _ => {
-                let signature = self.handle.function.manifest().signature.as_ref();
-                let parameters = signature.into_iter().flat_map(|s| &s.parameters);
-                let mut arguments = Vec::with_capacity(args.len());
-                for (parameter, arg) in parameters.zip(args) {
-                    let expr = translate(*arg, scope)?;
-                    let is_literal = matches!(expr, Expr::Literal(_));
-                    if scope.type_of(*arg)? != parameter.data_type
-                        || (parameter.constant && !is_literal)
-                    {
-                        return Err(call());
-                    }
-                    arguments.push(expr);
-                }
-                (arguments, None)
-            }
-        };
-        Ok(Expr::Kernel {
-            kernel: self.handle.function.id(),
-            arguments,
-            query,
-            data_type: self
-                .handle
-                .return_type()
-                .map_err(|e| Reason::Refused(e.strip_backtrace()))?,
-        })
+        let kernel = handle.kernels.kernel(&handle.function);
+        kernel.map(|_| ()).map_err(from_storage)
     }
 
     /// A built-in metric over the same vectors as this distance.
-    fn vectors(&self) -> Metric {
+    pub fn vectors(&self) -> Metric {
         match self.handle.parameter_types().first() {
             Some(DataType::FixedSizeBinary(_) | DataType::BinaryView) => Metric::Hamming,
             _ => Metric::L2,

@@ -8,20 +8,20 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
 use datafusion::common::{Column, Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder, lit};
-use flashmesh_pushdown::{
-    Expr as ProgramExpr, InputColumn, Limits, Metric, Output, Program, QueryVector, verify,
-};
+use flashmesh_pushdown::{Expr as ProgramExpr, Limits, Metric, Output, QueryVector};
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::index::{Index, IndexKind};
-use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
+use flashmesh_storage::node::{Command, RuntimeFilters};
 use flashmesh_storage::table::{TableSnapshot, row_id};
 
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
-use crate::config::Fallback;
+use crate::Reason;
+use crate::config::{Fallback, Pushdown};
 use crate::error::from_storage;
 use crate::functions::{query_vector, scalar_functions};
+use crate::scan::spec::ScanSpec;
 use crate::version::NamedTable;
 
 /// Neighbours when the call doesn't say how many.
@@ -367,45 +367,22 @@ impl NearestBatch {
         run: &Run,
         metrics: &Arc<ScanMetrics>,
     ) -> Result<Vec<Best>> {
-        let vectors = self.snapshot().schema.field(self.column);
+        let (table, capability) = (Arc::clone(self.snapshot()), self.table.capability());
+        let mut scan = ScanSpec::new(table, capability, Pushdown::Auto);
+        scan.accelerator = self.accelerator.clone();
+        scan.forbids_fallback = self.forbids_fallback;
         let id = self.snapshot().scan_schema.fields().len() - 1;
-        let program = Program {
-            columns: vec![
-                InputColumn {
-                    ordinal: self.column as u32,
-                    name: vectors.name().clone(),
-                    data_type: vectors.data_type().clone(),
-                    nullable: vectors.is_nullable(),
-                },
-                InputColumn {
-                    ordinal: id as u32,
-                    name: "row_id".into(),
-                    data_type: DataType::UInt64,
-                    nullable: false,
-                },
-            ],
-            filter: vec![],
-            output: Output::Nearest {
-                queries: queries.to_vec(),
-                metric: self.metric,
-                expr: ProgramExpr::Column(0),
-                k: self.k as u64,
-                exprs: vec![ProgramExpr::Column(1)],
-            },
+        scan.output = Output::Nearest {
+            queries: queries.to_vec(),
+            metric: self.metric,
+            expr: ProgramExpr::Column(self.column as u32),
+            k: self.k as u64,
+            exprs: vec![ProgramExpr::Column(id as u32)],
         };
-        let program = verify(program, &self.snapshot().scan_schema, &Limits::default())
-            .map_err(|e| datafusion::common::plan_datafusion_err!("nearest: {e}"))?;
-        let work = SegmentQueue::new(self.snapshot().segments.clone());
-        if let Some(accelerator) = &self.accelerator {
-            work.ask_for(Arc::clone(accelerator));
-        }
-        if self.forbids_fallback {
-            work.forbid_fallback();
-        }
         let command = Command {
-            program: Arc::new(program),
+            program: scan.verified(self.table.node()).map_err(Reason::into_error)?,
             table: Arc::clone(self.snapshot()),
-            work,
+            work: scan.work(None),
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
             metrics: Arc::clone(metrics),

@@ -29,15 +29,13 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, ExecutionPlan, InputOrderMode, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use flashmesh_pushdown::{Aggregate, AggregateFunction, Expr, Output};
 
-use super::{ScanBelow, change_scan, scan_below};
+use super::{note_at_scan, scan_below};
 use crate::config::Pushdown;
-use crate::scan::FlashScanExec;
 use crate::scan::spec::{OutputText, ScanSpec};
+use crate::scan::{FlashScanExec, ScanBuilder};
 use crate::translate::{Scope, program_type, text_of, translate};
 use crate::{Reason, cost};
 
@@ -70,7 +68,7 @@ impl PhysicalOptimizerRule for AggregateIntoScan {
                 return Ok(Transformed::no(node));
             }
             let outcome = match scan_below(aggregate.input()) {
-                Ok(below) => replace(aggregate, &below),
+                Ok(builder) => replace(aggregate, builder),
                 Err(Some(reason)) => Err(reason),
                 Err(None) => return Ok(Transformed::no(node)),
             };
@@ -79,15 +77,7 @@ impl PhysicalOptimizerRule for AggregateIntoScan {
                     Some(replaced) => Transformed::yes(replaced),
                     None => Transformed::no(node),
                 }),
-                Err(reason) => {
-                    let text = text(aggregate);
-                    let input = change_scan(Arc::clone(aggregate.input()), |scan| {
-                        Ok(Arc::new(scan.with_note(text.clone(), reason.clone())))
-                    })?;
-                    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-                    node.replace_children(vec![input], options)
-                        .map(Transformed::yes)
-                }
+                Err(reason) => note_at_scan(Arc::clone(&node), &text(aggregate), &reason),
             }
         })
         .data()
@@ -151,12 +141,11 @@ fn name(aggregate: &AggregateFunctionExpr) -> String {
 }
 
 /// The scan that gives the partial states of `aggregate`.
-fn replace(aggregate: &AggregateExec, below: &ScanBelow<'_>) -> Result<FlashScanExec, Reason> {
-    let scan = below.scan;
-    if scan.spec().mode == Pushdown::Never {
+fn replace(aggregate: &AggregateExec, mut builder: ScanBuilder) -> Result<FlashScanExec, Reason> {
+    if builder.spec().mode == Pushdown::Never {
         return Err(Reason::Off);
     }
-    if !matches!(&scan.spec().output, Output::Rows { limit: None, .. }) {
+    if !matches!(&builder.spec().output, Output::Rows { limit: None, .. }) {
         return Err(Reason::Blocked("a limit comes first".into()));
     }
     if !aggregate.group_expr().is_single() {
@@ -165,15 +154,16 @@ fn replace(aggregate: &AggregateExec, below: &ScanBelow<'_>) -> Result<FlashScan
     if *aggregate.input_order_mode() != InputOrderMode::Linear {
         return Err(Reason::Blocked("the input is ordered by its groups".into()));
     }
+    let scope = builder.scope();
     let mut keys = Vec::new();
     for (expr, _) in aggregate.group_expr().expr() {
         let data_type = expr
-            .data_type(&aggregate.input().schema())
+            .data_type(scope.schema())
             .map_err(|e| Reason::Operator(e.strip_backtrace()))?;
         if program_type(&data_type) != data_type {
             return Err(Reason::Type(data_type));
         }
-        keys.push(translate(expr.as_ref(), &below.scope)?);
+        keys.push(translate(expr.as_ref(), scope)?);
     }
     let mut aggregates = Vec::new();
     let mut null_for_zero = Vec::new();
@@ -181,27 +171,21 @@ fn replace(aggregate: &AggregateExec, below: &ScanBelow<'_>) -> Result<FlashScan
         if function.fun().name() == "avg" && !keys.is_empty() {
             null_for_zero.push(keys.len() + aggregates.len());
         }
-        states(function, filter.as_ref(), &below.scope, &mut aggregates)?;
+        states(function, filter.as_ref(), scope, &mut aggregates)?;
     }
-    let mut spec = scan.spec().clone();
-    pays(&spec, &keys)?;
+    pays(builder.spec(), &keys)?;
     let schema = partial_schema(aggregate)?;
     if schema.fields().len() != keys.len() + aggregates.len() {
         return Err(Reason::Function("its state has another shape".into()));
     }
-    spec.text = OutputText {
-        columns: aggregate
-            .group_expr()
-            .expr()
-            .iter()
-            .map(|(e, _)| text_of(e.as_ref()))
-            .collect(),
+    let groups = aggregate.group_expr().expr().iter();
+    let text = OutputText {
+        columns: groups.map(|(e, _)| text_of(e.as_ref())).collect(),
         aggregates: aggregate.aggr_expr().iter().map(|a| name(a)).collect(),
         order: vec![],
     };
-    spec.output = Output::Aggregate { keys, aggregates };
-    spec.null_for_zero = null_for_zero;
-    scan.with_spec(spec, schema)
+    builder.aggregate(keys, aggregates, null_for_zero, text, schema);
+    builder.build()
 }
 
 /// Whether grouping in the store is worth it.

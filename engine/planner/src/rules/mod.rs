@@ -7,8 +7,9 @@
 
 mod aggregate;
 mod cooperative;
-pub mod projection;
+mod guarded_case;
 mod top_k;
+mod volatile_filter;
 
 use std::sync::Arc;
 
@@ -25,12 +26,13 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
+pub use guarded_case::GuardedCase;
 pub use top_k::TopKIntoScan;
+pub use volatile_filter::VolatileFilter;
 
 use crate::Reason;
 use crate::join_order::JoinOrder;
-use crate::scan::FlashScanExec;
-use crate::translate::Scope;
+use crate::scan::{FlashScanExec, ScanBuilder};
 
 /// DataFusion's physical rules with flashmesh's among them.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -61,30 +63,21 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "optimize_projections")
         .unwrap_or(rules.len());
     rules.insert(place, Arc::new(JoinOrder));
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
+        [Arc::new(GuardedCase), Arc::new(VolatileFilter)];
+    rules.splice(0..0, first);
     rules
 }
 
-/// A scan below operators that change neither rows nor values but for projections.
-struct ScanBelow<'a> {
-    scan: &'a FlashScanExec,
-    /// What the columns above those operators are.
-    scope: Scope,
-}
-
-/// Looks for a scan below `plan`; what stands in the way is given back as the reason, if a scan
-/// is below that.
-fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Result<ScanBelow<'_>, Option<Reason>> {
+/// The scan below operators that change neither rows nor values but for projections; expressions
+/// come over what those give. What stands in the way is given back as the reason, if a scan is
+/// below that.
+fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Result<ScanBuilder, Option<Reason>> {
     if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
-        return Ok(ScanBelow {
-            scan,
-            scope: scan.scope(),
-        });
+        return Ok(ScanBuilder::of_scan(scan));
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-        let below = scan_below(projection.input())?;
-        let exprs = projection.expr().iter().map(|p| p.expr.as_ref());
-        let scope = below.scope.project(exprs, projection.schema());
-        return Ok(ScanBelow { scope, ..below });
+        return Ok(scan_below(projection.input())?.through(projection));
     }
     if is_transparent(plan.as_ref()) {
         return scan_below(plan.children()[0]);
@@ -112,16 +105,26 @@ fn is_transparent(plan: &dyn ExecutionPlan) -> bool {
     plan.downcast_ref::<CooperativeExec>().is_some()
 }
 
-/// `plan` with the one scan in it changed by `change`.
+/// `node` with the one scan below it changed by `change`.
 fn change_scan(
-    plan: Arc<dyn ExecutionPlan>,
+    node: Arc<dyn ExecutionPlan>,
     change: impl Fn(&FlashScanExec) -> Result<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    node.transform_up(|node| {
         Ok(match node.downcast_ref::<FlashScanExec>() {
             Some(scan) => Transformed::yes(change(scan)?),
             None => Transformed::no(node),
         })
     })
-    .map(|t| t.data)
+}
+
+/// `node` with a note at the scan below it of what stays above, and why.
+fn note_at_scan(
+    node: Arc<dyn ExecutionPlan>,
+    text: &str,
+    reason: &Reason,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    change_scan(node, |scan| {
+        Ok(Arc::new(scan.with_note(text.to_owned(), reason.clone())))
+    })
 }

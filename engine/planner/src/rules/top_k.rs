@@ -2,23 +2,20 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::datatypes::Schema;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
-use flashmesh_pushdown::{Output, SortKey};
+use flashmesh_pushdown::Output;
 
-use super::{change_scan, scan_below};
-use crate::config::Pushdown;
+use super::{change_scan, note_at_scan, scan_below};
 use crate::scan::FlashScanExec;
 use crate::scan::spec::ScanSpec;
-use crate::translate::{program_type, text_of, translate};
-use crate::{Reason, cost};
 
 /// Lets each stream of a scan give only the first *k* rows of an order to the sort that wants
 /// *k* of all. The sort stays and merges the streams' rows.
@@ -46,57 +43,39 @@ impl PhysicalOptimizerRule for TopKIntoScan {
             let Some(limit) = sort.fetch() else {
                 return Ok(Transformed::no(node));
             };
-            let text = || {
-                let keys: Vec<_> = sort.expr().iter().map(ToString::to_string).collect();
-                format!("order by {} limit {limit}", keys.join(", "))
-            };
-            let below = match scan_below(sort.input()) {
-                Ok(below) => below,
-                Err(Some(reason)) => {
-                    let text = text();
-                    let input = change_scan(Arc::clone(sort.input()), |scan| {
-                        Ok(Arc::new(scan.with_note(text.clone(), reason.clone())))
-                    })?;
-                    return with_input(node, input).map(Transformed::yes);
-                }
+            let pushed = match scan_below(sort.input()) {
+                // The rule ran before, or an inner limit must be applied first.
+                Ok(builder) if has_limit(builder.spec()) => return Ok(Transformed::no(node)),
+                Ok(mut builder) => builder
+                    .top_k(sort.expr(), limit)
+                    .and_then(|()| builder.build()),
+                Err(Some(reason)) => Err(reason),
                 Err(None) => return Ok(Transformed::no(node)),
             };
-            if matches!(
-                &below.scan.spec().output,
-                Output::Rows { limit: Some(_), .. }
-            ) {
-                // The rule ran before, or an inner limit must be applied first.
-                return Ok(Transformed::no(node));
-            }
-            let changed = top_k(sort, limit, below.scan);
-            let input = change_scan(Arc::clone(sort.input()), |scan| {
-                match changed
-                    .clone()
-                    .and_then(|(spec, schema)| scan.with_spec(spec, schema))
-                {
-                    Ok(changed) => without_keys(changed, &scan.schema()),
-                    Err(reason) => Ok(Arc::new(scan.with_note(text(), reason))),
+            match pushed {
+                Ok(scan) => {
+                    let scan = Arc::new(scan);
+                    change_scan(Arc::clone(&node), |before| {
+                        without_keys(Arc::clone(&scan), &before.schema())
+                    })
                 }
-            })?;
-            with_input(node, input).map(Transformed::yes)
+                Err(reason) => {
+                    let keys: Vec<_> = sort.expr().iter().map(ToString::to_string).collect();
+                    let text = format!("order by {} limit {limit}", keys.join(", "));
+                    note_at_scan(Arc::clone(&node), &text, &reason)
+                }
+            }
         })
         .data()
     }
 }
 
-fn with_input(
-    node: Arc<dyn ExecutionPlan>,
-    input: Arc<dyn ExecutionPlan>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    node.replace_children(
-        vec![input],
-        ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-    )
+fn has_limit(spec: &ScanSpec) -> bool {
+    matches!(&spec.output, Output::Rows { limit: Some(_), .. })
 }
 
 /// `scan` with the columns of `schema` alone: keys that were added behind them go.
-fn without_keys(scan: FlashScanExec, schema: &Schema) -> Result<Arc<dyn ExecutionPlan>> {
-    let scan = Arc::new(scan);
+fn without_keys(scan: Arc<FlashScanExec>, schema: &Schema) -> Result<Arc<dyn ExecutionPlan>> {
     if scan.schema().fields().len() == schema.fields().len() {
         return Ok(scan);
     }
@@ -106,62 +85,4 @@ fn without_keys(scan: FlashScanExec, schema: &Schema) -> Result<Arc<dyn Executio
         alias: field.name().clone(),
     });
     Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
-}
-
-/// What `scan` is to do, and its columns: a key that is an expression comes behind those that it
-/// has. The sort above computes it again, for the few rows that it gets.
-fn top_k(
-    sort: &SortExec,
-    limit: usize,
-    scan: &FlashScanExec,
-) -> Result<(ScanSpec, SchemaRef), Reason> {
-    let input = scan.schema();
-    let mut fields: Vec<FieldRef> = input.fields().iter().cloned().collect();
-    let mut spec = scan.spec().clone();
-    if spec.mode == Pushdown::Never {
-        return Err(Reason::Off);
-    }
-    if spec.mode == Pushdown::Auto && limit > cost::TOP_K_LIMIT {
-        return Err(Reason::Cost(format!(
-            "{limit} rows would be held beside the pages"
-        )));
-    }
-    let Output::Rows {
-        exprs,
-        order,
-        limit: scan_limit,
-    } = &mut spec.output
-    else {
-        return Err(Reason::Blocked("the scan gives aggregates".into()));
-    };
-    if sort.input().downcast_ref::<FlashScanExec>().is_none()
-        && sort.input().schema() != scan.schema()
-    {
-        return Err(Reason::Blocked("a projection is in between".into()));
-    }
-    for key in sort.expr().iter() {
-        let place = match key.expr.downcast_ref::<Column>() {
-            Some(column) if column.index() < input.fields().len() => column.index(),
-            _ => {
-                let field = key.expr.return_field(&input);
-                let field = field.map_err(|e| Reason::Operator(e.to_string()))?;
-                if program_type(field.data_type()) != *field.data_type() {
-                    return Err(Reason::Type(field.data_type().clone()));
-                }
-                let text = text_of(key.expr.as_ref());
-                exprs.push(translate(key.expr.as_ref(), &scan.scope())?);
-                fields.push(Arc::new(field.as_ref().clone().with_name(&text)));
-                spec.text.columns.push(text);
-                exprs.len() - 1
-            }
-        };
-        order.push(SortKey {
-            output: place as u32,
-            descending: key.options.descending,
-            nulls_first: key.options.nulls_first,
-        });
-        spec.text.order.push(key.to_string());
-    }
-    *scan_limit = Some(limit as u64);
-    Ok((spec, Arc::new(Schema::new(fields))))
 }

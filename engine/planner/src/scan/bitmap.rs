@@ -36,12 +36,12 @@ impl Alone {
         schema: &Schema,
         column: &FilterColumn,
     ) -> Result<Self> {
-        let name = schema.field(column.output).name();
+        let name = schema.field(column.place).name();
         let field = Field::new(name, column.data_type.clone(), true);
         Ok(Self {
             conjuncts: conjuncts
                 .into_iter()
-                .map(|c| over_one_column(c, column.output))
+                .map(|c| over_one_column(c, column.place))
                 .collect::<Result<_>>()?,
             schema: Arc::new(Schema::new(vec![field])),
             data_type: column.data_type.clone(),
@@ -138,11 +138,11 @@ impl Alone {
 }
 
 /// `expr` with its only column as column 0.
-fn over_one_column(expr: Arc<dyn PhysicalExpr>, output: usize) -> Result<Arc<dyn PhysicalExpr>> {
+fn over_one_column(expr: Arc<dyn PhysicalExpr>, place: usize) -> Result<Arc<dyn PhysicalExpr>> {
     Ok(expr
         .transform_up(|node| {
             Ok(match node.downcast_ref::<Column>() {
-                Some(column) if column.index() == output => {
+                Some(column) if column.index() == place => {
                     Transformed::yes(Arc::new(Column::new(column.name(), 0)) as _)
                 }
                 _ => Transformed::no(node),
@@ -181,7 +181,7 @@ mod tests {
         let modulo = Arc::new(BinaryExpr::new(column, Operator::Modulo, literal(divisor)));
         let conjunct = Arc::new(BinaryExpr::new(modulo, Operator::Eq, literal(rest)));
         let column = FilterColumn {
-            output: 1,
+            place: 1,
             program: 0,
             data_type,
             span: None,

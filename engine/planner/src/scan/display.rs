@@ -67,11 +67,8 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
             .collect();
         parts.push(("not_pushed", list(&reasons)));
     }
-    let dynamic: Vec<_> = scan
-        .dynamic_filters()
-        .iter()
-        .map(|f| f.to_string())
-        .collect();
+    let dynamic = spec.dynamic_filters.iter().map(|f| f.expr.to_string());
+    let dynamic: Vec<_> = dynamic.collect();
     if !dynamic.is_empty() {
         parts.push(("runtime", list(&dynamic)));
     }

@@ -12,7 +12,6 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::execution::{RecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
-use flashmesh_pushdown::Expr;
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::kernel::QueryCalls;
 use flashmesh_storage::node::{
@@ -22,7 +21,7 @@ use futures::Stream;
 use parking_lot::Mutex;
 
 use super::FlashScanExec;
-use super::runtime::{DynamicFilters, FilterColumn};
+use super::runtime::DynamicFilters;
 use crate::error::from_storage;
 
 /// The executions of a plan's scan that are known: usually one.
@@ -45,7 +44,7 @@ impl Executions {
     ///
     /// Partitions take their segments from one queue, so each must find the queue of its own
     /// execution: the one that runs in the same task context and has not started this partition
-    /// yet, or else the newest one that has not.
+    /// yet. What runs in another context is another's, whose segments are not to be taken.
     pub(super) fn open(
         &self,
         scan: &FlashScanExec,
@@ -60,20 +59,20 @@ impl Executions {
             let mut started = execution.started.lock();
             !std::mem::replace(&mut started[partition], true)
         };
-        let same_context =
-            |e: &&Arc<Execution>| std::ptr::eq(e.context.as_ptr(), Arc::as_ptr(context));
-        let execution = match known.iter().rev().filter(same_context).find(|e| claim(e)) {
+        let mine = known
+            .iter()
+            .rev()
+            .filter(|e| std::ptr::eq(e.context.as_ptr(), Arc::as_ptr(context)))
+            .find(|e| claim(e));
+        let execution = match mine {
             Some(execution) => Arc::clone(execution),
-            None => match known.last().filter(|e| !same_context(e) && claim(e)) {
-                Some(execution) => Arc::clone(execution),
-                None => {
-                    known.retain(|e| e.context.strong_count() > 0);
-                    let execution = Arc::new(Execution::new(scan, context));
-                    claim(&execution);
-                    known.push(Arc::clone(&execution));
-                    execution
-                }
-            },
+            None => {
+                known.retain(|e| e.context.strong_count() > 0);
+                let execution = Arc::new(Execution::new(scan, context));
+                claim(&execution);
+                known.push(Arc::clone(&execution));
+                execution
+            }
         };
         let command = Command {
             program: Arc::clone(scan.program()),
@@ -102,29 +101,12 @@ impl Executions {
 
 impl Execution {
     fn new(scan: &FlashScanExec, context: &Arc<TaskContext>) -> Self {
-        let table = &scan.spec().table;
-        let access = scan.access().cloned();
         let runtime_filters = Arc::new(RuntimeFilters::default());
-        let dynamic = DynamicFilters::new(
-            scan.dynamic_filters().to_vec(),
-            scan.schema(),
-            filter_columns(scan),
-            table.rows(),
-            scan.partitions(),
-            Arc::clone(&runtime_filters),
-        );
-        let work = SegmentQueue::with_access(table.segments.clone(), access);
-        if let Some(accelerator) = &scan.spec().accelerator {
-            work.ask_for(Arc::clone(accelerator));
-        }
-        if scan.spec().forbids_fallback {
-            work.forbid_fallback();
-        }
+        let dynamic =
+            DynamicFilters::new(scan.spec(), scan.partitions(), Arc::clone(&runtime_filters));
+        let work = scan.spec().work(scan.access().cloned());
         if let Some(calls) = context.session_config().get_extension::<QueryCalls>() {
             work.run_kernels_of(calls);
-        }
-        if scan.spec().plain_text {
-            work.ask_for_plain_text();
         }
         Self {
             context: Arc::downgrade(context),
@@ -135,36 +117,6 @@ impl Execution {
             metrics: Arc::new(ScanMetrics::default()),
         }
     }
-}
-
-/// The output columns that are columns of the table.
-fn filter_columns(scan: &FlashScanExec) -> Vec<FilterColumn> {
-    let spec = scan.spec();
-    let ordinals: Vec<u32> = spec.ordinals().into_iter().collect();
-    let schema = scan.schema();
-    let mut columns = Vec::new();
-    for (output, expr) in spec.output_columns().into_iter().enumerate() {
-        let Some(Expr::Column(ordinal)) = expr else {
-            continue;
-        };
-        let Ok(program) = ordinals.binary_search(ordinal) else {
-            continue;
-        };
-        let bound = |scalar: &Option<flashmesh_pushdown::Scalar>| match scalar {
-            Some(flashmesh_pushdown::Scalar::Int(value)) => i64::try_from(*value).ok(),
-            _ => None,
-        };
-        let statistics = spec.table.statistics.get(*ordinal as usize);
-        let span = statistics.and_then(|s| Some((bound(&s.min)?, bound(&s.max)?)));
-        columns.push(FilterColumn {
-            output,
-            program: program as u32,
-            data_type: schema.field(output).data_type().clone(),
-            span,
-            distinct: statistics.and_then(|s| s.distinct),
-        });
-    }
-    columns
 }
 
 enum State {

@@ -1,6 +1,7 @@
 //! [`FlashScanExec`]: the leaf of a plan that runs a Program beside the pages.
 
 mod bitmap;
+mod builder;
 mod display;
 mod execution;
 pub(crate) mod metrics;
@@ -11,13 +12,12 @@ pub mod statistics;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use datafusion::physical_plan::execution_plan::{
@@ -33,16 +33,16 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
-use flashmesh_pushdown::{Expr, Output, VerifiedProgram};
+use flashmesh_pushdown::{Output, VerifiedProgram};
 use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::page::plain::plain_schema;
 
+pub use self::builder::ScanBuilder;
 use self::execution::Executions;
-use self::spec::{PushedFilter, ScanSpec};
+use self::spec::ScanSpec;
+use crate::Reason;
 use crate::config::Pushdown;
-use crate::translate::{Scope, text_of, translate};
-use crate::{Reason, rules};
+use crate::translate::text_of;
 
 /// A scan of one table: one request and one stream of batches for each partition.
 #[derive(Debug)]
@@ -53,22 +53,19 @@ pub struct FlashScanExec {
     /// The index that answers a part of the filter, chosen when it is first asked for: planning
     /// makes many scans of which few are run.
     access: OnceLock<Option<Arc<AccessPath>>>,
-    /// Expressions over the output that change while the query runs.
-    dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     properties: Arc<PlanProperties>,
     executions: Executions,
 }
 
 impl FlashScanExec {
-    /// A scan that does what `spec` says. `schema` names and types the output; a [`Reason`] says
-    /// why the store can't run it.
-    pub fn try_new(
+    /// A scan that does what `spec` says, by its Program. `schema` names and types the output.
+    fn new(
         spec: ScanSpec,
         node: Arc<StorageNode>,
+        program: Arc<VerifiedProgram>,
         schema: SchemaRef,
         partitions: usize,
-    ) -> Result<Self, Reason> {
-        let program = spec.verified(&node)?;
+    ) -> Self {
         let emission = match &spec.output {
             Output::Rows { order, .. } if order.is_empty() => EmissionType::Incremental,
             _ => EmissionType::Final,
@@ -80,15 +77,14 @@ impl FlashScanExec {
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        Ok(Self {
+        Self {
             spec,
             node,
             program,
             access: OnceLock::new(),
-            dynamic_filters: vec![],
             properties: Arc::new(properties),
             executions: Executions::default(),
-        })
+        }
     }
 
     /// What it does.
@@ -120,16 +116,6 @@ impl FlashScanExec {
         self.properties.partitioning.partition_count()
     }
 
-    /// Expressions over the output that change while the query runs.
-    pub fn dynamic_filters(&self) -> &[Arc<dyn PhysicalExpr>] {
-        &self.dynamic_filters
-    }
-
-    /// The same scan doing something else.
-    pub fn with_spec(&self, spec: ScanSpec, schema: SchemaRef) -> Result<Self, Reason> {
-        Self::try_new(spec, Arc::clone(&self.node), schema, self.partitions())
-    }
-
     /// The same scan with a note in its text of what stayed above it and why.
     pub fn with_note(&self, text: String, reason: Reason) -> Self {
         let mut spec = self.spec.clone();
@@ -144,14 +130,13 @@ impl FlashScanExec {
     /// it on; `None` for a scan that orders or aggregates. For the root of a plan: what is above
     /// a scan was planned for its views.
     pub fn with_plain_text(&self) -> Option<Self> {
-        let mut spec = self.spec.clone();
-        match &spec.output {
-            Output::Rows { order, .. } if order.is_empty() => spec.plain_text = true,
+        match &self.spec.output {
+            Output::Rows { order, .. } if order.is_empty() => {}
             _ => return None,
         }
-        let scan = self.with_spec(spec, plain_schema(&self.schema()));
-        // A filter that changes while the query runs comes from above.
-        scan.ok().filter(|_| self.dynamic_filters.is_empty())
+        let mut builder = ScanBuilder::of_scan(self);
+        builder.plain_text();
+        builder.build().ok()
     }
 
     /// A copy that shares no state of execution.
@@ -161,71 +146,9 @@ impl FlashScanExec {
             node: Arc::clone(&self.node),
             program: Arc::clone(&self.program),
             access: self.access.clone(),
-            dynamic_filters: self.dynamic_filters.clone(),
             properties: Arc::clone(&self.properties),
             executions: Executions::default(),
         }
-    }
-
-    /// What the scan's output columns are in terms of the table.
-    pub fn scope(&self) -> Scope {
-        let columns = self
-            .spec
-            .output_columns()
-            .into_iter()
-            .map(|expr| {
-                expr.cloned()
-                    .ok_or_else(|| Reason::Blocked("it reads an aggregate".into()))
-            })
-            .collect();
-        Scope::new(self.schema(), columns)
-    }
-
-    /// Whether `expr` reads no column that is an aggregate.
-    fn reads_only_keys(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {
-        let columns = self.spec.output_columns();
-        collect_columns(expr)
-            .iter()
-            .all(|column| columns.get(column.index()).is_some_and(Option::is_some))
-    }
-
-    /// Adds a filter over the output to the Program.
-    fn push_filter(
-        &self,
-        spec: &mut ScanSpec,
-        filter: &Arc<dyn PhysicalExpr>,
-    ) -> Result<(), Reason> {
-        if spec.mode == Pushdown::Never {
-            return Err(Reason::Off);
-        }
-        if !spec.output_accepts_filters() {
-            return Err(Reason::Blocked(
-                "it filters what a limit or an aggregate gives".into(),
-            ));
-        }
-        let expr = translate(filter.as_ref(), &self.scope())?;
-        let mut candidate = spec.clone();
-        candidate.filters.push(PushedFilter {
-            expr,
-            text: text_of(filter.as_ref()),
-            exact: true,
-        });
-        candidate.verified(&self.node)?;
-        *spec = candidate;
-        Ok(())
-    }
-
-    /// Whether runtime filters of the store can do anything with `filter`.
-    fn accepts_dynamic_filter(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
-        self.spec.mode != Pushdown::Never
-            && self.spec.output_accepts_filters()
-            && self.reads_only_keys(filter)
-            && collect_columns(filter).iter().any(|column| {
-                matches!(
-                    self.spec.output_columns().get(column.index()),
-                    Some(Some(Expr::Column(_)))
-                )
-            })
     }
 }
 
@@ -274,7 +197,10 @@ impl ExecutionPlan for FlashScanExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        apply_expression_roots(&self.dynamic_filters, f)
+        apply_expression_roots(
+            self.spec.dynamic_filters.iter().map(|filter| &filter.expr),
+            f,
+        )
     }
 
     fn repartitioned(
@@ -319,8 +245,7 @@ impl ExecutionPlan for FlashScanExec {
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
         let partitions = self.partitions();
-        let dynamic = !self.dynamic_filters.is_empty();
-        let statistics = statistics::of_scan(&self.spec, &self.schema(), partitions, dynamic);
+        let statistics = statistics::of_scan(&self.spec, &self.schema(), partitions);
         Ok(Arc::new(match args.partition() {
             // Partitions share one queue of segments: how many each gets is not known.
             Some(_) if partitions > 1 => {
@@ -334,20 +259,9 @@ impl ExecutionPlan for FlashScanExec {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        let mut spec = self.spec.clone();
-        if spec.mode == Pushdown::Never {
-            return None;
-        }
-        let Output::Rows { limit: known, .. } = &mut spec.output else {
-            return None;
-        };
-        let limit = limit? as u64;
-        *known = Some(known.map_or(limit, |known| known.min(limit)));
-        let scan = self.with_spec(spec, self.schema()).ok()?;
-        Some(Arc::new(Self {
-            dynamic_filters: self.dynamic_filters.clone(),
-            ..scan
-        }))
+        let mut builder = ScanBuilder::of_scan(self);
+        builder.limit(limit?).ok()?;
+        Some(Arc::new(builder.build().ok()?))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -363,11 +277,9 @@ impl ExecutionPlan for FlashScanExec {
         &self,
         projection: &ProjectionExec,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if !self.dynamic_filters.is_empty() {
-            // They are over the present output.
-            return Ok(None);
-        }
-        Ok(rules::projection::into_scan(self, projection).map(|scan| Arc::new(scan) as _))
+        let mut builder = ScanBuilder::of_scan(self);
+        let scan = builder.project(projection).and_then(|()| builder.build());
+        Ok(scan.ok().map(|scan| Arc::new(scan) as _))
     }
 
     fn handle_child_pushdown_result(
@@ -376,57 +288,44 @@ impl ExecutionPlan for FlashScanExec {
         child_pushdown_result: ChildPushdownResult,
         _config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let mut spec = self.spec.clone();
-        let mut dynamic_filters = self.dynamic_filters.clone();
-        let mut results = Vec::with_capacity(child_pushdown_result.parent_filters.len());
-        for parent in child_pushdown_result.parent_filters {
-            let filter = parent.filter;
-            if snapshot_generation(&filter) != 0 {
-                // It stays above too: runtime filters may come late and let more rows pass.
-                if phase == FilterPushdownPhase::Post && self.accepts_dynamic_filter(&filter) {
-                    dynamic_filters.push(filter);
-                }
-                results.push(PushedDown::No);
-                continue;
+        let parents = child_pushdown_result.parent_filters.iter();
+        let filters: Vec<_> = parents.map(|parent| &parent.filter).collect();
+        let is_fixed = |filter: &&Arc<dyn PhysicalExpr>| snapshot_generation(filter) == 0;
+        let mut builder = ScanBuilder::of_scan(self);
+        let fixed: Vec<_> = filters.iter().copied().filter(is_fixed).collect();
+        let mut reasons = builder.filter(&fixed).into_iter();
+        let mut results = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let reason = match is_fixed(&filter) {
+                true => reasons.next().flatten(),
+                false => None,
+            };
+            // The value of a subquery is there before the scan starts: it prunes below the filter.
+            let changes = !is_fixed(&filter) || reason == Some(Reason::Subquery);
+            if changes && phase == FilterPushdownPhase::Post {
+                builder.dynamic_filter(filter);
             }
-            match self.push_filter(&mut spec, &filter) {
-                Ok(()) => results.push(PushedDown::Yes),
-                Err(reason) => {
-                    if reason == Reason::Subquery
-                        && phase == FilterPushdownPhase::Post
-                        && self.accepts_dynamic_filter(&filter)
-                    {
-                        // Its value is there before the scan starts: it prunes below the filter.
-                        dynamic_filters.push(Arc::clone(&filter));
-                    }
-                    spec.note(text_of(filter.as_ref()), reason);
-                    results.push(PushedDown::No);
-                }
+            results.push(match !changes && reason.is_none() {
+                true => PushedDown::Yes,
+                false => PushedDown::No,
+            });
+            if let Some(reason) = reason {
+                builder.note(text_of(filter.as_ref()), reason);
             }
         }
         let propagation = FilterPushdownPropagation::with_parent_pushdown_result(results);
-        let changed = spec.filters.len() != self.spec.filters.len()
-            || spec.not_pushed.len() != self.spec.not_pushed.len()
-            || dynamic_filters.len() != self.dynamic_filters.len();
-        if !changed {
+        let (known, spec) = (&self.spec, builder.spec());
+        if spec.filters.len() == known.filters.len()
+            && spec.not_pushed.len() == known.not_pushed.len()
+            && spec.dynamic_filters.len() == known.dynamic_filters.len()
+        {
             return Ok(propagation);
         }
-        // Each filter was verified as it was added, so that the whole can't be refused.
-        let scan = self
-            .with_spec(spec, self.schema())
-            .map_err(Reason::into_error)?;
-        Ok(propagation.with_updated_node(Arc::new(Self {
-            dynamic_filters,
-            ..scan
-        })))
+        let scan = builder.build().map_err(Reason::into_error)?;
+        Ok(propagation.with_updated_node(Arc::new(scan)))
     }
 }
 
 fn divided(count: &Precision<usize>, by: usize) -> Precision<usize> {
     count.map(|count| count.div_ceil(by))
-}
-
-/// The schema of a scan that gives back these columns of a table.
-pub fn schema_of_columns(table: &Schema, ordinals: &[usize]) -> Result<SchemaRef> {
-    Ok(Arc::new(table.project(ordinals)?))
 }

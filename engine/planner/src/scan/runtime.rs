@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema};
 use arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
@@ -36,6 +36,7 @@ use flashmesh_storage::node::RuntimeFilters;
 use parking_lot::Mutex;
 
 use super::bitmap::Alone;
+use super::spec::{DynamicFilter, ScanSpec};
 use crate::translate::scalar_of;
 
 /// Values that a bitmap may span.
@@ -46,11 +47,11 @@ const ALWAYS_EVALUATED: u64 = 1 << 14;
 /// hashed twice, once to find the part and once in it.
 const CASE_COST: u64 = 8;
 
-/// A column of the scan's output on which runtime filters can act.
+/// A column of a filter on which runtime filters can act: one of the table's.
 #[derive(Debug, Clone)]
 pub struct FilterColumn {
-    /// Index in the output.
-    pub output: usize,
+    /// Index in the filter's schema.
+    pub place: usize,
     /// Index into `Program::columns`.
     pub program: u32,
     /// Its type.
@@ -59,6 +60,36 @@ pub struct FilterColumn {
     pub span: Option<(i64, i64)>,
     /// Estimate of its distinct values.
     pub distinct: Option<u64>,
+}
+
+/// A filter with its columns of the table.
+#[derive(Debug)]
+struct Source {
+    filter: DynamicFilter,
+    columns: Vec<FilterColumn>,
+}
+
+impl Source {
+    fn new(filter: &DynamicFilter, spec: &ScanSpec) -> Self {
+        let read: Vec<u32> = spec.ordinals().into_iter().collect();
+        let columns = filter.ordinals.iter().enumerate();
+        let column = |(place, ordinal): (usize, &Option<u32>)| {
+            let ordinal = (*ordinal)?;
+            let statistics = spec.table.statistics.get(ordinal as usize);
+            let bound = |value: &Option<Scalar>| value.as_ref().and_then(int_of);
+            Some(FilterColumn {
+                place,
+                program: read.binary_search(&ordinal).ok()? as u32,
+                data_type: filter.schema.field(place).data_type().clone(),
+                span: statistics.and_then(|s| Some((bound(&s.min)?, bound(&s.max)?))),
+                distinct: statistics.and_then(|s| s.distinct),
+            })
+        };
+        Self {
+            columns: columns.filter_map(column).collect(),
+            filter: filter.clone(),
+        }
+    }
 }
 
 /// A filter as it was read last.
@@ -71,9 +102,7 @@ struct Known {
 /// The changing filters of one execution of a scan, shared by its partitions.
 #[derive(Debug)]
 pub struct DynamicFilters {
-    filters: Vec<Arc<dyn PhysicalExpr>>,
-    schema: SchemaRef,
-    columns: Vec<FilterColumn>,
+    sources: Vec<Source>,
     /// Rows of the table: the more there are, the more a bitmap may cost.
     rows: u64,
     /// Threads that may evaluate at once.
@@ -85,20 +114,12 @@ pub struct DynamicFilters {
 }
 
 impl DynamicFilters {
-    /// `filters` are expressions over `schema`, the scan's output.
-    pub fn new(
-        filters: Vec<Arc<dyn PhysicalExpr>>,
-        schema: SchemaRef,
-        columns: Vec<FilterColumn>,
-        rows: u64,
-        threads: usize,
-        published: Arc<RuntimeFilters>,
-    ) -> Self {
+    /// The filters of a scan, not read yet.
+    pub fn new(spec: &ScanSpec, threads: usize, published: Arc<RuntimeFilters>) -> Self {
+        let filters = spec.dynamic_filters.iter();
         Self {
-            filters,
-            schema,
-            columns,
-            rows,
+            sources: filters.map(|filter| Source::new(filter, spec)).collect(),
+            rows: spec.table.rows(),
             threads,
             known: Mutex::default(),
             published,
@@ -107,14 +128,15 @@ impl DynamicFilters {
 
     /// Publishes what the filters say now, if that has changed.
     pub fn refresh(&self) -> Result<()> {
-        if self.filters.is_empty() {
+        if self.sources.is_empty() {
             return Ok(());
         }
         let mut known = self.known.lock();
         let mut changed = false;
-        for (place, filter) in self.filters.iter().enumerate() {
+        for (place, source) in self.sources.iter().enumerate() {
             // A filter without generations is one whose value is there from the start of
             // execution.
+            let filter = &source.filter.expr;
             let generation = snapshot_generation(filter);
             if known.get(place).is_some_and(|k| k.generation == generation) {
                 continue;
@@ -123,7 +145,7 @@ impl DynamicFilters {
             // beside it is dear.
             let current = snapshot_physical_expr(Arc::clone(filter))?;
             let mut says = Vec::new();
-            self.read(&current, &mut says)?;
+            self.read(source, &current, &mut says)?;
             let read = Known { generation, says };
             match known.get_mut(place) {
                 Some(known) => *known = read,
@@ -139,15 +161,20 @@ impl DynamicFilters {
     }
 
     /// What `expr` says of each column.
-    fn read(&self, expr: &Arc<dyn PhysicalExpr>, found: &mut Vec<RuntimeFilter>) -> Result<()> {
+    fn read(
+        &self,
+        source: &Source,
+        expr: &Arc<dyn PhysicalExpr>,
+        found: &mut Vec<RuntimeFilter>,
+    ) -> Result<()> {
         for conjunct in split_conjunction(expr) {
             let mentioned = mentioned(conjunct);
-            for column in self
+            for column in source
                 .columns
                 .iter()
-                .filter(|c| mentioned.contains(&c.output))
+                .filter(|c| mentioned.contains(&c.place))
             {
-                let hull = hull(conjunct.as_ref(), column.output, &column.data_type);
+                let hull = hull(conjunct.as_ref(), column.place, &column.data_type);
                 if let Some(predicate) = set_of(conjunct, column) {
                     found.push(RuntimeFilter {
                         column: column.program,
@@ -166,7 +193,7 @@ impl DynamicFilters {
             }
             if mentioned.is_empty() && is_false(conjunct.as_ref()) {
                 // Nothing passes at all. Any column says so.
-                if let Some(column) = self.columns.first() {
+                if let Some(column) = source.columns.first() {
                     found.push(RuntimeFilter {
                         column: column.program,
                         predicate: RuntimePredicate::Set(vec![]),
@@ -176,8 +203,8 @@ impl DynamicFilters {
             }
         }
         // Membership is worth a bitmap only when bounds (in any conjunct) make the span small.
-        for column in &self.columns {
-            if let Some(filter) = self.bitmap(expr, column)? {
+        for column in &source.columns {
+            if let Some(filter) = self.bitmap(source, expr, column)? {
                 found.push(filter);
             }
         }
@@ -188,12 +215,13 @@ impl DynamicFilters {
     /// no hull or set, and spans few enough values.
     fn bitmap(
         &self,
+        source: &Source,
         expr: &Arc<dyn PhysicalExpr>,
         column: &FilterColumn,
     ) -> Result<Option<RuntimeFilter>> {
         let mine: Vec<Arc<dyn PhysicalExpr>> = split_conjunction(expr)
             .into_iter()
-            .filter(|c| mentioned(c).into_iter().eq([column.output]))
+            .filter(|c| mentioned(c).into_iter().eq([column.place]))
             .cloned()
             .collect();
         let opaque =
@@ -207,7 +235,7 @@ impl DynamicFilters {
         let (mut min, mut max) = (table_min, table_max);
         let mut nulls = true;
         for conjunct in &mine {
-            let hull = hull(conjunct.as_ref(), column.output, &column.data_type);
+            let hull = hull(conjunct.as_ref(), column.place, &column.data_type);
             nulls &= hull.nulls;
             min = min.max(hull.min.as_ref().and_then(int_of).unwrap_or(min));
             max = max.min(hull.max.as_ref().and_then(int_of).unwrap_or(max));
@@ -228,7 +256,7 @@ impl DynamicFilters {
         if span as u64 > affordable.max(ALWAYS_EVALUATED).min(BITMAP_SPAN as u64) {
             return Ok(None);
         }
-        let alone = Alone::new(mine, &self.schema, column)?;
+        let alone = Alone::new(mine, &source.filter.schema, column)?;
         let Some(bits) = alone.bitmap(min, span as usize, self.threads)? else {
             return Ok(None);
         };
@@ -385,20 +413,20 @@ fn constant(expr: &dyn PhysicalExpr) -> Option<ScalarValue> {
     }
 }
 
-fn is_column(expr: &dyn PhysicalExpr, output: usize) -> bool {
+fn is_column(expr: &dyn PhysicalExpr, place: usize) -> bool {
     expr.downcast_ref::<Column>()
-        .is_some_and(|c| c.index() == output)
+        .is_some_and(|c| c.index() == place)
 }
 
 /// `column op constant`, whichever side the column is on.
 fn comparison(
     binary: &BinaryExpr,
-    output: usize,
+    place: usize,
     data_type: &DataType,
 ) -> Option<(Operator, Scalar)> {
-    let (op, value) = if is_column(binary.left().as_ref(), output) {
+    let (op, value) = if is_column(binary.left().as_ref(), place) {
         (*binary.op(), constant(binary.right().as_ref())?)
-    } else if is_column(binary.right().as_ref(), output) {
+    } else if is_column(binary.right().as_ref(), place) {
         (binary.op().swap()?, constant(binary.left().as_ref())?)
     } else {
         return None;
@@ -410,13 +438,13 @@ fn comparison(
 }
 
 /// Where `expr` can be TRUE, as far as it compares the column with constants.
-fn hull(expr: &dyn PhysicalExpr, output: usize, data_type: &DataType) -> Hull {
-    let recurse = |e: &Arc<dyn PhysicalExpr>| hull(e.as_ref(), output, data_type);
+fn hull(expr: &dyn PhysicalExpr, place: usize, data_type: &DataType) -> Hull {
+    let recurse = |e: &Arc<dyn PhysicalExpr>| hull(e.as_ref(), place, data_type);
     if is_false(expr) {
         return Hull::none();
     }
     if let Some(is_null) = expr.downcast_ref::<IsNullExpr>()
-        && is_column(is_null.arg().as_ref(), output)
+        && is_column(is_null.arg().as_ref(), place)
     {
         return Hull {
             nulls: true,
@@ -424,7 +452,7 @@ fn hull(expr: &dyn PhysicalExpr, output: usize, data_type: &DataType) -> Hull {
         };
     }
     if let Some(in_list) = expr.downcast_ref::<InListExpr>()
-        && is_column(in_list.expr().as_ref(), output)
+        && is_column(in_list.expr().as_ref(), place)
         && !in_list.negated()
         && let Some(values) = literals(in_list.list(), None)
     {
@@ -451,7 +479,7 @@ fn hull(expr: &dyn PhysicalExpr, output: usize, data_type: &DataType) -> Hull {
     match binary.op() {
         Operator::And => recurse(binary.left()).and(recurse(binary.right())),
         Operator::Or => recurse(binary.left()).or(recurse(binary.right())),
-        _ => match comparison(binary, output, data_type) {
+        _ => match comparison(binary, place, data_type) {
             Some((_, Scalar::Null)) => Hull::none(),
             Some((op, value)) => {
                 let (min, max) = match op {
@@ -511,28 +539,31 @@ fn is_range(expr: &dyn PhysicalExpr, column: &FilterColumn) -> bool {
     match binary.op() {
         Operator::And => recurse(binary.left()) && recurse(binary.right()),
         Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => matches!(
-            comparison(binary, column.output, &column.data_type),
+            comparison(binary, column.place, &column.data_type),
             Some((_, Scalar::Int(_)))
         ),
         _ => false,
     }
 }
 
-/// The values of a list of constants; of constant structs, the values of field `field`.
+/// The values of a list of constants; of constant structs, the values of field `field`. NULLs are
+/// left out: nothing equals them.
 fn literals(list: &[Arc<dyn PhysicalExpr>], field: Option<usize>) -> Option<Vec<Scalar>> {
-    list.iter()
-        .map(|item| {
-            let value = item.downcast_ref::<Literal>()?.value();
-            match (value, field) {
-                (value, None) => scalar_of(value).ok(),
-                (ScalarValue::Struct(row), Some(field)) => {
-                    let value = ScalarValue::try_from_array(row.column(field), 0).ok()?;
-                    scalar_of(&value).ok()
-                }
-                _ => None,
+    let mut values = Vec::with_capacity(list.len());
+    for item in list {
+        let item = item.downcast_ref::<Literal>()?.value();
+        let value = match (item, field) {
+            (value, None) => value.clone(),
+            (ScalarValue::Struct(row), Some(field)) => {
+                ScalarValue::try_from_array(row.column(field), 0).ok()?
             }
-        })
-        .collect()
+            _ => return None,
+        };
+        if !value.is_null() {
+            values.push(scalar_of(&value).ok()?);
+        }
+    }
+    Some(values)
 }
 
 /// The set of values that a conjunct `column IN (…)` or `struct(…, column, …) IN (…)` allows.
@@ -541,7 +572,7 @@ fn set_of(conjunct: &Arc<dyn PhysicalExpr>, column: &FilterColumn) -> Option<Run
     if in_list.negated() {
         return None;
     }
-    let values = if is_column(in_list.expr().as_ref(), column.output) {
+    let mut values = if is_column(in_list.expr().as_ref(), column.place) {
         literals(in_list.list(), None)?
     } else {
         let row = in_list.expr().downcast_ref::<ScalarFunctionExpr>()?;
@@ -551,10 +582,9 @@ fn set_of(conjunct: &Arc<dyn PhysicalExpr>, column: &FilterColumn) -> Option<Run
         let field = row
             .args()
             .iter()
-            .position(|a| is_column(a.as_ref(), column.output))?;
+            .position(|a| is_column(a.as_ref(), column.place))?;
         literals(in_list.list(), Some(field))?
     };
-    let mut values: Vec<Scalar> = values.into_iter().filter(|v| *v != Scalar::Null).collect();
     let integers: Option<Vec<i64>> = values.iter().map(int_of).collect();
     let dense = column.data_type.is_integer() || column.data_type == DataType::Date32;
     if let Some(mut integers) = integers.filter(|i| dense && i.len() > 8) {

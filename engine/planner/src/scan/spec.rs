@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::physical_expr::PhysicalExpr;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
-use flashmesh_storage::access::NearSearch;
+use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::kernel::has_kernels;
-use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::node::{SegmentQueue, StorageNode};
 use flashmesh_storage::table::TableSnapshot;
 
 use crate::config::Pushdown;
@@ -23,6 +24,17 @@ pub struct PushedFilter {
     pub text: String,
     /// FALSE when the predicate above the scan removes more rows: this one only prunes.
     pub exact: bool,
+}
+
+/// A filter that changes while the query runs, over what the scan gave when it was offered.
+#[derive(Debug, Clone)]
+pub struct DynamicFilter {
+    /// The filter.
+    pub expr: Arc<dyn PhysicalExpr>,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// Their ordinals, of those that are columns of the table.
+    pub ordinals: Vec<Option<u32>>,
 }
 
 /// What stayed above the scan, and why.
@@ -65,6 +77,8 @@ pub struct ScanSpec {
     pub plain_text: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
+    /// Filters that change while the query runs.
+    pub dynamic_filters: Vec<DynamicFilter>,
     /// What stayed above, for `EXPLAIN`.
     pub not_pushed: Vec<NotPushed>,
     /// What leaves.
@@ -77,21 +91,8 @@ pub struct ScanSpec {
 }
 
 impl ScanSpec {
-    /// A scan that gives back these columns of the table.
-    pub fn of_columns(
-        table: Arc<TableSnapshot>,
-        capability: Arc<Capability>,
-        mode: Pushdown,
-        ordinals: &[usize],
-    ) -> Self {
-        let text = OutputText {
-            columns: ordinals
-                .iter()
-                .map(|o| table.scan_schema.field(*o).name().clone())
-                .collect(),
-            ..OutputText::default()
-        };
-        let exprs = ordinals.iter().map(|o| Expr::Column(*o as u32)).collect();
+    /// A scan that gives back nothing yet.
+    pub fn new(table: Arc<TableSnapshot>, capability: Arc<Capability>, mode: Pushdown) -> Self {
         Self {
             table,
             capability,
@@ -101,14 +102,15 @@ impl ScanSpec {
             forbids_fallback: false,
             plain_text: false,
             filters: vec![],
+            dynamic_filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {
-                exprs,
+                exprs: vec![],
                 order: vec![],
                 limit: None,
             },
             null_for_zero: vec![],
-            text,
+            text: OutputText::default(),
         }
     }
 
@@ -131,6 +133,8 @@ impl ScanSpec {
         for expr in exprs {
             ordinals.extend(expr.columns());
         }
+        let dynamic = self.dynamic_filters.iter().flat_map(|f| &f.ordinals);
+        ordinals.extend(dynamic.flatten());
         ordinals
     }
 
@@ -185,6 +189,21 @@ impl ScanSpec {
             .map_err(|e| Reason::Refused(e.to_string()))
     }
 
+    /// The segments, for all streams together, and how they are to be looked at.
+    pub fn work(&self, access: Option<Arc<AccessPath>>) -> Arc<SegmentQueue> {
+        let work = SegmentQueue::with_access(self.table.segments.clone(), access);
+        if let Some(accelerator) = &self.accelerator {
+            work.ask_for(Arc::clone(accelerator));
+        }
+        if self.forbids_fallback {
+            work.forbid_fallback();
+        }
+        if self.plain_text {
+            work.ask_for_plain_text();
+        }
+        work
+    }
+
     /// Whether further filters may go below this output: not below a limit, which must see the
     /// rows it always saw, and not below aggregates but for their keys.
     pub fn output_accepts_filters(&self) -> bool {
@@ -222,20 +241,12 @@ impl ScanSpec {
         self.table.rows() as f64 * self.selectivity()
     }
 
-    /// Bytes in memory of one row of these expressions.
-    pub fn width_bytes<'a>(
-        &self,
-        exprs: impl IntoIterator<Item = (&'a Expr, &'a DataType)>,
-    ) -> f64 {
-        exprs
-            .into_iter()
-            .map(|(expr, data_type)| {
-                let column = match expr {
-                    Expr::Column(column) => Some(*column),
-                    _ => None,
-                };
-                cost::width_bytes(data_type, column, &self.table)
-            })
+    /// Bytes in memory of one row of these expressions, the columns of `schema`.
+    pub fn width_bytes(&self, exprs: &[Expr], schema: &Schema) -> f64 {
+        let types = schema.fields().iter().map(|field| field.data_type());
+        let widths = exprs.iter().zip(types);
+        widths
+            .map(|(e, t)| cost::width_bytes(t, Some(e), &self.table))
             .sum()
     }
 }

@@ -1,6 +1,6 @@
 //! What the optimizer is told of a table and of a scan.
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::Schema;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use flashmesh_pushdown::{Expr, Output};
@@ -24,7 +24,8 @@ pub fn of_table(table: &TableSnapshot, schema: &Schema) -> Statistics {
 
 fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
     let data_type = table.scan_schema.field(ordinal as usize).data_type();
-    let bytes = cost::width_bytes(data_type, Some(ordinal), table) * table.rows() as f64;
+    let bytes =
+        cost::width_bytes(data_type, Some(&Expr::Column(ordinal)), table) * table.rows() as f64;
     let Some(known) = table.statistics.get(ordinal as usize) else {
         // The rows' ids.
         return ColumnStatistics {
@@ -57,12 +58,15 @@ fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
 }
 
 /// Statistics of what leaves the scan with `schema`.
-pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize, dynamic: bool) -> Statistics {
+pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize) -> Statistics {
     let table = &spec.table;
     let all_rows = table.rows() as f64;
     let rows_passing = spec.rows_after_filter();
     let (rows, exact) = match &spec.output {
-        Output::Rows { limit: None, .. } => (rows_passing, spec.filters.is_empty() && !dynamic),
+        Output::Rows { limit: None, .. } => {
+            let exact = spec.filters.is_empty() && spec.dynamic_filters.is_empty();
+            (rows_passing, exact)
+        }
         Output::Rows {
             limit: Some(limit), ..
         } => {
@@ -99,7 +103,7 @@ pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize, dynamic: boo
         .map(|(expr, field)| match expr {
             Some(Expr::Column(ordinal)) if exact => of_column(*ordinal, table),
             Some(expr) => {
-                let bytes = width(expr, field.data_type(), table) * rows;
+                let bytes = cost::width_bytes(field.data_type(), Some(expr), table) * rows;
                 let known = match expr {
                     Expr::Column(ordinal) => of_column(*ordinal, table).to_inexact(),
                     _ => ColumnStatistics::new_unknown(),
@@ -126,14 +130,6 @@ pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize, dynamic: boo
         total_byte_size: Precision::Absent,
         column_statistics,
     })
-}
-
-fn width(expr: &Expr, data_type: &DataType, table: &TableSnapshot) -> f64 {
-    let column = match expr {
-        Expr::Column(ordinal) => Some(*ordinal),
-        _ => None,
-    };
-    cost::width_bytes(data_type, column, table)
 }
 
 fn scale(count: &Precision<usize>, share: f64) -> Precision<usize> {

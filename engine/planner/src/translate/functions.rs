@@ -8,6 +8,7 @@ use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::Literal as DfLiteral;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use flashmesh_pushdown::{DatePart, Expr};
+use flashmesh_storage::kernel::Kind;
 
 use super::{Scope, string_literal, text_of, translate, translate_string};
 use crate::Reason;
@@ -32,7 +33,7 @@ pub(super) fn translate_function(
     }
     let refused = || Err(Reason::Function(text_of(function)));
     if let Some(kernel) = KernelFunction::of(function.fun()) {
-        return kernel.translate(&args, scope);
+        return translate_kernel(kernel, function, &args, scope);
     }
     match (function.fun().name(), args.as_slice()) {
         ("date_part", [part, date]) => {
@@ -109,6 +110,53 @@ pub(super) fn translate_function(
         (name, _) if BUILT_IN.contains(name) => refused(),
         (name, _) => Err(Reason::UserFunction(name.into())),
     }
+}
+
+fn translate_kernel(
+    kernel: &KernelFunction,
+    call: &ScalarFunctionExpr,
+    args: &[&dyn PhysicalExpr],
+    scope: &Scope,
+) -> Result<Expr, Reason> {
+    let refused = || Reason::Function(text_of(call));
+    let function = kernel.function();
+    // What can't be compiled can't be pushed; the call above the scan says why.
+    kernel
+        .compiles()
+        .map_err(|e| Reason::Refused(e.strip_backtrace()))?;
+    let (arguments, query) = match (function.manifest().kind, args) {
+        (Kind::Distance, [vectors, query]) => {
+            let query = query.downcast_ref::<DfLiteral>().ok_or_else(refused)?;
+            let query = query_vector(query.value(), kernel.vectors()).ok_or_else(refused)?;
+            if kernel.vectors().length_of(&scope.type_of(*vectors)?) != Some(query.len()) {
+                return Err(refused());
+            }
+            (vec![translate(*vectors, scope)?], Some(query))
+        }
+        (Kind::Distance, _) => return Err(refused()),
+        _ => {
+            let signature = function.manifest().signature.as_ref();
+            let parameters = signature.into_iter().flat_map(|s| &s.parameters);
+            let mut arguments = Vec::with_capacity(args.len());
+            for (parameter, arg) in parameters.zip(args) {
+                let expr = translate(*arg, scope)?;
+                let is_literal = matches!(expr, Expr::Literal(_));
+                if scope.type_of(*arg)? != parameter.data_type
+                    || (parameter.constant && !is_literal)
+                {
+                    return Err(refused());
+                }
+                arguments.push(expr);
+            }
+            (arguments, None)
+        }
+    };
+    Ok(Expr::Kernel {
+        kernel: function.id(),
+        arguments,
+        query,
+        data_type: call.return_type().clone(),
+    })
 }
 
 fn integer_literal(expr: &dyn PhysicalExpr) -> Option<i64> {
