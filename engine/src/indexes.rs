@@ -19,6 +19,7 @@ use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use crate::Session;
 use crate::error::{Error, Result};
 use crate::load::blocking;
+use crate::same_names;
 
 /// A statement about indexes, as a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
@@ -144,7 +145,7 @@ impl Session {
                 _ => {}
             }
         }
-        Ok(self.context().state().statement_to_plan(statement).await?)
+        same_names::plan(&self.context().state(), statement).await
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {

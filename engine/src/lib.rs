@@ -26,12 +26,15 @@ mod grants;
 mod import;
 mod indexes;
 mod load;
+mod precedence;
 mod queries;
+mod same_names;
 pub mod server;
 mod session;
 mod statements;
 mod stores;
 mod system;
+mod types;
 
 #[cfg(feature = "python")]
 mod python;

@@ -33,6 +33,7 @@ use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::precedence;
 use crate::system::KillStatement;
 
 impl Session {
@@ -42,7 +43,11 @@ impl Session {
         let name = state.config_options().sql_parser.dialect;
         let dialect = dialect_from_str(name)
             .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{name}'")))?;
-        Ok(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?.into())
+        let mut statements = Vec::from(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?);
+        if query.to_ascii_lowercase().contains("distinct") {
+            statements.iter_mut().for_each(precedence::correct);
+        }
+        Ok(statements)
     }
 
     /// Runs a plan as [`Session::sql`] runs a statement.

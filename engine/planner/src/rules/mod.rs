@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod cooperative;
+mod not_in;
 pub mod projection;
 mod top_k;
 
@@ -25,6 +26,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
+pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
 
 use crate::Reason;
@@ -61,6 +63,11 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "optimize_projections")
         .unwrap_or(rules.len());
     rules.insert(place, Arc::new(JoinOrder));
+    let subqueries = rules
+        .iter()
+        .position(|r| r.name() == "decorrelate_predicate_subquery")
+        .unwrap_or(0);
+    rules.insert(subqueries, Arc::new(NullsOfIn));
     rules
 }
 
