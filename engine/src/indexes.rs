@@ -17,6 +17,8 @@ use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 
 use crate::Session;
+use crate::assign::mark_casts;
+use crate::create_table::{declared_not_null, with_declared};
 use crate::error::{Error, Result};
 use crate::load::blocking;
 use crate::same_names;
@@ -145,7 +147,16 @@ impl Session {
                 _ => {}
             }
         }
-        same_names::plan(&self.context().state(), statement).await
+        let mut statement = statement;
+        if let ParsedStatement::Statement(statement) = &mut statement {
+            mark_casts(statement);
+        }
+        let not_null = declared_not_null(&statement);
+        let plan = same_names::plan(&self.context().state(), statement).await?;
+        match not_null {
+            Some(not_null) => with_declared(plan, &not_null),
+            None => Ok(plan),
+        }
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {

@@ -16,8 +16,10 @@
 //! An [`Engine`] is an open database; a [`Session`] is one user's view of it. Results are
 //! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
 
+mod assign;
 mod catalog;
 pub mod cli;
+mod create_table;
 mod error;
 #[allow(dead_code)] // until INSERT calls it
 mod exact;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, UnaryOperator, VisitMut as _, VisitorMut,
+    BinaryOperator, Expr, UnaryOperator, Value, VisitMut as _, VisitorMut,
 };
 
 /// Gives every `IS [NOT] DISTINCT FROM` the operands that SQL gives it.
@@ -32,7 +32,7 @@ impl VisitorMut for Correct {
     // Before its operands: only the outermost expression shows what follows what.
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if reaches_too_far(expr) {
-            let whole = std::mem::replace(expr, Expr::value(false));
+            let whole = std::mem::replace(expr, Expr::value(Value::Boolean(false)));
             let mut tokens = Vec::new();
             flatten(whole, &mut tokens);
             *expr = parse(&mut tokens.into_iter().peekable(), 0);
@@ -128,7 +128,7 @@ fn reaches_too_far(mut expr: &mut Expr) -> bool {
 /// `expr` as it was written.
 fn flatten(mut expr: Expr, tokens: &mut Vec<Token>) {
     let mut take = |expr: &mut Box<Expr>, tokens: &mut Vec<Token>| {
-        flatten(std::mem::replace(expr, Expr::value(false)), tokens);
+        flatten(std::mem::replace(expr, Expr::value(Value::Boolean(false))), tokens);
     };
     match weak(&mut expr) {
         Some(Weak::Infix(left, operator, right)) => {

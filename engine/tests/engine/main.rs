@@ -1,7 +1,9 @@
 //! Sessions, statements, loads and the command line. One binary: each one links all of
 //! DataFusion.
 
+mod answers;
 mod cli;
+mod definitions;
 mod grants;
 mod indexes;
 mod kernels;
