@@ -1,8 +1,9 @@
 //! Sessions, statements, loads and the command line. One binary: each one links all of
 //! DataFusion.
 
-mod answers;
+mod answers_in_all_modes;
 mod cli;
+mod corrections;
 mod definitions;
 mod grants;
 mod indexes;

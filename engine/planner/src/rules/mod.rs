@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod cooperative;
+mod guarded_case;
 mod not_in;
 pub mod projection;
 mod top_k;
@@ -26,6 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
+pub use guarded_case::GuardedCase;
 pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
 
@@ -68,6 +70,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "decorrelate_predicate_subquery")
         .unwrap_or(0);
     rules.insert(subqueries, Arc::new(NullsOfIn));
+    rules.insert(0, Arc::new(GuardedCase));
     rules
 }
 
