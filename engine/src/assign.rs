@@ -47,7 +47,10 @@ pub(crate) fn assign(rows: LogicalPlan) -> Result<LogicalPlan> {
         expr => Ok(expr),
     });
     let columns = columns.collect::<Result<_>>()?;
-    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?))
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        columns,
+        Arc::new(input),
+    )?))
 }
 
 fn assign_values(mut values: Values, targets: &[Expr]) -> Result<Values> {
@@ -56,8 +59,12 @@ fn assign_values(mut values: Values, targets: &[Expr]) -> Result<Values> {
     let names: Vec<_> = columns
         .iter()
         .map(|column| {
-            let target = targets.iter().find(|target| target.column_refs().contains(column));
-            target.map_or(column.name.clone(), |target| target.schema_name().to_string())
+            let target = targets
+                .iter()
+                .find(|target| target.column_refs().contains(column));
+            target.map_or(column.name.clone(), |target| {
+                target.schema_name().to_string()
+            })
         })
         .collect();
     for row in &mut values.values {

@@ -127,8 +127,11 @@ fn reaches_too_far(mut expr: &mut Expr) -> bool {
 
 /// `expr` as it was written.
 fn flatten(mut expr: Expr, tokens: &mut Vec<Token>) {
-    let mut take = |expr: &mut Box<Expr>, tokens: &mut Vec<Token>| {
-        flatten(std::mem::replace(expr, Expr::value(Value::Boolean(false))), tokens);
+    let take = |expr: &mut Box<Expr>, tokens: &mut Vec<Token>| {
+        flatten(
+            std::mem::replace(expr, Expr::value(Value::Boolean(false))),
+            tokens,
+        );
     };
     match weak(&mut expr) {
         Some(Weak::Infix(left, operator, right)) => {
@@ -158,8 +161,8 @@ fn parse(tokens: &mut std::iter::Peekable<std::vec::IntoIter<Token>>, above: u8)
         },
         _ => unreachable!("an expression begins with an operand"),
     };
-    while let Some(Token::Operator(operator)) = tokens
-        .next_if(|token| matches!(token, Token::Operator(next) if next.precedence() > above))
+    while let Some(Token::Operator(operator)) =
+        tokens.next_if(|token| matches!(token, Token::Operator(next) if next.precedence() > above))
     {
         let precedence = operator.precedence();
         let mut right = || Box::new(parse(tokens, precedence));

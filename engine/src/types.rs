@@ -47,9 +47,8 @@ impl SqlTypes {
 
 impl TypePlanner for SqlTypes {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
-        let is_zoned = |zone: &TimezoneInfo| {
-            matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone)
-        };
+        let is_zoned =
+            |zone: &TimezoneInfo| matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
         let data_type = match sql_type {
             SqlType::Timestamp(digits, zone) => self.timestamp(*digits, is_zoned(zone))?,
             SqlType::Datetime(digits) => self.timestamp(*digits, false)?,

@@ -20,8 +20,11 @@ use datafusion::logical_expr::{
 
 /// The two functions, to take the places of DataFusion's.
 pub fn functions() -> [Arc<AggregateUDF>; 2] {
-    [AggregateUDF::from(Min::new()), AggregateUDF::from(Max::new())]
-        .map(|inner| Arc::new(AggregateUDF::from(MinMax { inner })))
+    [
+        AggregateUDF::from(Min::new()),
+        AggregateUDF::from(Max::new()),
+    ]
+    .map(|inner| Arc::new(AggregateUDF::from(MinMax { inner })))
 }
 
 /// DataFusion's function but for floats by group.
@@ -146,7 +149,10 @@ impl GroupsAccumulator for ByTotalOrder {
     ) -> Result<Vec<ArrayRef>> {
         let keys = [to_keys(&values[0])];
         let states = self.keys.convert_to_state(&keys, filter)?;
-        Ok(states.iter().map(|keys| to_floats(keys, &self.floats)).collect())
+        Ok(states
+            .iter()
+            .map(|keys| to_floats(keys, &self.floats))
+            .collect())
     }
 
     fn size(&self) -> usize {
@@ -175,9 +181,9 @@ fn to_floats(keys: &ArrayRef, floats: &DataType) -> ArrayRef {
         DataType::Float16 => map::<Int16Type, Float16Type>(keys, |v| {
             <Float16Type as ArrowPrimitiveType>::Native::from_bits(turn!(v, i16) as u16)
         }),
-        DataType::Float32 => map::<Int32Type, Float32Type>(keys, |v| {
-            f32::from_bits(turn!(v, i32) as u32)
-        }),
+        DataType::Float32 => {
+            map::<Int32Type, Float32Type>(keys, |v| f32::from_bits(turn!(v, i32) as u32))
+        }
         _ => map::<Int64Type, Float64Type>(keys, |v| f64::from_bits(turn!(v, i64) as u64)),
     }
 }

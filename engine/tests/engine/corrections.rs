@@ -60,7 +60,8 @@ async fn min_and_max_by_group_know_nan_and_infinities() {
             .sql("SET datafusion.execution.batch_size = 1")
             .await
             .unwrap();
-        let sql = "SELECT g, min(x), max(x) FROM (SELECT * FROM t ORDER BY x) GROUP BY g ORDER BY g";
+        let sql =
+            "SELECT g, min(x), max(x) FROM (SELECT * FROM t ORDER BY x) GROUP BY g ORDER BY g";
         assert_eq!(in_all_modes(&session, sql).await, by_group, "{kind}");
         session
             .sql("RESET datafusion.execution.batch_size")
@@ -89,11 +90,23 @@ async fn not_in_beside_another_condition_knows_null() {
             "x NOT IN (SELECT v FROM none) OR y = 7",
             vec![" 0", " 1", "1 0", "2 0", "3 1"],
         ),
-        ("NOT (x IN (SELECT v FROM some) AND y = 0)", vec![" 1", "3 1"]),
-        ("(x IN (SELECT v FROM nulls)) IS NULL", vec![" 0", " 1", "2 0", "3 1"]),
+        (
+            "NOT (x IN (SELECT v FROM some) AND y = 0)",
+            vec![" 1", "3 1"],
+        ),
+        (
+            "(x IN (SELECT v FROM nulls)) IS NULL",
+            vec![" 0", " 1", "2 0", "3 1"],
+        ),
         ("(x NOT IN (SELECT v FROM some)) IS NULL", vec![" 0", " 1"]),
-        ("(x IN (SELECT v FROM none)) = false", vec![" 0", " 1", "1 0", "2 0", "3 1"]),
-        ("x IN (SELECT v FROM some) OR y = 1", vec![" 1", "1 0", "2 0", "3 1"]),
+        (
+            "(x IN (SELECT v FROM none)) = false",
+            vec![" 0", " 1", "1 0", "2 0", "3 1"],
+        ),
+        (
+            "x IN (SELECT v FROM some) OR y = 1",
+            vec![" 1", "1 0", "2 0", "3 1"],
+        ),
         // Of each row's own set: {1} of y = 0, {NULL} or {2} of y = 1.
         (
             "x NOT IN (SELECT v FROM nulls WHERE nulls.y = t.y) OR y = 7",
@@ -130,14 +143,23 @@ async fn not_in_beside_another_condition_knows_null() {
 async fn is_distinct_from_binds_stronger_than_not_and_and_or() {
     let session = session();
     for (sql, same) in [
-        ("a IS NOT DISTINCT FROM b OR c", "(a IS NOT DISTINCT FROM b) OR c"),
+        (
+            "a IS NOT DISTINCT FROM b OR c",
+            "(a IS NOT DISTINCT FROM b) OR c",
+        ),
         ("a IS DISTINCT FROM b AND c", "(a IS DISTINCT FROM b) AND c"),
         (
             "c AND a IS DISTINCT FROM b OR b IS DISTINCT FROM a AND NOT c",
             "(c AND (a IS DISTINCT FROM b)) OR ((b IS DISTINCT FROM a) AND (NOT c))",
         ),
-        ("NOT a IS DISTINCT FROM b OR c", "(NOT (a IS DISTINCT FROM b)) OR c"),
-        ("a IS DISTINCT FROM b IS NOT TRUE AND c", "((a IS DISTINCT FROM b) IS NOT TRUE) AND c"),
+        (
+            "NOT a IS DISTINCT FROM b OR c",
+            "(NOT (a IS DISTINCT FROM b)) OR c",
+        ),
+        (
+            "a IS DISTINCT FROM b IS NOT TRUE AND c",
+            "((a IS DISTINCT FROM b) IS NOT TRUE) AND c",
+        ),
         ("a IS DISTINCT FROM (b OR c)", "a IS DISTINCT FROM (b OR c)"),
         (
             "CASE WHEN a IS DISTINCT FROM b OR c THEN a ELSE b IS DISTINCT FROM c AND a END",
@@ -178,13 +200,21 @@ async fn columns_of_a_result_may_have_the_same_name() {
             vec!["upper(t.c)", "upper(t.c)"],
             vec!["X X", "Y Y"],
         ),
-        ("SELECT c, c, t.c FROM t ORDER BY c", vec!["c", "c", "c"], vec!["x x x", "y y y"]),
+        (
+            "SELECT c, c, t.c FROM t ORDER BY c",
+            vec!["c", "c", "c"],
+            vec!["x x x", "y y y"],
+        ),
         (
             "SELECT *, n FROM t ORDER BY n DESC",
             vec!["c", "n", "n"],
             vec!["y 2 2", "x 1 1"],
         ),
-        ("SELECT n AS a, c AS a FROM t ORDER BY n LIMIT 1", vec!["a", "a"], vec!["1 x"]),
+        (
+            "SELECT n AS a, c AS a FROM t ORDER BY n LIMIT 1",
+            vec!["a", "a"],
+            vec!["1 x"],
+        ),
         (
             "SELECT count(*), count(*), sum(n) FROM t",
             vec!["count(*)", "count(*)", "sum(t.n)"],
@@ -207,7 +237,10 @@ async fn columns_of_a_result_may_have_the_same_name() {
         assert_eq!(found, names, "{sql}");
     }
     session.sql("EXPLAIN SELECT c, c FROM t").await.unwrap();
-    session.sql("INSERT INTO t SELECT upper(c), 5 FROM (SELECT c, c FROM t LIMIT 1)").await.unwrap();
+    session
+        .sql("INSERT INTO t SELECT upper(c), 5 FROM (SELECT c, c FROM t LIMIT 1)")
+        .await
+        .unwrap();
     // A table's columns have to differ.
     let message = error(&session, "CREATE TABLE u AS SELECT c, c FROM t").await;
     assert!(message.contains("name"), "{message}");

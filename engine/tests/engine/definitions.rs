@@ -19,15 +19,24 @@ async fn not_null_holds_in_a_table_made_of_a_query() {
         ["a Int32 NO", "b Utf8View YES"]
     );
     let message = error(&session, "INSERT INTO n VALUES (NULL, 'y')").await;
-    assert!(message.contains("'a'") && message.contains("NOT NULL"), "{message}");
+    assert!(
+        message.contains("'a'") && message.contains("NOT NULL"),
+        "{message}"
+    );
     let message = error(
         &session,
         "CREATE TABLE m (a INT NOT NULL) AS SELECT nullif(value, 2) FROM generate_series(1, 3) AS s(value)",
     )
     .await;
-    assert!(message.contains("'a'") && message.contains("NOT NULL"), "{message}");
+    assert!(
+        message.contains("'a'") && message.contains("NOT NULL"),
+        "{message}"
+    );
     session.sql("INSERT INTO n (a) VALUES (2)").await.unwrap();
-    assert_eq!(rows(&session, "SELECT a FROM n ORDER BY a").await, ["1", "2"]);
+    assert_eq!(
+        rows(&session, "SELECT a FROM n ORDER BY a").await,
+        ["1", "2"]
+    );
 }
 
 #[tokio::test]
@@ -38,7 +47,11 @@ async fn a_column_of_nothing_but_null_is_an_integer() {
         .await
         .unwrap();
     assert_eq!(
-        rows(&session, "SELECT a, coalesce(a, 0) + 1, arrow_typeof(a) FROM pn ORDER BY b").await,
+        rows(
+            &session,
+            "SELECT a, coalesce(a, 0) + 1, arrow_typeof(a) FROM pn ORDER BY b"
+        )
+        .await,
         [" 1 Int32", "5 6 Int32"]
     );
 }
@@ -81,9 +94,19 @@ async fn values_that_would_lose_digits_are_refused() {
         assert!(message.contains(&format!("'{column}'")), "{sql}: {message}");
     }
     let message = error(&session, "INSERT INTO t (small) VALUES (1), (70000)").await;
-    assert!(message.contains("'small'") && message.contains("70000"), "{message}");
-    let message = error(&session, "CREATE TABLE u (i BIGINT) AS SELECT f FROM source").await;
-    assert!(message.contains("'i'") && message.contains("1.5"), "{message}");
+    assert!(
+        message.contains("'small'") && message.contains("70000"),
+        "{message}"
+    );
+    let message = error(
+        &session,
+        "CREATE TABLE u (i BIGINT) AS SELECT f FROM source",
+    )
+    .await;
+    assert!(
+        message.contains("'i'") && message.contains("1.5"),
+        "{message}"
+    );
     assert_eq!(rows(&session, "SELECT count(*) FROM t").await, ["0"]);
 
     // What fits is stored, and what the user casts is the user's to decide.
@@ -105,7 +128,11 @@ async fn values_that_would_lose_digits_are_refused() {
         .await
         .unwrap();
     assert_eq!(
-        rows(&session, "SELECT i, d, r, s, day FROM t ORDER BY i DESC, d NULLS LAST").await,
+        rows(
+            &session,
+            "SELECT i, d, r, s, day FROM t ORDER BY i DESC, d NULLS LAST"
+        )
+        .await,
         [
             "2 2.50 0.1 2024-05-06T07:08:09 2024-05-06",
             "1 0.30 2.0 2024-05-06T07:08:09 2024-05-06",
@@ -123,7 +150,10 @@ async fn a_prepared_insert_refuses_values_that_would_lose_digits() {
         .await
         .unwrap();
     let message = error(&session, "EXECUTE p(1.5)").await;
-    assert!(message.contains("'i'") && message.contains("1.5"), "{message}");
+    assert!(
+        message.contains("'i'") && message.contains("1.5"),
+        "{message}"
+    );
     session.sql("EXECUTE p(2.0)").await.unwrap();
     assert_eq!(rows(&session, "SELECT i FROM t").await, ["2"]);
 }
@@ -144,29 +174,63 @@ async fn appended_arrow_data_that_would_lose_digits_is_refused() {
             Ok(_) => assert!(fits),
             Err(error) => {
                 let message = error.to_string();
-                assert!(message.contains("'i'") && message.contains("1.5"), "{message}");
+                assert!(
+                    message.contains("'i'") && message.contains("1.5"),
+                    "{message}"
+                );
                 assert!(!fits);
             }
         }
     }
-    assert_eq!(rows(&session, "SELECT i FROM t ORDER BY i").await, ["1", "2"]);
+    assert_eq!(
+        rows(&session, "SELECT i FROM t ORDER BY i").await,
+        ["1", "2"]
+    );
 }
 
 #[tokio::test]
 async fn types_of_other_databases_are_stored_as_the_nearest() {
     let session = session();
     for (name, stored, value) in [
-        ("TIMESTAMP WITH TIME ZONE", "Timestamp(ns, \"UTC\")", "'2024-05-06T07:08:09+02:00'"),
-        ("TIMESTAMPTZ", "Timestamp(ns, \"UTC\")", "'2024-05-06T07:08:09Z'"),
-        ("TIMESTAMP(3) WITH TIME ZONE", "Timestamp(ms, \"UTC\")", "'2024-05-06T07:08:09Z'"),
+        (
+            "TIMESTAMP WITH TIME ZONE",
+            "Timestamp(ns, \"UTC\")",
+            "'2024-05-06T07:08:09+02:00'",
+        ),
+        (
+            "TIMESTAMPTZ",
+            "Timestamp(ns, \"UTC\")",
+            "'2024-05-06T07:08:09Z'",
+        ),
+        (
+            "TIMESTAMP(3) WITH TIME ZONE",
+            "Timestamp(ms, \"UTC\")",
+            "'2024-05-06T07:08:09Z'",
+        ),
         ("TIMESTAMP", "Timestamp(ns)", "'2024-05-06 07:08:09'"),
         ("TIMESTAMP(0)", "Timestamp(s)", "'9999-12-31 07:08:09'"),
         ("TIMESTAMP(1)", "Timestamp(ms)", "'2024-05-06 07:08:09.1'"),
         ("TIMESTAMP(2)", "Timestamp(ms)", "'2024-05-06 07:08:09.12'"),
-        ("TIMESTAMP(4)", "Timestamp(µs)", "'2024-05-06 07:08:09.1234'"),
-        ("TIMESTAMP(5)", "Timestamp(µs)", "'2024-05-06 07:08:09.12345'"),
-        ("TIMESTAMP(7)", "Timestamp(ns)", "'2024-05-06 07:08:09.1234567'"),
-        ("TIMESTAMP(8)", "Timestamp(ns)", "'2024-05-06 07:08:09.12345678'"),
+        (
+            "TIMESTAMP(4)",
+            "Timestamp(µs)",
+            "'2024-05-06 07:08:09.1234'",
+        ),
+        (
+            "TIMESTAMP(5)",
+            "Timestamp(µs)",
+            "'2024-05-06 07:08:09.12345'",
+        ),
+        (
+            "TIMESTAMP(7)",
+            "Timestamp(ns)",
+            "'2024-05-06 07:08:09.1234567'",
+        ),
+        (
+            "TIMESTAMP(8)",
+            "Timestamp(ns)",
+            "'2024-05-06 07:08:09.12345678'",
+        ),
         ("DATETIME", "Timestamp(ns)", "'2024-05-06 07:08:09'"),
         ("DATETIME(3)", "Timestamp(ms)", "'2024-05-06 07:08:09.123'"),
         ("TIME(0)", "Time32(s)", "'07:08:09'"),
@@ -193,7 +257,11 @@ async fn types_of_other_databases_are_stored_as_the_nearest() {
             .await
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(
-            rows(&session, "SELECT arrow_typeof(a) FROM t WHERE a IS NOT NULL").await,
+            rows(
+                &session,
+                "SELECT arrow_typeof(a) FROM t WHERE a IS NOT NULL"
+            )
+            .await,
             [stored],
             "{name}"
         );
@@ -202,7 +270,10 @@ async fn types_of_other_databases_are_stored_as_the_nearest() {
         .sql("CREATE OR REPLACE TABLE t (a TIMESTAMP WITH TIME ZONE); INSERT INTO t VALUES ('2024-05-06T07:08:09+02:00')")
         .await
         .unwrap();
-    assert_eq!(rows(&session, "SELECT a FROM t").await, ["2024-05-06T05:08:09Z"]);
+    assert_eq!(
+        rows(&session, "SELECT a FROM t").await,
+        ["2024-05-06T05:08:09Z"]
+    );
     session
         .sql("SET datafusion.execution.time_zone = '+02:00'; CREATE TABLE z (a TIMESTAMP WITH TIME ZONE)")
         .await
@@ -235,9 +306,15 @@ async fn refusals_name_the_statement_and_the_way_out() {
         "MERGE INTO t USING t AS s ON t.a = s.a WHEN MATCHED THEN DELETE",
     )
     .await;
-    assert!(message.starts_with("MERGE INTO on table 't' is not supported"), "{message}");
+    assert!(
+        message.starts_with("MERGE INTO on table 't' is not supported"),
+        "{message}"
+    );
     let message = error(&session, "SELECT Big FROM t").await;
     assert!(message.contains("write \"Big\""), "{message}");
     let message = error(&session, "CREATE INDEX i ON t (x)").await;
-    assert!(message.contains("'x'") && message.contains("integers"), "{message}");
+    assert!(
+        message.contains("'x'") && message.contains("integers"),
+        "{message}"
+    );
 }

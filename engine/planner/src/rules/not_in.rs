@@ -69,10 +69,7 @@ impl OptimizerRule for NullsOfIn {
 }
 
 /// A condition where NULL and FALSE are one: tests that are not negated need nothing.
-fn where_null_is_false(
-    condition: Expr,
-    schema: &DFSchema,
-) -> Result<Transformed<Expr>> {
+fn where_null_is_false(condition: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match condition {
         Expr::BinaryExpr(BinaryExpr {
             op: Operator::And | Operator::Or,
@@ -87,10 +84,7 @@ fn where_null_is_false(
 }
 
 /// `CASE WHEN x IN (…) THEN TRUE WHEN it is unknown THEN NULL ELSE FALSE END`
-fn with_nulls(
-    test: InSubquery,
-    schema: &DFSchema,
-) -> Result<Transformed<Expr>> {
+fn with_nulls(test: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let query = &test.subquery.subquery;
     let column = query.schema().columns().swap_remove(0);
     if !test.expr.nullable(schema)? && !query.schema().nullable(&column)? {
