@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatchReader;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::{Column, DFSchema, TableReference};
@@ -18,6 +18,8 @@ use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 use parking_lot::Mutex;
 
 use crate::Session;
+use crate::assign::assigned;
+use crate::create_table::without_null_type;
 use crate::error::{Error, Result};
 use crate::files::{self, FileOptions};
 use crate::load::LoadProgress;
@@ -120,6 +122,8 @@ impl Session {
         let (schema, table) = (name.schema.to_string(), name.table.to_string());
         let (target, frame) = match mode {
             LoadMode::Create | LoadMode::Replace => {
+                let (state, plan) = frame.into_parts();
+                let frame = DataFrame::new(state, without_null_type(plan)?);
                 let arrow_schema = Arc::clone(frame.schema().inner());
                 let or_replace = mode == LoadMode::Replace;
                 (
@@ -183,10 +187,14 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
     let mut columns = Vec::with_capacity(stored.fields().len());
     for field in stored.fields() {
         let value = match input.qualified_field_with_unqualified_name(field.name()) {
-            Ok((qualifier, _)) => cast(
-                Expr::Column(Column::new(qualifier.cloned(), field.name())),
-                field.data_type().clone(),
-            ),
+            Ok((qualifier, given)) => {
+                let value = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+                match given.data_type() {
+                    DataType::Null => cast(value, field.data_type().clone()),
+                    given if given == field.data_type() => value,
+                    _ => assigned(value, field.data_type(), field.name()),
+                }
+            }
             Err(_) if field.is_nullable() => {
                 Expr::Literal(ScalarValue::try_from(field.data_type())?, None)
             }

@@ -17,8 +17,11 @@ use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 
 use crate::Session;
+use crate::assign::mark_casts;
+use crate::create_table::{declared_not_null, with_declared};
 use crate::error::{Error, Result};
 use crate::load::blocking;
+use crate::same_names;
 
 /// A statement about indexes, as a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
@@ -152,8 +155,16 @@ impl Session {
     }
 
     /// The plan of a statement that DataFusion knows.
-    pub(crate) async fn plan_other(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
-        Ok(self.context().state().statement_to_plan(statement).await?)
+    pub(crate) async fn plan_other(&self, mut statement: ParsedStatement) -> Result<LogicalPlan> {
+        if let ParsedStatement::Statement(statement) = &mut statement {
+            mark_casts(statement);
+        }
+        let not_null = declared_not_null(&statement);
+        let plan = same_names::plan(&self.context().state(), statement).await?;
+        match not_null {
+            Some(not_null) => with_declared(plan, &not_null),
+            None => Ok(plan),
+        }
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {

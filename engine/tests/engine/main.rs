@@ -3,6 +3,8 @@
 
 mod answers_in_all_modes;
 mod cli;
+mod corrections;
+mod definitions;
 mod grants;
 mod indexes;
 mod kernel_limits;

@@ -8,6 +8,7 @@
 mod aggregate;
 mod cooperative;
 mod guarded_case;
+mod not_in;
 mod top_k;
 mod volatile_filter;
 
@@ -27,6 +28,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use guarded_case::GuardedCase;
+pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
 pub use volatile_filter::VolatileFilter;
 
@@ -63,6 +65,11 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "optimize_projections")
         .unwrap_or(rules.len());
     rules.insert(place, Arc::new(JoinOrder));
+    let subqueries = rules
+        .iter()
+        .position(|r| r.name() == "decorrelate_predicate_subquery")
+        .unwrap_or(0);
+    rules.insert(subqueries, Arc::new(NullsOfIn));
     let first: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
         [Arc::new(GuardedCase), Arc::new(VolatileFilter)];
     rules.splice(0..0, first);
