@@ -19,6 +19,8 @@
 mod catalog;
 pub mod cli;
 mod error;
+#[allow(dead_code)] // until INSERT calls it
+mod exact;
 mod files;
 mod functions;
 mod get;

@@ -1,0 +1,180 @@
+//! Values into columns of another type, only where no digit is lost.
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::kernels::cmp::not_distinct;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Float64Type, TimeUnit};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use crate::error::{Error, Result};
+
+/// `array` as values of type `to`, for the column of that name. A value that `to` can't hold, or
+/// holds only without some of its digits (1.5 as an integer, microseconds in a timestamp of whole
+/// seconds), is an error. Floats take the nearest value: that is what they are for.
+pub(crate) fn cast_exactly(array: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
+    if array.data_type() == to {
+        return Ok(array.clone());
+    }
+    let array = match array.data_type() {
+        DataType::Dictionary(_, values) => cast(array, values, column)?,
+        from if from.is_string() => match widest(to) {
+            Some(wide) => cast(array, &wide, column)?,
+            None => array.clone(),
+        },
+        _ => array.clone(),
+    };
+    let stored = cast(&array, to, column)?;
+    match first_changed(&array, &stored)? {
+        Some(row) => Err(Error::usage(format!(
+            "column '{column}' of type {to} can't hold {} without losing digits; \
+             round it or CAST it to that type",
+            show(&array, row)?
+        ))),
+        None => Ok(stored),
+    }
+}
+
+/// The type that keeps all digits of a text that is read as one of type `to`.
+fn widest(to: &DataType) -> Option<DataType> {
+    match to {
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) => {
+            Some(DataType::Decimal256(76, 38))
+        }
+        // Microseconds hold all years that a text can name.
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
+        DataType::Time32(_) | DataType::Time64(TimeUnit::Microsecond) => {
+            Some(DataType::Time64(TimeUnit::Nanosecond))
+        }
+        _ => None,
+    }
+}
+
+/// A cast that fails for what does not fit.
+fn cast(array: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
+    let options = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    cast_with_options(array, to, &options).map_err(|error| {
+        Error::usage(format!(
+            "column '{column}' of type {to} can't hold a value of type {}: {error}",
+            array.data_type()
+        ))
+    })
+}
+
+/// The first row whose value a cast has changed.
+fn first_changed(before: &ArrayRef, after: &ArrayRef) -> Result<Option<usize>> {
+    let (from, to) = (before.data_type(), after.data_type());
+    if from == to {
+        return Ok(None);
+    }
+    if to.is_floating() {
+        return first_infinite(before, after);
+    }
+    if is_list(from) && is_list(to) {
+        return first_changed_list(before, after);
+    }
+    if let (DataType::Struct(_), DataType::Struct(_)) = (from, to) {
+        return first_changed_struct(before, after);
+    }
+    if !may_lose(from, to) {
+        return Ok(None);
+    }
+    let back = cast(after, from, "")?;
+    let same = match from.is_floating() {
+        true => same_floats(before, &back)?,
+        false => not_distinct(before, &back)?,
+    };
+    Ok((0..same.len()).find(|row| before.is_valid(*row) && !same.value(*row)))
+}
+
+/// Whether a cast that succeeds may still change the value.
+fn may_lose(from: &DataType, to: &DataType) -> bool {
+    use DataType::*;
+    let is_bounded = to.is_integer() || to.is_decimal() || *to == Boolean;
+    let is_point = matches!(from, Date32 | Date64 | Timestamp(..));
+    is_bounded && (from.is_floating() || from.is_decimal())
+        || from.is_integer() && (to.is_decimal() || *to == Boolean)
+        || is_point && matches!(to, Date32 | Date64 | Timestamp(..))
+        || matches!(
+            (from, to),
+            (Time32(_) | Time64(_), Time32(_) | Time64(_)) | (Duration(_), Duration(_))
+        )
+}
+
+/// The first finite number that has become infinite.
+fn first_infinite(before: &ArrayRef, after: &ArrayRef) -> Result<Option<usize>> {
+    if !before.data_type().is_numeric() {
+        return Ok(None);
+    }
+    let before = cast(before, &DataType::Float64, "")?;
+    let after = cast(after, &DataType::Float64, "")?;
+    let values = before.as_primitive::<Float64Type>().values().iter();
+    let mut pairs = values.zip(after.as_primitive::<Float64Type>().values());
+    Ok(pairs
+        .position(|(before, after)| before.is_finite() && after.is_infinite())
+        .filter(|row| before.is_valid(*row)))
+}
+
+/// Where two arrays of floats agree, up to the last digits that a sum or a product leaves.
+fn same_floats(before: &ArrayRef, back: &ArrayRef) -> Result<BooleanArray> {
+    let epsilon = match before.data_type() {
+        DataType::Float64 => f64::EPSILON,
+        DataType::Float32 => f64::from(f32::EPSILON),
+        _ => 1.0 / 1024.0,
+    };
+    let before = cast(before, &DataType::Float64, "")?;
+    let back = cast(back, &DataType::Float64, "")?;
+    let values = before.as_primitive::<Float64Type>().values().iter();
+    let pairs = values.zip(back.as_primitive::<Float64Type>().values());
+    Ok(pairs
+        .map(|(before, back)| Some((before - back).abs() <= 4.0 * epsilon * before.abs()))
+        .collect())
+}
+
+fn is_list(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(data_type, List(_) | LargeList(_) | FixedSizeList(..))
+}
+
+fn first_changed_list(before: &ArrayRef, after: &ArrayRef) -> Result<Option<usize>> {
+    for row in (0..before.len()).filter(|row| before.is_valid(*row)) {
+        if first_changed(&element(before, row), &element(after, row))?.is_some() {
+            return Ok(Some(row));
+        }
+    }
+    Ok(None)
+}
+
+/// The values of a list.
+fn element(lists: &ArrayRef, row: usize) -> ArrayRef {
+    match lists.data_type() {
+        DataType::List(_) => lists.as_list::<i32>().value(row),
+        DataType::LargeList(_) => lists.as_list::<i64>().value(row),
+        _ => lists.as_fixed_size_list().value(row),
+    }
+}
+
+fn first_changed_struct(before: &ArrayRef, after: &ArrayRef) -> Result<Option<usize>> {
+    for row in (0..before.len()).filter(|row| before.is_valid(*row)) {
+        let (before, after) = (before.slice(row, 1), after.slice(row, 1));
+        let fields = before.as_struct().columns().iter();
+        for (before, after) in fields.zip(after.as_struct().columns()) {
+            if first_changed(before, after)?.is_some() {
+                return Ok(Some(row));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A value as a message shows it.
+fn show(array: &ArrayRef, row: usize) -> Result<String> {
+    let options = FormatOptions::default();
+    Ok(ArrayFormatter::try_new(array, &options)?
+        .value(row)
+        .to_string())
+}
