@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow::compute::can_cast_types;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatchReader;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::common::{Column, DFSchema, TableReference};
+use datafusion::common::{Column, DFSchema, TableReference, ToDFSchema};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, cast};
+use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::stream::{
     RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
 };
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::Session;
 use crate::error::{Error, Result};
+use crate::exact::exactly;
 use crate::files::{self, FileOptions};
 use crate::load::LoadProgress;
 
@@ -143,6 +145,15 @@ impl Session {
         self.load_plan(target, plan, progress).await
     }
 
+    /// Refuses columns that rows appended to a table can't have.
+    pub(crate) fn check_columns(&self, table: &TableReference, given: &Schema) -> Result<()> {
+        let name = self.resolve(table.clone());
+        let database = self.engine().database();
+        let stored = database.snapshot(&name.schema, &name.table)?;
+        match_columns(&name.table, &stored.schema, &given.clone().to_dfschema()?)?;
+        Ok(())
+    }
+
     /// Whether a table of that name is on flash.
     pub(crate) fn is_on_flash(&self, table: &TableReference) -> bool {
         let name = self.resolve(table.clone());
@@ -183,10 +194,20 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
     let mut columns = Vec::with_capacity(stored.fields().len());
     for field in stored.fields() {
         let value = match input.qualified_field_with_unqualified_name(field.name()) {
-            Ok((qualifier, _)) => cast(
-                Expr::Column(Column::new(qualifier.cloned(), field.name())),
-                field.data_type().clone(),
-            ),
+            Ok((qualifier, given)) => {
+                let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+                let (from, to) = (given.data_type(), field.data_type());
+                if !can_cast_types(from, to) {
+                    return Err(Error::usage(format!(
+                        "column '{}' of table '{table}' has the type {to}, which {from} can't be cast to",
+                        field.name()
+                    )));
+                }
+                match from == to {
+                    true => column,
+                    false => exactly(column, to, field.name()),
+                }
+            }
             Err(_) if field.is_nullable() => {
                 Expr::Literal(ScalarValue::try_from(field.data_type())?, None)
             }

@@ -19,6 +19,7 @@ use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use crate::Session;
 use crate::error::{Error, Result};
 use crate::load::blocking;
+use crate::parameters::Values;
 
 /// A statement about indexes, as a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
@@ -119,7 +120,18 @@ impl Session {
     /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Usage`]
     /// for what flashmesh does not do.
     pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
+        self.plan_in(statement, &Values::default()).await
+    }
+
+    /// The same of a statement with variables.
+    pub(crate) async fn plan_in(
+        &self,
+        statement: ParsedStatement,
+        variables: &Values,
+    ) -> Result<LogicalPlan> {
         self.update_functions()?;
+        let mut state = self.context().state();
+        variables.declare(&mut state);
         if let ParsedStatement::Statement(statement) = &statement {
             match statement.as_ref() {
                 ast::Statement::CreateIndex(create) => {
@@ -141,10 +153,18 @@ impl Session {
                 ast::Statement::Kill { modifier, id } => {
                     return crate::system::plan_kill(modifier.as_ref(), *id);
                 }
+                ast::Statement::Prepare { .. } => {
+                    let prepare = statement.as_ref().clone();
+                    return self.plan_prepare(&state, prepare).await;
+                }
+                ast::Statement::Execute { .. } => {
+                    let execute = statement.as_ref().clone();
+                    return self.plan_execute(&state, execute).await;
+                }
                 _ => {}
             }
         }
-        Ok(self.context().state().statement_to_plan(statement).await?)
+        Ok(state.statement_to_plan(statement).await?)
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {

@@ -19,7 +19,6 @@
 mod catalog;
 pub mod cli;
 mod error;
-#[allow(dead_code)] // until INSERT calls it
 mod exact;
 mod files;
 mod functions;
@@ -28,6 +27,8 @@ mod grants;
 mod import;
 mod indexes;
 mod load;
+mod parameters;
+mod prepare;
 mod queries;
 pub mod server;
 mod session;

@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::files::FileTables;
 use crate::functions::{KernelMemory, SessionFunctions};
 use crate::grants::Principal;
+use crate::prepare::PreparedStatements;
 use crate::queries::Queries;
 use crate::stores::{NamedStores, NoStores};
 
@@ -248,6 +249,7 @@ pub struct Session {
     context: SessionContext,
     /// The users' functions that the context knows.
     functions: Arc<SessionFunctions>,
+    prepared: Arc<PreparedStatements>,
 }
 
 impl std::fmt::Debug for Session {
@@ -295,11 +297,16 @@ impl Session {
             catalog,
             context,
             functions: Arc::default(),
+            prepared: Arc::default(),
         })
     }
 
     pub(crate) fn functions(&self) -> &SessionFunctions {
         &self.functions
+    }
+
+    pub(crate) fn prepared(&self) -> &PreparedStatements {
+        &self.prepared
     }
 
     /// The engine that the session belongs to.

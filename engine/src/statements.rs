@@ -33,6 +33,7 @@ use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::prepare::PreparedStatement;
 use crate::system::KillStatement;
 
 impl Session {
@@ -90,17 +91,16 @@ impl Session {
             ) => Err(Error::usage(
                 "transactions over several statements are not supported; each statement commits by itself",
             )),
-            LogicalPlan::Statement(Statement::Prepare(ref prepare))
-                if matches!(*prepare.input, LogicalPlan::Ddl(_)) =>
+            LogicalPlan::Extension(ref extension)
+                if let Some(statement) =
+                    extension.node.as_any().downcast_ref::<PreparedStatement>() =>
             {
-                Err(Error::usage("only queries and INSERT can be prepared"))
+                self.prepare(statement)?;
+                self.nothing()
             }
-            LogicalPlan::Statement(Statement::Execute(_)) => {
-                let prepared = self.context().execute_logical_plan(plan).await?;
-                match prepared.logical_plan() {
-                    LogicalPlan::Dml(dml) => self.execute_dml(dml.clone()).await,
-                    _ => Ok(prepared),
-                }
+            LogicalPlan::Statement(Statement::Deallocate(ref deallocate)) => {
+                self.deallocate(&deallocate.name)?;
+                self.nothing()
             }
             other => Ok(self.context().execute_logical_plan(other).await?),
         }

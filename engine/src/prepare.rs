@@ -1,0 +1,226 @@
+//! `PREPARE`, `EXECUTE` and `DEALLOCATE`. What is kept is the statement, not its plan: it is
+//! planned each time that it is executed, on the tables and with the rights of that time.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, Extension, LogicalPlan, Statement, UserDefinedLogicalNodeCore,
+};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast;
+use parking_lot::Mutex;
+
+use crate::Session;
+use crate::error::{Error, Result};
+use crate::exact::cast_exactly;
+use crate::parameters::{self, Values};
+
+/// Statements that a session may have prepared.
+const PREPARED_STATEMENTS: usize = 10_000;
+
+/// The prepared statements of a session, by name.
+pub(crate) type PreparedStatements = Mutex<HashMap<String, Arc<PreparedStatement>>>;
+
+/// `PREPARE name (types) AS statement`, as a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PreparedStatement {
+    name: String,
+    /// The types that its parameters are said to have; none where nothing is said.
+    types: Vec<DataType>,
+    statement: Box<ast::Statement>,
+    schema: DFSchemaRef,
+}
+
+impl PartialOrd for PreparedStatement {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.name.cmp(&other.name))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for PreparedStatement {
+    fn name(&self) -> &str {
+        "Prepare"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        vec![]
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "Prepare: {}", self.name)
+    }
+
+    fn with_exprs_and_inputs(
+        &self,
+        _: Vec<Expr>,
+        _: Vec<LogicalPlan>,
+    ) -> datafusion::error::Result<Self> {
+        Ok(self.clone())
+    }
+}
+
+impl Session {
+    /// The plan of PREPARE; the statement is planned, too, so that its errors show now.
+    pub(crate) async fn plan_prepare(
+        &self,
+        state: &SessionState,
+        prepare: ast::Statement,
+    ) -> Result<LogicalPlan> {
+        let ast::Statement::Prepare {
+            name,
+            data_types,
+            statement,
+        } = &prepare
+        else {
+            return Err(Error::usage("this is no PREPARE"));
+        };
+        let name = match name.quote_style {
+            None => name.value.to_lowercase(),
+            Some(_) => name.value.clone(),
+        };
+        let parsed = ParsedStatement::Statement(statement.clone());
+        let count = parameters::count(&parsed)?;
+        if !data_types.is_empty() && data_types.len() != count {
+            return Err(Error::usage(format!(
+                "PREPARE {name} names {} types, and the statement has {count} parameters",
+                data_types.len()
+            )));
+        }
+        let statement = statement.clone();
+        let (types, plan) = match data_types.is_empty() {
+            true => (Vec::new(), self.describe(&parsed).await?.1),
+            false => declared(state, prepare).await?,
+        };
+        if matches!(plan, LogicalPlan::Ddl(_)) {
+            return Err(Error::usage("only queries and INSERT can be prepared"));
+        }
+        Ok(LogicalPlan::Extension(Extension {
+            node: Arc::new(PreparedStatement {
+                name,
+                types,
+                statement,
+                schema: Arc::new(DFSchema::empty()),
+            }),
+        }))
+    }
+
+    /// Keeps a prepared statement.
+    pub(crate) fn prepare(&self, statement: &PreparedStatement) -> Result<()> {
+        let name = &statement.name;
+        let mut prepared = self.prepared().lock();
+        if prepared.contains_key(name) {
+            return Err(Error::usage(format!(
+                "there is a prepared statement '{name}' already; DEALLOCATE it first, or choose another name"
+            )));
+        }
+        if prepared.len() >= PREPARED_STATEMENTS {
+            return Err(Error::usage(format!(
+                "the session has {PREPARED_STATEMENTS} prepared statements; DEALLOCATE some"
+            )));
+        }
+        prepared.insert(name.clone(), Arc::new(statement.clone()));
+        Ok(())
+    }
+
+    /// Forgets a prepared statement, or with ALL each of them.
+    pub(crate) fn deallocate(&self, name: &str) -> Result<()> {
+        let mut prepared = self.prepared().lock();
+        if prepared.remove(name).is_some() {
+            return Ok(());
+        }
+        if name.eq_ignore_ascii_case("all") {
+            prepared.clear();
+            return Ok(());
+        }
+        Err(no_such_statement(name))
+    }
+
+    /// The plan of EXECUTE: that of the statement, with values.
+    pub(crate) async fn plan_execute(
+        &self,
+        state: &SessionState,
+        execute: ast::Statement,
+    ) -> Result<LogicalPlan> {
+        let parsed = ParsedStatement::Statement(Box::new(execute));
+        let LogicalPlan::Statement(Statement::Execute(execute)) =
+            state.statement_to_plan(parsed).await?
+        else {
+            return Err(Error::usage("this is no EXECUTE"));
+        };
+        let prepared = self.prepared().lock().get(&execute.name).cloned();
+        let prepared = prepared.ok_or_else(|| no_such_statement(&execute.name))?;
+        let statement = ParsedStatement::Statement(prepared.statement.clone());
+        let count = parameters::count(&statement)?;
+        if execute.parameters.len() != count {
+            return Err(Error::usage(format!(
+                "prepared statement '{}' has {count} parameters, {} were given",
+                prepared.name,
+                execute.parameters.len()
+            )));
+        }
+        let values = execute.parameters.into_iter().enumerate();
+        let values = values.map(|(place, expr)| {
+            let value = constant(state, expr)?;
+            match prepared.types.get(place) {
+                None => Ok(value),
+                Some(declared) => {
+                    let name = format!("${}", place + 1);
+                    let value = cast_exactly(&value.to_array()?, declared, &name)?;
+                    Ok(ScalarValue::try_from_array(&value, 0)?)
+                }
+            }
+        });
+        let values = Values::new(values.collect::<Result<Vec<_>>>()?);
+        self.plan_with(&statement, &values).await
+    }
+}
+
+fn no_such_statement(name: &str) -> Error {
+    Error::usage(format!(
+        "there is no prepared statement '{name}' in this session; PREPARE it first"
+    ))
+}
+
+/// The types that PREPARE names, and the plan of its statement.
+async fn declared(
+    state: &SessionState,
+    prepare: ast::Statement,
+) -> Result<(Vec<DataType>, LogicalPlan)> {
+    let parsed = ParsedStatement::Statement(Box::new(prepare));
+    let LogicalPlan::Statement(Statement::Prepare(prepare)) =
+        state.statement_to_plan(parsed).await?
+    else {
+        return Err(Error::usage("this is no PREPARE"));
+    };
+    let types = prepare.fields.iter().map(|field| field.data_type().clone());
+    Ok((types.collect(), Arc::unwrap_or_clone(prepare.input)))
+}
+
+/// The value of an expression without columns.
+fn constant(state: &SessionState, expr: Expr) -> Result<ScalarValue> {
+    let expr = state.create_physical_expr(expr, &DFSchema::empty())?;
+    let one_row = RecordBatch::try_new_with_options(
+        Arc::new(Schema::empty()),
+        Vec::<ArrayRef>::new(),
+        &RecordBatchOptions::new().with_row_count(Some(1)),
+    )?;
+    Ok(match expr.evaluate(&one_row)? {
+        ColumnarValue::Scalar(value) => value,
+        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0)?,
+    })
+}
