@@ -161,9 +161,13 @@ impl Session {
     }
 }
 
-/// What a client is told of a type. Arrow's JDBC driver writes milliseconds whatever the unit is.
+/// What a client is told of a type. Arrow's JDBC driver makes numbers fit without a word, so it
+/// gets the widest, and writes milliseconds whatever the unit is.
 fn advertised(data_type: DataType) -> DataType {
+    use DataType::{Float16, Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32};
     match data_type {
+        Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32 => DataType::Int64,
+        Float16 | Float32 => DataType::Float64,
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone),
         DataType::Time32(_) | DataType::Time64(_) => DataType::Time32(TimeUnit::Millisecond),
         other => other,

@@ -278,14 +278,7 @@ public final class JdbcChecks {
             expect(List.of(List.of(3L)), prepared(connection, "SELECT ? + ?", 1L, 2L));
             expect(List.of(List.of(true)), prepared(connection, "SELECT ? = ?", "a", "a"));
             expect(List.of(List.of(4)), prepared(connection, "SELECT qty FROM jdbc_literals WHERE price = ?", new BigDecimal("1.24")));
-            // What the driver can't send as the type that it was told is an error, and never another number.
-            for (Object value : List.of(3.5, new BigDecimal("3.5"))) {
-                try {
-                    expect(List.of(List.of(4)), prepared(connection, "SELECT qty FROM jdbc_literals WHERE qty >= ?", value));
-                } catch (ClassCastException | SQLException | UnsupportedOperationException refused) {
-                    System.out.println("refused by the driver: " + value);
-                }
-            }
+            expect(List.of(), prepared(connection, "SELECT qty FROM jdbc_literals WHERE qty = ?", (1L << 32) + 3));
             expect(List.of(List.of(4)), prepared(connection, "SELECT qty FROM jdbc_literals WHERE qty >= CAST(? AS DOUBLE)", 3.5));
         }
     }

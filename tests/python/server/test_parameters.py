@@ -91,7 +91,8 @@ def test_the_types_of_parameters_are_told(connection, sale):
         with connection.cursor() as cursor:
             return cursor.adbc_prepare(sql).types
 
-    assert told(f"SELECT qty FROM {sale} WHERE qty = ? LIMIT ?") == [pa.int32(), pa.int64()]
+    # As wide as can be: the JDBC driver makes numbers fit without a word.
+    assert told(f"SELECT qty FROM {sale} WHERE qty = ? LIMIT ?") == [pa.int64(), pa.int64()]
     assert told("SELECT ? || ?, ? + ?") == [pa.string(), pa.string(), pa.int64(), pa.int64()]
     # The JDBC driver writes milliseconds whatever the unit is.
     assert told("SELECT to_timestamp('2024-05-06') < ?") == [pa.timestamp("ms")]
