@@ -155,8 +155,13 @@ fn describe_schema_error(error: &SchemaError) -> String {
             valid_fields,
         } if !valid_fields.is_empty() => {
             let names: Vec<_> = valid_fields.iter().map(|c| c.flat_name()).collect();
+            let mut alike = valid_fields.iter().map(|column| &column.name);
+            let hint = match alike.find(|name| name.eq_ignore_ascii_case(&field.name)) {
+                Some(name) => format!("; write \"{name}\": names without quotes are in lower case"),
+                None => String::new(),
+            };
             format!(
-                "no column named '{}'; there are: {}",
+                "no column named '{}'{hint}; there are: {}",
                 field.flat_name(),
                 names.join(", ")
             )

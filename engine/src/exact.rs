@@ -1,16 +1,10 @@
 //! Values into columns of another type, only where no digit is lost.
 
-use std::sync::Arc;
-
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
-use datafusion::scalar::ScalarValue;
 
 use crate::error::{Error, Result};
 
@@ -37,54 +31,6 @@ pub(crate) fn cast_exactly(array: &ArrayRef, to: &DataType, column: &str) -> Res
             show(&array, row)?
         ))),
         None => Ok(stored),
-    }
-}
-
-/// The same as an expression.
-pub(crate) fn exactly(expr: Expr, to: &DataType, column: &str) -> Expr {
-    let function = Exactly {
-        to: to.clone(),
-        column: column.into(),
-        signature: Signature::any(1, Volatility::Immutable),
-    };
-    ScalarUDF::from(function).call(vec![expr])
-}
-
-/// [`cast_exactly`] in a plan.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Exactly {
-    to: DataType,
-    column: Arc<str>,
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for Exactly {
-    fn name(&self) -> &str {
-        "cast_exactly"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
-        Ok(self.to.clone())
-    }
-
-    fn invoke_with_args(
-        &self,
-        args: ScalarFunctionArgs,
-    ) -> datafusion::error::Result<ColumnarValue> {
-        let is_scalar = matches!(args.args.first(), Some(ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [array] = arrays.as_slice() else {
-            return Err(Error::usage("cast_exactly takes one value").into());
-        };
-        let stored = cast_exactly(array, &self.to, &self.column)?;
-        match is_scalar {
-            true => Ok(ScalarValue::try_from_array(&stored, 0)?.into()),
-            false => Ok(stored.into()),
-        }
     }
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use arrow::compute::can_cast_types;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatchReader;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::{Column, DFSchema, TableReference, ToDFSchema};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, cast};
 use datafusion::physical_plan::stream::{
     RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
 };
@@ -19,8 +19,9 @@ use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 use parking_lot::Mutex;
 
 use crate::Session;
+use crate::assign::assigned;
+use crate::create_table::without_null_type;
 use crate::error::{Error, Result};
-use crate::exact::exactly;
 use crate::files::{self, FileOptions};
 use crate::load::LoadProgress;
 
@@ -122,6 +123,8 @@ impl Session {
         let (schema, table) = (name.schema.to_string(), name.table.to_string());
         let (target, frame) = match mode {
             LoadMode::Create | LoadMode::Replace => {
+                let (state, plan) = frame.into_parts();
+                let frame = DataFrame::new(state, without_null_type(plan)?);
                 let arrow_schema = Arc::clone(frame.schema().inner());
                 let or_replace = mode == LoadMode::Replace;
                 (
@@ -195,7 +198,7 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
     for field in stored.fields() {
         let value = match input.qualified_field_with_unqualified_name(field.name()) {
             Ok((qualifier, given)) => {
-                let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+                let value = Expr::Column(Column::new(qualifier.cloned(), field.name()));
                 let (from, to) = (given.data_type(), field.data_type());
                 if !can_cast_types(from, to) {
                     return Err(Error::usage(format!(
@@ -203,9 +206,10 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
                         field.name()
                     )));
                 }
-                match from == to {
-                    true => column,
-                    false => exactly(column, to, field.name()),
+                match from {
+                    DataType::Null => cast(value, to.clone()),
+                    from if from == to => value,
+                    _ => assigned(value, to, field.name()),
                 }
             }
             Err(_) if field.is_nullable() => {

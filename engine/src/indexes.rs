@@ -17,9 +17,12 @@ use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 
 use crate::Session;
+use crate::assign::mark_casts;
+use crate::create_table::{declared_not_null, with_declared};
 use crate::error::{Error, Result};
 use crate::load::blocking;
 use crate::parameters::Values;
+use crate::same_names;
 
 /// A statement about indexes, as a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
@@ -164,7 +167,16 @@ impl Session {
                 _ => {}
             }
         }
-        Ok(state.statement_to_plan(statement).await?)
+        let mut statement = statement;
+        if let ParsedStatement::Statement(statement) = &mut statement {
+            mark_casts(statement);
+        }
+        let not_null = declared_not_null(&statement);
+        let plan = same_names::plan(&state, statement).await?;
+        match not_null {
+            Some(not_null) => with_declared(plan, &not_null),
+            None => Ok(plan),
+        }
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {

@@ -16,8 +16,10 @@
 //! An [`Engine`] is an open database; a [`Session`] is one user's view of it. Results are
 //! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
 
+mod assign;
 mod catalog;
 pub mod cli;
+mod create_table;
 mod error;
 mod exact;
 mod files;
@@ -28,13 +30,16 @@ mod import;
 mod indexes;
 mod load;
 mod parameters;
+mod precedence;
 mod prepare;
 mod queries;
+mod same_names;
 pub mod server;
 mod session;
 mod statements;
 mod stores;
 mod system;
+mod types;
 
 #[cfg(feature = "python")]
 mod python;

@@ -346,10 +346,9 @@ fn shifts_of_dates(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result
                 if let Expr::BinaryExpr(binary) = expr
                     && matches!(binary.op, Operator::Plus | Operator::Minus)
                 {
-                    for (shift, of) in [
-                        (&binary.left, &binary.right),
-                        (&binary.right, &binary.left),
-                    ] {
+                    for (shift, of) in
+                        [(&binary.left, &binary.right), (&binary.right, &binary.left)]
+                    {
                         let Expr::Placeholder(placeholder) = shift.as_ref() else {
                             continue;
                         };

@@ -32,6 +32,7 @@ use crate::grants::Principal;
 use crate::prepare::PreparedStatements;
 use crate::queries::Queries;
 use crate::stores::{NamedStores, NoStores};
+use crate::types::SqlTypes;
 
 /// A hash join builds one table, on one thread, up to these rows times threads; above, both sides
 /// are partitioned first, which copies every row but builds on all threads.
@@ -144,9 +145,11 @@ impl Engine {
             .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0)
-            .with_object_store_registry(options.object_stores.unwrap_or_else(|| {
-                Arc::new(NamedStores::default())
-            }));
+            .with_object_store_registry(
+                options
+                    .object_stores
+                    .unwrap_or_else(|| Arc::new(NamedStores::default())),
+            );
         let threads = options
             .threads
             .or_else(|| std::thread::available_parallelism().ok())
@@ -264,6 +267,7 @@ impl Session {
     fn new(engine: Arc<Engine>, principal: Arc<Principal>) -> Result<Self> {
         let catalog = Arc::new(FlashCatalog::new(&engine, Arc::clone(&principal)));
         let files = Arc::new(FileTables::default());
+        let types = Arc::new(SqlTypes::default());
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG.into(), Arc::clone(&catalog) as _);
         let catalogs: Arc<dyn CatalogProviderList> = match principal.admin {
@@ -282,6 +286,7 @@ impl Session {
             }))
             .with_default_features()
             .with_catalog_list(catalogs)
+            .with_type_planner(Arc::clone(&types) as _)
             .with_relation_planners(vec![Arc::new(StoreRelations::new(
                 Arc::clone(&engine.database),
                 Arc::clone(&engine.node),
@@ -291,6 +296,7 @@ impl Session {
         let state = flashmesh_planner::configure(state).build();
         let context = SessionContext::new_with_state(state);
         files.use_session(context.state_weak_ref());
+        types.use_session(context.state_weak_ref());
         Ok(Self {
             engine,
             principal,

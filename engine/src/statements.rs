@@ -4,19 +4,17 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::SchemaProvider;
 use datafusion::common::config::ExtensionOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{
-    Constraint, Constraints, DFSchema, ResolvedTableReference, SchemaReference, TableReference,
-};
+use datafusion::common::{DFSchema, ResolvedTableReference, SchemaReference, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::TableType;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    CreateCatalogSchema, CreateMemoryTable, DdlStatement, DropCatalogSchema, DropTable,
-    EmptyRelation, LogicalPlan, LogicalPlanBuilder, ResetVariable, SetVariable, Statement, WriteOp,
+    CreateCatalogSchema, DdlStatement, DropCatalogSchema, DropTable, LogicalPlan,
+    LogicalPlanBuilder, ResetVariable, SetVariable, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
@@ -24,15 +22,16 @@ use flashmesh_planner::FlashmeshOptions;
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
-use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
 
 use crate::Session;
+use crate::assign::assign;
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::precedence;
 use crate::prepare::PreparedStatement;
 use crate::system::KillStatement;
 
@@ -43,7 +42,11 @@ impl Session {
         let name = state.config_options().sql_parser.dialect;
         let dialect = dialect_from_str(name)
             .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{name}'")))?;
-        Ok(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?.into())
+        let mut statements = Vec::from(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?);
+        if query.to_ascii_lowercase().contains("distinct") {
+            statements.iter_mut().for_each(precedence::correct);
+        }
+        Ok(statements)
     }
 
     /// Runs a plan as [`Session::sql`] runs a statement.
@@ -155,64 +158,6 @@ impl Session {
         }
     }
 
-    async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
-        let name = self.resolve(create.name);
-        let schema = self.flash_schema(&name)?;
-        check_definition(&name.table, create.column_defaults.len(), create.temporary)?;
-        if create.or_replace && create.if_not_exists {
-            return Err(Error::usage(
-                "OR REPLACE and IF NOT EXISTS exclude each other; leave one out",
-            ));
-        }
-        if schema.session_table(&name.table).is_some() {
-            return Err(Error::usage(format!(
-                "'{}' is a view or external table of this session; drop it first or choose another name",
-                name.table
-            )));
-        }
-        if schema.is_on_flash(&name.table) && !create.or_replace {
-            if create.if_not_exists {
-                return self.nothing();
-            }
-            return Err(Error::Storage(StorageError::AlreadyExists {
-                kind: "table",
-                name: name.table.to_string(),
-            }));
-        }
-        let (columns, query) = match create.input.as_ref() {
-            // A list of columns without a query: the only way to an empty relation right here.
-            LogicalPlan::EmptyRelation(EmptyRelation {
-                produce_one_row: false,
-                schema,
-            }) => (Arc::clone(schema.inner()), None),
-            input => (
-                nullable(input.schema().inner()),
-                Some(create.input.as_ref().clone()),
-            ),
-        };
-        check_columns(&name.table, &columns)?;
-        let (columns, indexes) = keys(&name.table, &columns, &create.constraints);
-        let target = LoadTarget::Create {
-            schema: name.schema.to_string(),
-            table: name.table.to_string(),
-            arrow_schema: columns,
-            or_replace: create.or_replace,
-            indexes,
-        };
-        match query {
-            Some(query) => {
-                let rows = self.load_plan(target, query, Arc::default()).await?;
-                self.count(rows)
-            }
-            None => {
-                self.check_target(&target)?;
-                let database = Arc::clone(self.engine().database());
-                blocking(move || database.begin_load(target)?.commit()).await?;
-                self.nothing()
-            }
-        }
-    }
-
     /// Stores the rows of a query and gives their number.
     pub(crate) async fn load_plan(
         &self,
@@ -237,7 +182,7 @@ impl Session {
     }
 
     /// Refuses a load that the user may not do.
-    fn check_target(&self, target: &LoadTarget) -> Result<()> {
+    pub(crate) fn check_target(&self, target: &LoadTarget) -> Result<()> {
         let (right, schema, table) = match target {
             LoadTarget::Create { schema, table, .. } => (Right::Create, schema, table),
             LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
@@ -264,14 +209,22 @@ impl Session {
                     "REPLACE INTO {table} is not supported yet; INSERT refuses keys that are there"
                 )));
             }
+            WriteOp::Truncate => {
+                return Err(Error::usage(format!(
+                    "TRUNCATE TABLE {table} is not supported yet; INSERT OVERWRITE {table} SELECT * FROM {table} WHERE false empties it"
+                )));
+            }
             op => {
-                let op = op.name().to_uppercase();
+                let op = match op {
+                    WriteOp::MergeInto(_) => "MERGE INTO".to_owned(),
+                    op => op.name().to_uppercase(),
+                };
                 return Err(Error::usage(format!(
                     "{op} on table '{table}' is not supported yet; CREATE OR REPLACE TABLE {table} AS SELECT … rewrites it"
                 )));
             }
         };
-        let input = nullable_values(dml.input.as_ref().clone())?;
+        let input = assign(nullable_values(dml.input.as_ref().clone())?)?;
         let rows = self.load_plan(target, input, Arc::default()).await?;
         self.count(rows)
     }
@@ -433,7 +386,7 @@ impl Session {
     }
 
     /// The one-row result of a statement that stored rows, as INSERT has it.
-    fn count(&self, rows: u64) -> Result<DataFrame> {
+    pub(crate) fn count(&self, rows: u64) -> Result<DataFrame> {
         let schema = Arc::new(Schema::new(vec![Field::new(
             "count",
             arrow::datatypes::DataType::UInt64,
@@ -510,90 +463,4 @@ fn without_reset(plan: LogicalPlan) -> Result<LogicalPlan> {
             value,
         },
     )))
-}
-
-/// Refuses what a table definition asks for and the store would silently not keep.
-fn check_definition(table: &str, defaults: usize, temporary: bool) -> Result<()> {
-    if temporary {
-        return Err(Error::usage(format!(
-            "CREATE TEMPORARY TABLE {table} is not supported; open a temporary database, or drop the table when done"
-        )));
-    }
-    if defaults > 0 {
-        return Err(Error::usage(format!(
-            "DEFAULT on table '{table}' is not supported yet and would not be applied; create the table without it"
-        )));
-    }
-    Ok(())
-}
-
-/// The indexes that keep a table's keys, and its columns, of which those of the primary key take
-/// no NULL.
-fn keys(
-    table: &str,
-    columns: &SchemaRef,
-    constraints: &Constraints,
-) -> (SchemaRef, Vec<IndexDefinition>) {
-    let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
-    let mut indexes = Vec::new();
-    for constraint in constraints.iter() {
-        let (key, primary) = match constraint {
-            Constraint::PrimaryKey(key) => (key, true),
-            Constraint::Unique(key) => (key, false),
-        };
-        let names: Vec<_> = key
-            .iter()
-            .map(|c| columns.field(*c).name().as_str())
-            .collect();
-        let name = match primary {
-            true => format!("{table}_pkey"),
-            false => format!("{table}_{}_key", names.join("_")),
-        };
-        if primary {
-            for column in key {
-                let field = fields[*column].as_ref().clone();
-                fields[*column] = Arc::new(field.with_nullable(false));
-            }
-        }
-        indexes.push(IndexDefinition {
-            name,
-            kind: IndexKind::Hash,
-            columns: key.iter().map(|c| *c as u32).collect(),
-            unique: true,
-            primary,
-            options: Default::default(),
-        });
-    }
-    (Arc::new(Schema::new(fields)), indexes)
-}
-
-fn check_columns(table: &str, columns: &Schema) -> Result<()> {
-    if columns.fields().is_empty() {
-        return Err(Error::usage(format!(
-            "table '{table}' needs at least one column"
-        )));
-    }
-    for (position, field) in columns.fields().iter().enumerate() {
-        if columns.fields()[..position]
-            .iter()
-            .any(|f| f.name() == field.name())
-        {
-            return Err(Error::usage(format!(
-                "table '{table}' would have two columns named '{0}'; rename one with AS",
-                field.name()
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The columns of a query's result as a table has them: an expression that happens to be never
-/// NULL (`count(*)`, a literal) does not forbid NULL in rows inserted later.
-fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema
-        .fields()
-        .iter()
-        .map(|f| f.as_ref().clone().with_nullable(true))
-        .collect::<Vec<_>>();
-    Arc::new(Schema::new(fields))
 }

@@ -27,7 +27,7 @@ use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
 use crate::store::PageReader;
 use crate::table::{
-    SegmentId, TableSnapshot, ngram_blocks, page_of_row, read_rows, row_id, row_of_id,
+    Segment, SegmentId, TableSnapshot, ngram_blocks, page_of_row, read_rows, row_id, row_of_id,
 };
 use crate::{Result, StorageError};
 
@@ -445,7 +445,8 @@ fn by_distance(program: &Program, table: &TableSnapshot, measured: bool) -> Opti
 }
 
 /// The rows that may be the nearest: more buckets are looked at until there are enough, or no
-/// more buckets. The scan then measures the distance of each.
+/// more buckets. The scan then measures the distance of each. Where too few rows have a vector,
+/// those without one fill up.
 fn rows_near(
     index: &Index,
     near: &Near,
@@ -457,6 +458,7 @@ fn rows_near(
         None => None,
     };
     let mut rows = SingleRows::default();
+    let mut found = 0;
     for part in index.lsh_parts(reader)? {
         let wanted = part.wanted(near.k);
         let mut allowed = |_: usize, segment: SegmentId, row: u32| {
@@ -466,11 +468,12 @@ fn rows_near(
         for round in 0.. {
             let queries = std::slice::from_ref(&near.query);
             let allowed = Some(&mut allowed as &mut dyn FnMut(usize, SegmentId, u32) -> bool);
-            let found = part.candidates(queries, wanted, round, allowed, reader)?;
-            let candidates = found.of_queries.first().map_or(&[][..], Vec::as_slice);
-            if candidates.len() < near.k && !found.complete {
+            let buckets = part.candidates(queries, wanted, round, allowed, reader)?;
+            let candidates = buckets.of_queries.first().map_or(&[][..], Vec::as_slice);
+            if candidates.len() < near.k && !buckets.complete {
                 continue;
             }
+            found += candidates.len();
             for candidate in candidates {
                 rows.entry(candidate.segment)
                     .or_default()
@@ -479,7 +482,18 @@ fn rows_near(
             break;
         }
     }
+    if found < near.k && has_nulls(index, table) {
+        let all = |segment: &Arc<Segment>| Arc::new(RowSelection::of_ranges(vec![0..segment.rows]));
+        return Ok(table.segments.iter().map(|s| (s.id, all(s))).collect());
+    }
     Ok(selections(rows))
+}
+
+/// Whether the column of an index of one column has NULLs.
+fn has_nulls(index: &Index, table: &TableSnapshot) -> bool {
+    let statistics = index.definition.columns.first();
+    let statistics = statistics.and_then(|c| table.statistics.get(*c as usize));
+    statistics.is_none_or(|s| s.null_count > 0)
 }
 
 /// The ids of the rows that pass a filter.

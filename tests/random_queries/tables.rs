@@ -26,7 +26,7 @@ use rand::seq::IndexedRandom;
 pub struct Abilities {
     /// Compared and ordered.
     pub ordered: bool,
-    /// Holds NaN: DataFusion's grouped min and max then depend on the order of the rows.
+    /// Holds NaN.
     pub nan: bool,
     /// Grouped by, counted distinct.
     pub grouped: bool,
@@ -314,11 +314,12 @@ fn random_column(rng: &mut SmallRng, n: usize) -> (ArrayRef, Abilities) {
             )
         }
         13 => {
-            const WILD: [f64; 8] = [
+            const WILD: [f64; 9] = [
                 f64::NAN,
                 f64::INFINITY,
                 f64::NEG_INFINITY,
                 0.0,
+                -0.0,
                 f64::MIN_POSITIVE,
                 1e300,
                 -1e-300,

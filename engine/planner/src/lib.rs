@@ -27,6 +27,7 @@ pub mod functions;
 pub mod interrupt;
 pub mod join_order;
 pub mod kernels;
+mod min_max;
 pub mod progress;
 mod reason;
 pub mod relations;
@@ -57,6 +58,10 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .scalar_functions()
         .get_or_insert_default()
         .extend(functions::scalar_functions());
+    builder
+        .aggregate_functions()
+        .get_or_insert_default()
+        .extend(min_max::functions());
     let config = builder.config().get_or_insert_default();
     if config
         .options()

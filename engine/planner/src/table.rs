@@ -62,7 +62,11 @@ impl FlashTable {
         authority: &dyn Authority,
     ) -> Self {
         let keys = snapshot.indexes.iter().map(|index| &index.definition);
-        let keys = keys.filter(|key| key.unique).map(|key| {
+        // Rows with a NULL in a unique key may be many, and equal: DataFusion, which leaves out
+        // sorts and groups by what keys determine, doesn't reckon with that.
+        let has_null = |column: &u32| snapshot.schema.field(*column as usize).is_nullable();
+        let keys = keys.filter(|key| key.unique && !key.columns.iter().any(has_null));
+        let keys = keys.map(|key| {
             let columns = key.columns.iter().map(|c| *c as usize).collect();
             match key.primary {
                 true => Constraint::PrimaryKey(columns),

@@ -1,7 +1,10 @@
 //! Sessions, statements, loads and the command line. One binary: each one links all of
 //! DataFusion.
 
+mod answers_in_all_modes;
 mod cli;
+mod corrections;
+mod definitions;
 mod grants;
 mod indexes;
 mod kernels;

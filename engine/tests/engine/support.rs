@@ -1,5 +1,6 @@
 //! What the tests share.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -25,6 +26,15 @@ pub fn session() -> Session {
         .unwrap()
         .session()
         .unwrap()
+}
+
+/// A session of so many threads on a temporary database.
+pub fn session_of_threads(threads: usize) -> Session {
+    let options = EngineOptions {
+        threads: NonZeroUsize::new(threads),
+        ..EngineOptions::default()
+    };
+    Engine::open(options).unwrap().session().unwrap()
 }
 
 /// The whole result of a statement as one batch.

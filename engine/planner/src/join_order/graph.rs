@@ -215,7 +215,7 @@ fn flatten(
             );
             Some(Tree::Join(Box::new(left), Box::new(right)))
         }
-        LogicalPlan::Filter(filter) if is_join_tree(&filter.input) => {
+        LogicalPlan::Filter(filter) if is_join_tree(plan) => {
             let tree = flatten(&filter.input, relations, conjuncts)?;
             conjuncts.extend(split_conjunction_owned(filter.predicate.clone()));
             Some(tree)
@@ -230,7 +230,10 @@ fn flatten(
 fn is_join_tree(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Join(join) => is_plain_inner(join),
-        LogicalPlan::Filter(filter) => is_join_tree(&filter.input),
+        // How often a volatile predicate is evaluated, and over which rows, shows in its answer.
+        LogicalPlan::Filter(filter) => {
+            !filter.predicate.is_volatile() && is_join_tree(&filter.input)
+        }
         _ => false,
     }
 }

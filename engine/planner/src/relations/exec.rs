@@ -11,14 +11,20 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, DFSchemaRef, Result, Statistics, exec_err, internal_err};
+use datafusion::common::{
+    Column, DFSchema, DFSchemaRef, Result, Statistics, exec_err, internal_err,
+};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
-    Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+    Expr, Extension, LogicalPlan, Projection, SortExpr, UserDefinedLogicalNode,
+    UserDefinedLogicalNodeCore,
 };
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalExpr,
+    create_physical_sort_exprs,
+};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::StatisticsArgs;
@@ -112,29 +118,71 @@ impl Run {
 pub(super) struct StoreFunctionNode {
     function: Arc<dyn StoreFunction>,
     input: Option<LogicalPlan>,
+    /// In which order the function wants its input.
+    order: Vec<SortExpr>,
     schema: DFSchemaRef,
 }
 
 impl StoreFunctionNode {
-    /// The plan of a function over the rows of `input`.
+    /// The plan of a function over the rows of `input`, in the input's order if it has one.
     pub fn plan(
         function: Arc<dyn StoreFunction>,
         input: Option<LogicalPlan>,
     ) -> Result<LogicalPlan> {
         let schema = DFSchema::try_from(function.schema())?;
+        let (input, order) = match input {
+            Some(input) => {
+                let (input, order) = with_order(input)?;
+                (Some(input), order)
+            }
+            None => (None, vec![]),
+        };
         Ok(LogicalPlan::Extension(Extension {
             node: Arc::new(Self {
                 function,
                 input,
+                order,
                 schema: Arc::new(schema),
             }),
         }))
     }
 }
 
+/// `plan`, and the order that its query asks for. What it is ordered by comes behind its columns
+/// where it is none of them: only an order that the operator above can name is kept.
+fn with_order(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<SortExpr>)> {
+    match plan {
+        LogicalPlan::Sort(sort) => {
+            let order = sort.expr.clone();
+            Ok((LogicalPlan::Sort(sort), order))
+        }
+        LogicalPlan::Limit(mut limit) => {
+            let (input, order) = with_order(Arc::unwrap_or_clone(limit.input))?;
+            limit.input = Arc::new(input);
+            Ok((LogicalPlan::Limit(limit), order))
+        }
+        LogicalPlan::Projection(projection) => {
+            let (input, keys) = with_order(Arc::unwrap_or_clone(projection.input))?;
+            let mut exprs = projection.expr;
+            let mut order = Vec::with_capacity(keys.len());
+            for (number, key) in keys.into_iter().enumerate() {
+                let name = format!("__order_{number}");
+                exprs.push(key.expr.alias(&name));
+                let column = Expr::Column(Column::new_unqualified(name));
+                order.push(column.sort(key.asc, key.nulls_first));
+            }
+            let projection = Projection::try_new(exprs, Arc::new(input))?;
+            Ok((LogicalPlan::Projection(projection), order))
+        }
+        unordered => Ok((unordered, vec![])),
+    }
+}
+
 impl PartialEq for StoreFunctionNode {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.function, &other.function) && self.input == other.input
+        Arc::ptr_eq(&self.function, &other.function)
+            && self.input == other.input
+            && self.order == other.order
     }
 }
 
@@ -167,7 +215,7 @@ impl UserDefinedLogicalNodeCore for StoreFunctionNode {
     }
 
     fn expressions(&self) -> Vec<Expr> {
-        vec![]
+        self.order.iter().map(|key| key.expr.clone()).collect()
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -179,9 +227,11 @@ impl UserDefinedLogicalNodeCore for StoreFunctionNode {
         )
     }
 
-    fn with_exprs_and_inputs(&self, _: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let keys = exprs.into_iter().zip(&self.order);
         Ok(Self {
             input: inputs.into_iter().next(),
+            order: keys.map(|(expr, key)| key.with_expr(expr)).collect(),
             ..self.clone()
         })
     }
@@ -198,13 +248,19 @@ impl UserDefinedLogicalNodeCore for StoreFunctionNode {
 pub(super) struct StoreFunctionExec {
     function: Arc<dyn StoreFunction>,
     input: Option<Arc<dyn ExecutionPlan>>,
+    /// In which order it wants its input, if in any.
+    order: Option<LexOrdering>,
     properties: Arc<PlanProperties>,
     /// Of the execution that was started last.
     cost: Mutex<Option<Arc<Cost>>>,
 }
 
 impl StoreFunctionExec {
-    fn new(function: Arc<dyn StoreFunction>, input: Option<Arc<dyn ExecutionPlan>>) -> Self {
+    fn new(
+        function: Arc<dyn StoreFunction>,
+        input: Option<Arc<dyn ExecutionPlan>>,
+        order: Option<LexOrdering>,
+    ) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(function.schema()),
             Partitioning::UnknownPartitioning(1),
@@ -214,6 +270,7 @@ impl StoreFunctionExec {
         Self {
             function,
             input,
+            order,
             properties: Arc::new(properties),
             cost: Mutex::new(None),
         }
@@ -282,12 +339,18 @@ impl ExecutionPlan for StoreFunctionExec {
         vec![Distribution::SinglePartition; self.children().len()]
     }
 
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let order = self.order.clone().map(OrderingRequirements::from);
+        vec![order; self.children().len()]
+    }
+
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let function = Arc::clone(&self.function);
-        Ok(Arc::new(Self::new(function, children.into_iter().next())))
+        let input = children.into_iter().next();
+        Ok(Arc::new(Self::new(function, input, self.order.clone())))
     }
 
     fn execute(
@@ -369,16 +432,28 @@ impl ExtensionPlanner for StorePlanner {
         &self,
         _: &dyn PhysicalPlanner,
         node: &dyn UserDefinedLogicalNode,
-        _: &[&LogicalPlan],
+        logical_inputs: &[&LogicalPlan],
         inputs: &[Arc<dyn ExecutionPlan>],
-        _: &dyn Session,
-        _: &PhysicalPlanningContext,
+        state: &dyn Session,
+        planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<StoreFunctionNode>() else {
             return Ok(None);
         };
+        let order = match logical_inputs.first() {
+            Some(input) => create_physical_sort_exprs(
+                &node.order,
+                input.schema(),
+                state.execution_props(),
+                planning,
+            )?,
+            None => vec![],
+        };
         let function = Arc::clone(&node.function);
         let input = inputs.first().cloned();
-        Ok(Some(Arc::new(StoreFunctionExec::new(function, input))))
+        let order = LexOrdering::new(order);
+        Ok(Some(Arc::new(StoreFunctionExec::new(
+            function, input, order,
+        ))))
     }
 }

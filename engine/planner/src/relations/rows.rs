@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{AsArray, ListBuilder, UInt64Builder};
-use arrow::compute::cast;
+use arrow::compute::{can_cast_types, cast};
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::{Column, Result, exec_err, plan_err};
+use datafusion::common::{Column, Result, ScalarValue, exec_err, plan_err};
 use datafusion::functions::expr_fn::contains;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, cast as cast_to, col, lit,
+    ScalarUDFImpl, Signature, Volatility, cast as cast_to, col, lit, try_cast, when,
 };
 use memchr::memmem;
 
@@ -63,20 +63,19 @@ fn rows_of(
     arguments.end()?;
     match keys {
         Argument::Constant(keys) => {
-            let keys = constants(&keys)?
-                .into_iter()
-                .filter(|key| !key.is_null())
-                .map(|key| {
-                    key.cast_to(column.data_type()).map(lit).or_else(|_| {
-                        plan_err!(
-                            "{function}: {key} is not a value of column '{}' of type {}",
-                            column.name(),
-                            column.data_type()
-                        )
-                    })
-                })
-                .collect::<Result<Vec<_>>>()?;
-            scan.filter(Expr::Column(named).in_list(keys, false))?
+            let mut values = Vec::new();
+            for key in constants(&keys)?.iter().filter(|key| !key.is_null()) {
+                let value = equal_value(key, column.data_type());
+                let value = value.or_else(|_| {
+                    plan_err!(
+                        "{function}: {key} is not a value of column '{}' of type {}",
+                        column.name(),
+                        column.data_type()
+                    )
+                });
+                values.extend(value?.map(lit));
+            }
+            scan.filter(Expr::Column(named).in_list(values, false))?
                 .build()
         }
         Argument::Rows(keys) => {
@@ -87,11 +86,7 @@ fn rows_of(
                 );
             };
             let key = Expr::Column(Column::from(keys.schema().qualified_field(0)));
-            let key = if field.data_type() == column.data_type() {
-                key
-            } else {
-                cast_to(key, column.data_type().clone())
-            };
+            let key = equal_value_of(key, field.data_type(), column.data_type())?;
             let keys = LogicalPlanBuilder::from(keys)
                 .project([key.alias("key")])?
                 .alias("keys")?
@@ -104,6 +99,30 @@ fn rows_of(
                 .build()
         }
     }
+}
+
+/// The value of `data_type` that equals `key`; `None` where none does. Text is read as a value.
+///
+/// # Errors
+/// For a key that is of another kind than the type's values.
+fn equal_value(key: &ScalarValue, data_type: &DataType) -> Result<Option<ScalarValue>> {
+    let key_type = key.data_type();
+    let value = match key.cast_to(data_type) {
+        // Beyond the type's values.
+        Err(_) if !key_type.is_string() && can_cast_types(&key_type, data_type) => return Ok(None),
+        value => value?,
+    };
+    let is_equal = || value.cast_to(&key_type).is_ok_and(|back| back == *key);
+    Ok((key_type.is_string() || is_equal()).then_some(value))
+}
+
+/// The same of an expression: NULL where no value equals the key.
+fn equal_value_of(key: Expr, key_type: &DataType, data_type: &DataType) -> Result<Expr> {
+    if key_type == data_type || key_type.is_null() || key_type.is_string() {
+        return Ok(cast_to(key, data_type.clone()));
+    }
+    let value = try_cast(key.clone(), data_type.clone());
+    when(cast_to(value.clone(), key_type.clone()).eq(key), value).end()
 }
 
 /// `matches('table', 'column', needle)`: where a text occurs (BlueDBM section 7.3): for each

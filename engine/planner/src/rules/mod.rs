@@ -7,6 +7,8 @@
 
 mod aggregate;
 mod cooperative;
+mod guarded_case;
+mod not_in;
 pub mod projection;
 mod top_k;
 
@@ -25,6 +27,8 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
+pub use guarded_case::GuardedCase;
+pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
 
 use crate::Reason;
@@ -61,6 +65,12 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "optimize_projections")
         .unwrap_or(rules.len());
     rules.insert(place, Arc::new(JoinOrder));
+    let subqueries = rules
+        .iter()
+        .position(|r| r.name() == "decorrelate_predicate_subquery")
+        .unwrap_or(0);
+    rules.insert(subqueries, Arc::new(NullsOfIn));
+    rules.insert(0, Arc::new(GuardedCase));
     rules
 }
 

@@ -13,7 +13,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use flashmesh_pushdown::{Output, SortKey};
 
-use super::{change_scan, scan_below};
+use super::{ScanBelow, change_scan, scan_below};
 use crate::config::Pushdown;
 use crate::scan::FlashScanExec;
 use crate::scan::spec::ScanSpec;
@@ -68,7 +68,7 @@ impl PhysicalOptimizerRule for TopKIntoScan {
                 // The rule ran before, or an inner limit must be applied first.
                 return Ok(Transformed::no(node));
             }
-            let changed = top_k(sort, limit, below.scan);
+            let changed = top_k(sort, limit, &below);
             let input = change_scan(Arc::clone(sort.input()), |scan| {
                 match changed
                     .clone()
@@ -108,16 +108,14 @@ fn without_keys(scan: FlashScanExec, schema: &Schema) -> Result<Arc<dyn Executio
     Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
 }
 
-/// What `scan` is to do, and its columns: a key that is an expression comes behind those that it
-/// has. The sort above computes it again, for the few rows that it gets.
+/// What the scan below is to do, and its columns: a key that it does not have comes behind those
+/// that it has. The sort above computes it again, for the few rows that it gets.
 fn top_k(
     sort: &SortExec,
     limit: usize,
-    scan: &FlashScanExec,
+    below: &ScanBelow<'_>,
 ) -> Result<(ScanSpec, SchemaRef), Reason> {
-    let input = scan.schema();
-    let mut fields: Vec<FieldRef> = input.fields().iter().cloned().collect();
-    let mut spec = scan.spec().clone();
+    let mut spec = below.scan.spec().clone();
     if spec.mode == Pushdown::Never {
         return Err(Reason::Off);
     }
@@ -134,22 +132,20 @@ fn top_k(
     else {
         return Err(Reason::Blocked("the scan gives aggregates".into()));
     };
-    if sort.input().downcast_ref::<FlashScanExec>().is_none()
-        && sort.input().schema() != scan.schema()
-    {
-        return Err(Reason::Blocked("a projection is in between".into()));
-    }
+    let scan_schema = below.scan.schema();
+    let mut fields: Vec<FieldRef> = scan_schema.fields().iter().cloned().collect();
     for key in sort.expr().iter() {
-        let place = match key.expr.downcast_ref::<Column>() {
-            Some(column) if column.index() < input.fields().len() => column.index(),
-            _ => {
-                let field = key.expr.return_field(&input);
+        let expr = translate(key.expr.as_ref(), &below.scope)?;
+        let place = match exprs.iter().position(|known| *known == expr) {
+            Some(place) => place,
+            None => {
+                let field = key.expr.return_field(&sort.input().schema());
                 let field = field.map_err(|e| Reason::Operator(e.to_string()))?;
                 if program_type(field.data_type()) != *field.data_type() {
                     return Err(Reason::Type(field.data_type().clone()));
                 }
                 let text = text_of(key.expr.as_ref());
-                exprs.push(translate(key.expr.as_ref(), &scan.scope())?);
+                exprs.push(expr);
                 fields.push(Arc::new(field.as_ref().clone().with_name(&text)));
                 spec.text.columns.push(text);
                 exprs.len() - 1

@@ -44,7 +44,7 @@ impl Executions {
     ///
     /// Partitions take their segments from one queue, so each must find the queue of its own
     /// execution: the one that runs in the same task context and has not started this partition
-    /// yet, or else the newest one that has not.
+    /// yet. What runs in another context is another's, whose segments are not to be taken.
     pub(super) fn open(
         &self,
         scan: &FlashScanExec,
@@ -59,20 +59,20 @@ impl Executions {
             let mut started = execution.started.lock();
             !std::mem::replace(&mut started[partition], true)
         };
-        let same_context =
-            |e: &&Arc<Execution>| std::ptr::eq(e.context.as_ptr(), Arc::as_ptr(context));
-        let execution = match known.iter().rev().filter(same_context).find(|e| claim(e)) {
+        let mine = known
+            .iter()
+            .rev()
+            .filter(|e| std::ptr::eq(e.context.as_ptr(), Arc::as_ptr(context)))
+            .find(|e| claim(e));
+        let execution = match mine {
             Some(execution) => Arc::clone(execution),
-            None => match known.last().filter(|e| !same_context(e) && claim(e)) {
-                Some(execution) => Arc::clone(execution),
-                None => {
-                    known.retain(|e| e.context.strong_count() > 0);
-                    let execution = Arc::new(Execution::new(scan, context));
-                    claim(&execution);
-                    known.push(Arc::clone(&execution));
-                    execution
-                }
-            },
+            None => {
+                known.retain(|e| e.context.strong_count() > 0);
+                let execution = Arc::new(Execution::new(scan, context));
+                claim(&execution);
+                known.push(Arc::clone(&execution));
+                execution
+            }
         };
         let command = Command {
             program: Arc::clone(scan.program()),

@@ -17,8 +17,11 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_expr::{
+    AcrossPartitions, ConstExpr, EquivalenceProperties, Partitioning, PhysicalExpr,
+};
 use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, SchedulingType, apply_expression_roots,
@@ -41,7 +44,7 @@ use flashmesh_storage::page::plain::plain_schema;
 use self::execution::Executions;
 use self::spec::{PushedFilter, ScanSpec};
 use crate::config::Pushdown;
-use crate::translate::{Scope, text_of, translate};
+use crate::translate::{Scope, scalar_value_of, text_of, translate};
 use crate::{Reason, rules};
 
 /// A scan of one table: one request and one stream of batches for each partition.
@@ -73,8 +76,10 @@ impl FlashScanExec {
             Output::Rows { order, .. } if order.is_empty() => EmissionType::Incremental,
             _ => EmissionType::Final,
         };
+        let equivalences = equivalences(&spec, schema)
+            .map_err(|error| Reason::Operator(error.strip_backtrace()))?;
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
+            equivalences,
             Partitioning::UnknownPartitioning(partitions.max(1)),
             emission,
             Boundedness::Bounded,
@@ -420,6 +425,30 @@ impl ExecutionPlan for FlashScanExec {
             ..scan
         })))
     }
+}
+
+/// What is known of the output's columns: those of one expression are equal, literals constant. A
+/// sort that was planned above a projection leaves such keys out, and must be right above a scan
+/// that has taken the projection in.
+fn equivalences(spec: &ScanSpec, schema: SchemaRef) -> Result<EquivalenceProperties> {
+    let exprs = spec.output_columns();
+    let column = |position: usize| -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(schema.field(position).name(), position))
+    };
+    let mut known = EquivalenceProperties::new(Arc::clone(&schema));
+    for (position, expr) in exprs.iter().enumerate() {
+        let Some(expr) = expr else { continue };
+        if let Expr::Literal(literal) = expr {
+            let across = scalar_value_of(&literal.value, schema.field(position).data_type())
+                .map_or(AcrossPartitions::Heterogeneous, |value| {
+                    AcrossPartitions::Uniform(Some(value))
+                });
+            known.add_constants([ConstExpr::new(column(position), across)])?;
+        } else if let Some(twin) = exprs[..position].iter().position(|e| *e == Some(*expr)) {
+            known.add_equal_conditions(column(twin), column(position))?;
+        }
+    }
+    Ok(known)
 }
 
 fn divided(count: &Precision<usize>, by: usize) -> Precision<usize> {

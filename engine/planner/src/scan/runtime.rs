@@ -518,21 +518,24 @@ fn is_range(expr: &dyn PhysicalExpr, column: &FilterColumn) -> bool {
     }
 }
 
-/// The values of a list of constants; of constant structs, the values of field `field`.
+/// The values of a list of constants; of constant structs, the values of field `field`. NULLs are
+/// left out: nothing equals them.
 fn literals(list: &[Arc<dyn PhysicalExpr>], field: Option<usize>) -> Option<Vec<Scalar>> {
-    list.iter()
-        .map(|item| {
-            let value = item.downcast_ref::<Literal>()?.value();
-            match (value, field) {
-                (value, None) => scalar_of(value).ok(),
-                (ScalarValue::Struct(row), Some(field)) => {
-                    let value = ScalarValue::try_from_array(row.column(field), 0).ok()?;
-                    scalar_of(&value).ok()
-                }
-                _ => None,
+    let mut values = Vec::with_capacity(list.len());
+    for item in list {
+        let item = item.downcast_ref::<Literal>()?.value();
+        let value = match (item, field) {
+            (value, None) => value.clone(),
+            (ScalarValue::Struct(row), Some(field)) => {
+                ScalarValue::try_from_array(row.column(field), 0).ok()?
             }
-        })
-        .collect()
+            _ => return None,
+        };
+        if !value.is_null() {
+            values.push(scalar_of(&value).ok()?);
+        }
+    }
+    Some(values)
 }
 
 /// The set of values that a conjunct `column IN (…)` or `struct(…, column, …) IN (…)` allows.
@@ -541,7 +544,7 @@ fn set_of(conjunct: &Arc<dyn PhysicalExpr>, column: &FilterColumn) -> Option<Run
     if in_list.negated() {
         return None;
     }
-    let values = if is_column(in_list.expr().as_ref(), column.output) {
+    let mut values = if is_column(in_list.expr().as_ref(), column.output) {
         literals(in_list.list(), None)?
     } else {
         let row = in_list.expr().downcast_ref::<ScalarFunctionExpr>()?;
@@ -554,7 +557,6 @@ fn set_of(conjunct: &Arc<dyn PhysicalExpr>, column: &FilterColumn) -> Option<Run
             .position(|a| is_column(a.as_ref(), column.output))?;
         literals(in_list.list(), Some(field))?
     };
-    let mut values: Vec<Scalar> = values.into_iter().filter(|v| *v != Scalar::Null).collect();
     let integers: Option<Vec<i64>> = values.iter().map(int_of).collect();
     let dense = column.data_type.is_integer() || column.data_type == DataType::Date32;
     if let Some(mut integers) = integers.filter(|i| dense && i.len() > 8) {

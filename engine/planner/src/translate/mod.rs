@@ -12,6 +12,7 @@ mod functions;
 mod literal;
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
@@ -493,18 +494,16 @@ fn translate_arithmetic(
 
 fn translate_negative(arg: &dyn PhysicalExpr, scope: &Scope) -> Result<Expr, Reason> {
     let data_type = scope.type_of(arg)?;
-    // Times minus one is exact for both (and wraps as negation does); zero minus x would turn
-    // 0.0 into 0.0. A decimal product has another type than its operand.
-    let minus_one = match &data_type {
-        t if t.is_signed_integer() => Scalar::Int(-1),
-        t if t.is_floating() => Scalar::Float(-1.0),
-        _ => return Err(Reason::Type(data_type)),
-    };
+    // Times minus one wraps as negation does. But it keeps the sign of a NaN, by which NaNs are
+    // ordered, and a decimal product has another type than its operand.
+    if !data_type.is_signed_integer() {
+        return Err(Reason::Operator(format!("negation of {data_type}")));
+    }
     Ok(Expr::Arithmetic {
         op: ArithmeticOp::Multiply,
         left: Box::new(translate(arg, scope)?),
         right: Box::new(Expr::Literal(Literal {
-            value: minus_one,
+            value: Scalar::Int(-1),
             data_type: data_type.clone(),
         })),
         data_type,
@@ -559,10 +558,10 @@ fn translate_case(case: &CaseExpr, scope: &Scope) -> Result<Expr, Reason> {
         .iter()
         .map(|(when, then)| {
             let condition = match case.expr() {
-                Some(base) => {
+                Some(base) if !is_true(base.as_ref()) => {
                     translate_compare(CompareOp::Eq, base.as_ref(), when.as_ref(), scope)?
                 }
-                None => {
+                _ => {
                     require_boolean(when.as_ref(), scope)?;
                     translate(when.as_ref(), scope)?
                 }
@@ -580,6 +579,11 @@ fn translate_case(case: &CaseExpr, scope: &Scope) -> Result<Expr, Reason> {
         otherwise,
         data_type,
     })
+}
+
+fn is_true(expr: &dyn PhysicalExpr) -> bool {
+    let literal = expr.downcast_ref::<DfLiteral>();
+    literal.is_some_and(|l| *l.value() == ScalarValue::Boolean(Some(true)))
 }
 
 fn translate_cast(arg: &dyn PhysicalExpr, to: &DataType, scope: &Scope) -> Result<Expr, Reason> {

@@ -93,7 +93,12 @@ pub(super) fn described(field: &FieldRef) -> FieldRef {
         ("IS_READ_ONLY", "0".into()),
         ("IS_SEARCHABLE", "1".into()),
     ];
-    with_metadata(field, flags.into_iter().chain(sizes.into_iter().filter_map(number)))
+    with_metadata(
+        field,
+        flags
+            .into_iter()
+            .chain(sizes.into_iter().filter_map(number)),
+    )
 }
 
 fn with_metadata<'a>(

@@ -13,8 +13,7 @@ use arrow_flight::sql::{
     SqlSupportedCaseSensitivity, SqlSupportedElementActions, SqlSupportedGroupBy,
     SqlSupportedResultSetConcurrency, SqlSupportedResultSetType, SqlSupportedSubqueries,
     SqlSupportedTransaction, SqlSupportedUnions, SqlSupportsConvert, SqlTransactionIsolationLevel,
-    SupportedSqlGrammar,
-    XdbcDataType, XdbcDatetimeSubcode,
+    SupportedSqlGrammar, XdbcDataType, XdbcDatetimeSubcode,
 };
 use datafusion::execution::FunctionRegistry;
 
@@ -125,10 +124,7 @@ pub(super) fn sql_info(
             SqlInfo::SqlSupportedUnions,
             1 << SqlSupportedUnions::SqlUnion as i32 | 1 << SqlSupportedUnions::SqlUnionAll as i32,
         ),
-        (
-            SqlInfo::SqlAnsi92SupportedLevel,
-            ANSI92_ENTRY_LEVEL,
-        ),
+        (SqlInfo::SqlAnsi92SupportedLevel, ANSI92_ENTRY_LEVEL),
         (SqlInfo::SqlSchemasSupportedActions, IN_INDEXES),
         (SqlInfo::SqlCatalogsSupportedActions, IN_INDEXES),
         (SqlInfo::SqlSupportedPositionedCommands, NONE),
@@ -217,9 +213,9 @@ fn functions(session: &Session) -> [(SqlInfo, Vec<String>); 4] {
         let section = function.documentation().map(|d| d.doc_section.label);
         let kind = match section {
             Some("Math Functions") => &mut numeric,
-            Some("String Functions" | "Binary String Functions" | "Regular Expression Functions") => {
-                &mut string
-            }
+            Some(
+                "String Functions" | "Binary String Functions" | "Regular Expression Functions",
+            ) => &mut string,
             Some("Time and Date Functions") => &mut datetime,
             _ => &mut system,
         };

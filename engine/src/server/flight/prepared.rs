@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::columns;
 use super::results::client_schema;
 use super::statements::{is_query, parse_one, substrait};
+use crate::assign::assign;
 use crate::error::Error;
 use crate::parameters::{Values, inserts_one_row, variable};
 use crate::{Result, Session};
@@ -181,11 +182,16 @@ async fn insert_of(
     let nulls = types.map(ScalarValue::try_from);
     let nulls = nulls.collect::<datafusion::error::Result<Vec<_>>>()?;
     let plan = session.plan_typed(statement, &Values::new(nulls)).await?;
+    let LogicalPlan::Dml(mut insert) = plan else {
+        return Ok(None);
+    };
+    // While VALUES are there to be seen.
+    insert.input = Arc::new(assign(Arc::unwrap_or_clone(insert.input))?);
+    let plan = LogicalPlan::Dml(insert);
 
     let fields = given.fields().iter().enumerate();
-    let fields = fields.map(|(place, field)| {
-        Field::new(variable(place + 1), field.data_type().clone(), true)
-    });
+    let fields = fields
+        .map(|(place, field)| Field::new(variable(place + 1), field.data_type().clone(), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let rows = RecordBatch::try_new(Arc::clone(&schema), bound.columns().to_vec())?;
     let table = provider_as_source(Arc::new(MemTable::try_new(schema, vec![vec![rows]])?));

@@ -16,8 +16,8 @@ use arrow_flight::sql::{
     CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
     CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandPreparedStatementUpdate,
     CommandStatementIngest, CommandStatementQuery, CommandStatementSubstraitPlan,
-    CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo,
-    SubstraitPlan, TicketStatementQuery,
+    CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo, SubstraitPlan,
+    TicketStatementQuery,
 };
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus,
@@ -33,9 +33,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::get::MessageStream;
 use super::prepared::{Described, Prepared, SUBSTRAIT};
 use super::results::{FlightStream, send_batch};
-use super::statements::{
-    self, Statement, no_such_ticket, parse_handle, plan_one, substrait,
-};
+use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
 use super::{columns, info, ingest, metadata, options};
 use crate::error::Error;
 use crate::server::State;

@@ -469,7 +469,9 @@ fn changed_rows(batches: &[RecordBatch]) -> Option<i64> {
         let count = count.as_primitive_opt::<UInt64Type>()?;
         (count.len() == 1).then(|| count.value(0))
     });
-    counts.map(|count| count as i64).reduce(|all, count| all + count)
+    counts
+        .map(|count| count as i64)
+        .reduce(|all, count| all + count)
 }
 
 /// The results of several plans, each started when those before it are at their end.

@@ -475,7 +475,7 @@ fn compare(op: CompareOp, left: Facts, right: Facts, kind: Kind) -> Truth {
 }
 
 /// Comparison has −0.0 equal to 0.0, whose keys are neighbours.
-fn fold_zero(key: i128, kind: Kind) -> i128 {
+pub(super) fn fold_zero(key: i128, kind: Kind) -> i128 {
     if matches!(kind, Kind::Float { .. }) && key == -1 {
         0
     } else {

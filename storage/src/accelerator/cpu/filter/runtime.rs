@@ -37,8 +37,8 @@ struct RuntimeTest {
     /// Where the values come from, to know the filter again without comparing them.
     origin: (usize, usize),
     probe: Probe,
-    /// Zone keys of the members of a set, ascending, if each has one.
-    keys: Option<Vec<i64>>,
+    /// Zone keys of the members of a set, ascending, both zeros as one, if each has one.
+    keys: Option<Vec<i128>>,
     seen: f64,
     kept: f64,
 }
@@ -210,7 +210,9 @@ impl RuntimeTest {
         let keys = match &filter.predicate {
             RuntimePredicate::Set(values) => {
                 let key = |v: &Scalar| match zone_key(v, data_type) {
-                    ZoneKey::Exact(key) | ZoneKey::Prefix(key) => Some(key),
+                    ZoneKey::Exact(key) | ZoneKey::Prefix(key) => {
+                        Some(prune::fold_zero(key.into(), kind))
+                    }
                     ZoneKey::Unknown => None,
                 };
                 let keys = values
@@ -251,8 +253,10 @@ impl RuntimeTest {
 
     fn verdict(&self, facts: Facts, columns: &Columns) -> Verdict {
         if let (Some(keys), prune::Span::Keys { min, max, .. }) = (&self.keys, facts.values) {
-            let next = keys.partition_point(|k| i128::from(*k) < min);
-            let any = keys.get(next).is_some_and(|k| i128::from(*k) <= max);
+            let kind = columns.kind(self.filter.column as usize);
+            let [min, max] = [min, max].map(|key| prune::fold_zero(key, kind));
+            let next = keys.partition_point(|k| *k < min);
+            let any = keys.get(next).is_some_and(|k| *k <= max);
             let keeps_nulls = facts.may_be_null && self.filter.keep_nulls;
             return if any || keeps_nulls {
                 Verdict::Look

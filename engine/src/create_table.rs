@@ -1,0 +1,226 @@
+//! CREATE TABLE: what DataFusion's plan says, and what it leaves out of the statement.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::{Constraint, Constraints};
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::{
+    CreateMemoryTable, DdlStatement, EmptyRelation, Expr, LogicalPlan, LogicalPlanBuilder, cast,
+};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast;
+use flashmesh_storage::StorageError;
+use flashmesh_storage::index::{IndexDefinition, IndexKind};
+use flashmesh_storage::table::LoadTarget;
+
+use crate::Session;
+use crate::assign::assign;
+use crate::error::{Error, Result};
+use crate::load::blocking;
+
+/// What marks a column of a query's plan that was declared NOT NULL.
+const NOT_NULL: &str = "flashmesh.not_null";
+
+/// Which columns of CREATE TABLE … (…) AS … are declared NOT NULL: DataFusion's plan forgets it.
+pub(crate) fn declared_not_null(statement: &ParsedStatement) -> Option<Vec<bool>> {
+    let ParsedStatement::Statement(statement) = statement else {
+        return None;
+    };
+    let ast::Statement::CreateTable(create) = statement.as_ref() else {
+        return None;
+    };
+    if create.query.is_none() || create.columns.is_empty() {
+        return None;
+    }
+    let not_null = create.columns.iter().map(|column| {
+        let mut options = column.options.iter();
+        options.any(|option| matches!(option.option, ast::ColumnOption::NotNull))
+    });
+    Some(not_null.collect())
+}
+
+/// The plan of such a statement, with that in it and with casts to the columns' types that refuse
+/// to lose digits.
+pub(crate) fn with_declared(plan: LogicalPlan, not_null: &[bool]) -> Result<LogicalPlan> {
+    let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else {
+        return Ok(plan);
+    };
+    let query = assign(Arc::unwrap_or_clone(create.input))?;
+    let columns = query.schema().columns();
+    let columns = columns.into_iter().zip(not_null).map(|(column, not_null)| {
+        let name = column.name.clone();
+        let marks = HashMap::from([(NOT_NULL.to_owned(), String::new())]);
+        let marks = not_null.then(|| FieldMetadata::from(marks));
+        Expr::Column(column).alias_with_metadata(name, marks)
+    });
+    let columns: Vec<_> = columns.collect();
+    create.input = Arc::new(LogicalPlanBuilder::from(query).project(columns)?.build()?);
+    Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)))
+}
+
+impl Session {
+    pub(crate) async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
+        let name = self.resolve(create.name);
+        let schema = self.flash_schema(&name)?;
+        check_definition(&name.table, create.column_defaults.len(), create.temporary)?;
+        if create.or_replace && create.if_not_exists {
+            return Err(Error::usage(
+                "OR REPLACE and IF NOT EXISTS exclude each other; leave one out",
+            ));
+        }
+        if schema.session_table(&name.table).is_some() {
+            return Err(Error::usage(format!(
+                "'{}' is a view or external table of this session; drop it first or choose another name",
+                name.table
+            )));
+        }
+        if schema.is_on_flash(&name.table) && !create.or_replace {
+            if create.if_not_exists {
+                return self.nothing();
+            }
+            return Err(Error::Storage(StorageError::AlreadyExists {
+                kind: "table",
+                name: name.table.to_string(),
+            }));
+        }
+        let (columns, query) = match create.input.as_ref() {
+            // A list of columns without a query: the only way to an empty relation right here.
+            LogicalPlan::EmptyRelation(EmptyRelation {
+                produce_one_row: false,
+                schema,
+            }) => (Arc::clone(schema.inner()), None),
+            input => {
+                let query = without_null_type(input.clone())?;
+                (declared_columns(query.schema().inner()), Some(query))
+            }
+        };
+        check_columns(&name.table, &columns)?;
+        let (columns, indexes) = keys(&name.table, &columns, &create.constraints);
+        let target = LoadTarget::Create {
+            schema: name.schema.to_string(),
+            table: name.table.to_string(),
+            arrow_schema: columns,
+            or_replace: create.or_replace,
+            indexes,
+        };
+        match query {
+            Some(query) => {
+                let rows = self.load_plan(target, query, Arc::default()).await?;
+                self.count(rows)
+            }
+            None => {
+                self.check_target(&target)?;
+                let database = Arc::clone(self.engine().database());
+                blocking(move || database.begin_load(target)?.commit()).await?;
+                self.nothing()
+            }
+        }
+    }
+}
+
+/// Refuses what a table definition asks for and the store would silently not keep.
+fn check_definition(table: &str, defaults: usize, temporary: bool) -> Result<()> {
+    if temporary {
+        return Err(Error::usage(format!(
+            "CREATE TEMPORARY TABLE {table} is not supported; open a temporary database, or drop the table when done"
+        )));
+    }
+    if defaults > 0 {
+        return Err(Error::usage(format!(
+            "DEFAULT on table '{table}' is not supported yet and would not be applied; create the table without it"
+        )));
+    }
+    Ok(())
+}
+
+/// The indexes that keep a table's keys, and its columns, of which those of the primary key take
+/// no NULL.
+fn keys(
+    table: &str,
+    columns: &SchemaRef,
+    constraints: &Constraints,
+) -> (SchemaRef, Vec<IndexDefinition>) {
+    let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
+    let mut indexes = Vec::new();
+    for constraint in constraints.iter() {
+        let (key, primary) = match constraint {
+            Constraint::PrimaryKey(key) => (key, true),
+            Constraint::Unique(key) => (key, false),
+        };
+        let names: Vec<_> = key
+            .iter()
+            .map(|c| columns.field(*c).name().as_str())
+            .collect();
+        let name = match primary {
+            true => format!("{table}_pkey"),
+            false => format!("{table}_{}_key", names.join("_")),
+        };
+        if primary {
+            for column in key {
+                let field = fields[*column].as_ref().clone();
+                fields[*column] = Arc::new(field.with_nullable(false));
+            }
+        }
+        indexes.push(IndexDefinition {
+            name,
+            kind: IndexKind::Hash,
+            columns: key.iter().map(|c| *c as u32).collect(),
+            unique: true,
+            primary,
+            options: Default::default(),
+        });
+    }
+    (Arc::new(Schema::new(fields)), indexes)
+}
+
+fn check_columns(table: &str, columns: &Schema) -> Result<()> {
+    if columns.fields().is_empty() {
+        return Err(Error::usage(format!(
+            "table '{table}' needs at least one column"
+        )));
+    }
+    for (position, field) in columns.fields().iter().enumerate() {
+        if columns.fields()[..position]
+            .iter()
+            .any(|f| f.name() == field.name())
+        {
+            return Err(Error::usage(format!(
+                "table '{table}' would have two columns named '{0}'; rename one with AS",
+                field.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The columns of a query's result as a table has them: an expression that happens to be never
+/// NULL (`count(*)`, a literal) does not forbid NULL in rows inserted later.
+fn declared_columns(schema: &SchemaRef) -> SchemaRef {
+    let column = |field: &Arc<Field>| {
+        let mut field = field.as_ref().clone();
+        let not_null = field.metadata_mut().remove(NOT_NULL).is_some();
+        field.with_nullable(!not_null)
+    };
+    Arc::new(Schema::new(
+        schema.fields().iter().map(column).collect::<Vec<_>>(),
+    ))
+}
+
+/// A query whose columns have types that can be stored: one that is nothing but NULL becomes
+/// INTEGER.
+pub(crate) fn without_null_type(query: LogicalPlan) -> Result<LogicalPlan> {
+    let fields = query.schema().fields();
+    if fields.iter().all(|field| !field.data_type().is_null()) {
+        return Ok(query);
+    }
+    let columns = fields.iter().zip(query.schema().columns());
+    let columns = columns.map(|(field, column)| match field.data_type() {
+        DataType::Null => cast(Expr::Column(column.clone()), DataType::Int32).alias(column.name),
+        _ => Expr::Column(column),
+    });
+    let columns: Vec<_> = columns.collect();
+    Ok(LogicalPlanBuilder::from(query).project(columns)?.build()?)
+}

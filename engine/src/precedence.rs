@@ -1,0 +1,178 @@
+//! `a IS [NOT] DISTINCT FROM b AND c`: the parser takes all that follows FROM for its right side;
+//! in SQL it binds as IS NULL does, stronger than NOT, AND and OR.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, UnaryOperator, Value, VisitMut as _, VisitorMut,
+};
+
+/// Gives every `IS [NOT] DISTINCT FROM` the operands that SQL gives it.
+pub(crate) fn correct(statement: &mut Statement) {
+    match statement {
+        Statement::Statement(statement) => {
+            let _ = statement.visit(&mut Correct);
+        }
+        Statement::Explain(explain) => correct(&mut explain.statement),
+        Statement::CopyTo(copy) => {
+            if let CopyToSource::Query(query) = &mut copy.source {
+                let _ = query.visit(&mut Correct);
+            }
+        }
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
+    }
+}
+
+struct Correct;
+
+impl VisitorMut for Correct {
+    type Break = ();
+
+    // Before its operands: only the outermost expression shows what follows what.
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if reaches_too_far(expr) {
+            let whole = std::mem::replace(expr, Expr::value(Value::Boolean(false)));
+            let mut tokens = Vec::new();
+            flatten(whole, &mut tokens);
+            *expr = parse(&mut tokens.into_iter().peekable(), 0);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// What stands between operands, weak operators only: to stronger ones the parser is right.
+enum Operator {
+    Or,
+    And,
+    Is(fn(Box<Expr>, Box<Expr>) -> Expr),
+    /// `IS NULL` and the like.
+    After(fn(Box<Expr>) -> Expr),
+}
+
+enum Token {
+    Operand(Expr),
+    Not,
+    Operator(Operator),
+}
+
+const NOT: u8 = 3;
+
+impl Operator {
+    fn precedence(&self) -> u8 {
+        match self {
+            Operator::Or => 1,
+            Operator::And => 2,
+            Operator::Is(_) | Operator::After(_) => NOT + 1,
+        }
+    }
+}
+
+/// An expression of a weak operator: its operands and the operator.
+enum Weak<'a> {
+    Infix(&'a mut Box<Expr>, Operator, &'a mut Box<Expr>),
+    After(&'a mut Box<Expr>, Operator),
+    Not(&'a mut Box<Expr>),
+}
+
+fn weak(expr: &mut Expr) -> Option<Weak<'_>> {
+    let after = |expr, operator| Some(Weak::After(expr, Operator::After(operator)));
+    match expr {
+        Expr::BinaryOp { left, op, right } => match op {
+            BinaryOperator::And => Some(Weak::Infix(left, Operator::And, right)),
+            BinaryOperator::Or => Some(Weak::Infix(left, Operator::Or, right)),
+            _ => None,
+        },
+        Expr::IsDistinctFrom(left, right) => {
+            Some(Weak::Infix(left, Operator::Is(Expr::IsDistinctFrom), right))
+        }
+        Expr::IsNotDistinctFrom(left, right) => Some(Weak::Infix(
+            left,
+            Operator::Is(Expr::IsNotDistinctFrom),
+            right,
+        )),
+        Expr::UnaryOp {
+            op: UnaryOperator::Not,
+            expr,
+        } => Some(Weak::Not(expr)),
+        Expr::IsNull(expr) => after(expr, Expr::IsNull),
+        Expr::IsNotNull(expr) => after(expr, Expr::IsNotNull),
+        Expr::IsTrue(expr) => after(expr, Expr::IsTrue),
+        Expr::IsNotTrue(expr) => after(expr, Expr::IsNotTrue),
+        Expr::IsFalse(expr) => after(expr, Expr::IsFalse),
+        Expr::IsNotFalse(expr) => after(expr, Expr::IsNotFalse),
+        Expr::IsUnknown(expr) => after(expr, Expr::IsUnknown),
+        Expr::IsNotUnknown(expr) => after(expr, Expr::IsNotUnknown),
+        _ => None,
+    }
+}
+
+/// Whether an `IS DISTINCT FROM` among the weak operators of `expr` has one to its right.
+fn reaches_too_far(mut expr: &mut Expr) -> bool {
+    // A loop to the left, where long chains of AND and OR grow.
+    loop {
+        expr = match weak(expr) {
+            Some(Weak::Infix(left, operator, right)) => {
+                let weak_right = matches!(weak(right), Some(Weak::Infix(..) | Weak::After(..)));
+                if matches!(operator, Operator::Is(_)) && weak_right || reaches_too_far(right) {
+                    return true;
+                }
+                left
+            }
+            Some(Weak::After(inner, _) | Weak::Not(inner)) => inner,
+            None => return false,
+        }
+    }
+}
+
+/// `expr` as it was written.
+fn flatten(mut expr: Expr, tokens: &mut Vec<Token>) {
+    let take = |expr: &mut Box<Expr>, tokens: &mut Vec<Token>| {
+        flatten(
+            std::mem::replace(expr, Expr::value(Value::Boolean(false))),
+            tokens,
+        );
+    };
+    match weak(&mut expr) {
+        Some(Weak::Infix(left, operator, right)) => {
+            take(left, tokens);
+            tokens.push(Token::Operator(operator));
+            take(right, tokens);
+        }
+        Some(Weak::After(inner, operator)) => {
+            take(inner, tokens);
+            tokens.push(Token::Operator(operator));
+        }
+        Some(Weak::Not(inner)) => {
+            tokens.push(Token::Not);
+            take(inner, tokens);
+        }
+        None => tokens.push(Token::Operand(expr)),
+    }
+}
+
+/// The expression of the tokens up to an operator that is not stronger than `above`.
+fn parse(tokens: &mut std::iter::Peekable<std::vec::IntoIter<Token>>, above: u8) -> Expr {
+    let mut left = match tokens.next() {
+        Some(Token::Operand(expr)) => expr,
+        Some(Token::Not) => Expr::UnaryOp {
+            op: UnaryOperator::Not,
+            expr: Box::new(parse(tokens, NOT)),
+        },
+        _ => unreachable!("an expression begins with an operand"),
+    };
+    while let Some(Token::Operator(operator)) =
+        tokens.next_if(|token| matches!(token, Token::Operator(next) if next.precedence() > above))
+    {
+        let precedence = operator.precedence();
+        let mut right = || Box::new(parse(tokens, precedence));
+        let binary = |op, left, right| Expr::BinaryOp { left, op, right };
+        left = match operator {
+            Operator::Or => binary(BinaryOperator::Or, Box::new(left), right()),
+            Operator::And => binary(BinaryOperator::And, Box::new(left), right()),
+            Operator::Is(make) => make(Box::new(left), right()),
+            Operator::After(make) => make(Box::new(left)),
+        };
+    }
+    left
+}

@@ -1,0 +1,184 @@
+//! `SELECT upper(c), upper(c)`: several columns of one name, which DataFusion refuses. They get
+//! names of their own while the query is planned, and the result has those that were asked for.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use datafusion::common::TableReference;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::{
+    self, Ident, Select, SelectItem, SetExpr, Statement, VisitMut as _, VisitorMut,
+};
+
+use crate::error::Result;
+
+/// Plans a statement.
+pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Result<LogicalPlan> {
+    let again = statement.clone();
+    match state.statement_to_plan(statement).await {
+        Err(error) if error.message().contains("unique expression names") => {
+            match with_own_names(again) {
+                Some((statement, wanted)) => {
+                    let plan = state.statement_to_plan(statement).await?;
+                    with_wanted_names(plan, wanted)
+                }
+                None => Err(error.into()),
+            }
+        }
+        planned => Ok(planned?),
+    }
+}
+
+/// The names that columns of the result are to have, by those that they have.
+type Wanted = HashMap<String, Name>;
+
+enum Name {
+    Known(String),
+    /// That of the column at a position.
+    Of(usize),
+}
+
+/// The statement with different names for the columns of each SELECT, and the names that the
+/// result is to have, which only queries and EXPLAIN have.
+fn with_own_names(statement: ParsedStatement) -> Option<(ParsedStatement, Wanted)> {
+    match statement {
+        ParsedStatement::Explain(mut explain) => {
+            (*explain.statement, _) = with_own_names(*explain.statement)?;
+            Some((ParsedStatement::Explain(explain), Wanted::new()))
+        }
+        ParsedStatement::Statement(mut statement) => {
+            let mut wanted = Wanted::new();
+            match statement.as_mut() {
+                Statement::Query(query) => {
+                    if let Some(select) = first_select(&mut query.body) {
+                        wanted = rename(select);
+                    }
+                }
+                Statement::Insert(_) | Statement::Explain { .. } => {}
+                _ => return None,
+            }
+            let _ = statement.visit(&mut Rename);
+            Some((ParsedStatement::Statement(statement), wanted))
+        }
+        _ => None,
+    }
+}
+
+struct Rename;
+
+impl VisitorMut for Rename {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        rename(select);
+        ControlFlow::Continue(())
+    }
+}
+
+/// The SELECT whose names the result has.
+fn first_select(body: &mut SetExpr) -> Option<&mut Select> {
+    match body {
+        SetExpr::Select(select) => Some(select),
+        SetExpr::Query(query) => first_select(&mut query.body),
+        SetExpr::SetOperation { left, .. } => first_select(left),
+        _ => None,
+    }
+}
+
+/// Gives a name to each column that has that of one before it, or may have that of one that a
+/// wildcard stands for.
+fn rename(select: &mut Select) -> Wanted {
+    let is_wildcard = |item: &SelectItem| {
+        matches!(
+            item,
+            SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)
+        )
+    };
+    let wildcard = select.projection.iter().position(is_wildcard);
+    let mut taken: HashSet<String> = select.projection.iter().map(name_of).collect();
+    let mut before: Vec<String> = Vec::new();
+    let mut wanted = Wanted::new();
+    for item in &mut select.projection {
+        let name = name_of(item);
+        let twin = before.iter().position(|other| *other == name);
+        let is_column = column(item).is_some();
+        before.push(name.clone());
+        let (expr, name) = match item {
+            // What DataFusion calls an expression is seen where its twin is.
+            SelectItem::UnnamedExpr(expr) if !is_column => match twin {
+                Some(twin) if wildcard.is_none_or(|wildcard| twin < wildcard) => {
+                    (expr, Name::Of(twin))
+                }
+                Some(_) => (expr, Name::Known(name)),
+                None => continue,
+            },
+            SelectItem::UnnamedExpr(expr) if twin.is_some() || wildcard.is_some() => {
+                (expr, Name::Known(name))
+            }
+            SelectItem::ExprWithAlias { expr, .. } if twin.is_some() => (expr, Name::Known(name)),
+            _ => continue,
+        };
+        let alias = free(before.last().expect("was pushed"), &mut taken);
+        wanted.insert(alias.value.clone(), name);
+        *item = SelectItem::ExprWithAlias {
+            expr: expr.clone(),
+            alias,
+        };
+    }
+    wanted
+}
+
+/// What a column of the result is called, as far as the text says it.
+fn name_of(item: &SelectItem) -> String {
+    match (item, column(item)) {
+        (SelectItem::ExprWithAlias { alias, .. }, _) => normal(alias),
+        (_, Some(column)) => normal(column),
+        (item, None) => item.to_string(),
+    }
+}
+
+/// The column that an item is.
+fn column(item: &SelectItem) -> Option<&Ident> {
+    match item {
+        SelectItem::UnnamedExpr(ast::Expr::Identifier(name)) => Some(name),
+        SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts)) => parts.last(),
+        _ => None,
+    }
+}
+
+fn normal(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_ascii_lowercase(),
+    }
+}
+
+fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
+    let mut numbered = (1..).map(|number| format!("{name}:{number}"));
+    let free = numbered.find(|name| taken.insert(name.clone()));
+    Ident::with_quote('"', free.expect("there is always another number"))
+}
+
+/// The result with the names that were asked for, each in a relation of its own: names without
+/// one would have to differ.
+fn with_wanted_names(plan: LogicalPlan, wanted: Wanted) -> Result<LogicalPlan> {
+    if wanted.is_empty() {
+        return Ok(plan);
+    }
+    let columns = plan.schema().columns();
+    let named: Vec<_> = columns
+        .iter()
+        .map(|column| {
+            let value = Expr::Column(column.clone());
+            let name = match wanted.get(column.name()) {
+                Some(Name::Known(name)) => name,
+                Some(Name::Of(position)) => columns[*position].name(),
+                None => return value,
+            };
+            value.alias_qualified(Some(TableReference::bare(column.name())), name)
+        })
+        .collect();
+    Ok(LogicalPlanBuilder::from(plan).project(named)?.build()?)
+}

@@ -1,0 +1,107 @@
+//! SQL's names of types that DataFusion does not know or takes for less than they say.
+
+use std::sync::Weak;
+
+use arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use datafusion::common::datatype::DataTypeExt;
+use datafusion::common::not_impl_err;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
+use parking_lot::{Mutex, RwLock};
+
+/// The zone of TIMESTAMP WITH TIME ZONE where the session has none.
+const ZONE: &str = "UTC";
+
+/// Plans the types of one session.
+#[derive(Default)]
+pub(crate) struct SqlTypes {
+    session: Mutex<Weak<RwLock<SessionState>>>,
+}
+
+impl std::fmt::Debug for SqlTypes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlTypes").finish_non_exhaustive()
+    }
+}
+
+impl SqlTypes {
+    /// The session whose time zone counts.
+    pub(crate) fn use_session(&self, session: Weak<RwLock<SessionState>>) {
+        *self.session.lock() = session;
+    }
+
+    fn timestamp(&self, digits: Option<u64>, zoned: bool) -> Result<DataType> {
+        let zone = zoned.then(|| {
+            let session = self.session.lock().upgrade();
+            let zone = session.and_then(|session| {
+                let session = session.read();
+                session.config_options().execution.time_zone.clone()
+            });
+            zone.map_or_else(|| ZONE.into(), Into::into)
+        });
+        Ok(DataType::Timestamp(unit("TIMESTAMP", digits)?, zone))
+    }
+}
+
+impl TypePlanner for SqlTypes {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
+        let is_zoned =
+            |zone: &TimezoneInfo| matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
+        let data_type = match sql_type {
+            SqlType::Timestamp(digits, zone) => self.timestamp(*digits, is_zoned(zone))?,
+            SqlType::Datetime(digits) => self.timestamp(*digits, false)?,
+            SqlType::Time(Some(digits), zone) if !is_zoned(zone) => {
+                match unit("TIME", Some(*digits))? {
+                    unit @ (TimeUnit::Second | TimeUnit::Millisecond) => DataType::Time32(unit),
+                    unit => DataType::Time64(unit),
+                }
+            }
+            SqlType::Nvarchar(_)
+            | SqlType::Character(_)
+            | SqlType::CharacterVarying(_)
+            | SqlType::CharVarying(_)
+            | SqlType::CharacterLargeObject(_)
+            | SqlType::CharLargeObject(_)
+            | SqlType::Clob(_)
+            | SqlType::TinyText
+            | SqlType::MediumText
+            | SqlType::LongText
+            | SqlType::JSON
+            | SqlType::JSONB
+            | SqlType::Uuid => DataType::Utf8View,
+            SqlType::Binary(_)
+            | SqlType::Varbinary(_)
+            | SqlType::Blob(_)
+            | SqlType::TinyBlob
+            | SqlType::MediumBlob
+            | SqlType::LongBlob
+            | SqlType::Bytes(_) => DataType::Binary,
+            SqlType::MediumInt(_) => DataType::Int32,
+            SqlType::MediumIntUnsigned(_) => DataType::UInt32,
+            SqlType::UTinyInt => DataType::UInt8,
+            SqlType::USmallInt => DataType::UInt16,
+            SqlType::UBigInt => DataType::UInt64,
+            SqlType::HugeInt => DataType::Decimal128(38, 0),
+            // From 25 bits on these are doubles.
+            SqlType::Float(ExactNumberInfo::Precision(25..)) => DataType::Float64,
+            SqlType::Double(_) => DataType::Float64,
+            _ => return Ok(None),
+        };
+        Ok(Some(data_type.into_nullable_field_ref()))
+    }
+}
+
+/// The unit that has so many digits of a second, nanoseconds where the number is not said.
+fn unit(name: &str, digits: Option<u64>) -> Result<TimeUnit> {
+    Ok(match digits {
+        Some(0) => TimeUnit::Second,
+        Some(1..=3) => TimeUnit::Millisecond,
+        Some(4..=6) => TimeUnit::Microsecond,
+        Some(7..=9) | None => TimeUnit::Nanosecond,
+        Some(digits) => {
+            return not_impl_err!("{name}({digits}): a second has at most 9 digits here");
+        }
+    })
+}
