@@ -120,7 +120,7 @@ impl Session {
         let mut hints = Hints(vec![None; count]);
         visit(statement, &mut hints);
         let mut types = hints.0;
-        let plan = self.plan_untyped(statement, &types).await?;
+        let plan = self.plan_untyped(statement, &mut types).await?;
         for (name, field) in plan.get_parameter_fields()? {
             if let (Some(number), Some(field)) = (number(&name), field) {
                 types[number - 1] = Some(field.data_type().clone());
@@ -136,11 +136,11 @@ impl Session {
 
     /// The plan of a statement whose parameters have these types, as far as they are known. The
     /// planner finds out some of the others; where it can't do without, they are tried as numbers
-    /// and as texts.
+    /// and as texts, and what fits is noted.
     async fn plan_untyped(
         &self,
         statement: &ParsedStatement,
-        types: &[Option<DataType>],
+        types: &mut [Option<DataType>],
     ) -> Result<LogicalPlan> {
         let values = Values::of_types(types.iter().map(Option::as_ref))?;
         let error = match self.plan_typed(statement, &values).await {
@@ -154,6 +154,9 @@ impl Session {
             let guessed = types.iter().map(|known| known.as_ref().or(Some(&guess)));
             let values = Values::of_types(guessed)?;
             if let Ok(plan) = self.plan_typed(statement, &values).await {
+                for known in types {
+                    known.get_or_insert_with(|| guess.clone());
+                }
                 return Ok(plan);
             }
         }
