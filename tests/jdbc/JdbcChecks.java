@@ -252,14 +252,21 @@ public final class JdbcChecks {
     private static List<List<Object>> prepared(Connection connection, String sql, Object... values) throws SQLException {
         try (PreparedStatement statement = connection.prepareStatement(sql)) {
             for (int i = 0; i < values.length; i++) {
-                switch (values[i]) {
-                    case Integer value -> statement.setInt(i + 1, value);
-                    case Long value -> statement.setLong(i + 1, value);
-                    case Double value -> statement.setDouble(i + 1, value);
-                    case BigDecimal value -> statement.setBigDecimal(i + 1, value);
-                    case Timestamp value -> statement.setTimestamp(i + 1, value);
-                    case Date value -> statement.setDate(i + 1, value);
-                    default -> statement.setString(i + 1, values[i].toString());
+                Object value = values[i];
+                if (value instanceof Integer number) {
+                    statement.setInt(i + 1, number);
+                } else if (value instanceof Long number) {
+                    statement.setLong(i + 1, number);
+                } else if (value instanceof Double number) {
+                    statement.setDouble(i + 1, number);
+                } else if (value instanceof BigDecimal number) {
+                    statement.setBigDecimal(i + 1, number);
+                } else if (value instanceof Timestamp moment) {
+                    statement.setTimestamp(i + 1, moment);
+                } else if (value instanceof Date day) {
+                    statement.setDate(i + 1, day);
+                } else {
+                    statement.setString(i + 1, value.toString());
                 }
             }
             try (ResultSet result = statement.executeQuery()) {
@@ -333,7 +340,9 @@ public final class JdbcChecks {
             for (java.lang.reflect.Method method : DatabaseMetaData.class.getMethods()) {
                 if (method.getParameterCount() == 0 && method.getDeclaringClass() == DatabaseMetaData.class) {
                     try {
-                        method.invoke(metadata);
+                        if (method.invoke(metadata) instanceof ResultSet result) {
+                            result.close();
+                        }
                     } catch (java.lang.reflect.InvocationTargetException thrown) {
                         failed.add(method.getName() + ": " + thrown.getCause());
                     }
@@ -361,7 +370,7 @@ public final class JdbcChecks {
                 expect(10, columns.getPrecision(1));
                 expect(2, columns.getScale(1));
                 expect("jdbc_result_columns", columns.getTableName(2));
-                expect("", columns.getTableName(3));
+                expect(null, columns.getTableName(3));
                 expect(false, columns.isAutoIncrement(1));
             }
             try (ResultSet columns = connection.getMetaData().getColumns(null, "public", "jdbc_result_columns", null)) {

@@ -49,7 +49,8 @@ def typed(*values) -> pa.Table:
         ("SELECT sum(qty * ?) FROM {}", (0.5,), (1.5,)),
         ("SELECT max(price) FROM {} GROUP BY qty HAVING sum(qty) > ?", (2.9,), (Decimal("10.00"),)),
         ("SELECT CASE WHEN qty > ? THEN 'more' ELSE 'less' END FROM {}", (3.5,), ("less",)),
-        ("SELECT (SELECT count(*) FROM {} AS s WHERE s.qty > t.qty - ?) FROM {} AS t", (0.5,), (1,)),
+        ("SELECT (SELECT count(*) FROM {} AS s WHERE s.qty > ?) FROM {} AS t", (2.5,), (1,)),
+        ("SELECT count(*) FROM {} AS t WHERE EXISTS (SELECT 1 FROM {} AS s WHERE s.qty = t.qty AND s.qty > ?)", (3.5,), (0,)),
         # What meets nothing but parameters.
         ("SELECT ? + ?", (1, 0.5), (1.5,)),
         ("SELECT ? = ?, ? || ?", ("a", "a", "b", "c"), (True, "bc")),
@@ -59,7 +60,7 @@ def typed(*values) -> pa.Table:
         ("SELECT name FROM {} LIMIT ? OFFSET ?", (1, 0), ("tea",)),
         ("SELECT day + ? FROM {}", (pa.array([(0, 2, 0)], pa.month_day_nano_interval()),), (datetime.date(2024, 5, 8),)),
         ("SELECT day - ? FROM {}", (pa.array([(0, 2, 0)], pa.month_day_nano_interval()),), (datetime.date(2024, 5, 4),)),
-        ("SELECT count(*) FROM {} WHERE day - ? > INTERVAL '1 day'", (datetime.date(2024, 5, 1),), (1,)),
+        ("SELECT day - ? FROM {}", (datetime.date(2024, 5, 1),), (5,)),
         ("SELECT upper(?)", ("x",), ("X",)),
         ("SELECT coalesce(?, ?)", (None, 7), (7,)),
         ("SELECT name FROM {} WHERE name LIKE ?", ("t%",), ("tea",)),
@@ -194,13 +195,13 @@ def test_a_prepared_statement_follows_the_tables_and_is_not_run_for_its_schema(s
 def test_revoked_rights_end_prepared_statements(start, tmp_path):
     users = tmp_path / "users.toml"
     add_user(users, "ada", "secret", "--admin")
-    add_user(users, "bob", "secret", "--grant", "read=public.t")
+    add_user(users, "bob", "secret")
     server = start("--users", users)
     with server.connect("ada", "secret") as ada, server.connect("bob", "secret") as bob, bob.cursor() as cursor:
         execute(ada, "CREATE TABLE t AS SELECT 1 AS id")
         cursor.execute("SELECT id FROM t WHERE id = ?", (1,))
         assert cursor.fetchall() == [(1,)]
-        users.write_text(users.read_text().replace("public.t", "public.other"))
+        users.write_text(users.read_text().replace("*.*", "public.other"))
         with pytest.raises(adbc_driver_manager.Error):
             cursor.execute("SELECT id FROM t WHERE id = ?", (1,))
             cursor.fetchall()
