@@ -35,7 +35,7 @@ impl Values {
     }
 
     /// NULLs of these types, which stand for values that are not there yet.
-    fn of_types<'a>(types: impl IntoIterator<Item = Option<&'a DataType>>) -> Result<Self> {
+    pub fn of_types<'a>(types: impl IntoIterator<Item = Option<&'a DataType>>) -> Result<Self> {
         let values = types.into_iter();
         let values = values.map(|known| known.map(ScalarValue::try_from).transpose());
         Ok(Self(values.collect::<datafusion::error::Result<_>>()?))

@@ -104,7 +104,12 @@ impl Session {
         let statement = statement.clone();
         let (types, plan) = match data_types.is_empty() {
             true => (Vec::new(), self.describe(&parsed).await?.1),
-            false => declared(state, prepare).await?,
+            false => {
+                let types = declared(state, prepare).await?;
+                let values = Values::of_types(types.iter().map(Some))?;
+                let plan = self.plan_typed(&parsed, &values).await?;
+                (types, plan)
+            }
         };
         if matches!(plan, LogicalPlan::Ddl(_)) {
             return Err(Error::usage("only queries and INSERT can be prepared"));
@@ -196,11 +201,8 @@ fn no_such_statement(name: &str) -> Error {
     ))
 }
 
-/// The types that PREPARE names, and the plan of its statement.
-async fn declared(
-    state: &SessionState,
-    prepare: ast::Statement,
-) -> Result<(Vec<DataType>, LogicalPlan)> {
+/// The types that PREPARE names.
+async fn declared(state: &SessionState, prepare: ast::Statement) -> Result<Vec<DataType>> {
     let parsed = ParsedStatement::Statement(Box::new(prepare));
     let LogicalPlan::Statement(Statement::Prepare(prepare)) =
         state.statement_to_plan(parsed).await?
@@ -208,7 +210,7 @@ async fn declared(
         return Err(Error::usage("this is no PREPARE"));
     };
     let types = prepare.fields.iter().map(|field| field.data_type().clone());
-    Ok((types.collect(), Arc::unwrap_or_clone(prepare.input)))
+    Ok(types.collect())
 }
 
 /// The value of an expression without columns.
