@@ -9,6 +9,7 @@ mod grants;
 mod indexes;
 mod kernels;
 mod loads;
+mod prepared;
 mod searches;
 mod shell;
 mod statements;
