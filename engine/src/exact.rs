@@ -178,3 +178,66 @@ fn show(array: &ArrayRef, row: usize) -> Result<String> {
         .value(row)
         .to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Float32Array, Float64Array, Int64Array, ListArray, StringArray, TimestampMicrosecondArray,
+    };
+    use arrow::datatypes::{Field, Float64Type};
+
+    use super::*;
+
+    #[test]
+    fn values_are_kept_whole_or_refused() {
+        let floats = |values: &[f64]| Arc::new(Float64Array::from(values.to_vec())) as ArrayRef;
+        let texts = |value: &str| Arc::new(StringArray::from(vec![value])) as ArrayRef;
+        let micros = |value| Arc::new(TimestampMicrosecondArray::from(vec![value])) as ArrayRef;
+        let list = |value| {
+            let lists = [Some(vec![Some(value)])];
+            Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(lists)) as ArrayRef
+        };
+        let ints = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true)));
+        let cents = DataType::Decimal128(10, 2);
+        let seconds = DataType::Timestamp(TimeUnit::Second, None);
+        for (value, to, fits) in [
+            (floats(&[2.0, -0.0, 1e15]), &DataType::Int64, true),
+            (floats(&[2.0, 1.5]), &DataType::Int64, false),
+            (floats(&[f64::NAN]), &DataType::Int64, false),
+            (floats(&[9.3e18]), &DataType::Int64, false),
+            (floats(&[0.1, f64::INFINITY]), &DataType::Float32, true),
+            (floats(&[1e300]), &DataType::Float32, false),
+            (floats(&[0.1 + 0.2, 12345678.25]), &cents, true),
+            (floats(&[1.239]), &cents, false),
+            (Arc::new(Float32Array::from(vec![0.1])), &cents, true),
+            (texts("1.25"), &cents, true),
+            (texts("1.239"), &cents, false),
+            (texts("2024-05-06T01:02:03"), &seconds, true),
+            (texts("2024-05-06T01:02:03.5"), &seconds, false),
+            (texts("9999-12-31T23:59:59"), &seconds, true),
+            (micros(1_000_000), &seconds, true),
+            (micros(1_000_001), &seconds, false),
+            (micros(1), &DataType::Date32, false),
+            (
+                Arc::new(Int64Array::from(vec![300])),
+                &DataType::Int8,
+                false,
+            ),
+            (
+                Arc::new(Int64Array::from(vec![2])),
+                &DataType::Boolean,
+                false,
+            ),
+            (list(2.0), &ints, true),
+            (list(2.5), &ints, false),
+        ] {
+            let stored = cast_exactly(&value, to, "v");
+            assert_eq!(stored.is_ok(), fits, "{value:?} as {to}: {stored:?}");
+            if let Err(error) = stored {
+                assert!(error.to_string().contains("'v'"), "{error}");
+            }
+        }
+    }
+}

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatchReader;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::common::{Column, DFSchema, TableReference};
+use datafusion::common::{Column, DFSchema, TableReference, ToDFSchema};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, cast};
@@ -147,6 +148,15 @@ impl Session {
         self.load_plan(target, plan, progress).await
     }
 
+    /// Refuses columns that rows appended to a table can't have.
+    pub(crate) fn check_columns(&self, table: &TableReference, given: &Schema) -> Result<()> {
+        let name = self.resolve(table.clone());
+        let database = self.engine().database();
+        let stored = database.snapshot(&name.schema, &name.table)?;
+        match_columns(&name.table, &stored.schema, &given.clone().to_dfschema()?)?;
+        Ok(())
+    }
+
     /// Whether a table of that name is on flash.
     pub(crate) fn is_on_flash(&self, table: &TableReference) -> bool {
         let name = self.resolve(table.clone());
@@ -189,10 +199,17 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
         let value = match input.qualified_field_with_unqualified_name(field.name()) {
             Ok((qualifier, given)) => {
                 let value = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-                match given.data_type() {
-                    DataType::Null => cast(value, field.data_type().clone()),
-                    given if given == field.data_type() => value,
-                    _ => assigned(value, field.data_type(), field.name()),
+                let (from, to) = (given.data_type(), field.data_type());
+                if !can_cast_types(from, to) {
+                    return Err(Error::usage(format!(
+                        "column '{}' of table '{table}' has the type {to}, which {from} can't be cast to",
+                        field.name()
+                    )));
+                }
+                match from {
+                    DataType::Null => cast(value, to.clone()),
+                    from if from == to => value,
+                    _ => assigned(value, to, field.name()),
                 }
             }
             Err(_) if field.is_nullable() => {

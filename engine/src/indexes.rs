@@ -21,6 +21,7 @@ use crate::assign::mark_casts;
 use crate::create_table::{declared_not_null, with_declared};
 use crate::error::{Error, Result};
 use crate::load::blocking;
+use crate::parameters::Values;
 use crate::same_names;
 
 /// A statement about indexes, as a plan.
@@ -122,7 +123,18 @@ impl Session {
     /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Usage`]
     /// for what flashmesh does not do.
     pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
+        self.plan_in(statement, &Values::default()).await
+    }
+
+    /// The same of a statement with variables.
+    pub(crate) async fn plan_in(
+        &self,
+        statement: ParsedStatement,
+        variables: &Values,
+    ) -> Result<LogicalPlan> {
         self.update_functions()?;
+        let mut state = self.context().state();
+        variables.declare(&mut state);
         if let ParsedStatement::Statement(statement) = &statement {
             match statement.as_ref() {
                 ast::Statement::CreateIndex(create) => {
@@ -144,23 +156,23 @@ impl Session {
                 ast::Statement::Kill { modifier, id } => {
                     return crate::system::plan_kill(modifier.as_ref(), *id);
                 }
-                statement => {
-                    if let Some(plan) = self.plan_prepared(statement).await? {
-                        return Ok(plan);
-                    }
+                ast::Statement::Prepare { .. } => {
+                    let prepare = statement.as_ref().clone();
+                    return self.plan_prepare(&state, prepare).await;
                 }
+                ast::Statement::Execute { .. } => {
+                    let execute = statement.as_ref().clone();
+                    return self.plan_execute(&state, execute).await;
+                }
+                _ => {}
             }
         }
-        self.plan_other(statement).await
-    }
-
-    /// The plan of a statement that DataFusion knows.
-    pub(crate) async fn plan_other(&self, mut statement: ParsedStatement) -> Result<LogicalPlan> {
+        let mut statement = statement;
         if let ParsedStatement::Statement(statement) = &mut statement {
             mark_casts(statement);
         }
         let not_null = declared_not_null(&statement);
-        let plan = same_names::plan(&self.context().state(), statement).await?;
+        let plan = same_names::plan(&state, statement).await?;
         match not_null {
             Some(not_null) => with_declared(plan, &not_null),
             None => Ok(plan),

@@ -21,7 +21,6 @@ mod catalog;
 pub mod cli;
 mod create_table;
 mod error;
-#[allow(dead_code)] // until INSERT calls it
 mod exact;
 mod files;
 mod functions;
@@ -30,6 +29,7 @@ mod grants;
 mod import;
 mod indexes;
 mod load;
+mod parameters;
 mod precedence;
 mod prepare;
 mod queries;

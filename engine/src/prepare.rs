@@ -1,66 +1,52 @@
-//! PREPARE, EXECUTE and DEALLOCATE.
-//!
-//! What is kept of a prepared statement is the statement as it was parsed. Each EXECUTE plans it
-//! again, so that it means what the same text would mean then: a table that was dropped is an
-//! error, and one that was made anew is read with its new columns.
+//! `PREPARE`, `EXECUTE` and `DEALLOCATE`. What is kept is the statement, not its plan: it is
+//! planned each time that it is executed, on the tables and with the rights of that time.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, DFSchemaRef, ParamValues};
-use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::simplify::SimplifyContext;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    Execute, Expr, Extension, LogicalPlan, Prepare, Statement, UserDefinedLogicalNodeCore,
+    ColumnarValue, Expr, Extension, LogicalPlan, Statement, UserDefinedLogicalNodeCore,
 };
-use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
 
 use crate::Session;
 use crate::error::{Error, Result};
+use crate::exact::cast_exactly;
+use crate::parameters::{self, Values};
 
-/// Prepared statements that a session may hold: each keeps its text.
-const MAX_PREPARED: usize = 1_000;
+/// Statements that a session may have prepared.
+const PREPARED_STATEMENTS: usize = 10_000;
 
 /// The prepared statements of a session, by name.
-#[derive(Debug, Default)]
-pub(crate) struct PreparedStatements(Mutex<HashMap<String, Arc<Prepared>>>);
+pub(crate) type PreparedStatements = Mutex<HashMap<String, Arc<PreparedStatement>>>;
 
-/// What PREPARE keeps.
+/// `PREPARE name (types) AS statement`, as a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Prepared {
-    statement: ast::Statement,
-    /// The types of the parameters where it names them; else each value has its own.
-    types: Vec<DataType>,
-}
-
-/// PREPARE or DEALLOCATE, as a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PrepareStatement {
+pub(crate) struct PreparedStatement {
     name: String,
-    /// `None`: DEALLOCATE.
-    prepared: Option<Arc<Prepared>>,
+    /// The types that its parameters are said to have; none where nothing is said.
+    types: Vec<DataType>,
+    statement: Box<ast::Statement>,
     schema: DFSchemaRef,
 }
 
-impl PartialOrd for PrepareStatement {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        (self == other).then_some(std::cmp::Ordering::Equal)
+impl PartialOrd for PreparedStatement {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.name.cmp(&other.name))
     }
 }
 
-impl UserDefinedLogicalNodeCore for PrepareStatement {
+impl UserDefinedLogicalNodeCore for PreparedStatement {
     fn name(&self) -> &str {
-        match self.prepared {
-            Some(_) => "Prepare",
-            None => "Deallocate",
-        }
+        "Prepare"
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
@@ -76,12 +62,7 @@ impl UserDefinedLogicalNodeCore for PrepareStatement {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}",
-            UserDefinedLogicalNodeCore::name(self),
-            self.name
-        )
+        write!(f, "Prepare: {}", self.name)
     }
 
     fn with_exprs_and_inputs(
@@ -93,142 +74,155 @@ impl UserDefinedLogicalNodeCore for PrepareStatement {
     }
 }
 
-impl PrepareStatement {
-    fn plan(name: String, prepared: Option<Prepared>) -> LogicalPlan {
-        LogicalPlan::Extension(Extension {
-            node: Arc::new(Self {
+impl Session {
+    /// The plan of PREPARE; the statement is planned, too, so that its errors show now.
+    pub(crate) async fn plan_prepare(
+        &self,
+        state: &SessionState,
+        prepare: ast::Statement,
+    ) -> Result<LogicalPlan> {
+        let ast::Statement::Prepare {
+            name,
+            data_types,
+            statement,
+        } = &prepare
+        else {
+            return Err(Error::usage("this is no PREPARE"));
+        };
+        let name = match name.quote_style {
+            None => name.value.to_lowercase(),
+            Some(_) => name.value.clone(),
+        };
+        let parsed = ParsedStatement::Statement(statement.clone());
+        let count = parameters::count(&parsed)?;
+        if !data_types.is_empty() && data_types.len() != count {
+            return Err(Error::usage(format!(
+                "PREPARE {name} names {} types, and the statement has {count} parameters",
+                data_types.len()
+            )));
+        }
+        let statement = statement.clone();
+        let (types, plan) = match data_types.is_empty() {
+            true => (Vec::new(), self.describe(&parsed).await?.1),
+            false => {
+                let types = declared(state, prepare).await?;
+                let values = Values::of_types(types.iter().map(Some))?;
+                let plan = self.plan_typed(&parsed, &values).await?;
+                (types, plan)
+            }
+        };
+        if matches!(plan, LogicalPlan::Ddl(_)) {
+            return Err(Error::usage("only queries and INSERT can be prepared"));
+        }
+        Ok(LogicalPlan::Extension(Extension {
+            node: Arc::new(PreparedStatement {
                 name,
-                prepared: prepared.map(Arc::new),
+                types,
+                statement,
                 schema: Arc::new(DFSchema::empty()),
             }),
-        })
+        }))
+    }
+
+    /// Keeps a prepared statement.
+    pub(crate) fn prepare(&self, statement: &PreparedStatement) -> Result<()> {
+        let name = &statement.name;
+        let mut prepared = self.prepared().lock();
+        if prepared.contains_key(name) {
+            return Err(Error::usage(format!(
+                "there is a prepared statement '{name}' already; DEALLOCATE it first, or choose another name"
+            )));
+        }
+        if prepared.len() >= PREPARED_STATEMENTS {
+            return Err(Error::usage(format!(
+                "the session has {PREPARED_STATEMENTS} prepared statements; DEALLOCATE some"
+            )));
+        }
+        prepared.insert(name.clone(), Arc::new(statement.clone()));
+        Ok(())
+    }
+
+    /// Forgets a prepared statement, or with ALL each of them.
+    pub(crate) fn deallocate(&self, name: &str) -> Result<()> {
+        let mut prepared = self.prepared().lock();
+        if prepared.remove(name).is_some() {
+            return Ok(());
+        }
+        if name.eq_ignore_ascii_case("all") {
+            prepared.clear();
+            return Ok(());
+        }
+        Err(no_such_statement(name))
+    }
+
+    /// The plan of EXECUTE: that of the statement, with values.
+    pub(crate) async fn plan_execute(
+        &self,
+        state: &SessionState,
+        execute: ast::Statement,
+    ) -> Result<LogicalPlan> {
+        let parsed = ParsedStatement::Statement(Box::new(execute));
+        let LogicalPlan::Statement(Statement::Execute(execute)) =
+            state.statement_to_plan(parsed).await?
+        else {
+            return Err(Error::usage("this is no EXECUTE"));
+        };
+        let prepared = self.prepared().lock().get(&execute.name).cloned();
+        let prepared = prepared.ok_or_else(|| no_such_statement(&execute.name))?;
+        let statement = ParsedStatement::Statement(prepared.statement.clone());
+        let count = parameters::count(&statement)?;
+        if execute.parameters.len() != count {
+            return Err(Error::usage(format!(
+                "prepared statement '{}' has {count} parameters, {} were given",
+                prepared.name,
+                execute.parameters.len()
+            )));
+        }
+        let values = execute.parameters.into_iter().enumerate();
+        let values = values.map(|(place, expr)| {
+            let value = constant(state, expr)?;
+            match prepared.types.get(place) {
+                None => Ok(value),
+                Some(declared) => {
+                    let name = format!("${}", place + 1);
+                    let value = cast_exactly(&value.to_array()?, declared, &name)?;
+                    Ok(ScalarValue::try_from_array(&value, 0)?)
+                }
+            }
+        });
+        let values = Values::new(values.collect::<Result<Vec<_>>>()?);
+        self.plan_with(&statement, &values).await
     }
 }
 
-impl Session {
-    /// The plan of PREPARE, EXECUTE or DEALLOCATE; that of any other statement comes back as
-    /// `None`. EXECUTE is planned as the statement that it names.
-    pub(crate) async fn plan_prepared(
-        &self,
-        statement: &ast::Statement,
-    ) -> Result<Option<LogicalPlan>> {
-        let whole = || ParsedStatement::Statement(Box::new(statement.clone()));
-        match statement {
-            ast::Statement::Prepare {
-                statement: inner,
-                data_types,
-                ..
-            } => {
-                let (name, fields, plan) = match self.plan_other(whole()).await? {
-                    LogicalPlan::Statement(Statement::Prepare(Prepare {
-                        name,
-                        fields,
-                        input,
-                    })) => (name, fields, input),
-                    other => return Ok(Some(other)),
-                };
-                if matches!(*plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) {
-                    return Err(Error::usage("only queries and INSERT can be prepared"));
-                }
-                let types = match data_types.is_empty() {
-                    true => Vec::new(),
-                    false => fields.iter().map(|f| f.data_type().clone()).collect(),
-                };
-                let statement = inner.as_ref().clone();
-                let prepared = Prepared { statement, types };
-                Ok(Some(PrepareStatement::plan(name, Some(prepared))))
-            }
-            ast::Statement::Execute { .. } => match self.plan_other(whole()).await? {
-                LogicalPlan::Statement(Statement::Execute(execute)) => {
-                    Ok(Some(self.plan_execute(execute).await?))
-                }
-                other => Ok(Some(other)),
-            },
-            ast::Statement::Deallocate { .. } => match self.plan_other(whole()).await? {
-                LogicalPlan::Statement(Statement::Deallocate(deallocate)) => {
-                    Ok(Some(PrepareStatement::plan(deallocate.name, None)))
-                }
-                other => Ok(Some(other)),
-            },
-            _ => Ok(None),
-        }
-    }
+fn no_such_statement(name: &str) -> Error {
+    Error::usage(format!(
+        "there is no prepared statement '{name}' in this session; PREPARE it first"
+    ))
+}
 
-    /// The statement that EXECUTE names, with its parameters.
-    async fn plan_execute(&self, execute: Execute) -> Result<LogicalPlan> {
-        let Execute { name, parameters } = execute;
-        let prepared = self.prepared().0.lock().get(&name).cloned();
-        let Some(prepared) = prepared else {
-            return Err(Error::usage(format!(
-                "there is no prepared statement '{name}' in this session; PREPARE {name} AS … makes it"
-            )));
-        };
-        let types = &prepared.types;
-        if !types.is_empty() && types.len() != parameters.len() {
-            return Err(Error::usage(format!(
-                "prepared statement '{name}' takes {} parameters, {} were given",
-                types.len(),
-                parameters.len()
-            )));
-        }
-        let mut values = Vec::with_capacity(parameters.len());
-        for (position, parameter) in parameters.into_iter().enumerate() {
-            let value = self.constant(parameter)?;
-            values.push(match types.get(position) {
-                Some(data_type) => value.cast_to(data_type)?,
-                None => value,
-            });
-        }
-        let statement = Box::new(prepared.statement.clone());
-        let plan = self
-            .plan_other(ParsedStatement::Statement(statement))
-            .await?;
-        Ok(plan.with_param_values(ParamValues::from(values))?)
-    }
+/// The types that PREPARE names.
+async fn declared(state: &SessionState, prepare: ast::Statement) -> Result<Vec<DataType>> {
+    let parsed = ParsedStatement::Statement(Box::new(prepare));
+    let LogicalPlan::Statement(Statement::Prepare(prepare)) =
+        state.statement_to_plan(parsed).await?
+    else {
+        return Err(Error::usage("this is no PREPARE"));
+    };
+    let types = prepare.fields.iter().map(|field| field.data_type().clone());
+    Ok(types.collect())
+}
 
-    /// The value of a parameter, which may be computed of constants.
-    fn constant(&self, parameter: Expr) -> Result<ScalarValue> {
-        let state = self.context().state();
-        let context = SimplifyContext::builder()
-            .with_schema(Arc::new(DFSchema::empty()))
-            .with_config_options(Arc::clone(state.config_options()))
-            .with_query_execution_start_time(state.execution_props().query_execution_start_time)
-            .build();
-        match ExprSimplifier::new(context).simplify(parameter)? {
-            Expr::Literal(value, _) => Ok(value),
-            other => Err(Error::usage(format!(
-                "a parameter of EXECUTE is a constant, not {other}"
-            ))),
-        }
-    }
-
-    /// Runs PREPARE or DEALLOCATE.
-    pub(crate) fn prepare(&self, statement: &PrepareStatement) -> Result<DataFrame> {
-        let mut known = self.prepared().0.lock();
-        let (name, count) = (&statement.name, known.len());
-        match (&statement.prepared, known.entry(name.clone())) {
-            (Some(_), Entry::Occupied(_)) => {
-                return Err(Error::usage(format!(
-                    "prepared statement '{name}' already exists; DEALLOCATE {name} removes it"
-                )));
-            }
-            (Some(_), Entry::Vacant(_)) if count >= MAX_PREPARED => {
-                return Err(Error::usage(format!(
-                    "a session holds {MAX_PREPARED} prepared statements; DEALLOCATE some"
-                )));
-            }
-            (Some(prepared), Entry::Vacant(entry)) => {
-                entry.insert(Arc::clone(prepared));
-            }
-            (None, Entry::Occupied(entry)) => {
-                entry.remove();
-            }
-            (None, Entry::Vacant(_)) => {
-                return Err(Error::usage(format!(
-                    "there is no prepared statement '{name}' in this session"
-                )));
-            }
-        }
-        self.nothing()
-    }
+/// The value of an expression without columns.
+fn constant(state: &SessionState, expr: Expr) -> Result<ScalarValue> {
+    let expr = state.create_physical_expr(expr, &DFSchema::empty())?;
+    let one_row = RecordBatch::try_new_with_options(
+        Arc::new(Schema::empty()),
+        Vec::<ArrayRef>::new(),
+        &RecordBatchOptions::new().with_row_count(Some(1)),
+    )?;
+    Ok(match expr.evaluate(&one_row)? {
+        ColumnarValue::Scalar(value) => value,
+        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0)?,
+    })
 }

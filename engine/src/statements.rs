@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
 use crate::precedence;
-use crate::prepare::PrepareStatement;
+use crate::prepare::PreparedStatement;
 use crate::system::KillStatement;
 
 impl Session {
@@ -75,12 +75,6 @@ impl Session {
             {
                 self.execute_index(statement).await
             }
-            LogicalPlan::Extension(ref extension)
-                if let Some(statement) =
-                    extension.node.as_any().downcast_ref::<PrepareStatement>() =>
-            {
-                self.prepare(statement)
-            }
             LogicalPlan::Statement(
                 Statement::SetVariable(SetVariable { ref variable, .. })
                 | Statement::ResetVariable(ResetVariable { ref variable }),
@@ -100,6 +94,17 @@ impl Session {
             ) => Err(Error::usage(
                 "transactions over several statements are not supported; each statement commits by itself",
             )),
+            LogicalPlan::Extension(ref extension)
+                if let Some(statement) =
+                    extension.node.as_any().downcast_ref::<PreparedStatement>() =>
+            {
+                self.prepare(statement)?;
+                self.nothing()
+            }
+            LogicalPlan::Statement(Statement::Deallocate(ref deallocate)) => {
+                self.deallocate(&deallocate.name)?;
+                self.nothing()
+            }
             other => Ok(self.context().execute_logical_plan(other).await?),
         }
     }

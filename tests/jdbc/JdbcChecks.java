@@ -60,6 +60,11 @@ public final class JdbcChecks {
         checks.put("primary_keys", this::primaryKeys);
         checks.put("all_types", this::allTypes);
         checks.put("parameters", this::parameters);
+        checks.put("literals", this::literals);
+        checks.put("moments", this::moments);
+        checks.put("fresh_plans", this::freshPlans);
+        checks.put("getters", this::getters);
+        checks.put("result_columns", this::resultColumns);
         checks.put("updates", this::updates);
         checks.put("batches", this::batches);
         checks.put("errors", this::errors);
@@ -239,6 +244,141 @@ public final class JdbcChecks {
                 try (ResultSet result = statement.executeQuery()) {
                     expect(false, result.next());
                 }
+            }
+        }
+    }
+
+    /** The rows of a query with parameters, each set by the setter that fits its class. */
+    private static List<List<Object>> prepared(Connection connection, String sql, Object... values) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement(sql)) {
+            for (int i = 0; i < values.length; i++) {
+                Object value = values[i];
+                if (value instanceof Integer number) {
+                    statement.setInt(i + 1, number);
+                } else if (value instanceof Long number) {
+                    statement.setLong(i + 1, number);
+                } else if (value instanceof Double number) {
+                    statement.setDouble(i + 1, number);
+                } else if (value instanceof BigDecimal number) {
+                    statement.setBigDecimal(i + 1, number);
+                } else if (value instanceof Timestamp moment) {
+                    statement.setTimestamp(i + 1, moment);
+                } else if (value instanceof Date day) {
+                    statement.setDate(i + 1, day);
+                } else {
+                    statement.setString(i + 1, value.toString());
+                }
+            }
+            try (ResultSet result = statement.executeQuery()) {
+                return rows(result);
+            }
+        }
+    }
+
+    private void literals() throws SQLException {
+        try (Connection connection = connect()) {
+            execute(connection, "CREATE TABLE jdbc_literals (qty INT, price DECIMAL(10, 2), day DATE, name VARCHAR)");
+            execute(connection, "INSERT INTO jdbc_literals VALUES (3, 10.00, DATE '2024-05-06', 'tea'), (4, 1.24, DATE '2024-05-07', 'milk')");
+            expect(List.of(List.of(3)), prepared(connection, "SELECT qty FROM jdbc_literals ORDER BY qty LIMIT ?", 1));
+            expect(List.of(List.of(4)), prepared(connection, "SELECT qty FROM jdbc_literals ORDER BY qty LIMIT ? OFFSET ?", 1L, 1L));
+            expect(List.of(List.of("ab")), prepared(connection, "SELECT ? || ?", "a", "b"));
+            expect(List.of(List.of(3L)), prepared(connection, "SELECT ? + ?", 1L, 2L));
+            expect(List.of(List.of(true)), prepared(connection, "SELECT ? = ?", "a", "a"));
+            expect(List.of(List.of(4)), prepared(connection, "SELECT qty FROM jdbc_literals WHERE price = ?", new BigDecimal("1.24")));
+            expect(List.of(), prepared(connection, "SELECT qty FROM jdbc_literals WHERE qty = ?", (1L << 32) + 3));
+            expect(List.of(List.of(4)), prepared(connection, "SELECT qty FROM jdbc_literals WHERE qty >= CAST(? AS DOUBLE)", 3.5));
+        }
+    }
+
+    private void moments() throws SQLException {
+        try (Connection connection = connect()) {
+            execute(connection, "CREATE TABLE jdbc_moments (id INT, ns TIMESTAMP, us TIMESTAMP(6), s TIMESTAMP(0), t TIME)");
+            Timestamp moment = Timestamp.valueOf("2024-05-06 23:00:00");
+            try (PreparedStatement insert = connection.prepareStatement("INSERT INTO jdbc_moments VALUES (?, ?, ?, ?, ?)")) {
+                insert.setInt(1, 1);
+                insert.setTimestamp(2, moment);
+                insert.setTimestamp(3, moment);
+                insert.setTimestamp(4, moment);
+                insert.setTime(5, java.sql.Time.valueOf("12:30:15"));
+                expect(1, insert.executeUpdate());
+            }
+            expect(List.of(List.of("2024-05-06T23:00:00", "2024-05-06T23:00:00", "2024-05-06T23:00:00", "12:30:15")),
+                    query(connection, "SELECT CAST(ns AS VARCHAR), CAST(us AS VARCHAR), CAST(s AS VARCHAR), CAST(t AS VARCHAR) FROM jdbc_moments"));
+            for (String column : List.of("ns", "us", "s")) {
+                expect(List.of(List.of(1)), prepared(connection, "SELECT id FROM jdbc_moments WHERE " + column + " = ?", moment));
+            }
+            expect(List.of(List.of(1)), prepared(connection, "SELECT id FROM jdbc_moments WHERE CAST(ns AS DATE) = ?", Date.valueOf("2024-05-06")));
+        }
+    }
+
+    private void freshPlans() throws SQLException {
+        try (Connection connection = connect()) {
+            execute(connection, "CREATE TABLE jdbc_fresh (id BIGINT)");
+            try (PreparedStatement count = connection.prepareStatement("SELECT count(*) FROM jdbc_fresh WHERE id > ?")) {
+                for (long expected = 0; expected < 3; expected++) {
+                    count.setLong(1, 0);
+                    try (ResultSet result = count.executeQuery()) {
+                        expect(List.of(List.of(expected)), rows(result));
+                    }
+                    execute(connection, "INSERT INTO jdbc_fresh VALUES (1)");
+                }
+                execute(connection, "DROP TABLE jdbc_fresh");
+                execute(connection, "CREATE TABLE jdbc_fresh AS SELECT 'x' AS name, 5 AS id");
+                count.setLong(1, 0);
+                try (ResultSet result = count.executeQuery()) {
+                    expect(List.of(List.of(1L)), rows(result));
+                }
+            }
+        }
+    }
+
+    /** All that DatabaseMetaData tells without being asked for a name. */
+    private void getters() throws Exception {
+        try (Connection connection = connect()) {
+            DatabaseMetaData metadata = connection.getMetaData();
+            List<String> failed = new ArrayList<>();
+            for (java.lang.reflect.Method method : DatabaseMetaData.class.getMethods()) {
+                if (method.getParameterCount() == 0 && method.getDeclaringClass() == DatabaseMetaData.class) {
+                    try {
+                        if (method.invoke(metadata) instanceof ResultSet result) {
+                            result.close();
+                        }
+                    } catch (java.lang.reflect.InvocationTargetException thrown) {
+                        failed.add(method.getName() + ": " + thrown.getCause());
+                    }
+                }
+            }
+            expect(List.of(), failed);
+            expect(true, metadata.getNumericFunctions().contains("sqrt"));
+            expect(true, metadata.getStringFunctions().contains("upper"));
+            expect(true, metadata.getTimeDateFunctions().contains("date_trunc"));
+            expect(Connection.TRANSACTION_NONE, metadata.getDefaultTransactionIsolation());
+            expect(false, metadata.supportsTransactions());
+        }
+    }
+
+    private void resultColumns() throws SQLException {
+        try (Connection connection = connect()) {
+            execute(connection, "CREATE TABLE jdbc_result_columns (id BIGINT, price DECIMAL(10, 2), name VARCHAR)");
+            execute(connection, "INSERT INTO jdbc_result_columns VALUES (1, 2.50, 'x')");
+            try (Statement statement = connection.createStatement();
+                    ResultSet result = statement.executeQuery("SELECT t.price, name, id + 1 AS more FROM jdbc_result_columns AS t")) {
+                java.sql.ResultSetMetaData columns = result.getMetaData();
+                expect("jdbc_result_columns", columns.getTableName(1));
+                expect("public", columns.getSchemaName(1));
+                expect("flashmesh", columns.getCatalogName(1));
+                expect(10, columns.getPrecision(1));
+                expect(2, columns.getScale(1));
+                expect("jdbc_result_columns", columns.getTableName(2));
+                expect(null, columns.getTableName(3));
+                expect(false, columns.isAutoIncrement(1));
+            }
+            try (ResultSet columns = connection.getMetaData().getColumns(null, "public", "jdbc_result_columns", null)) {
+                List<String> types = new ArrayList<>();
+                while (columns.next()) {
+                    types.add(columns.getString("TYPE_NAME"));
+                }
+                expect(List.of("BIGINT", "DECIMAL", "VARCHAR"), types);
             }
         }
     }

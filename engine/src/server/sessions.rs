@@ -82,6 +82,17 @@ impl Sessions {
         Ok(session)
     }
 
+    /// A statement that a session of this user asked for, with that session.
+    pub fn statement_of(
+        &self,
+        user: &Principal,
+        id: u64,
+    ) -> Option<(Arc<ClientSession>, Arc<Statement>)> {
+        let open = self.open.lock();
+        let mut sessions = open.values().filter(|s| s.session.principal() == user);
+        sessions.find_map(|session| Some((Arc::clone(session), session.statement(id)?)))
+    }
+
     /// Ends a session; whether there was one.
     pub fn close(&self, key: &str) -> bool {
         self.open.lock().remove(key).is_some()

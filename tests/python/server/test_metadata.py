@@ -84,3 +84,32 @@ def test_schema_of_a_result_without_running_it(connection, server, table):
         parameters = cursor.adbc_prepare(f"SELECT id AS {table} FROM system.queries WHERE query = ? AND took_ms < ?")
         assert parameters.types == [pa.string(), pa.float64()]
     assert server.query(table) is None
+
+
+def described(schema: pa.Schema) -> dict[str, dict[str, str]]:
+    """What Flight SQL's metadata tells of each column."""
+    prefix = "ARROW:FLIGHT:SQL:"
+    return {
+        field.name: {key.decode().removeprefix(prefix): value.decode() for key, value in (field.metadata or {}).items()}
+        for field in schema
+    }
+
+
+def test_columns_are_described(connection, tables):
+    execute(connection, f"INSERT INTO {tables}_a VALUES (1, 2.5, 'x')")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT t.price, name, id + 1 AS more FROM {tables}_a AS t")
+        columns = described(cursor.fetch_arrow_table().schema)
+        assert described(cursor.adbc_execute_schema(f"SELECT price FROM {tables}_a"))["price"] == columns["price"]
+        origin = {"CATALOG_NAME": "flashmesh", "SCHEMA_NAME": "public", "TABLE_NAME": f"{tables}_a"}
+        assert columns["price"].items() >= {**origin, "TYPE_NAME": "DECIMAL", "PRECISION": "10", "SCALE": "2"}.items()
+        assert columns["name"].items() >= {**origin, "TYPE_NAME": "VARCHAR", "IS_CASE_SENSITIVE": "1"}.items()
+        assert columns["more"]["TYPE_NAME"] == "BIGINT" and "TABLE_NAME" not in columns["more"]
+    schema = connection.adbc_get_table_schema(f"{tables}_a")
+    assert [column["TYPE_NAME"] for column in described(schema).values()] == ["BIGINT", "DECIMAL", "VARCHAR"]
+    # A result that is stored again is no column of the old table.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {tables}_a")
+        cursor.adbc_ingest(f"{tables}_c", cursor.fetch_arrow_table(), mode="create")
+        cursor.execute(f"SELECT price FROM {tables}_c")
+        assert described(cursor.fetch_arrow_table().schema)["price"]["TABLE_NAME"] == f"{tables}_c"

@@ -1,15 +1,19 @@
 //! What the server is and can do, in the words of Flight SQL's `SqlInfo` and XDBC's type table.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use arrow::compute::can_cast_types;
+use arrow::datatypes::{DataType, TimeUnit};
 use arrow_flight::sql::metadata::{
     SqlInfoData, SqlInfoDataBuilder, XdbcTypeInfo, XdbcTypeInfoData, XdbcTypeInfoDataBuilder,
 };
 use arrow_flight::sql::{
     Nullable, Searchable, SqlInfo, SqlNullOrdering, SqlOuterJoinsSupportLevel,
-    SqlSupportedCaseSensitivity, SqlSupportedGroupBy, SqlSupportedSubqueries,
-    SqlSupportedTransaction, SqlSupportedUnions, SqlTransactionIsolationLevel, SupportedSqlGrammar,
-    XdbcDataType, XdbcDatetimeSubcode,
+    SqlSupportedCaseSensitivity, SqlSupportedElementActions, SqlSupportedGroupBy,
+    SqlSupportedResultSetConcurrency, SqlSupportedResultSetType, SqlSupportedSubqueries,
+    SqlSupportedTransaction, SqlSupportedUnions, SqlSupportsConvert, SqlTransactionIsolationLevel,
+    SupportedSqlGrammar, XdbcDataType, XdbcDatetimeSubcode,
 };
 use datafusion::execution::FunctionRegistry;
 
@@ -68,6 +72,7 @@ pub(super) fn sql_info(
         (SqlInfo::SqlNamedParametersSupported, false),
         (SqlInfo::SqlLocatorsUpdateCopy, true),
         (SqlInfo::SqlStoredFunctionsUsingCallSyntaxSupported, false),
+        (SqlInfo::SqlMaxRowSizeIncludesBlobs, true),
     ] {
         info.append(name, value);
     }
@@ -94,10 +99,6 @@ pub(super) fn sql_info(
             SqlInfo::SqlNullOrdering,
             SqlNullOrdering::SqlNullsSortedHigh as i32,
         ),
-        (
-            SqlInfo::SqlDefaultTransactionIsolation,
-            SqlTransactionIsolationLevel::SqlTransactionNone as i32,
-        ),
         // What follows are sets of bits.
         (
             SqlInfo::SqlSupportedGroupBy,
@@ -123,17 +124,142 @@ pub(super) fn sql_info(
             SqlInfo::SqlSupportedUnions,
             1 << SqlSupportedUnions::SqlUnion as i32 | 1 << SqlSupportedUnions::SqlUnionAll as i32,
         ),
+        (SqlInfo::SqlAnsi92SupportedLevel, ANSI92_ENTRY_LEVEL),
+        (SqlInfo::SqlSchemasSupportedActions, IN_INDEXES),
+        (SqlInfo::SqlCatalogsSupportedActions, IN_INDEXES),
+        (SqlInfo::SqlSupportedPositionedCommands, NONE),
+        (
+            SqlInfo::SqlSupportedTransactionsIsolationLevels,
+            1 << SqlTransactionIsolationLevel::SqlTransactionNone as i32,
+        ),
+        (
+            SqlInfo::SqlSupportedResultSetTypes,
+            1 << SqlSupportedResultSetType::SqlResultSetTypeForwardOnly as i32,
+        ),
+        (
+            SqlInfo::SqlSupportedConcurrenciesForResultSetUnspecified,
+            NONE,
+        ),
+        (
+            SqlInfo::SqlSupportedConcurrenciesForResultSetForwardOnly,
+            1 << SqlSupportedResultSetConcurrency::SqlResultSetConcurrencyReadOnly as i32,
+        ),
+        (
+            SqlInfo::SqlSupportedConcurrenciesForResultSetScrollSensitive,
+            NONE,
+        ),
+        (
+            SqlInfo::SqlSupportedConcurrenciesForResultSetScrollInsensitive,
+            NONE,
+        ),
     ] {
         info.append(name, value);
     }
-    let state = session.context().state();
-    let mut functions: Vec<_> = state.udfs().into_iter().collect();
-    functions.extend(state.udafs());
-    functions.sort_unstable();
-    let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
-    info.append(SqlInfo::SqlSystemFunctions, functions.as_slice());
+    // Drivers read it as a long number.
+    info.append(
+        SqlInfo::SqlDefaultTransactionIsolation,
+        SqlTransactionIsolationLevel::SqlTransactionNone as i64,
+    );
+    for name in WITHOUT_LIMIT {
+        info.append(name, UNKNOWN_LIMIT);
+    }
+    info.append(SqlInfo::SqlSupportsConvert, conversions());
+    for (name, functions) in functions(session) {
+        info.append(name, functions);
+    }
     info.append(SqlInfo::SqlKeywords, &KEYWORDS[..]);
     info.build()
+}
+
+/// What has no limit of its own.
+const WITHOUT_LIMIT: [SqlInfo; 20] = [
+    SqlInfo::SqlMaxBinaryLiteralLength,
+    SqlInfo::SqlMaxCharLiteralLength,
+    SqlInfo::SqlMaxColumnNameLength,
+    SqlInfo::SqlMaxColumnsInGroupBy,
+    SqlInfo::SqlMaxColumnsInIndex,
+    SqlInfo::SqlMaxColumnsInOrderBy,
+    SqlInfo::SqlMaxColumnsInSelect,
+    SqlInfo::SqlMaxColumnsInTable,
+    SqlInfo::SqlMaxConnections,
+    SqlInfo::SqlMaxCursorNameLength,
+    SqlInfo::SqlMaxIndexLength,
+    SqlInfo::SqlDbSchemaNameLength,
+    SqlInfo::SqlMaxProcedureNameLength,
+    SqlInfo::SqlMaxCatalogNameLength,
+    SqlInfo::SqlMaxRowSize,
+    SqlInfo::SqlMaxStatementLength,
+    SqlInfo::SqlMaxStatements,
+    SqlInfo::SqlMaxTableNameLength,
+    SqlInfo::SqlMaxTablesInSelect,
+    SqlInfo::SqlMaxUsernameLength,
+];
+/// There is none, or it is not known, in the words of JDBC and ODBC.
+const UNKNOWN_LIMIT: i64 = 0;
+/// The set of no bits.
+const NONE: i32 = 0;
+/// The bit of SQL-92's entry level.
+const ANSI92_ENTRY_LEVEL: i32 = 1;
+/// Where names of schemas and catalogs may stand: in definitions of indexes, and nowhere where
+/// there is nothing to name (calls of procedures, GRANT).
+const IN_INDEXES: i32 = 1 << SqlSupportedElementActions::SqlElementInIndexDefinitions as i32;
+
+/// The functions by kind, as their documentation has it.
+fn functions(session: &Session) -> [(SqlInfo, Vec<String>); 4] {
+    let state = session.context().state();
+    let (mut numeric, mut string, mut datetime) = (vec![], vec![], vec![]);
+    let mut system: Vec<String> = state.udafs().into_iter().collect();
+    for (name, function) in state.scalar_functions() {
+        let section = function.documentation().map(|d| d.doc_section.label);
+        let kind = match section {
+            Some("Math Functions") => &mut numeric,
+            Some(
+                "String Functions" | "Binary String Functions" | "Regular Expression Functions",
+            ) => &mut string,
+            Some("Time and Date Functions") => &mut datetime,
+            _ => &mut system,
+        };
+        kind.push(name.clone());
+    }
+    let kinds = [
+        (SqlInfo::SqlNumericFunctions, numeric),
+        (SqlInfo::SqlStringFunctions, string),
+        (SqlInfo::SqlDatetimeFunctions, datetime),
+        (SqlInfo::SqlSystemFunctions, system),
+    ];
+    kinds.map(|(name, mut functions)| {
+        functions.sort_unstable();
+        (name, functions)
+    })
+}
+
+/// What CAST can make of what.
+fn conversions() -> HashMap<i32, Vec<i32>> {
+    use SqlSupportsConvert as Sql;
+    let types = [
+        (Sql::SqlConvertBigint, DataType::Int64),
+        (Sql::SqlConvertBit, DataType::Boolean),
+        (Sql::SqlConvertDate, DataType::Date32),
+        (Sql::SqlConvertDecimal, DataType::Decimal128(38, 10)),
+        (Sql::SqlConvertFloat, DataType::Float64),
+        (Sql::SqlConvertInteger, DataType::Int32),
+        (Sql::SqlConvertReal, DataType::Float32),
+        (Sql::SqlConvertSmallint, DataType::Int16),
+        (Sql::SqlConvertTime, DataType::Time64(TimeUnit::Nanosecond)),
+        (
+            Sql::SqlConvertTimestamp,
+            DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ),
+        (Sql::SqlConvertTinyint, DataType::Int8),
+        (Sql::SqlConvertVarbinary, DataType::Binary),
+        (Sql::SqlConvertVarchar, DataType::Utf8),
+    ];
+    let of = |from: &DataType| {
+        let to = types.iter().filter(|(_, to)| can_cast_types(from, to));
+        to.map(|(name, _)| *name as i32).collect()
+    };
+    let conversions = types.iter().map(|(name, from)| (*name as i32, of(from)));
+    conversions.collect()
 }
 
 /// Words of ours that SQL does not have.

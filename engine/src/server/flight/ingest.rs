@@ -1,5 +1,8 @@
 //! Bulk ingest: Arrow data from a client straight to segments, one commit at its end.
 
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::CommandStatementIngest;
@@ -11,6 +14,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 use tonic::Status;
 
+use super::columns::without_description;
 use super::results::{compute_on, until_ended};
 use super::statements::fail;
 use crate::LoadMode;
@@ -48,6 +52,10 @@ pub(super) async fn ingest(
     };
     let mode = mode(session, &table, command.table_definition_options)?;
     let rows = decode(data).await?;
+    if mode == LoadMode::Append {
+        let fits = session.session.check_columns(&table, &rows.schema());
+        fits.map_err(|error| Status::already_exists(error.to_string()))?;
+    }
 
     let user = &session.session.principal().name;
     let sql = format!("/* bulk ingest into {table} */");
@@ -77,6 +85,13 @@ fn mode(
 ) -> Result<LoadMode, Status> {
     use arrow_flight::sql::{TableExistsOption, TableNotExistOption};
     let options = options.unwrap_or_default();
+    if let Some(schema) = table.schema()
+        && session.session.catalog().flash_schema(schema).is_none()
+    {
+        return Err(Status::not_found(format!(
+            "schema '{schema}' does not exist; CREATE SCHEMA {schema} makes it"
+        )));
+    }
     let exists = session.session.is_on_flash(table);
     if !exists {
         return match options.if_not_exist() {
@@ -116,7 +131,15 @@ async fn decode(data: PeekableFlightDataStream) -> Result<SendableRecordBatchStr
             None => return Err(Status::invalid_argument("the client sent no schema")),
         },
     };
-    let rows = batches.map_err(|e| DataFusionError::External(Box::new(e)));
+    let schema = without_description(&schema);
+    let plain = Arc::clone(&schema);
+    let rows = batches.map(move |batch| {
+        let batch = batch.map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let columns = batch.columns().to_vec();
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&plain), columns, &options);
+        Ok(batch?)
+    });
     Ok(Box::pin(RecordBatchStreamAdapter::new(
         schema,
         rows.boxed(),
@@ -126,7 +149,7 @@ async fn decode(data: PeekableFlightDataStream) -> Result<SendableRecordBatchStr
 /// The rows that a client binds as parameters.
 pub(super) async fn collect(
     data: PeekableFlightDataStream,
-) -> Result<(arrow::datatypes::SchemaRef, Vec<arrow::array::RecordBatch>), Status> {
+) -> Result<(arrow::datatypes::SchemaRef, Vec<RecordBatch>), Status> {
     let rows = decode(data).await?;
     let schema = rows.schema();
     let batches = rows.try_collect().await.map_err(status)?;

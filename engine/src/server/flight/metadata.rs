@@ -12,7 +12,7 @@ use datafusion::catalog::CatalogProvider;
 use datafusion::datasource::TableType;
 use tonic::Status;
 
-use super::results::client_schema;
+use super::columns;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::Error;
 use crate::server::sessions::ClientSession;
@@ -59,8 +59,8 @@ pub(super) async fn tables(
                 continue;
             };
             let columns = match include_schema {
-                true => client_schema(&table.schema()),
-                false => Arc::new(Schema::empty()),
+                true => columns::of_table(&table.schema(), CATALOG, &schema_name, &name),
+                false => Schema::empty(),
             };
             let kind = type_name(table.table_type());
             builder

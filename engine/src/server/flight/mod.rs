@@ -1,5 +1,6 @@
 //! Flight SQL: the protocol's requests as calls of a session.
 
+mod columns;
 mod get;
 mod info;
 mod ingest;

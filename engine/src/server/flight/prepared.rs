@@ -1,82 +1,78 @@
-//! Prepared statements and their parameters.
+//! Prepared statements and their parameters. What is kept is the statement, not its plan: each
+//! execution plans it on the tables and with the rights of that time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use arrow_flight::sql::SubstraitPlan;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ParamValues, ScalarValue};
 use datafusion::datasource::{MemTable, provider_as_source};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use parking_lot::Mutex;
 
+use super::columns;
 use super::results::client_schema;
-use super::statements::{is_query, plan_one};
+use super::statements::{is_query, parse_one, substrait};
+use crate::assign::assign;
 use crate::error::Error;
+use crate::parameters::{Values, inserts_one_row, variable};
 use crate::{Result, Session};
 
-/// Marks a parameter whose type the statement does not tell: it has that of the value.
-const UNTYPED: &str = "flashmesh.untyped";
+/// What stands for the text of a Substrait plan in logs.
+pub(super) const SUBSTRAIT: &str = "/* Substrait plan */";
 
 /// A statement with parameters.
 #[derive(Debug)]
 pub(in crate::server) struct Prepared {
     sql: String,
-    plan: LogicalPlan,
-    /// `$1`, `$2`, … in this order, with their types as far as the statement tells.
+    statement: Source,
+    /// `$1`, `$2`, … in this order, with the types that clients are told.
     parameters: Vec<FieldRef>,
     bound: Mutex<Option<RecordBatch>>,
 }
 
+#[derive(Debug)]
+enum Source {
+    Sql(ParsedStatement),
+    Substrait(SubstraitPlan),
+}
+
+/// A statement with the columns of its result: none for one that changes something, which is how
+/// clients tell the two apart.
+pub(super) type Described = (Prepared, SchemaRef);
+
 impl Prepared {
     /// Prepares one statement, with parameters written `?` or `$1`, `$2`, …
-    pub async fn new(session: &Session, sql: &str) -> Result<Self> {
-        let numbered = number_parameters(session, sql)?;
-        let plan = plan_one(session, &numbered).await?;
-        Self::of_plan(sql, plan)
+    pub async fn new(session: &Session, sql: &str) -> Result<Described> {
+        let statement = parse_one(session, &number_parameters(session, sql)?)?;
+        Self::of(session, sql, Source::Sql(statement)).await
     }
 
     /// Prepares a plan.
-    pub fn of_plan(sql: &str, plan: LogicalPlan) -> Result<Self> {
-        let types = plan.get_parameter_fields()?;
-        let mut names: Vec<_> = types.keys().cloned().collect();
-        names.sort_by_key(|name| (name.len(), name.clone()));
-        for (position, name) in names.iter().enumerate() {
-            let number = name.strip_prefix('$').and_then(|n| n.parse().ok());
-            if number.is_some_and(|number: usize| number != position + 1) {
-                return Err(Error::usage(format!(
-                    "parameters are numbered from $1 without gaps; there is {name} and no ${}",
-                    position + 1
-                )));
-            }
-        }
-        let parameters = names.into_iter().map(|name| {
-            let known = types.get(&name).cloned().flatten();
-            Arc::new(match known {
-                Some(field) => Field::new(name, field.data_type().clone(), true),
-                None => Field::new(name, DataType::Utf8, true)
-                    .with_metadata(HashMap::from([(UNTYPED.into(), String::new())])),
-            }) as FieldRef
-        });
-        Ok(Self {
-            sql: sql.to_string(),
-            parameters: parameters.collect(),
-            plan,
-            bound: Mutex::default(),
-        })
+    pub async fn of_substrait(session: &Session, plan: SubstraitPlan) -> Result<Described> {
+        Self::of(session, SUBSTRAIT, Source::Substrait(plan)).await
     }
 
-    /// The columns of its result; none for a statement that changes something, which is how
-    /// clients tell the two apart.
-    pub fn result_schema(&self) -> SchemaRef {
-        match is_query(&self.plan) {
-            true => client_schema(self.plan.schema().inner()),
-            false => Arc::new(Schema::empty()),
-        }
+    async fn of(session: &Session, sql: &str, statement: Source) -> Result<Described> {
+        let (parameters, result) = statement.describe(session).await?;
+        let prepared = Self {
+            sql: sql.to_string(),
+            statement,
+            parameters,
+            bound: Mutex::default(),
+        };
+        Ok((prepared, result))
+    }
+
+    /// The columns of its result, as [`Described`] has them.
+    pub async fn result_schema(&self, session: &Session) -> Result<SchemaRef> {
+        Ok(self.statement.describe(session).await?.1)
     }
 
     /// Its text.
@@ -110,9 +106,9 @@ impl Prepared {
 
     /// The plans of its executions: one for each row of parameters, or one for all where it
     /// inserts them.
-    pub fn plans(&self) -> Result<Vec<LogicalPlan>> {
+    pub async fn plans(&self, session: &Session) -> Result<Vec<LogicalPlan>> {
         if self.parameters.is_empty() {
-            return Ok(vec![self.plan.clone()]);
+            return Ok(vec![self.statement.plan(session, Vec::new()).await?]);
         }
         let Some(bound) = self.bound.lock().clone() else {
             return Err(Error::usage(format!(
@@ -120,82 +116,114 @@ impl Prepared {
                 self.parameters.len()
             )));
         };
-        if let Some(plan) = self.insert_of(&bound)? {
+        if let Source::Sql(statement) = &self.statement
+            && inserts_one_row(statement)
+            && let Some(plan) = insert_of(session, statement, &bound).await?
+        {
             return Ok(vec![plan]);
         }
-        (0..bound.num_rows())
-            .map(|row| {
-                let values = self.parameters.iter().zip(bound.columns());
-                let values = values.map(|(parameter, column)| {
-                    let value = ScalarValue::try_from_array(column, row)?;
-                    match parameter.metadata().contains_key(UNTYPED) {
-                        true => Ok(value),
-                        false => value.cast_to(parameter.data_type()),
-                    }
+        let mut plans = Vec::with_capacity(bound.num_rows());
+        for row in 0..bound.num_rows() {
+            let values = bound.columns().iter();
+            let values = values.map(|column| ScalarValue::try_from_array(column, row));
+            let values = values.collect::<datafusion::error::Result<Vec<_>>>()?;
+            plans.push(self.statement.plan(session, values).await?);
+        }
+        Ok(plans)
+    }
+}
+
+impl Source {
+    /// The parameters, with the types that clients are told, and the columns of the result.
+    async fn describe(&self, session: &Session) -> Result<(Vec<FieldRef>, SchemaRef)> {
+        let (parameters, plan) = match self {
+            Self::Sql(statement) => session.describe(statement).await?,
+            Self::Substrait(plan) => {
+                let plan = substrait(session, Some(plan.clone())).await?;
+                let mut names: Vec<_> = plan.get_parameter_names()?.into_iter().collect();
+                names.sort_by_key(|name| (name.len(), name.clone()));
+                let types = plan.get_parameter_types()?;
+                let parameters = names.into_iter().map(|name| {
+                    let data_type = types.get(&name).cloned().flatten();
+                    let data_type = data_type.unwrap_or(arrow::datatypes::DataType::Utf8);
+                    Arc::new(Field::new(name, data_type, true))
                 });
-                let values = values.collect::<datafusion::error::Result<Vec<_>>>()?;
-                let plan = self.plan.clone();
-                Ok(plan.with_param_values(ParamValues::from(values))?)
-            })
-            .collect()
+                (parameters.collect(), plan)
+            }
+        };
+        let result = match is_query(&plan) {
+            true => columns::of_plan(session, &plan)?,
+            false => Arc::new(Schema::empty()),
+        };
+        Ok((parameters, result))
     }
 
-    /// `INSERT … VALUES (?, …)` of many rows as one statement: the rows of the parameters take
-    /// the place of the one row of VALUES. `None` for other statements.
-    fn insert_of(&self, bound: &RecordBatch) -> Result<Option<LogicalPlan>> {
-        let LogicalPlan::Dml(_) = &self.plan else {
-            return Ok(None);
-        };
-        let schema = Arc::new(Schema::new(
-            self.parameters
-                .iter()
-                .zip(bound.schema().fields())
-                .map(|(parameter, given)| {
-                    Field::new(parameter.name(), given.data_type().clone(), true)
-                })
-                .collect::<Vec<_>>(),
-        ));
-        let rows = RecordBatch::try_new(Arc::clone(&schema), bound.columns().to_vec())?;
-        let table = provider_as_source(Arc::new(MemTable::try_new(schema, vec![vec![rows]])?));
-        let types: HashMap<_, _> = self
-            .parameters
-            .iter()
-            .map(|field| (field.name().clone(), field.data_type().clone()))
-            .collect();
-        let mut replaced = 0;
-        let plan = self.plan.clone().transform_up(|node| {
-            let LogicalPlan::Values(values) = &node else {
-                return Ok(Transformed::no(node));
-            };
-            let [row] = values.values.as_slice() else {
-                return Ok(Transformed::no(node));
-            };
-            replaced += 1;
-            let exprs = row.iter().zip(values.schema.fields()).map(|(expr, field)| {
-                let expr = expr.clone().transform_up(|expr| match &expr {
-                    Expr::Placeholder(placeholder) => {
-                        let column = Expr::Column(Column::from_name(&placeholder.id));
-                        let data_type = types.get(&placeholder.id).cloned();
-                        let data_type = data_type.unwrap_or(DataType::Utf8);
-                        Ok(Transformed::yes(cast(column, data_type)))
-                    }
-                    _ => Ok(Transformed::no(expr)),
-                })?;
-                Ok(expr.data.alias(field.name()))
-            });
-            let exprs = exprs.collect::<datafusion::error::Result<Vec<_>>>()?;
-            let scan = LogicalPlanBuilder::scan("parameters", Arc::clone(&table), None)?;
-            Ok(Transformed::yes(scan.project(exprs)?.build()?))
-        })?;
-        let mut placeholders = false;
-        plan.data.apply_with_subqueries(|node| {
-            node.apply_expressions(|expr| {
-                placeholders |= expr.exists(|e| Ok(matches!(e, Expr::Placeholder(_))))?;
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
-        Ok((replaced == 1 && !placeholders).then_some(plan.data))
+    /// The plan of one execution.
+    async fn plan(&self, session: &Session, values: Vec<ScalarValue>) -> Result<LogicalPlan> {
+        match self {
+            Self::Sql(statement) => session.plan_with(statement, &Values::new(values)).await,
+            Self::Substrait(plan) => {
+                let plan = substrait(session, Some(plan.clone())).await?;
+                Ok(plan.with_param_values(ParamValues::from(values))?)
+            }
+        }
     }
+}
+
+/// `INSERT … VALUES (?, …)` of many rows as one statement: the rows of the parameters take the
+/// place of the one row of VALUES. `None` where parameters are elsewhere, too.
+async fn insert_of(
+    session: &Session,
+    statement: &ParsedStatement,
+    bound: &RecordBatch,
+) -> Result<Option<LogicalPlan>> {
+    let given = bound.schema();
+    let types = given.fields().iter().map(|field| field.data_type());
+    let nulls = types.map(ScalarValue::try_from);
+    let nulls = nulls.collect::<datafusion::error::Result<Vec<_>>>()?;
+    let plan = session.plan_typed(statement, &Values::new(nulls)).await?;
+    let LogicalPlan::Dml(mut insert) = plan else {
+        return Ok(None);
+    };
+    // While VALUES are there to be seen.
+    insert.input = Arc::new(assign(Arc::unwrap_or_clone(insert.input))?);
+    let plan = LogicalPlan::Dml(insert);
+
+    let fields = given.fields().iter().enumerate();
+    let fields = fields
+        .map(|(place, field)| Field::new(variable(place + 1), field.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let rows = RecordBatch::try_new(Arc::clone(&schema), bound.columns().to_vec())?;
+    let table = provider_as_source(Arc::new(MemTable::try_new(schema, vec![vec![rows]])?));
+    let plan = plan.transform_up(|node| {
+        let LogicalPlan::Values(values) = &node else {
+            return Ok(Transformed::no(node));
+        };
+        let [row] = values.values.as_slice() else {
+            return Ok(Transformed::no(node));
+        };
+        let exprs = row.iter().zip(values.schema.fields()).map(|(expr, field)| {
+            let expr = expr.clone().transform_up(|expr| match &expr {
+                Expr::ScalarVariable(_, names) => {
+                    let column = Column::from_name(names.concat());
+                    Ok(Transformed::yes(Expr::Column(column)))
+                }
+                _ => Ok(Transformed::no(expr)),
+            })?;
+            Ok(expr.data.alias(field.name()))
+        });
+        let exprs = exprs.collect::<datafusion::error::Result<Vec<_>>>()?;
+        let scan = LogicalPlanBuilder::scan("parameters", Arc::clone(&table), None)?;
+        Ok(Transformed::yes(scan.project(exprs)?.build()?))
+    })?;
+    let mut variables = false;
+    plan.data.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            variables |= expr.exists(|e| Ok(matches!(e, Expr::ScalarVariable(..))))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok((!variables).then_some(plan.data))
 }
 
 /// `sql` with its `?` as `$1`, `$2`, …

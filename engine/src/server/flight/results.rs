@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
+use super::columns::described;
 use super::get::MessageStream;
 use super::message::Encoder;
 use super::statements::fail;
@@ -46,14 +47,14 @@ pub(in crate::server) struct Fetch {
     pub _stop: Vec<StopOnDrop>,
 }
 
-/// The rows of `rows` for a client: with types that all clients know, and until the query is
+/// The rows of `rows` for a client: as `schema`, which has types that all clients know, and until the query is
 /// cancelled or its time is up. They are computed on `compute`, a few batches ahead.
 pub(in crate::server) fn send(
     rows: SendableRecordBatchStream,
+    schema: SchemaRef,
     fetch: Fetch,
     compute: &Handle,
 ) -> Result<Response<MessageStream>, Status> {
-    let schema = client_schema(&rows.schema());
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     // Aborts the task when it is dropped: when the client has gone.
     let mut task = JoinSet::new();
@@ -188,10 +189,12 @@ fn encode(
     Ok(Response::new(Box::pin(messages)))
 }
 
-/// The schema with types that all Flight clients know: string and binary views as plain ones. (A
+/// The schema with types that all Flight clients know, and what they are in SQL: string and binary views as plain ones. (A
 /// view into a large buffer would also send all of the buffer.)
 pub(in crate::server) fn client_schema(schema: &SchemaRef) -> SchemaRef {
-    let fields: Vec<FieldRef> = schema.fields().iter().map(client_field).collect();
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| described(&client_field(field)));
+    let fields: Vec<FieldRef> = fields.collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 

@@ -16,7 +16,7 @@ use arrow_flight::sql::{
     CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
     CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandPreparedStatementUpdate,
     CommandStatementIngest, CommandStatementQuery, CommandStatementSubstraitPlan,
-    CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo,
+    CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo, SubstraitPlan,
     TicketStatementQuery,
 };
 use arrow_flight::{
@@ -31,10 +31,10 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::get::MessageStream;
-use super::prepared::Prepared;
-use super::results::{FlightStream, client_schema, send_batch};
-use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one};
-use super::{info, ingest, metadata, options};
+use super::prepared::{Described, Prepared, SUBSTRAIT};
+use super::results::{FlightStream, send_batch};
+use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
+use super::{columns, info, ingest, metadata, options};
 use crate::error::Error;
 use crate::server::State;
 use crate::server::sessions::ClientSession;
@@ -66,7 +66,36 @@ impl FlightSql {
     ) -> Answer<SchemaResult> {
         let session = self.session(request)?;
         let plan = plan_one(&session.session, sql).await.map_err(status)?;
-        let schema = client_schema(plan.schema().inner());
+        let schema = columns::of_plan(&session.session, &plan).map_err(status)?;
+        Ok(SchemaResult {
+            schema: encode_schema(&schema)?,
+        })
+    }
+
+    /// The columns of a prepared statement's result.
+    pub async fn prepared_schema<T>(
+        &self,
+        handle: &Bytes,
+        request: &Request<T>,
+    ) -> Answer<SchemaResult> {
+        let session = self.session(request)?;
+        let prepared = session.prepared(handle)?;
+        let schema = prepared.result_schema(&session.session).await;
+        let schema = schema.map_err(status)?;
+        Ok(SchemaResult {
+            schema: encode_schema(&schema)?,
+        })
+    }
+
+    /// The columns of a Substrait plan's result.
+    pub async fn substrait_schema<T>(
+        &self,
+        plan: Option<SubstraitPlan>,
+        request: &Request<T>,
+    ) -> Answer<SchemaResult> {
+        let session = self.session(request)?;
+        let plan = substrait(&session.session, plan).await.map_err(status)?;
+        let schema = columns::of_plan(&session.session, &plan).map_err(status)?;
         Ok(SchemaResult {
             schema: encode_schema(&schema)?,
         })
@@ -80,9 +109,9 @@ impl FlightSql {
     ) -> Answer<ActionCreatePreparedStatementResult> {
         no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(request)?;
-        let plan = substrait(&session, action.plan).await?;
-        let prepared = Prepared::of_plan(SUBSTRAIT, plan).map_err(status)?;
-        created(&session, prepared)
+        let plan = action.plan.unwrap_or_default();
+        let prepared = Prepared::of_substrait(&session.session, plan).await;
+        created(&session, prepared.map_err(status)?)
     }
 
     /// What the ticket of a statement is for.
@@ -93,7 +122,15 @@ impl FlightSql {
     ) -> Answer<Response<MessageStream>> {
         let session = self.session(request)?;
         let (id, endpoint) = parse_handle(&ticket.statement_handle)?;
-        let statement = session.statement(id).ok_or_else(no_such_ticket)?;
+        let (session, statement) = match session.statement(id) {
+            Some(statement) => (session, statement),
+            // Parts of a result may be fetched by other connections of whoever asked for it.
+            None => {
+                let user = session.session.principal();
+                let found = self.state.sessions.statement_of(user, id);
+                found.ok_or_else(no_such_ticket)?
+            }
+        };
         statement.fetch(&self.state, &session, endpoint).await
     }
 
@@ -105,7 +142,8 @@ impl FlightSql {
     ) -> Answer<Response<MessageStream>> {
         let session = self.session(request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans().map_err(status)?;
+        let plans = prepared.plans(&session.session).await;
+        let plans = plans.map_err(status)?;
         let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
         statement.await?.fetch(&self.state, &session, 0).await
     }
@@ -146,29 +184,6 @@ impl FlightSql {
     }
 }
 
-/// What stands for the text of a Substrait plan in logs.
-const SUBSTRAIT: &str = "/* Substrait plan */";
-
-#[cfg(feature = "substrait")]
-async fn substrait(
-    session: &ClientSession,
-    plan: Option<arrow_flight::sql::SubstraitPlan>,
-) -> Answer<LogicalPlan> {
-    super::substrait::plan(&session.session, plan)
-        .await
-        .map_err(status)
-}
-
-#[cfg(not(feature = "substrait"))]
-async fn substrait(
-    _: &ClientSession,
-    _: Option<arrow_flight::sql::SubstraitPlan>,
-) -> Answer<LogicalPlan> {
-    Err(Status::unimplemented(
-        "this flashmesh was built without the feature 'substrait'",
-    ))
-}
-
 fn encode_schema(schema: &Schema) -> Answer<Bytes> {
     let options = arrow::ipc::writer::IpcWriteOptions::default();
     let message: IpcMessage = SchemaAsIpc::new(schema, &options)
@@ -180,10 +195,9 @@ fn encode_schema(schema: &Schema) -> Answer<Bytes> {
 /// Registers a prepared statement.
 fn created(
     session: &ClientSession,
-    prepared: Prepared,
+    (prepared, result): Described,
 ) -> Answer<ActionCreatePreparedStatementResult> {
     let parameter_schema = encode_schema(&prepared.parameter_schema())?;
-    let result = prepared.result_schema();
     let dataset_schema = match result.fields().is_empty() {
         true => Bytes::new(),
         false => encode_schema(&result)?,
@@ -276,7 +290,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = substrait(&session, query.plan).await?;
+        let plan = substrait(&session.session, query.plan).await;
+        let plan = plan.map_err(status)?;
         self.start(&session, SUBSTRAIT, vec![plan], request).await
     }
 
@@ -287,7 +302,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans().map_err(status)?;
+        let plans = prepared.plans(&session.session).await;
+        let plans = plans.map_err(status)?;
         self.start(&session, prepared.sql(), plans, request).await
     }
 
@@ -541,7 +557,8 @@ impl FlightSqlService for FlightSql {
             let (schema, rows) = ingest::collect(request.into_inner()).await?;
             prepared.bind(&schema, &rows).map_err(status)?;
         }
-        let plans = prepared.plans().map_err(status)?;
+        let plans = prepared.plans(&session.session).await;
+        let plans = plans.map_err(status)?;
         statements::update(&self.state, &session, prepared.sql(), plans).await
     }
 
@@ -552,7 +569,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<i64> {
         no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = substrait(&session, command.plan).await?;
+        let plan = substrait(&session.session, command.plan).await;
+        let plan = plan.map_err(status)?;
         statements::update(&self.state, &session, SUBSTRAIT, vec![plan]).await
     }
 

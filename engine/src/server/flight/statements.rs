@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
-use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
+use arrow_flight::sql::{ProstMessageExt, SubstraitPlan, TicketStatementQuery};
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
 use datafusion::common::stats::Precision;
 use datafusion::error::DataFusionError;
@@ -19,6 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext, execute_stream,
 };
+use datafusion::sql::parser::Statement as ParsedStatement;
 use flashmesh_planner::FlashScanExec;
 use flashmesh_planner::interrupt::StopOnDrop;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -26,11 +27,12 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::{Response, Status};
 
+use super::columns::with_origins;
 use super::get::MessageStream;
 use super::results::{Fetch, client_schema, compute_on, send, send_batches, until_ended};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
-use crate::prepare::PrepareStatement;
+use crate::prepare::PreparedStatement;
 use crate::queries::{QueryKind, QueryState, RunningQuery};
 use crate::server::State;
 use crate::server::sessions::ClientSession;
@@ -67,6 +69,8 @@ enum Work {
 #[derive(Debug, Clone)]
 struct Planned {
     plan: Arc<dyn ExecutionPlan>,
+    /// The columns of its result, as a client is told them.
+    schema: SchemaRef,
     context: Arc<TaskContext>,
     /// More than one: each partition of the plan is one.
     endpoints: usize,
@@ -80,9 +84,10 @@ struct Fetched {
 
 impl Planned {
     /// Plans a query.
-    async fn new(session: &Session, plan: &LogicalPlan) -> Result<Self> {
+    async fn new(session: &Session, query: &LogicalPlan) -> Result<Self> {
         let state = session.context().state();
-        let mut plan = state.create_physical_plan(plan).await?;
+        let mut plan = state.create_physical_plan(query).await?;
+        let schema = with_origins(session, query, &client_schema(&plan.schema()))?;
         let scan = (plan.as_ref() as &dyn Any).downcast_ref::<FlashScanExec>();
         if let Some(scan) = scan.and_then(FlashScanExec::with_plain_text) {
             plan = Arc::new(scan);
@@ -98,6 +103,7 @@ impl Planned {
         };
         Ok(Self {
             plan,
+            schema,
             context: state.task_ctx(),
             endpoints,
         })
@@ -143,7 +149,7 @@ pub(super) fn is_query(plan: &LogicalPlan) -> bool {
         | LogicalPlan::Statement(_) => false,
         LogicalPlan::Extension(extension) => {
             let node = extension.node.as_any();
-            !node.is::<IndexStatement>() && !node.is::<PrepareStatement>() && !is_kill(plan)
+            !node.is::<IndexStatement>() && !node.is::<PreparedStatement>() && !is_kill(plan)
         }
         _ => true,
     }
@@ -153,16 +159,36 @@ fn is_kill(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<KillStatement>())
 }
 
-/// The one statement in `sql`.
+/// The plan of the one statement in `sql`.
 pub(super) async fn plan_one(session: &Session, sql: &str) -> Result<LogicalPlan> {
+    session.plan(parse_one(session, sql)?).await
+}
+
+/// The one statement in `sql`.
+pub(super) fn parse_one(session: &Session, sql: &str) -> Result<ParsedStatement> {
     let mut statements = session.parse(sql)?;
     match (statements.pop(), statements.is_empty()) {
-        (Some(statement), true) => session.plan(statement).await,
+        (Some(statement), true) => Ok(statement),
         (None, _) => Err(Error::usage("there is no statement to run")),
         (Some(_), false) => Err(Error::usage(
             "a request runs one statement; send those of a script one by one",
         )),
     }
+}
+
+/// The plan of a client's Substrait plan.
+#[cfg(feature = "substrait")]
+pub(super) async fn substrait(
+    session: &Session,
+    plan: Option<SubstraitPlan>,
+) -> Result<LogicalPlan> {
+    super::substrait::plan(session, plan).await
+}
+
+#[cfg(not(feature = "substrait"))]
+pub(super) async fn substrait(_: &Session, _: Option<SubstraitPlan>) -> Result<LogicalPlan> {
+    let missing = "this flashmesh was built without the feature 'substrait'";
+    Err(DataFusionError::NotImplemented(missing.into()).into())
 }
 
 impl Statement {
@@ -232,9 +258,9 @@ impl Statement {
         match &self.work {
             Work::Query(plans) => match plans.as_slice() {
                 [] => Arc::new(Schema::empty()),
-                [planned] => client_schema(&planned.plan.schema()),
+                [planned] => Arc::clone(&planned.schema),
                 // What is never NULL with the first parameters may be with others.
-                [planned, ..] => nullable(&client_schema(&planned.plan.schema())),
+                [planned, ..] => nullable(&planned.schema),
             },
             Work::Done(schema, _) => client_schema(schema),
         }
@@ -252,7 +278,7 @@ impl Statement {
                 _ => -1,
             },
             // What drivers give as the number of rows that a statement changed.
-            Work::Done(_, batches) => changed_rows(batches),
+            Work::Done(_, batches) => changed_rows(batches).unwrap_or(-1),
         };
         let mut info = info(&self.schema())?
             .with_descriptor(descriptor)
@@ -304,7 +330,7 @@ impl Statement {
             streams_left: Arc::clone(&self.streams_left),
             _stop: plans.iter().map(|p| StopOnDrop::new(&p.plan)).collect(),
         };
-        send(rows, fetch, state.compute())
+        send(rows, self.schema(), fetch, state.compute())
     }
 
     /// Marks an endpoint as fetched: a second time it would be another execution, whose other
@@ -418,7 +444,7 @@ async fn change(
     let done = until_ended(&query, state.deadline(), work)
         .await
         .inspect_err(|error| fail(&query, error))?;
-    query.count_rows(changed_rows(&done.1) as usize);
+    query.count_rows(changed_rows(&done.1).unwrap_or(0) as usize);
     query.end(QueryState::Finished);
     Ok(done)
 }
@@ -433,17 +459,19 @@ pub(super) async fn update(
 ) -> std::result::Result<i64, Status> {
     let id = state.queries().next_id();
     let (_, batches) = change(state, session, id, sql, plans).await?;
-    Ok(changed_rows(&batches))
+    Ok(changed_rows(&batches).unwrap_or(0))
 }
 
 /// The `count` that INSERT and its like answer with.
-fn changed_rows(batches: &[RecordBatch]) -> i64 {
+fn changed_rows(batches: &[RecordBatch]) -> Option<i64> {
     let counts = batches.iter().filter_map(|batch| {
         let count = batch.column_by_name("count")?;
         let count = count.as_primitive_opt::<UInt64Type>()?;
         (count.len() == 1).then(|| count.value(0))
     });
-    counts.sum::<u64>() as i64
+    counts
+        .map(|count| count as i64)
+        .reduce(|all, count| all + count)
 }
 
 /// The results of several plans, each started when those before it are at their end.

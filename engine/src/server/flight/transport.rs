@@ -88,14 +88,26 @@ impl FlightService for Flight {
         let message = message.map_err(|e| Status::invalid_argument(e.to_string()))?;
         let command = Command::try_from(message);
         let command = command.map_err(|e| Status::invalid_argument(e.to_string()))?;
-        if let Command::CommandStatementQuery(query) = &command {
-            let schema = self.0.statement_schema(&query.query, &request).await?;
-            return Ok(Response::new(schema));
-        }
-        let info = self.0.get_flight_info(request).await?;
-        Ok(info.map(|info| SchemaResult {
-            schema: info.schema,
-        }))
+        // Asking for the info of what changes something would do it.
+        let schema = match command {
+            Command::CommandStatementQuery(query) => {
+                self.0.statement_schema(&query.query, &request).await?
+            }
+            Command::CommandPreparedStatementQuery(query) => {
+                let handle = &query.prepared_statement_handle;
+                self.0.prepared_schema(handle, &request).await?
+            }
+            Command::CommandStatementSubstraitPlan(query) => {
+                self.0.substrait_schema(query.plan, &request).await?
+            }
+            _ => {
+                let info = self.0.get_flight_info(request).await?;
+                return Ok(info.map(|info| SchemaResult {
+                    schema: info.schema,
+                }));
+            }
+        };
+        Ok(Response::new(schema))
     }
 
     /// [`FlightServer`](super::FlightServer) answers this with [`Flight::get`].
