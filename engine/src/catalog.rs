@@ -1,8 +1,8 @@
 //! The database's catalog as DataFusion sees it.
 //!
 //! Names are looked up in the database each time, so that a session sees what other sessions
-//! commit. Views and external tables belong to the session that made them; they live beside the
-//! tables on flash and can't take or hide their names.
+//! commit. Temporary views and external tables belong to the session that made them; they live
+//! beside the tables on flash and can't take or hide their names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,18 +10,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{exec_err, plan_err};
+use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use flashmesh_planner::{Authority, FlashTable, NamedTable};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, KernelRights, Right};
 use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
-use flashmesh_storage::table::{Database, TableSnapshot};
+use flashmesh_storage::table::{Database, TableSnapshot, View};
 use parking_lot::RwLock;
 
 use crate::Engine;
 use crate::grants::Principal;
 use crate::queries::Queries;
 use crate::system::SystemSchema;
+use crate::views::ViewPlanner;
 
 /// Name of the catalog, and of the schema that every database has.
 pub(crate) const CATALOG: &str = "flashmesh";
@@ -80,6 +82,7 @@ pub(crate) struct FlashCatalog {
     principal: Arc<Principal>,
     authority: Arc<GrantedAuthority>,
     queries: Arc<Queries>,
+    views: Arc<ViewPlanner>,
     schemas: RwLock<HashMap<String, Arc<FlashSchema>>>,
 }
 
@@ -94,8 +97,14 @@ impl FlashCatalog {
                 principal: Arc::clone(&principal),
             }),
             principal,
+            views: Arc::default(),
             schemas: RwLock::default(),
         }
+    }
+
+    /// What plans the views of the database.
+    pub(crate) fn views(&self) -> &ViewPlanner {
+        &self.views
     }
 
     /// What the session may do, stated for the store.
@@ -123,6 +132,7 @@ impl FlashCatalog {
                     node: Arc::clone(&self.node),
                     principal: Arc::clone(&self.principal),
                     authority: Arc::clone(&self.authority),
+                    views: Arc::clone(&self.views),
                     session_tables: RwLock::default(),
                 })
             })
@@ -154,7 +164,7 @@ impl CatalogProvider for FlashCatalog {
     }
 }
 
-/// A schema: tables on flash, and the session's views and external tables.
+/// A schema: tables on flash, views, and the session's own views and external tables.
 #[derive(Debug)]
 pub(crate) struct FlashSchema {
     name: String,
@@ -162,6 +172,7 @@ pub(crate) struct FlashSchema {
     node: Arc<StorageNode>,
     principal: Arc<Principal>,
     authority: Arc<GrantedAuthority>,
+    views: Arc<ViewPlanner>,
     session_tables: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
 }
 
@@ -169,6 +180,22 @@ impl FlashSchema {
     /// Whether a table of that name is on flash.
     pub(crate) fn is_on_flash(&self, table: &str) -> bool {
         self.database.snapshot(&self.name, table).is_ok()
+    }
+
+    /// The view of that name, if the session may know of it.
+    fn view(&self, name: &str) -> Option<Arc<View>> {
+        let view = self.database.view(&self.name, name);
+        view.filter(|_| !self.principal.rights(&self.name, name).is_empty())
+    }
+
+    /// Makes `table` the session's of that name.
+    pub(crate) fn replace_session_table(&self, name: String, table: Arc<dyn TableProvider>) {
+        self.session_tables.write().insert(name, table);
+    }
+
+    /// Forgets the session's view or external table of that name.
+    pub(crate) fn forget_session_table(&self, name: &str) {
+        self.session_tables.write().remove(name);
     }
 
     /// The session's view or external table of that name.
@@ -181,6 +208,7 @@ impl FlashSchema {
 impl SchemaProvider for FlashSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.database.tables(&self.name);
+        names.extend(self.database.views(&self.name));
         names.retain(|table| !self.principal.rights(&self.name, table).is_empty());
         names.extend(self.session_tables.read().keys().cloned());
         names.sort();
@@ -200,7 +228,11 @@ impl SchemaProvider for FlashSchema {
                 let table = NamedTable::new(database, node, authority, name, snapshot);
                 Ok(Some(Arc::new(FlashTable::new(table))))
             }
-            Err(StorageError::NotFound { .. }) => Ok(self.session_table(name)),
+            Err(StorageError::NotFound { .. }) => match (self.session_table(name), self.view(name)) {
+                (Some(table), _) => Ok(Some(table)),
+                (None, Some(view)) => Ok(Some(self.views.table(&view).await?)),
+                (None, None) => Ok(None),
+            },
             Err(error) => Err(crate::Error::from(error).into()),
         }
     }
@@ -215,7 +247,11 @@ impl SchemaProvider for FlashSchema {
                 "table '{name}' already exists on flash; choose another name, or DROP TABLE {name} first"
             );
         }
+        let is_view = self.database.view(&self.name, &name).is_some();
         let mut tables = self.session_tables.write();
+        if is_view {
+            return plan_err!("view '{name}' already exists; choose another name");
+        }
         if tables.contains_key(&name) {
             return plan_err!("'{name}' already exists in this session; drop it first");
         }
@@ -233,6 +269,17 @@ impl SchemaProvider for FlashSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.is_on_flash(name) || self.session_tables.read().contains_key(name)
+        self.is_on_flash(name)
+            || self.session_tables.read().contains_key(name)
+            || self.view(name).is_some()
+    }
+
+    /// Without a look into views, one of which may be broken.
+    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        if self.is_on_flash(name) {
+            return Ok(Some(TableType::Base));
+        }
+        let of_session = self.session_table(name).map(|table| table.table_type());
+        Ok(of_session.or_else(|| self.view(name).map(|_| TableType::View)))
     }
 }

@@ -176,7 +176,7 @@ fn keys(
     (Arc::new(Schema::new(fields)), indexes)
 }
 
-fn check_columns(table: &str, columns: &Schema) -> Result<()> {
+pub(crate) fn check_columns(table: &str, columns: &Schema) -> Result<()> {
     if columns.fields().is_empty() {
         return Err(Error::usage(format!(
             "table '{table}' needs at least one column"

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::load::blocking;
 use crate::parameters::Values;
 use crate::same_names;
+use crate::views;
 
 /// A statement about indexes, as a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
@@ -172,7 +173,7 @@ impl Session {
             mark_casts(statement);
         }
         let not_null = declared_not_null(&statement);
-        let plan = same_names::plan(&state, statement).await?;
+        let plan = views::planning(same_names::plan(&state, statement)).await?;
         match not_null {
             Some(not_null) => with_declared(plan, &not_null),
             None => Ok(plan),
@@ -226,7 +227,7 @@ impl Session {
     }
 
     /// A name as SQL means it: in lower case unless quoted.
-    fn normalise(&self, name: &ast::Ident) -> String {
+    pub(crate) fn normalise(&self, name: &ast::Ident) -> String {
         let state = self.context().state();
         let lower = state.config_options().sql_parser.enable_ident_normalization;
         match name.quote_style {

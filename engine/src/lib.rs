@@ -40,6 +40,7 @@ mod statements;
 mod stores;
 mod system;
 mod types;
+mod views;
 
 #[cfg(feature = "python")]
 mod python;

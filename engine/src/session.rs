@@ -297,6 +297,7 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         files.use_session(context.state_weak_ref());
         types.use_session(context.state_weak_ref());
+        catalog.views().use_session(context.state_weak_ref());
         Ok(Self {
             engine,
             principal,

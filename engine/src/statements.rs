@@ -39,14 +39,7 @@ impl Session {
     /// Splits SQL into statements, in the session's dialect.
     pub fn parse(&self, query: &str) -> Result<Vec<ParsedStatement>> {
         let state = self.context().state();
-        let name = state.config_options().sql_parser.dialect;
-        let dialect = dialect_from_str(name)
-            .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{name}'")))?;
-        let mut statements = Vec::from(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?);
-        if query.to_ascii_lowercase().contains("distinct") {
-            statements.iter_mut().for_each(precedence::correct);
-        }
-        Ok(statements)
+        parse(query, &state.config_options().sql_parser.dialect.to_string())
     }
 
     /// Runs a plan as [`Session::sql`] runs a statement.
@@ -144,13 +137,8 @@ impl Session {
                     .execute_logical_plan(LogicalPlan::Ddl(ddl))
                     .await?)
             }
-            DdlStatement::CreateView(ref create) => {
-                self.check_free_on_flash(&create.name, "view")?;
-                Ok(self
-                    .context()
-                    .execute_logical_plan(LogicalPlan::Ddl(ddl))
-                    .await?)
-            }
+            DdlStatement::CreateView(create) => self.create_view(create).await,
+            DdlStatement::DropView(drop) => self.drop_view(drop).await,
             other => Ok(self
                 .context()
                 .execute_logical_plan(LogicalPlan::Ddl(other))
@@ -244,10 +232,7 @@ impl Session {
             blocking(move || database.drop_table(&schema, &table)).await?;
             return self.nothing();
         }
-        match schema
-            .session_table(&name.table)
-            .map(|table| table.table_type())
-        {
+        match schema.table_type(&name.table).await? {
             Some(TableType::View) => Err(Error::usage(format!(
                 "'{0}' is a view; use DROP VIEW {0}",
                 name.table
@@ -326,6 +311,9 @@ impl Session {
         }
         let database = Arc::clone(self.engine().database());
         blocking(move || {
+            for view in database.views(&name) {
+                database.drop_view(&name, &view)?;
+            }
             for table in database.tables(&name) {
                 database.drop_table(&name, &table)?;
             }
@@ -423,6 +411,17 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
         other => Ok(Transformed::yes(other.recompute_schema()?)),
     })?;
     Ok(plan.data)
+}
+
+/// Splits SQL of a dialect into statements.
+pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
+    let dialect = dialect_from_str(dialect)
+        .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
+    let mut statements = Vec::from(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?);
+    if query.to_ascii_lowercase().contains("distinct") {
+        statements.iter_mut().for_each(precedence::correct);
+    }
+    Ok(statements)
 }
 
 /// Runs a query to its end for its errors and effects alone.
