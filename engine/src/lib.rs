@@ -26,6 +26,7 @@ mod grants;
 mod import;
 mod indexes;
 mod load;
+mod memory;
 mod queries;
 pub mod server;
 mod session;

@@ -106,6 +106,19 @@ impl Session {
         }
     }
 
+    /// The query that EXECUTE names, with its parameters, so that its rows can be streamed; other
+    /// plans as they are.
+    pub(crate) async fn query_of(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if !matches!(plan, LogicalPlan::Statement(Statement::Execute(_))) {
+            return Ok(plan);
+        }
+        let prepared = self.context().execute_logical_plan(plan.clone()).await?;
+        Ok(match prepared.logical_plan() {
+            LogicalPlan::Dml(_) => plan,
+            query => query.clone(),
+        })
+    }
+
     /// Makes an option that was set take effect outside the session.
     fn apply_option(&self, name: &str) {
         if name.eq_ignore_ascii_case("flashmesh.cache_size") {

@@ -1,10 +1,12 @@
 //! Flight SQL: the protocol's requests as calls of a session.
 
 mod get;
+mod incoming;
 mod info;
 mod ingest;
 mod message;
 mod metadata;
+mod metered;
 mod options;
 pub(super) mod prepared;
 mod results;
@@ -15,5 +17,6 @@ mod substrait;
 mod transport;
 
 pub(super) use get::FlightServer;
+pub(super) use results::Place;
 pub(super) use service::FlightSql;
 pub(super) use transport::Flight;

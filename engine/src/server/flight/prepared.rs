@@ -17,10 +17,14 @@ use parking_lot::Mutex;
 use super::results::client_schema;
 use super::statements::{is_query, plan_one};
 use crate::error::Error;
+use crate::server::shares::Kept;
 use crate::{Result, Session};
 
 /// Marks a parameter whose type the statement does not tell: it has that of the value.
 const UNTYPED: &str = "flashmesh.untyped";
+
+/// Queries that one request runs, one for each row of parameters: each has a plan.
+const EXECUTIONS: usize = 1_000;
 
 /// A statement with parameters.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(in crate::server) struct Prepared {
     plan: LogicalPlan,
     /// `$1`, `$2`, … in this order, with their types as far as the statement tells.
     parameters: Vec<FieldRef>,
-    bound: Mutex<Option<RecordBatch>>,
+    bound: Mutex<Option<(RecordBatch, Kept)>>,
 }
 
 impl Prepared {
@@ -96,7 +100,7 @@ impl Prepared {
     }
 
     /// Sets the parameters of the executions that follow: one a row.
-    pub fn bind(&self, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<()> {
+    pub fn bind(&self, schema: &SchemaRef, rows: &[RecordBatch], kept: Kept) -> Result<()> {
         if schema.fields().len() != self.parameters.len() {
             return Err(Error::usage(format!(
                 "the statement has {} parameters, {} were given",
@@ -104,7 +108,7 @@ impl Prepared {
                 schema.fields().len()
             )));
         }
-        *self.bound.lock() = Some(concat_batches(schema, rows)?);
+        *self.bound.lock() = Some((concat_batches(schema, rows)?, kept));
         Ok(())
     }
 
@@ -114,7 +118,8 @@ impl Prepared {
         if self.parameters.is_empty() {
             return Ok(vec![self.plan.clone()]);
         }
-        let Some(bound) = self.bound.lock().clone() else {
+        let bound = self.bound.lock().as_ref().map(|(rows, _)| rows.clone());
+        let Some(bound) = bound else {
             return Err(Error::usage(format!(
                 "the statement has {} parameters that were not bound",
                 self.parameters.len()
@@ -122,6 +127,12 @@ impl Prepared {
         };
         if let Some(plan) = self.insert_of(&bound)? {
             return Ok(vec![plan]);
+        }
+        if bound.num_rows() > EXECUTIONS {
+            return Err(Error::usage(format!(
+                "{} rows of parameters would be as many queries, and a request runs {EXECUTIONS}; bind fewer, or ingest them into a table and join it",
+                bound.num_rows()
+            )));
         }
         (0..bound.num_rows())
             .map(|row| {

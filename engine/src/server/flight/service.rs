@@ -32,11 +32,12 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::get::MessageStream;
 use super::prepared::Prepared;
-use super::results::{FlightStream, client_schema, send_batch};
+use super::results::{FlightStream, client_schema, plan_apart, send_batch};
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one};
 use super::{info, ingest, metadata, options};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::server::State;
+use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
 
@@ -46,7 +47,29 @@ pub(in crate::server) struct FlightSql {
     state: Arc<State>,
 }
 
-type Answer<T> = Result<T, Status>;
+type Answer<T> = std::result::Result<T, Status>;
+
+/// The plan of the one statement in `sql`.
+fn planned_sql(
+    session: &ClientSession,
+    sql: &str,
+) -> impl Future<Output = Result<LogicalPlan>> + Send + 'static {
+    let (session, sql) = (session.session.clone(), sql.to_string());
+    async move { plan_one(&session, &sql).await }
+}
+
+/// The plans of a prepared statement's executions.
+fn executions(
+    prepared: &Arc<Prepared>,
+) -> impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static {
+    let prepared = Arc::clone(prepared);
+    async move { prepared.plans() }
+}
+
+/// The one plan of a statement without parameters.
+async fn alone(plan: impl Future<Output = Result<LogicalPlan>>) -> Result<Vec<LogicalPlan>> {
+    Ok(vec![plan.await?])
+}
 
 impl FlightSql {
     /// Over the state that all connections share.
@@ -55,7 +78,12 @@ impl FlightSql {
     }
 
     fn session<T>(&self, request: &Request<T>) -> Answer<Arc<ClientSession>> {
-        self.state.session(request.metadata(), request.extensions())
+        self.state.session(request.extensions())
+    }
+
+    /// The state that all connections share.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
     }
 
     /// The columns of a statement's result, without keeping the statement.
@@ -65,7 +93,9 @@ impl FlightSql {
         request: &Request<T>,
     ) -> Answer<SchemaResult> {
         let session = self.session(request)?;
-        let plan = plan_one(&session.session, sql).await.map_err(status)?;
+        let id = self.state.queries().next_id();
+        let plan = planned_sql(&session, sql);
+        let plan = plan_apart(&self.state, &session, id, sql, plan).await?;
         let schema = client_schema(plan.schema().inner());
         Ok(SchemaResult {
             schema: encode_schema(&schema)?,
@@ -80,9 +110,9 @@ impl FlightSql {
     ) -> Answer<ActionCreatePreparedStatementResult> {
         no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(request)?;
-        let plan = substrait(&session, action.plan).await?;
-        let prepared = Prepared::of_plan(SUBSTRAIT, plan).map_err(status)?;
-        created(&session, prepared)
+        let plan = substrait(&session, action.plan);
+        let prepared = async { Prepared::of_plan(SUBSTRAIT, plan.await?) };
+        self.prepare(&session, SUBSTRAIT, prepared).await
     }
 
     /// What the ticket of a statement is for.
@@ -105,16 +135,41 @@ impl FlightSql {
     ) -> Answer<Response<MessageStream>> {
         let session = self.session(request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans().map_err(status)?;
+        let plans = executions(&prepared);
         let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
         statement.await?.fetch(&self.state, &session, 0).await
+    }
+
+    /// Registers a prepared statement.
+    async fn prepare(
+        &self,
+        session: &ClientSession,
+        sql: &str,
+        prepared: impl Future<Output = Result<Prepared>> + Send + 'static,
+    ) -> Answer<ActionCreatePreparedStatementResult> {
+        let id = self.state.queries().next_id();
+        let prepared = plan_apart(&self.state, session, id, sql, prepared).await?;
+        created(session, prepared)
+    }
+
+    /// Sets the parameters of a prepared statement.
+    async fn bind(
+        &self,
+        session: &ClientSession,
+        prepared: &Prepared,
+        data: PeekableFlightDataStream,
+    ) -> Answer<()> {
+        let (schema, rows) = ingest::collect(data, &self.state.limits).await?;
+        let bytes = rows.iter().map(|batch| batch.get_array_memory_size()).sum();
+        let kept = session.share.keep(bytes)?;
+        prepared.bind(&schema, &rows, kept).map_err(status)
     }
 
     async fn start(
         &self,
         session: &ClientSession,
         sql: &str,
-        plans: Vec<LogicalPlan>,
+        plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
         let statement = Statement::new(&self.state, session, sql, plans).await?;
@@ -150,21 +205,20 @@ impl FlightSql {
 const SUBSTRAIT: &str = "/* Substrait plan */";
 
 #[cfg(feature = "substrait")]
-async fn substrait(
+fn substrait(
     session: &ClientSession,
     plan: Option<arrow_flight::sql::SubstraitPlan>,
-) -> Answer<LogicalPlan> {
-    super::substrait::plan(&session.session, plan)
-        .await
-        .map_err(status)
+) -> impl Future<Output = Result<LogicalPlan>> + Send + 'static {
+    let session = session.session.clone();
+    async move { super::substrait::plan(&session, plan).await }
 }
 
 #[cfg(not(feature = "substrait"))]
 async fn substrait(
     _: &ClientSession,
     _: Option<arrow_flight::sql::SubstraitPlan>,
-) -> Answer<LogicalPlan> {
-    Err(Status::unimplemented(
+) -> Result<LogicalPlan> {
+    Err(Error::usage(
         "this flashmesh was built without the feature 'substrait'",
     ))
 }
@@ -239,10 +293,8 @@ impl FlightSqlService for FlightSql {
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Answer<Response<std::pin::Pin<Box<dyn Stream<Item = Answer<HandshakeResponse>> + Send>>>>
     {
-        let token = self
-            .state
-            .log_in(request.metadata(), request.extensions())
-            .await?;
+        let peer = Peer::of(request.extensions());
+        let token = self.state.log_in(request.metadata(), peer).await?;
         let payload = Bytes::from(token.clone());
         let answer = HandshakeResponse {
             protocol_version: 0,
@@ -263,10 +315,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = plan_one(&session.session, &query.query).await;
-        let plan = plan.map_err(status)?;
-        self.start(&session, &query.query, vec![plan], request)
-            .await
+        let plans = alone(planned_sql(&session, &query.query));
+        self.start(&session, &query.query, plans, request).await
     }
 
     async fn get_flight_info_substrait_plan(
@@ -276,8 +326,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = substrait(&session, query.plan).await?;
-        self.start(&session, SUBSTRAIT, vec![plan], request).await
+        let plans = alone(substrait(&session, query.plan));
+        self.start(&session, SUBSTRAIT, plans, request).await
     }
 
     async fn get_flight_info_prepared_statement(
@@ -287,7 +337,7 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans().map_err(status)?;
+        let plans = executions(&prepared);
         self.start(&session, prepared.sql(), plans, request).await
     }
 
@@ -501,9 +551,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<i64> {
         no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = plan_one(&session.session, &command.query).await;
-        let plan = plan.map_err(status)?;
-        statements::update(&self.state, &session, &command.query, vec![plan]).await
+        let plans = alone(planned_sql(&session, &command.query));
+        statements::update(&self.state, &session, &command.query, plans).await
     }
 
     async fn do_put_statement_ingest(
@@ -523,8 +572,7 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<DoPutPreparedStatementResult> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let (schema, rows) = ingest::collect(request.into_inner()).await?;
-        prepared.bind(&schema, &rows).map_err(status)?;
+        self.bind(&session, &prepared, request.into_inner()).await?;
         Ok(DoPutPreparedStatementResult {
             prepared_statement_handle: Some(query.prepared_statement_handle),
         })
@@ -538,10 +586,9 @@ impl FlightSqlService for FlightSql {
         let session = self.session(&request)?;
         let prepared = session.prepared(&command.prepared_statement_handle)?;
         if prepared.has_parameters() {
-            let (schema, rows) = ingest::collect(request.into_inner()).await?;
-            prepared.bind(&schema, &rows).map_err(status)?;
+            self.bind(&session, &prepared, request.into_inner()).await?;
         }
-        let plans = prepared.plans().map_err(status)?;
+        let plans = executions(&prepared);
         statements::update(&self.state, &session, prepared.sql(), plans).await
     }
 
@@ -552,8 +599,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<i64> {
         no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = substrait(&session, command.plan).await?;
-        statements::update(&self.state, &session, SUBSTRAIT, vec![plan]).await
+        let plans = alone(substrait(&session, command.plan));
+        statements::update(&self.state, &session, SUBSTRAIT, plans).await
     }
 
     async fn do_action_create_prepared_statement(
@@ -563,8 +610,9 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<ActionCreatePreparedStatementResult> {
         no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let prepared = Prepared::new(&session.session, &action.query).await;
-        created(&session, prepared.map_err(status)?)
+        let (context, sql) = (session.session.clone(), action.query.clone());
+        let prepared = async move { Prepared::new(&context, &sql).await };
+        self.prepare(&session, &action.query, prepared).await
     }
 
     async fn do_action_close_prepared_statement(
@@ -671,8 +719,7 @@ impl FlightSqlService for FlightSql {
                 options::get(&session.session).encode_to_vec()
             }
             CLOSE_SESSION => {
-                self.state
-                    .close_session(request.metadata(), request.extensions())?;
+                self.state.close_session(request.extensions())?;
                 options::CloseResult { status: 1 }.encode_to_vec()
             }
             other => {
