@@ -301,9 +301,8 @@ mod tests {
 
     #[test]
     fn what_was_taken_away_is_noticed() {
-        let user = |grants: &[Grant]| {
-            Principal::user("ada", grants.to_vec(), FunctionGrants::default())
-        };
+        let user =
+            |grants: &[Grant]| Principal::user("ada", grants.to_vec(), FunctionGrants::default());
         let (read, write) = (
             grant("a", &[RightName::Read]),
             grant("b", &[RightName::Write]),

@@ -24,6 +24,7 @@ use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use tempfile::TempDir;
 
+use crate::bounded::bound_functions;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
@@ -143,9 +144,11 @@ impl Engine {
             .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0)
-            .with_object_store_registry(options.object_stores.unwrap_or_else(|| {
-                Arc::new(NamedStores::default())
-            }));
+            .with_object_store_registry(
+                options
+                    .object_stores
+                    .unwrap_or_else(|| Arc::new(NamedStores::default())),
+            );
         let threads = options
             .threads
             .or_else(|| std::thread::available_parallelism().ok())
@@ -312,6 +315,7 @@ impl Session {
             ))]);
         let state = flashmesh_planner::configure(state).build();
         let context = SessionContext::new_with_state(state);
+        bound_functions(&context, engine.memory_limit)?;
         files.use_session(context.state_weak_ref());
         Ok(Self {
             engine,

@@ -185,11 +185,10 @@ impl Connection {
         if !self.link.is_stranger() {
             self.login_time = None;
         }
-        match &mut self.login_time {
-            Some(time) if time.as_mut().poll(context).is_ready() => {
-                Err(io::ErrorKind::TimedOut.into())
-            }
-            _ => Ok(()),
+        let time = self.login_time.as_mut();
+        match time.is_some_and(|time| time.as_mut().poll(context).is_ready()) {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(()),
         }
     }
 }

@@ -102,6 +102,7 @@ impl Logins {
         }
         let digest = self.digest(user, password, hash);
         if self.known.lock().contains(&digest) {
+            self.forgive(address, user);
             return Ok(true);
         }
         // Neither is closed ever.
@@ -180,7 +181,9 @@ impl<'a> Waiting<'a> {
         let mut addresses = logins.addresses.lock();
         if addresses.len() >= ADDRESSES {
             addresses.retain(|_, address| {
-                address.failures.retain(|_, failures| !failures.are_forgiven());
+                address
+                    .failures
+                    .retain(|_, failures| !failures.are_forgiven());
                 address.waiting > 0 || !address.failures.is_empty()
             });
         }
@@ -245,7 +248,10 @@ mod tests {
                 looks.fetch_add(1, Ordering::Relaxed);
                 password == "right"
             };
-            logins.check(HERE, "ada", password, hash, verify).await.unwrap()
+            logins
+                .check(HERE, "ada", password, hash, verify)
+                .await
+                .unwrap()
         };
         for (password, hash, right, looked) in [
             ("right", "1", true, 1),
@@ -284,7 +290,9 @@ mod tests {
     #[tokio::test]
     async fn an_address_has_so_many_logins_and_no_more() {
         let logins = Logins::new();
-        let waiting: Vec<_> = (0..WAITING).map(|_| Waiting::start(&logins, HERE)).collect();
+        let waiting: Vec<_> = (0..WAITING)
+            .map(|_| Waiting::start(&logins, HERE))
+            .collect();
         assert!(waiting.iter().all(Result::is_ok));
         assert!(Waiting::start(&logins, HERE).is_err());
         assert!(Waiting::start(&logins, "10.0.0.1".parse().unwrap()).is_ok());

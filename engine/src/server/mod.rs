@@ -29,13 +29,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tonic::transport::{Identity, ServerTlsConfig};
+use tonic::transport::ServerTlsConfig;
 
 use crate::Engine;
 use crate::error::{Error, Result};
 use crate::queries::Queries;
 use flight::{Flight, FlightServer, FlightSql};
-use identity::Identity;
 use listen::{Connections, Incoming};
 use sessions::Sessions;
 use shares::{Quota, Shares};
@@ -416,7 +415,8 @@ fn read_tls(files: &TlsFiles) -> Result<ServerTlsConfig> {
     let read = |path: &PathBuf| {
         std::fs::read(path).map_err(|e| Error::io(format!("reading {}", path.display()), e))
     };
-    let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
+    let identity =
+        tonic::transport::Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
     let config = ServerTlsConfig::new().identity(identity);
     let config = match &files.client_ca {
         Some(path) => config.client_ca_root(tonic::transport::Certificate::from_pem(read(path)?)),
@@ -462,7 +462,10 @@ async fn revoke_rights(state: Arc<State>, stop: tokio_util::sync::CancellationTo
         let Ok(file) = users.now() else {
             continue;
         };
-        if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &file)) {
+        if !known
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, &file))
+        {
             state.sessions.revoke(|name| {
                 let user = file.find(name)?;
                 Some((user.principal, user.fingerprint))

@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::State;
 use super::flight::prepared::Prepared;
 use super::flight::statements::Statement;
+use super::identity::Identity;
 use super::shares::{Kept, Share, Shares};
 use super::status::status;
-use super::{Identity, State};
 use crate::grants::Principal;
 use crate::queries::{QueryKind, RunningQuery};
 use crate::{Engine, Session};
@@ -92,6 +93,18 @@ impl Sessions {
             prepared: Mutex::default(),
         });
         let mut open = self.open.lock();
+        // Another request of the same client may have come first.
+        if let Some(found) = open.get(key)
+            && found.session.principal() == principal
+        {
+            return Ok(Arc::clone(found));
+        }
+        if open.len() >= self.limit && !evict(&mut open, |_| true) {
+            return Err(Status::resource_exhausted(format!(
+                "the server has {} sessions open, which is its limit; close some, or wait until idle ones expire",
+                self.limit
+            )));
+        }
         let of_user = |session: &ClientSession| session.session.principal().name == principal.name;
         let quota = self.shares.quota().sessions;
         if open.values().filter(|session| of_user(session)).count() >= quota
@@ -100,12 +113,6 @@ impl Sessions {
             return Err(Status::resource_exhausted(format!(
                 "user '{}' has {quota} sessions open, which is a user's limit; close some, or wait until idle ones expire",
                 principal.name
-            )));
-        }
-        if open.len() >= self.limit && !evict(&mut open, |_| true) {
-            return Err(Status::resource_exhausted(format!(
-                "the server has {} sessions open, which is its limit; close some, or wait until idle ones expire",
-                self.limit
             )));
         }
         open.insert(key.clone(), Arc::clone(&session));

@@ -87,14 +87,7 @@ impl Users {
             read: Mutex::default(),
             logins: Logins::new(),
         };
-        let file = users.current()?;
-        if file.users.is_empty() {
-            return Err(Error::usage(format!(
-                "{} has no users; flashmesh user add NAME --users {} makes one",
-                path.display(),
-                path.display()
-            )));
-        }
+        users.current()?;
         Ok(users)
     }
 
@@ -105,7 +98,15 @@ impl Users {
         let mut read = self.read.lock();
         if read.0 != Some(changed) {
             let text = std::fs::read_to_string(&self.path).map_err(reading)?;
-            *read = (Some(changed), Arc::new(parse(&self.path, &text)?));
+            let file = parse(&self.path, &text)?;
+            // It may be about to be written.
+            if file.users.is_empty() {
+                return Err(Error::usage(format!(
+                    "{0} has no users; flashmesh user add NAME --users {0} makes one",
+                    self.path.display()
+                )));
+            }
+            *read = (Some(changed), Arc::new(file));
             self.logins.forget();
         }
         Ok(Arc::clone(&read.1))

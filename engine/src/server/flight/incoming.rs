@@ -22,7 +22,9 @@ pub(super) fn check(data: &FlightData, limit: usize) -> Checked<()> {
     let message = root_as_message(&data.data_header).map_err(|e| e.to_string())?;
     let batch = match message.header_type() {
         MessageHeader::RecordBatch => message.header_as_record_batch(),
-        MessageHeader::DictionaryBatch => message.header_as_dictionary_batch().and_then(|d| d.data()),
+        MessageHeader::DictionaryBatch => {
+            message.header_as_dictionary_batch().and_then(|d| d.data())
+        }
         _ => None,
     };
     match batch {
@@ -43,7 +45,9 @@ fn check_batch(batch: RecordBatch<'_>, body: &[u8], limit: usize) -> Checked<()>
     let mut bytes = 0_usize;
     for buffer in batch.buffers().into_iter().flatten() {
         let (start, length) = (buffer.offset(), buffer.length());
-        let part = usize::try_from(start).ok().zip(usize::try_from(length).ok());
+        let part = usize::try_from(start)
+            .ok()
+            .zip(usize::try_from(length).ok());
         let part = part.and_then(|(start, length)| body.get(start..start.checked_add(length)?));
         let part = part.ok_or("a buffer outside of its message")?;
         bytes = bytes.saturating_add(decompressed(part, compression.codec())?);
@@ -145,7 +149,9 @@ mod tests {
     const LIMIT: usize = 64 << 20;
 
     fn sent(batch: &RecordBatch, codec: Option<CompressionType>) -> FlightData {
-        let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
+        let options = IpcWriteOptions::default()
+            .try_with_compression(codec)
+            .unwrap();
         let generator = arrow::ipc::writer::IpcDataGenerator::default();
         let mut dictionaries = arrow::ipc::writer::DictionaryTracker::new(false);
         let (_, data) = generator
@@ -177,10 +183,12 @@ mod tests {
                 check(&sent(&batch, codec), LIMIT).unwrap();
             }
         }
-        assert!(batches_to_flight_data(zeros(1).schema_ref(), vec![zeros(1)])
-            .unwrap()
-            .iter()
-            .all(|data| check(data, LIMIT).is_ok()));
+        assert!(
+            batches_to_flight_data(zeros(1).schema_ref(), vec![zeros(1)])
+                .unwrap()
+                .iter()
+                .all(|data| check(data, LIMIT).is_ok())
+        );
     }
 
     #[test]

@@ -17,9 +17,9 @@ use super::statements::fail;
 use crate::LoadMode;
 use crate::catalog::CATALOG;
 use crate::queries::{QueryKind, QueryState};
-use crate::server::{Limits, State};
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
+use crate::server::{Limits, State};
 
 /// Stores the rows of a stream in a table; gives their number. Nothing is stored when the stream
 /// ends early or the client goes away.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use http_body::Frame;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use tonic::Status;
 use tonic::body::Body;

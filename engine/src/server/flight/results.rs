@@ -84,12 +84,7 @@ pub(in crate::server) fn send(
 
 /// Holds what a stream takes until the client has or leaves it, the query is cancelled, or its
 /// time is up. The task is aborted when its set is dropped.
-async fn watch(
-    fetch: Fetch,
-    task: JoinSet<()>,
-    results: Arc<Results>,
-    gone: CancellationToken,
-) {
+async fn watch(fetch: Fetch, task: JoinSet<()>, results: Arc<Results>, gone: CancellationToken) {
     let client = async {
         gone.cancelled().await;
         Ok(())
