@@ -314,12 +314,38 @@ def _execute(cursor: Cursor, statement: Statement) -> Any:
 
 def _query(cursor: Cursor) -> int | None:
     """The number that the server gave the statement; None where it gives none."""
-    import pyarrow.flight
     from adbc_driver_flightsql import StatementOptions
 
-    option = StatementOptions.LAST_FLIGHT_INFO.value
-    info = pyarrow.flight.FlightInfo.deserialize(cursor.adbc_statement.get_option_bytes(option))
-    return int(info.app_metadata) if info.app_metadata.isdigit() else None
+    info = cursor.adbc_statement.get_option_bytes(StatementOptions.LAST_FLIGHT_INFO.value)
+    number = _app_metadata(info)
+    return int(number) if number.isdigit() else None
+
+
+def _app_metadata(info: bytes) -> bytes:
+    """Field 7 of a FlightInfo (Flight.proto). pyarrow does not read what the driver gives, which
+    lacks the descriptor."""
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = info[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    at = 0
+    while at < len(info):
+        key = varint()
+        value = varint()
+        # The others are numbers.
+        if key & 7 == 2:
+            at += value
+            if key >> 3 == 7:
+                return info[at - value : at]
+    return b""
 
 
 def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:

@@ -97,10 +97,20 @@ impl http_body::Body for Metered {
         if largest <= SMALL_MESSAGE {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        this.room = None;
         let units = largest.div_ceil(MESSAGE_UNIT);
         // A message beyond the limit of all is refused by who reads it.
-        let units = units.min(this.share.message_units()) as u32;
+        let units = units.min(this.share.message_units());
+        // Room for a message of a long stream is good for the next: who waits for room may not
+        // keep those waiting who hold some.
+        if this
+            .room
+            .as_ref()
+            .is_some_and(|room| room.num_permits() >= units)
+        {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        this.room = None;
+        let units = units as u32;
         let room = Arc::clone(&this.share.messages).acquire_many_owned(units);
         this.held_back = Some((data, Box::pin(room)));
         self.poll_frame(context)
