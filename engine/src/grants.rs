@@ -170,6 +170,18 @@ impl Principal {
         }
     }
 
+    /// Whether nothing of what `other` may is missing here; a grant that is only written
+    /// differently counts as missing.
+    pub fn may_all_that(&self, other: &Self) -> bool {
+        let has = |pattern: &NamePattern, of: &[NamePattern]| of.contains(pattern);
+        let (mine, theirs) = (&self.functions, &other.functions);
+        self.admin
+            || (!other.admin
+                && other.grants.iter().all(|grant| self.grants.contains(grant))
+                && theirs.usable.iter().all(|name| has(name, &mine.usable))
+                && theirs.create.iter().all(|name| has(name, &mine.create)))
+    }
+
     /// The rights on one table.
     pub fn rights(&self, schema: &str, table: &str) -> Rights {
         if self.admin {
@@ -285,6 +297,21 @@ mod tests {
             assert_eq!(checked.is_ok(), allowed, "{right} {schema}.{table}");
         }
         assert!(Principal::owner().check(Right::Kernel, "a", "b").is_ok());
+    }
+
+    #[test]
+    fn what_was_taken_away_is_noticed() {
+        let user =
+            |grants: &[Grant]| Principal::user("ada", grants.to_vec(), FunctionGrants::default());
+        let (read, write) = (
+            grant("a", &[RightName::Read]),
+            grant("b", &[RightName::Write]),
+        );
+        let (one, both) = (user(&[read.clone()]), user(&[write, read]));
+        assert!(both.may_all_that(&one) && both.may_all_that(&both));
+        assert!(!one.may_all_that(&both));
+        let admin = Principal::admin("ada");
+        assert!(admin.may_all_that(&both) && !both.may_all_that(&admin));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
 
 mod assign;
+mod bounded;
 mod catalog;
 pub mod cli;
 mod create_table;
@@ -29,6 +30,7 @@ mod grants;
 mod import;
 mod indexes;
 mod load;
+mod memory;
 mod parameters;
 mod precedence;
 mod prepare;

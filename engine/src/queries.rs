@@ -2,6 +2,7 @@
 //! look at.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use flashmesh_planner::progress::ScanProgress;
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{Error, Result};
 
@@ -17,6 +18,8 @@ use crate::error::{Error, Result};
 const REMEMBERED: usize = 1_000;
 /// A longer statement is cut in the log: a bulk INSERT may be megabytes.
 const LOGGED_SQL_BYTES: usize = 10_000;
+/// A longer plan is cut: a list of literals may be as long as a message.
+const PLAN_TEXT_BYTES: usize = 64 << 10;
 
 /// The queries of an [`Engine`](crate::Engine) that were registered: those of a server's clients.
 #[derive(Debug, Default)]
@@ -142,6 +145,7 @@ impl Queries {
 
     /// Registers a query under a number of [`Queries::next_id`]; it runs until
     /// [`RunningQuery::end`] or until the guard is dropped, which means that its client went away.
+    /// It is cancelled by [`Queries::kill`] and with `session`.
     pub fn start(
         self: &Arc<Self>,
         id: u64,
@@ -149,6 +153,7 @@ impl Queries {
         user: &str,
         sql: &str,
         plan: Option<Arc<dyn ExecutionPlan>>,
+        session: &CancellationToken,
     ) -> RunningQuery {
         let sql = &sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)];
         let span = match kind {
@@ -171,7 +176,7 @@ impl Queries {
             asked_at: SystemTime::now(),
             kind,
             started: Instant::now(),
-            cancel: CancellationToken::new(),
+            cancel: session.child_token(),
             rows: AtomicU64::new(0),
             span: Mutex::new(span),
             state: Mutex::new(Inner {
@@ -297,6 +302,11 @@ impl Query {
         self.cancel.is_cancelled()
     }
 
+    /// Cancels it when the guard is dropped: when nobody waits for it any more.
+    pub fn cancel_on_drop(&self) -> DropGuard {
+        self.cancel.clone().drop_guard()
+    }
+
     /// Counts rows that were fetched.
     pub fn count_rows(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
@@ -317,7 +327,9 @@ impl Query {
         let took_ms = took.as_secs_f64() * 1e3;
         match state {
             QueryState::Failed(error) => {
-                tracing::info!(parent: &span, took_ms, %error, "query failed");
+                // As a value, whose line breaks are escaped: users write parts of it.
+                let error = error.as_str();
+                tracing::info!(parent: &span, took_ms, error, "query failed");
             }
             state => tracing::debug!(parent: &span, took_ms, rows, "query {}", state.name()),
         }
@@ -380,8 +392,31 @@ fn report_of(plan: &dyn ExecutionPlan) -> PlanReport {
         below + value.map_or(0, |value| value.as_usize() as u64)
     }
     PlanReport {
-        plan: displayable(plan).indent(false).to_string().into(),
+        plan: plan_text(plan),
         scans: ScanProgress::of(plan),
         bytes_to_host: bytes_to_host(plan),
     }
+}
+
+/// The start of a plan's text.
+struct PlanText(String);
+
+impl Write for PlanText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = PLAN_TEXT_BYTES.saturating_sub(self.0.len());
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        self.0.push_str(&text[..text.floor_char_boundary(room)]);
+        self.0.push('…');
+        Err(fmt::Error)
+    }
+}
+
+fn plan_text(plan: &dyn ExecutionPlan) -> Arc<str> {
+    let mut text = PlanText(String::new());
+    // An error says that the rest is left out.
+    let _ = write!(text, "{}", displayable(plan).indent(false));
+    text.0.into()
 }

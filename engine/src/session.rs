@@ -10,7 +10,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -24,6 +24,7 @@ use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use tempfile::TempDir;
 
+use crate::bounded::bound_functions;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
@@ -239,7 +240,30 @@ impl Engine {
     /// # Errors
     /// As [`Engine::session`].
     pub fn session_for(self: &Arc<Self>, principal: Arc<Principal>) -> Result<Session> {
-        Session::new(Arc::clone(self), principal)
+        let memory = Arc::clone(&self.runtime.memory_pool);
+        self.session_within(principal, memory)
+    }
+
+    /// The same; what its queries hold is taken of `memory`, a part of [`Engine::memory`].
+    ///
+    /// # Errors
+    /// As [`Engine::session`].
+    pub(crate) fn session_within(
+        self: &Arc<Self>,
+        principal: Arc<Principal>,
+        memory: Arc<dyn MemoryPool>,
+    ) -> Result<Session> {
+        let runtime = match principal.admin {
+            true => &self.runtime,
+            false => &self.sealed_runtime,
+        };
+        let runtime = RuntimeEnvBuilder::from_runtime_env(runtime).with_memory_pool(memory);
+        Session::new(Arc::clone(self), principal, runtime.build_arc()?)
+    }
+
+    /// The memory that queries share, and how many bytes it has.
+    pub(crate) fn memory(&self) -> (&Arc<dyn MemoryPool>, usize) {
+        (&self.runtime.memory_pool, self.memory_limit)
     }
 }
 
@@ -264,7 +288,11 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    fn new(engine: Arc<Engine>, principal: Arc<Principal>) -> Result<Self> {
+    fn new(
+        engine: Arc<Engine>,
+        principal: Arc<Principal>,
+        runtime: Arc<RuntimeEnv>,
+    ) -> Result<Self> {
         let catalog = Arc::new(FlashCatalog::new(&engine, Arc::clone(&principal)));
         let files = Arc::new(FileTables::default());
         let types = Arc::new(SqlTypes::default());
@@ -280,10 +308,7 @@ impl Session {
         };
         let state = SessionStateBuilder::new()
             .with_config(session_config(engine.threads, engine.memory_limit)?)
-            .with_runtime_env(Arc::clone(match principal.admin {
-                true => &engine.runtime,
-                false => &engine.sealed_runtime,
-            }))
+            .with_runtime_env(runtime)
             .with_default_features()
             .with_catalog_list(catalogs)
             .with_type_planner(Arc::clone(&types) as _)
@@ -295,6 +320,7 @@ impl Session {
             ))]);
         let state = flashmesh_planner::configure(state).build();
         let context = SessionContext::new_with_state(state);
+        bound_functions(&context, engine.memory_limit)?;
         files.use_session(context.state_weak_ref());
         types.use_session(context.state_weak_ref());
         catalog.views().use_session(context.state_weak_ref());

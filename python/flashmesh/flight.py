@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import functools
 import os
 import re
 import signal
@@ -33,8 +34,8 @@ LOOK = 0.5
 T = TypeVar("T")
 #: SQL, or the bytes of a Substrait plan.
 Statement = str | bytes
-#: What is done while a statement runs.
-Watch = Callable[[], None]
+#: What is done while a query runs, with its number among the server's queries.
+Watch = Callable[[int], None]
 
 
 class Client:
@@ -118,11 +119,13 @@ class Client:
         this returns."""
         cursor = self._cursor()
         try:
-            reader = self._wait(cursor, lambda: _execute(cursor, statement), watch)
+            reader = self._wait(cursor, lambda: _execute(cursor, statement))
+            query = _query(cursor)
         except BaseException:
             self._end(cursor)
             raise
-        return Rows(reader.schema, self._batches(cursor, reader, watch))
+        look = functools.partial(watch, query) if watch and query is not None else None
+        return Rows(reader.schema, self._batches(cursor, reader, look), query)
 
     def columns(self, statement: Statement) -> pa.Schema | None:
         """The columns of a query; None for a statement that changes something."""
@@ -143,10 +146,10 @@ class Client:
             self._end(cursor)
 
     def _batches(
-        self, cursor: Cursor, reader: Any, watch: Watch | None
+        self, cursor: Cursor, reader: Any, look: Callable[[], None] | None
     ) -> Iterator[pa.RecordBatch]:
         try:
-            while (batch := self._wait(cursor, lambda: next(reader, None), watch)) is not None:
+            while (batch := self._wait(cursor, lambda: next(reader, None), look)) is not None:
                 yield batch
         finally:
             reader.close()
@@ -202,8 +205,10 @@ class Client:
             if self._connection is not None and cursor not in self._running:
                 cursor.close()
 
-    def _wait(self, cursor: Cursor, work: Callable[[], T], watch: Watch | None = None) -> T:
-        """Do what waits for the server."""
+    def _wait(
+        self, cursor: Cursor, work: Callable[[], T], look: Callable[[], None] | None = None
+    ) -> T:
+        """Do what waits for the server; `look` again and again meanwhile."""
         with self._state:
             if self.is_closed or self._connection is None:
                 raise Error("the connection is closed")
@@ -227,9 +232,9 @@ class Client:
 
         try:
             _thread.start_new_thread(do, ())
-            while not done.wait(LOOK if watch else None):
-                if watch:
-                    watch()
+            while not done.wait(LOOK if look else None):
+                if look:
+                    look()
         except BaseException:
             cursor.adbc_cancel()
             # The driver returns at once. If Ctrl-C came first, there is no thread to wait for.
@@ -243,9 +248,13 @@ class Client:
 class Rows:
     """Rows of a statement, read once. Columns have distinct names."""
 
-    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(
+        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], query: int | None = None
+    ) -> None:
         self.schema = distinct(schema)
         self._batches = batches
+        #: The statement's number among the server's queries.
+        self.query = query
 
     def __iter__(self) -> Rows:
         return self
@@ -301,6 +310,42 @@ def _execute(cursor: Cursor, statement: Statement) -> Any:
         driver.set_substrait_plan(statement)
     rows, _ = driver.execute_query()
     return pa.RecordBatchReader.from_stream(rows)
+
+
+def _query(cursor: Cursor) -> int | None:
+    """The number that the server gave the statement; None where it gives none."""
+    from adbc_driver_flightsql import StatementOptions
+
+    info = cursor.adbc_statement.get_option_bytes(StatementOptions.LAST_FLIGHT_INFO.value)
+    number = _app_metadata(info)
+    return int(number) if number.isdigit() else None
+
+
+def _app_metadata(info: bytes) -> bytes:
+    """Field 7 of a FlightInfo (Flight.proto). pyarrow does not read what the driver gives, which
+    lacks the descriptor."""
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = info[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    at = 0
+    while at < len(info):
+        key = varint()
+        value = varint()
+        # The others are numbers.
+        if key & 7 == 2:
+            at += value
+            if key >> 3 == 7:
+                return info[at - value : at]
+    return b""
 
 
 def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:

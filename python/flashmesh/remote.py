@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,8 +49,6 @@ VALUES = 100_000
 KEYS = 10_000
 #: What a function in Python begins with where DataFusion encodes it (scalar, aggregate, window).
 PYTHON = (b"DFPYUDF", b"DFPYUDA", b"DFPYUDW")
-#: What a server calls the text of a query that is a plan.
-SUBSTRAIT = "/* Substrait plan */"
 #: Methods whose plans Substrait has no words for.
 HERE_ONLY = {"unnest_columns"}
 
@@ -64,7 +61,6 @@ class Remote:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._numbers = itertools.count(1)
-        self._explaining = threading.Lock()
         # It stays: DataFusion's frames don't keep theirs alive.
         self._local = SessionContext()
         #: Views behind DataFrames, until DataFusion takes them, and those that no DataFrame has.
@@ -367,17 +363,16 @@ class Served:
     def collect(self, progress: Report | None = None) -> Rows:
         if progress is None:
             return self.remote._client.run(self.statement)
-        return self.remote._client.run(self.statement, lambda: self._report(progress))
+        return self.remote._client.run(
+            self.statement, lambda query: self._report(query, progress)
+        )
 
-    def _report(self, progress: Report) -> None:
-        """Tell how far the statement is. Its own end says what is wrong with the server, if
+    def _report(self, query: int, progress: Report) -> None:
+        """Tell how far the query is. Its own end says what is wrong with the server, if
         anything is."""
-        text = self.statement if isinstance(self.statement, str) else SUBSTRAIT
-        # The server may keep only the start of a long text.
         look = (
             "SELECT segments_done, segments, bytes_from_flash FROM system.queries "
-            f"WHERE state = 'running' AND starts_with({literal(text)}, query) "
-            "ORDER BY id DESC LIMIT 1"
+            f"WHERE state = 'running' AND id = {query}"
         )
         with contextlib.suppress(Error):
             for row in pa.table(self.remote._client.run(look)).to_pylist():
@@ -503,19 +498,18 @@ class Plan(Served):
         if text := self.sql():
             return Text(self.remote, text, self.columns).plan_rows(verbose, analyze, format)
         # EXPLAIN takes no Substrait, but the server remembers the plans of what it ran.
-        client = self.remote._client
-        with self.remote._explaining:
-            rows = self.stream()
-            next(rows, None)
-            if analyze:
-                for _ in rows:
-                    pass
-            # Ends it.
-            del rows
-            return client.run(
-                "SELECT 'physical_plan' AS plan_type, plan FROM system.queries "
-                f"WHERE query = {literal(SUBSTRAIT)} ORDER BY id DESC LIMIT 1"
-            )
+        rows = self.stream()
+        query = rows.query
+        next(rows, None)
+        if analyze:
+            for _ in rows:
+                pass
+        # Ends it.
+        del rows
+        return self.remote._client.run(
+            "SELECT 'physical_plan' AS plan_type, plan FROM system.queries "
+            f"WHERE id = {query or 0}"
+        )
 
 
 class Here:

@@ -346,9 +346,15 @@ pub(super) struct ServeArguments {
         help_heading = "Security"
     )]
     pub tls_client_ca: Option<PathBuf>,
-    /// Serve other machines without TLS or without users: anybody on the way can read along
+    /// Serve other machines without TLS: anybody on the way can read along
     #[arg(long, help_heading = "Security")]
     pub allow_plaintext: bool,
+    /// Serve other machines without users: whoever reaches the server may do everything
+    #[arg(long, help_heading = "Security")]
+    pub allow_anonymous: bool,
+    /// Serve the page, which has no TLS, to other machines
+    #[arg(long, help_heading = "Security")]
+    pub allow_plaintext_page: bool,
     /// Users, their passwords' hashes and what is granted to them (see flashmesh user add);
     /// without it, everybody who can connect may do everything
     #[arg(long, value_name = "FILE", help_heading = "Security")]
@@ -366,7 +372,7 @@ pub(super) struct ServeArguments {
     /// Sessions that were not used for so long end
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "30m", help_heading = "Limits")]
     pub session_idle: Duration,
-    /// Connections; more wait to be accepted
+    /// Connections; more close one without a login, or wait to be accepted
     #[arg(
         long,
         value_name = "N",
@@ -374,6 +380,9 @@ pub(super) struct ServeArguments {
         help_heading = "Limits"
     )]
     pub max_connections: usize,
+    /// How long a connection may be open without a login
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s", help_heading = "Limits")]
+    pub login_time: Duration,
     /// Sessions; more end one that was not used for a minute, or are refused
     #[arg(
         long,
@@ -385,6 +394,18 @@ pub(super) struct ServeArguments {
     /// Queries that run at once; more wait
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Limits")]
     pub max_queries: usize,
+    /// Queries of a user that run at once [default: half of --max-queries]
+    #[arg(long, value_name = "N", requires = "users", help_heading = "Limits")]
+    pub max_user_queries: Option<usize>,
+    /// Sessions of a user [default: half of --max-sessions]
+    #[arg(long, value_name = "N", requires = "users", help_heading = "Limits")]
+    pub max_user_sessions: Option<usize>,
+    /// What a user's queries may hold in memory [default: half of --memory-limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "users", help_heading = "Limits")]
+    pub max_user_memory: Option<u64>,
+    /// Size of a user's prepared statements, with the parameters bound to them
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MB", help_heading = "Limits")]
+    pub max_user_prepared: u64,
     /// How long a query waits for its turn
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s", help_heading = "Limits")]
     pub queue_time: Duration,
@@ -436,6 +457,10 @@ pub(super) enum UserCommand {
         /// The server's --token-secret
         #[arg(long, value_name = "FILE")]
         token_secret: PathBuf,
+        /// The server's --users: servers with another file don't take the token [default: all that
+        /// have the secret do]
+        #[arg(long, value_name = "FILE")]
+        users: Option<PathBuf>,
         /// How long it is good for, e.g. 30d
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "12h")]
         expires: Duration,

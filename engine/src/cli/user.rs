@@ -26,10 +26,15 @@ pub(super) fn run(command: UserCommand) -> Result<ExitCode> {
         UserCommand::Token {
             name,
             token_secret,
+            users,
             expires,
         } => {
             let tokens = Tokens::from_file(&token_secret)?;
-            println!("{}", tokens.sign(&name, None, expires)?);
+            let tokens = match users {
+                Some(users) => tokens.for_users(&users)?,
+                None => tokens,
+            };
+            println!("{}", tokens.sign(&name, None, None, expires)?);
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -37,10 +37,6 @@ impl<S> GatherWrites<S> {
             more_expected: false,
         }
     }
-
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
 }
 
 impl<S: AsyncWrite + Unpin> GatherWrites<S> {

@@ -1,10 +1,11 @@
 //! The page of who runs the server, `/metrics` and `/healthz`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
-use axum::extract::{Path, Request, State as Shared};
+use axum::extract::{ConnectInfo, Path, Request, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
@@ -13,7 +14,9 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{State, metrics, parse_basic};
+use super::identity::parse_basic;
+use super::listen::Peer;
+use super::{State, metrics};
 use crate::queries::{QueryReport, QueryState};
 
 const PAGE: &str = include_str!("page.html");
@@ -35,6 +38,7 @@ pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: Cancel
         .route("/healthz", get(healthz))
         .merge(guarded)
         .with_state(state);
+    let router = router.into_make_service_with_connect_info::<SocketAddr>();
     let served = axum::serve(listener, router).with_graceful_shutdown(async move {
         stop.cancelled().await;
     });
@@ -45,16 +49,21 @@ pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: Cancel
 
 /// The page shows everybody's statements, so where there are users it asks for an admin's
 /// password.
-async fn admins_only(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+async fn admins_only(
+    Shared(state): Shared<Arc<State>>,
+    ConnectInfo(address): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
     if state.users.is_some() {
         let header = request.headers().get(header::AUTHORIZATION);
         let login = header.and_then(|h| h.to_str().ok()).and_then(parse_basic);
         let allowed = match login {
             None => false,
             Some((name, password)) => state
-                .check_password(&name, &password)
+                .check_password(&name, &password, &Peer::at(address))
                 .await
-                .is_ok_and(|principal| principal.admin),
+                .is_ok_and(|user| user.principal.admin),
         };
         if !allowed {
             let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"flashmesh\"")];
@@ -155,7 +164,7 @@ async fn queries(Shared(state): Shared<Arc<State>>) -> Json<Overview> {
         database: state.engine.database().path().display().to_string(),
         now_ms: now.map_or(0, |t| t.as_millis() as u64),
         sessions: state.sessions.len(),
-        connections: state.limits.connections - state.connections.available_permits(),
+        connections: state.connections.len(),
         queries: queries.map(Row::from).collect(),
     })
 }

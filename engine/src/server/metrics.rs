@@ -25,7 +25,7 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
     let totals = state.queries().totals();
     let limits = &state.limits;
     let cache = state.engine.database().store().cache();
-    let connections = limits.connections - state.connections.available_permits();
+    let connections = state.connections.len();
     let waiting = state.queries().running() as i64
         - (limits.queries - state.running.available_permits()) as i64;
     let numbers = Numbers {

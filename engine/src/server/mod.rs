@@ -8,9 +8,13 @@
 mod flight;
 mod gather;
 mod http;
+mod identity;
 mod listen;
+mod logins;
 mod metrics;
+mod places;
 mod sessions;
+mod shares;
 mod status;
 pub mod telemetry;
 mod tokens;
@@ -21,25 +25,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD_NO_PAD;
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tonic::metadata::MetadataMap;
-use tonic::transport::{Identity, ServerTlsConfig};
-use tonic::{Extensions, Status};
+use tonic::transport::ServerTlsConfig;
 
 use crate::Engine;
 use crate::error::{Error, Result};
-use crate::grants::Principal;
-use crate::queries::{Queries, RunningQuery};
+use crate::queries::Queries;
 use flight::{Flight, FlightServer, FlightSql};
-use listen::{Incoming, Peer, peer_session};
-use sessions::{ClientSession, Sessions};
-use status::status;
-use users::Users;
+use listen::{Connections, Incoming};
+use sessions::Sessions;
+use shares::{Quota, Shares};
+use users::{Users, UsersFile};
 
 pub use tokens::{Claims, Tokens};
 pub use users::{add_user, hash_password};
@@ -55,6 +54,10 @@ pub struct ServerOptions {
     pub tls: Option<TlsFiles>,
     /// Serve more than this machine without TLS: passwords and data can be read on the way.
     pub allow_plaintext: bool,
+    /// Serve more than this machine without users: whoever reaches it may do everything.
+    pub allow_anonymous: bool,
+    /// Serve the page, which has no TLS, to more than this machine.
+    pub allow_plaintext_page: bool,
     /// The users file; without one everybody who can connect is an admin.
     pub users: Option<PathBuf>,
     /// The secret of tokens; without one, tokens end with the process.
@@ -83,12 +86,22 @@ pub struct TlsFiles {
 /// What the server takes on at once. What is beyond waits or gets an error that says so.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections; more wait to be accepted.
+    /// Connections; those without a login give way to more, others keep more waiting.
     pub connections: usize,
+    /// How long a connection may be open without a login.
+    pub login_time: Duration,
     /// Sessions.
     pub sessions: usize,
+    /// Sessions of a user; `None`: half of all. What is a user's holds where there are users.
+    pub user_sessions: Option<usize>,
     /// Queries that run; more wait for [`Limits::queue_time`].
     pub queries: usize,
+    /// Queries of a user that run; `None`: half of all.
+    pub user_queries: Option<usize>,
+    /// Bytes that the operators of a user's queries hold; `None`: half of the memory limit.
+    pub user_memory_bytes: Option<u64>,
+    /// Bytes of a user's prepared statements and the parameters bound to them.
+    pub user_prepared_bytes: usize,
     /// How long a query waits for its turn.
     pub queue_time: Duration,
     /// How long a query may take; `None`: as long as it likes.
@@ -101,8 +114,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1_000,
+            login_time: Duration::from_secs(10),
             sessions: 2_000,
+            user_sessions: None,
             queries: 64,
+            user_queries: None,
+            user_memory_bytes: None,
+            user_prepared_bytes: 256 << 20,
             queue_time: Duration::from_secs(60),
             query_time: None,
             message_bytes: 64 << 20,
@@ -117,6 +135,8 @@ impl Default for ServerOptions {
             http: None,
             tls: None,
             allow_plaintext: false,
+            allow_anonymous: false,
+            allow_plaintext_page: false,
             users: None,
             token_secret: None,
             token_lifetime: Duration::from_secs(12 * 3600),
@@ -150,8 +170,10 @@ struct State {
     tokens: Tokens,
     token_lifetime: Duration,
     sessions: Sessions,
+    shares: Arc<Shares>,
     running: Arc<Semaphore>,
-    connections: Arc<Semaphore>,
+    planning: Arc<Semaphore>,
+    connections: Connections,
     limits: Limits,
     compute: Compute,
 }
@@ -215,15 +237,32 @@ impl Server {
             None => None,
         };
         let limits = options.limits;
+        let tokens = match &options.users {
+            Some(users) => tokens.for_users(users)?,
+            None => tokens,
+        };
+        let quota = quota(&limits, users.is_some(), engine.memory().1);
+        let shares = Arc::new(Shares::new(quota, Arc::clone(engine.memory().0)));
         let state = State {
-            sessions: Sessions::new(Arc::clone(&engine), options.session_idle, limits.sessions),
+            sessions: Sessions::new(
+                Arc::clone(&engine),
+                options.session_idle,
+                limits.sessions,
+                Arc::clone(&shares),
+            ),
+            shares,
             compute: Compute::new(engine.threads())?,
             engine,
             users,
             tokens,
             token_lifetime: options.token_lifetime,
             running: Arc::new(Semaphore::new(limits.queries)),
-            connections: Arc::new(Semaphore::new(limits.connections)),
+            planning: Arc::new(Semaphore::new(places::PLANNING)),
+            connections: Connections::new(
+                limits.connections,
+                limits.connections.div_ceil(2),
+                limits.login_time,
+            ),
             limits,
         };
         Ok(Self {
@@ -269,6 +308,7 @@ impl Server {
             }
         });
         tokio::spawn(expire_sessions(Arc::clone(&self.state), stop.clone()));
+        tokio::spawn(revoke_rights(Arc::clone(&self.state), stop.clone()));
         if let Some(listener) = self.http {
             tokio::spawn(http::serve(listener, Arc::clone(&self.state), stop.clone()));
         }
@@ -279,6 +319,7 @@ impl Server {
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(CONCURRENT_STREAMS)
             // A client that went away without a word is found, and what it ran is freed.
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE));
@@ -313,11 +354,13 @@ impl Server {
 /// Bytes that a client may send before it is answered: a few messages of bulk ingest.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Requests that a connection has at once.
+const CONCURRENT_STREAMS: u32 = 200;
 const KEEPALIVE: Duration = Duration::from_secs(20);
-/// The name of whoever gives none.
-const ANONYMOUS: &str = "anonymous";
 /// How often sessions are looked over.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often it is looked whether the users file has changed, for the sake of what runs.
+const REVOKE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Refuses to serve other machines without protection, unless it was asked for by name.
 fn check_exposure(options: &ServerOptions) -> Result<()> {
@@ -328,21 +371,42 @@ fn check_exposure(options: &ServerOptions) -> Result<()> {
             options.listen
         )));
     }
-    if exposed(&options.listen) && options.users.is_none() && !options.allow_plaintext {
+    if exposed(&options.listen) && options.users.is_none() && !options.allow_anonymous {
         return Err(Error::usage(format!(
-            "{} can be reached by other machines and everybody would be an admin: give --users, or --allow-plaintext if the network is trusted",
+            "{} can be reached by other machines and everybody would be an admin: give --users, or --allow-anonymous if everybody who reaches it is trusted",
             options.listen
         )));
     }
     if let Some(http) = options.http.filter(exposed)
-        && !options.allow_plaintext
+        && !options.allow_plaintext_page
     {
         return Err(Error::usage(format!(
-            "the page on {http} can be reached by other machines and has no TLS: listen on 127.0.0.1, or give --allow-plaintext if the network is trusted"
+            "the page on {http} can be reached by other machines and has no TLS: listen on 127.0.0.1, or give --allow-plaintext-page if the network is trusted"
         )));
     }
     Ok(())
 }
+
+/// What a user may hold. Where nobody is told apart there is one user, who may have all.
+fn quota(limits: &Limits, has_users: bool, memory_limit: usize) -> Quota {
+    let part = |given: Option<usize>, all: usize| match has_users {
+        true => given.unwrap_or(all.div_ceil(2)),
+        false => all,
+    };
+    let memory = limits.user_memory_bytes;
+    let memory = memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    Quota {
+        sessions: part(limits.user_sessions, limits.sessions),
+        queries: part(limits.user_queries, limits.queries),
+        planning: part(None, places::PLANNING),
+        prepared_bytes: limits.user_prepared_bytes,
+        memory_bytes: part(memory, memory_limit),
+        message_bytes: limits.message_bytes.saturating_mul(MESSAGES_OF_USER),
+    }
+}
+
+/// Messages of the greatest size that are received from a user at once.
+const MESSAGES_OF_USER: usize = 4;
 
 fn read_tls(files: &TlsFiles) -> Result<ServerTlsConfig> {
     // Dependencies bring two providers of cryptography, between which rustls does not choose. It
@@ -351,7 +415,8 @@ fn read_tls(files: &TlsFiles) -> Result<ServerTlsConfig> {
     let read = |path: &PathBuf| {
         std::fs::read(path).map_err(|e| Error::io(format!("reading {}", path.display()), e))
     };
-    let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
+    let identity =
+        tonic::transport::Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
     let config = ServerTlsConfig::new().identity(identity);
     let config = match &files.client_ca {
         Some(path) => config.client_ca_root(tonic::transport::Certificate::from_pem(read(path)?)),
@@ -381,6 +446,35 @@ async fn expire_sessions(state: Arc<State>, stop: tokio_util::sync::Cancellation
     }
 }
 
+/// Ends what users run who may no longer do what they could.
+async fn revoke_rights(state: Arc<State>, stop: tokio_util::sync::CancellationToken) {
+    let Some(users) = &state.users else {
+        return;
+    };
+    let mut interval = tokio::time::interval(REVOKE_INTERVAL);
+    let mut known: Option<Arc<UsersFile>> = None;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        // A file that can't be read lets nobody in, which requests are told; what runs goes on.
+        let Ok(file) = users.now() else {
+            continue;
+        };
+        if !known
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, &file))
+        {
+            state.sessions.revoke(|name| {
+                let user = file.find(name)?;
+                Some((user.principal, user.fingerprint))
+            });
+            known = Some(file);
+        }
+    }
+}
+
 impl State {
     fn queries(&self) -> &Arc<Queries> {
         self.engine.queries()
@@ -395,154 +489,14 @@ impl State {
         self.compute.handle()
     }
 
-    /// Waits for a place among the queries that may run at once.
-    async fn permit(&self, query: &RunningQuery) -> Result<Arc<OwnedSemaphorePermit>, Status> {
-        let turn = Arc::clone(&self.running).acquire_owned();
-        tokio::select! {
-            permit = turn => permit
-                .map(Arc::new)
-                .map_err(|_| Status::unavailable("the server is stopping")),
-            () = query.cancelled() => Err(Status::cancelled("the query was cancelled")),
-            () = tokio::time::sleep(self.limits.queue_time) => {
-                Err(Status::resource_exhausted(format!(
-                    "the server runs {} queries, which is its limit, and none ended in {} s; try again later",
-                    self.limits.queries,
-                    self.limits.queue_time.as_secs()
-                )))
-            }
-        }
-    }
-
     fn deadline(&self) -> Option<Instant> {
         self.limits.query_time.map(|time| Instant::now() + time)
     }
-
-    /// Checks name and password and gives a token for a new session.
-    async fn log_in(&self, headers: &MetadataMap, peer: &Extensions) -> Result<String, Status> {
-        let (name, password) = basic(headers)?.ok_or_else(|| {
-            Status::unauthenticated("a handshake takes a user name and a password")
-        })?;
-        let principal = self.check_password(&name, &password).await?;
-        let session = format!("{:032x}", rand::random::<u128>());
-        self.sessions.get(&session, &principal)?;
-        tracing::info!(user = %name, peer = %Peer::of(peer).address(), "logged in");
-        let token = self.tokens.sign(&name, Some(session), self.token_lifetime);
-        token.map_err(status)
-    }
-
-    async fn check_password(&self, name: &str, password: &str) -> Result<Principal, Status> {
-        let Some(users) = &self.users else {
-            return Ok(Principal::admin(name));
-        };
-        let found = users.verify(name, password).await.map_err(status)?;
-        found.ok_or_else(|| {
-            tracing::warn!(user = %name, "wrong user name or password");
-            Status::unauthenticated("wrong user name or password")
-        })
-    }
-
-    /// Who a request comes from, and the key of the session that it belongs to.
-    fn identify(
-        &self,
-        headers: &MetadataMap,
-        extensions: &Extensions,
-    ) -> Result<(String, Principal), Status> {
-        let bearer = headers.get("authorization").and_then(|h| h.to_str().ok());
-        let bearer = bearer.and_then(|h| h.strip_prefix("Bearer "));
-        if let Some(token) = bearer {
-            let claims = match (self.tokens.verify(token), &self.users) {
-                (Ok(claims), _) => claims,
-                // Who may do everything without a token may do it with any.
-                (Err(_), None) => {
-                    let session = format!("token {token}");
-                    return Ok((session, Principal::admin(ANONYMOUS)));
-                }
-                (Err(error), Some(_)) => {
-                    return Err(Status::unauthenticated(error.to_string()));
-                }
-            };
-            let principal = match &self.users {
-                None => Principal::admin(&claims.sub),
-                Some(users) => users.find(&claims.sub).map_err(status)?.ok_or_else(|| {
-                    Status::unauthenticated(format!("there is no user '{}' any more", claims.sub))
-                })?,
-            };
-            let session = claims.sid.unwrap_or_else(|| format!("token {token}"));
-            return Ok((session, principal));
-        }
-        if self.users.is_some() {
-            return Err(Status::unauthenticated(
-                "connect with a user name and a password, or with a token",
-            ));
-        }
-        Ok((
-            peer_session(&Peer::of(extensions).address()),
-            Principal::admin(ANONYMOUS),
-        ))
-    }
-
-    fn session(
-        &self,
-        headers: &MetadataMap,
-        extensions: &Extensions,
-    ) -> Result<Arc<ClientSession>, Status> {
-        let (key, principal) = self.identify(headers, extensions)?;
-        self.sessions.get(&key, &principal)
-    }
-
-    fn close_session(
-        &self,
-        headers: &MetadataMap,
-        extensions: &Extensions,
-    ) -> Result<bool, Status> {
-        let (key, _) = self.identify(headers, extensions)?;
-        Ok(self.sessions.close(&key))
-    }
-}
-
-/// Name and password of HTTP's Basic authentication.
-fn basic(headers: &MetadataMap) -> Result<Option<(String, String)>, Status> {
-    let Some(header) = headers.get("authorization") else {
-        return Ok(None);
-    };
-    let malformed =
-        || Status::unauthenticated("the authorization header is not Basic name:password");
-    let header = header.to_str().map_err(|_| malformed())?;
-    parse_basic(header).map(Some).ok_or_else(malformed)
-}
-
-fn parse_basic(header: &str) -> Option<(String, String)> {
-    let encoded = header.strip_prefix("Basic ")?;
-    // Some drivers (ADBC's) don't pad it.
-    let encoded = encoded.trim().trim_end_matches('=');
-    let decoded = BASE64_STANDARD_NO_PAD.decode(encoded).ok()?;
-    let text = String::from_utf8(decoded).ok()?;
-    let (name, password) = text.split_once(':')?;
-    Some((name.to_string(), password.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn basic_logins_with_and_without_padding() {
-        let login =
-            |header| parse_basic(header).map(|(name, password)| format!("{name}|{password}"));
-        assert_eq!(login("Basic Ym9iOng=").as_deref(), Some("bob|x"));
-        assert_eq!(login("Basic Ym9iOng").as_deref(), Some("bob|x"));
-        assert_eq!(login("Basic Ym9iOmE6Yg==").as_deref(), Some("bob|a:b"));
-        for wrong in [
-            "Basic",
-            "Basic ",
-            "Basic Ym9i",
-            "Bearer Ym9iOng=",
-            "Basic *",
-            "Basic /w==",
-        ] {
-            assert_eq!(login(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn other_machines_are_served_only_with_protection() {

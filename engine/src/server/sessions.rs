@@ -5,19 +5,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::State;
 use super::flight::prepared::Prepared;
 use super::flight::statements::Statement;
+use super::identity::Identity;
+use super::shares::{Kept, Share, Shares};
 use super::status::status;
 use crate::grants::Principal;
+use crate::queries::{QueryKind, RunningQuery};
 use crate::{Engine, Session};
 
 /// Statements that a session may have asked for and not fetched; the oldest go.
 const PENDING_STATEMENTS: usize = 256;
 /// Prepared statements that a session may have open.
 const PREPARED_STATEMENTS: usize = 10_000;
+/// What a small plan takes, counted with each prepared statement's text.
+const PLAN_BYTES: usize = 4 << 10;
 
 /// A session that was used within this time is not ended to make room for another.
 const EVICTABLE_IDLE: Duration = Duration::from_secs(60);
@@ -27,9 +35,15 @@ const EVICTABLE_IDLE: Duration = Duration::from_secs(60);
 pub(super) struct ClientSession {
     /// SQL runs here.
     pub session: Session,
+    /// What its user may hold, in all of their sessions.
+    pub share: Arc<Share>,
+    /// Ends what it runs.
+    end: CancellationToken,
+    /// The password that its user had (see [`Identity::password`]).
+    password: Option<String>,
     last_used: Mutex<Instant>,
     pending: Mutex<BTreeMap<u64, Arc<Statement>>>,
-    prepared: Mutex<HashMap<Bytes, Arc<Prepared>>>,
+    prepared: Mutex<HashMap<Bytes, (Arc<Prepared>, Kept)>>,
 }
 
 /// All of them.
@@ -38,13 +52,15 @@ pub(super) struct Sessions {
     engine: Arc<Engine>,
     idle: Duration,
     limit: usize,
+    shares: Arc<Shares>,
     open: Mutex<HashMap<String, Arc<ClientSession>>>,
 }
 
 impl Sessions {
     /// Sessions that end when they have not been used for `idle`; `limit` of them at once.
-    pub fn new(engine: Arc<Engine>, idle: Duration, limit: usize) -> Self {
+    pub fn new(engine: Arc<Engine>, idle: Duration, limit: usize, shares: Arc<Shares>) -> Self {
         Self {
+            shares,
             engine,
             idle,
             limit,
@@ -54,31 +70,52 @@ impl Sessions {
 
     /// The session of that key, made when there is none. One whose user's grants have changed is
     /// made anew.
-    pub fn get(&self, key: &str, principal: &Principal) -> Result<Arc<ClientSession>, Status> {
+    pub fn get(&self, identity: &Identity) -> Result<Arc<ClientSession>, Status> {
+        let (key, principal) = (&identity.session, &identity.principal);
         if let Some(found) = self.open.lock().get(key)
             && found.session.principal() == principal
         {
             *found.last_used.lock() = Instant::now();
             return Ok(Arc::clone(found));
         }
+        let share = self.shares.of(&principal.name);
         let session = self
             .engine
-            .session_for(Arc::new(principal.clone()))
+            .session_within(Arc::new(principal.clone()), Arc::clone(&share.memory))
             .map_err(status)?;
         let session = Arc::new(ClientSession {
             session,
+            share,
+            end: CancellationToken::new(),
+            password: identity.password.clone(),
             last_used: Mutex::new(Instant::now()),
             pending: Mutex::default(),
             prepared: Mutex::default(),
         });
         let mut open = self.open.lock();
-        if open.len() >= self.limit && !evict(&mut open) {
+        // Another request of the same client may have come first.
+        if let Some(found) = open.get(key)
+            && found.session.principal() == principal
+        {
+            return Ok(Arc::clone(found));
+        }
+        if open.len() >= self.limit && !evict(&mut open, |_| true) {
             return Err(Status::resource_exhausted(format!(
                 "the server has {} sessions open, which is its limit; close some, or wait until idle ones expire",
                 self.limit
             )));
         }
-        open.insert(key.to_string(), Arc::clone(&session));
+        let of_user = |session: &ClientSession| session.session.principal().name == principal.name;
+        let quota = self.shares.quota().sessions;
+        if open.values().filter(|session| of_user(session)).count() >= quota
+            && !evict(&mut open, of_user)
+        {
+            return Err(Status::resource_exhausted(format!(
+                "user '{}' has {quota} sessions open, which is a user's limit; close some, or wait until idle ones expire",
+                principal.name
+            )));
+        }
+        open.insert(key.clone(), Arc::clone(&session));
         Ok(session)
     }
 
@@ -93,9 +130,27 @@ impl Sessions {
         sessions.find_map(|session| Some((Arc::clone(session), session.statement(id)?)))
     }
 
-    /// Ends a session; whether there was one.
-    pub fn close(&self, key: &str) -> bool {
-        self.open.lock().remove(key).is_some()
+    /// Ends a session with what it runs.
+    pub fn close(&self, key: &str) {
+        if let Some(session) = self.open.lock().remove(key) {
+            session.end.cancel();
+        }
+    }
+
+    /// Ends the sessions, with what they run, whose users may no longer all that they could:
+    /// `user` gives what a user may now, and their password.
+    pub fn revoke(&self, user: impl Fn(&str) -> Option<(Principal, Option<String>)>) {
+        self.open.lock().retain(|_, session| {
+            let before = session.session.principal();
+            let stays = user(&before.name).is_some_and(|(now, password)| {
+                let same = session.password.is_none() || session.password == password;
+                same && now.may_all_that(before)
+            });
+            if !stays {
+                session.end.cancel();
+            }
+            stays
+        });
     }
 
     /// Ends those that were not used for long. What they run goes on to its end.
@@ -112,9 +167,13 @@ impl Sessions {
 
 /// Ends the session that has not been used for longest, if that is long enough: many clients go
 /// without a word.
-fn evict(open: &mut HashMap<String, Arc<ClientSession>>) -> bool {
+fn evict(
+    open: &mut HashMap<String, Arc<ClientSession>>,
+    may_go: impl Fn(&ClientSession) -> bool,
+) -> bool {
     let idle = open
         .iter()
+        .filter(|(_, session)| may_go(session))
         .map(|(key, session)| (session.last_used.lock().elapsed(), key))
         .max();
     match idle {
@@ -128,6 +187,19 @@ fn evict(open: &mut HashMap<String, Arc<ClientSession>>) -> bool {
 }
 
 impl ClientSession {
+    /// Registers a query of its user, which ends with the session.
+    pub fn start_query(
+        &self,
+        state: &State,
+        id: u64,
+        kind: QueryKind,
+        sql: &str,
+        plan: Option<Arc<dyn ExecutionPlan>>,
+    ) -> RunningQuery {
+        let user = &self.session.principal().name;
+        state.queries().start(id, kind, user, sql, plan, &self.end)
+    }
+
     /// Keeps a statement until it is fetched.
     pub fn add_statement(&self, statement: Arc<Statement>) {
         let mut pending = self.pending.lock();
@@ -149,6 +221,7 @@ impl ClientSession {
 
     /// Keeps a prepared statement and gives its handle.
     pub fn add_prepared(&self, prepared: Prepared) -> Result<Bytes, Status> {
+        let kept = self.share.keep(prepared.sql().len() + PLAN_BYTES)?;
         let mut open = self.prepared.lock();
         if open.len() >= PREPARED_STATEMENTS {
             return Err(Status::resource_exhausted(format!(
@@ -156,13 +229,14 @@ impl ClientSession {
             )));
         }
         let handle = Bytes::copy_from_slice(&rand::random::<[u8; 16]>());
-        open.insert(handle.clone(), Arc::new(prepared));
+        open.insert(handle.clone(), (Arc::new(prepared), kept));
         Ok(handle)
     }
 
     /// The prepared statement of that handle.
     pub fn prepared(&self, handle: &Bytes) -> Result<Arc<Prepared>, Status> {
-        self.prepared.lock().get(handle).cloned().ok_or_else(|| {
+        let prepared = self.prepared.lock().get(handle).map(|(p, _)| Arc::clone(p));
+        prepared.ok_or_else(|| {
             Status::not_found(
                 "there is no such prepared statement in this session; it was closed, or the session has expired: prepare it again",
             )

@@ -1,5 +1,6 @@
 //! Bearer tokens: JSON Web Tokens (RFC 7519) signed with HMAC-SHA-256.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,6 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, new_error};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use signature::{Signer, Verifier};
@@ -16,8 +18,16 @@ use crate::error::{Error, Result};
 /// A shorter secret can be guessed.
 const MIN_SECRET_BYTES: usize = 32;
 
+/// Closed sessions that are remembered while their tokens could be used.
+const CLOSED: usize = 1_000_000;
+
 /// What makes and verifies tokens.
 pub struct Tokens {
+    /// Which users file, of all servers with this secret, its tokens are for.
+    audience: Option<String>,
+    /// Sessions that were closed, and when their tokens expire.
+    closed: Mutex<HashMap<String, u64>>,
+    secret: Hs256,
     signing: EncodingKey,
     verifying: DecodingKey,
     validation: Validation,
@@ -34,6 +44,12 @@ pub struct Claims {
     /// its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
+    /// Which password it was made with: it ends with that. A token made offline does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pwd: Option<String>,
+    /// Which users file it is for; without it, any server with the secret takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aud: Option<String>,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -45,7 +61,7 @@ impl std::fmt::Debug for Tokens {
 impl Tokens {
     /// Tokens that end with this process: their secret is drawn now.
     pub fn random() -> Self {
-        Self::new(&rand::random::<[u8; 32]>())
+        Self::new(&rand::random::<[u8; 32]>()).expect("a key of 32 bytes")
     }
 
     /// Tokens of the secret in a file of at least 32 bytes, which outlive the process and can be
@@ -68,34 +84,58 @@ impl Tokens {
                 secret.len()
             )));
         }
-        Ok(Self::new(secret))
+        Self::new(secret).map_err(|e| Error::usage(format!("using the secret: {e}")))
     }
 
-    fn new(secret: &[u8]) -> Self {
+    /// Makes and takes tokens for the users of that file; those for another are refused. Servers
+    /// that shall take each other's tokens name their files alike.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no such file.
+    pub fn for_users(mut self, users: &Path) -> Result<Self> {
+        let path = users
+            .canonicalize()
+            .map_err(|e| Error::io(format!("reading users from {}", users.display()), e))?;
+        let digest = self.secret.sign(path.as_os_str().as_encoded_bytes());
+        self.audience = Some(digest[..8].iter().map(|b| format!("{b:02x}")).collect());
+        Ok(self)
+    }
+
+    fn new(secret: &[u8]) -> jsonwebtoken::errors::Result<Self> {
         // Whoever else in the process uses the crate has installed one that knows HS256, too.
         let _ = HS256.install_default();
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
         validation.set_required_spec_claims(&["exp", "sub"]);
-        Self {
+        // Tokens made offline may have none.
+        validation.validate_aud = false;
+        Ok(Self {
+            audience: None,
+            closed: Mutex::default(),
+            secret: Hs256::new(secret)?,
             signing: EncodingKey::from_secret(secret),
             verifying: DecodingKey::from_secret(secret),
             validation,
-        }
+        })
     }
 
-    /// A token for a user.
+    /// A token for a user: of a session, and made with a password, where it is that of a login.
     ///
     /// # Errors
     /// [`Error::Usage`] when it can't be signed.
-    pub fn sign(&self, user: &str, session: Option<String>, valid: Duration) -> Result<String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    pub fn sign(
+        &self,
+        user: &str,
+        session: Option<String>,
+        password: Option<String>,
+        valid: Duration,
+    ) -> Result<String> {
         let claims = Claims {
             sub: user.to_string(),
-            exp: now
-                .map_or(0, |t| t.as_secs())
-                .saturating_add(valid.as_secs()),
+            exp: now().saturating_add(valid.as_secs()),
             sid: session,
+            pwd: password,
+            aud: self.audience.clone(),
         };
         jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.signing)
             .map_err(|e| Error::usage(format!("signing a token: {e}")))
@@ -106,15 +146,44 @@ impl Tokens {
     /// # Errors
     /// [`Error::Denied`] with what is wrong.
     pub fn verify(&self, token: &str) -> Result<Claims> {
-        jsonwebtoken::decode::<Claims>(token, &self.verifying, &self.validation)
-            .map(|token| token.claims)
-            .map_err(|e| {
-                Error::Denied(match e.kind() {
-                    ErrorKind::ExpiredSignature => "the token has expired; connect again".into(),
-                    _ => "the token is not one of this server's; connect again".into(),
-                })
+        let not_ours = || "the token is not one of this server's; connect again";
+        let token = jsonwebtoken::decode::<Claims>(token, &self.verifying, &self.validation);
+        let claims = token.map(|token| token.claims).map_err(|e| {
+            Error::Denied(match e.kind() {
+                ErrorKind::ExpiredSignature => "the token has expired; connect again".into(),
+                _ => not_ours().into(),
             })
+        })?;
+        if claims.aud.is_some() && claims.aud != self.audience {
+            return Err(Error::Denied(not_ours().into()));
+        }
+        let session = claims.sid.as_ref();
+        match session.is_some_and(|session| self.closed.lock().contains_key(session)) {
+            true => Err(Error::Denied(
+                "the session was closed; connect again".into(),
+            )),
+            false => Ok(claims),
+        }
     }
+
+    /// Ends a login. A token made offline belongs to no login, and stays.
+    pub fn close(&self, claims: &Claims) {
+        let Some(session) = &claims.sid else {
+            return;
+        };
+        let mut closed = self.closed.lock();
+        if closed.len() >= CLOSED {
+            let now = now();
+            closed.retain(|_, expires| *expires > now);
+        }
+        closed.insert(session.clone(), claims.exp);
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |t| t.as_secs())
 }
 
 /// The one algorithm of our tokens, so that the crate needs no library of all of them.
@@ -188,7 +257,7 @@ mod tests {
     fn a_token_says_what_was_signed_until_it_expires() {
         let tokens = Tokens::random();
         let token = tokens
-            .sign("ada", Some("7".into()), Duration::from_secs(60))
+            .sign("ada", Some("7".into()), None, Duration::from_secs(60))
             .unwrap();
         let claims = tokens.verify(&token).unwrap();
         assert_eq!(
@@ -213,9 +282,39 @@ mod tests {
             sub: "ada".into(),
             exp: 1,
             sid: None,
+            pwd: None,
+            aud: None,
         };
         let old = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &old, &tokens.signing);
         let error = tokens.verify(&old.unwrap()).unwrap_err();
         assert!(error.to_string().contains("expired"), "{error}");
+    }
+
+    #[test]
+    fn a_login_ends_when_it_is_closed_and_is_for_one_users_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("secret"), [b'x'; 40]).unwrap();
+        let tokens = |users: &str| {
+            std::fs::write(path(users), "").unwrap();
+            let tokens = Tokens::from_file(&path("secret")).unwrap();
+            tokens.for_users(&path(users)).unwrap()
+        };
+        let (one, other) = (tokens("one"), tokens("other"));
+        let hour = Duration::from_secs(3600);
+        let login = one.sign("ada", Some("7".into()), None, hour).unwrap();
+        assert!(tokens("one").verify(&login).is_ok());
+        assert!(other.verify(&login).is_err());
+        // Made with nothing but the secret, it is for all who have that.
+        let offline = Tokens::from_file(&path("secret")).unwrap();
+        let offline = offline.sign("ada", None, None, hour).unwrap();
+        assert!(one.verify(&offline).is_ok() && other.verify(&offline).is_ok());
+
+        let claims = one.verify(&login).unwrap();
+        one.close(&claims);
+        let error = one.verify(&login).unwrap_err().to_string();
+        assert!(error.contains("closed"), "{error}");
+        one.close(&one.verify(&offline).unwrap());
+        assert!(one.verify(&offline).is_ok());
     }
 }

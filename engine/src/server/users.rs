@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,33 +21,51 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use sha2::{Digest, Sha256};
+use tonic::Status;
 
+use super::logins::Logins;
 use crate::error::{Error, Result};
 use crate::grants::{FunctionGrants, Grant, Principal};
-
-/// Passwords that are verified at once: each takes 19 MiB and tens of milliseconds by design, and
-/// whoever guesses passwords shall not take the machine.
-const VERIFYING: usize = 2;
 
 /// The users of a server, read anew when the file has changed.
 #[derive(Debug)]
 pub(super) struct Users {
     path: PathBuf,
     read: Mutex<(Option<SystemTime>, Arc<UsersFile>)>,
-    verifying: Semaphore,
+    logins: Logins,
 }
 
+/// A user as the file has them now.
+#[derive(Debug)]
+pub(super) struct User {
+    /// What they may do.
+    pub principal: Principal,
+    /// Tells whether their password is still the same.
+    pub fingerprint: Option<String>,
+}
+
+impl User {
+    /// A user of a server without users.
+    pub fn admin(name: &str) -> Self {
+        Self {
+            principal: Principal::admin(name),
+            fingerprint: None,
+        }
+    }
+}
+
+/// All users at one time.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct UsersFile {
+pub(super) struct UsersFile {
     #[serde(default)]
-    users: BTreeMap<String, User>,
+    users: BTreeMap<String, Entry>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct User {
+struct Entry {
     /// Without one, the user connects by certificate or token only.
     password: Option<String>,
     #[serde(default)]
@@ -66,16 +85,9 @@ impl Users {
         let users = Self {
             path: path.to_path_buf(),
             read: Mutex::default(),
-            verifying: Semaphore::new(VERIFYING),
+            logins: Logins::new(),
         };
-        let file = users.current()?;
-        if file.users.is_empty() {
-            return Err(Error::usage(format!(
-                "{} has no users; flashmesh user add NAME --users {} makes one",
-                path.display(),
-                path.display()
-            )));
-        }
+        users.current()?;
         Ok(users)
     }
 
@@ -86,47 +98,85 @@ impl Users {
         let mut read = self.read.lock();
         if read.0 != Some(changed) {
             let text = std::fs::read_to_string(&self.path).map_err(reading)?;
-            *read = (Some(changed), Arc::new(parse(&self.path, &text)?));
+            let file = parse(&self.path, &text)?;
+            // It may be about to be written.
+            if file.users.is_empty() {
+                return Err(Error::usage(format!(
+                    "{0} has no users; flashmesh user add NAME --users {0} makes one",
+                    self.path.display()
+                )));
+            }
+            *read = (Some(changed), Arc::new(file));
+            self.logins.forget();
         }
         Ok(Arc::clone(&read.1))
+    }
+
+    /// The users of the file as it is now, for who is let in by them. What is wrong with the file
+    /// is for the log and not for strangers.
+    ///
+    /// # Errors
+    /// A broken file lets nobody in.
+    pub fn now(&self) -> std::result::Result<Arc<UsersFile>, Status> {
+        self.current().map_err(|error| {
+            tracing::error!(error = error.to_string(), "nobody can log in");
+            Status::unavailable(
+                "nobody can log in at the moment; whoever runs the server finds the reason in its log",
+            )
+        })
     }
 
     /// The user of that name, if the file (still) has it.
     ///
     /// # Errors
-    /// As [`Users::open`]: a broken file lets nobody in.
-    pub fn find(&self, name: &str) -> Result<Option<Principal>> {
-        let file = self.current()?;
-        Ok(file.users.get(name).map(|user| match user.admin {
-            true => Principal::admin(name),
-            false => Principal::user(name, user.grants.clone(), user.functions.clone()),
-        }))
+    /// As [`Users::now`].
+    pub fn find(&self, name: &str) -> std::result::Result<Option<User>, Status> {
+        Ok(self.now()?.find(name))
     }
 
     /// The user of that name, if that is the password.
     ///
     /// # Errors
-    /// As [`Users::open`].
-    pub async fn verify(&self, name: &str, password: &str) -> Result<Option<Principal>> {
-        let file = self.current()?;
+    /// As [`Users::now`]; for an address with too many logins at once.
+    pub async fn verify(
+        &self,
+        name: &str,
+        password: &str,
+        address: IpAddr,
+    ) -> std::result::Result<Option<User>, Status> {
+        let file = self.now()?;
         let hash = file.users.get(name).and_then(|user| user.password.clone());
-        let password = password.to_string();
-        // It is closed never.
-        let _permit = self.verifying.acquire().await;
-        let matches = tokio::task::spawn_blocking(move || {
-            // A name that is not there takes as long as a wrong password.
-            let hash = hash.unwrap_or_else(|| NOBODY.to_string());
-            let parsed = PasswordHash::new(&hash).ok();
-            parsed.is_some_and(|hash| {
-                Argon2::default()
-                    .verify_password(password.as_bytes(), &hash)
-                    .is_ok()
+        // A name that is not there takes as long as a wrong password.
+        let hash = hash.unwrap_or_else(|| NOBODY.to_string());
+        let (given, expected) = (password.to_string(), hash.clone());
+        let verify = move || {
+            PasswordHash::new(&expected).is_ok_and(|expected| {
+                let given = given.as_bytes();
+                Argon2::default().verify_password(given, &expected).is_ok()
             })
-        });
-        match matches.await {
-            Ok(true) => self.find(name),
-            _ => Ok(None),
-        }
+        };
+        let right = self.logins.check(address, name, password, &hash, verify);
+        Ok(match right.await? {
+            true => file.find(name),
+            false => None,
+        })
+    }
+}
+
+impl UsersFile {
+    /// The user of that name.
+    pub fn find(&self, name: &str) -> Option<User> {
+        let entry = self.users.get(name)?;
+        Some(User {
+            principal: match entry.admin {
+                true => Principal::admin(name),
+                false => Principal::user(name, entry.grants.clone(), entry.functions.clone()),
+            },
+            fingerprint: entry.password.as_ref().map(|hash| {
+                let digest = Sha256::digest(hash);
+                digest[..8].iter().map(|b| format!("{b:02x}")).collect()
+            }),
+        })
     }
 }
 
@@ -208,12 +258,17 @@ mod tests {
         let path = folder.path().join("users.toml");
         add_user(&path, "ada", &hash_password("secret").unwrap(), true).unwrap();
         let users = Users::open(&path).unwrap();
-        assert!(users.verify("ada", "secret").await.unwrap().unwrap().admin);
-        assert_eq!(users.verify("ada", "Secret").await.unwrap(), None);
-        assert_eq!(users.verify("bob", "secret").await.unwrap(), None);
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let verify = async |name, password| {
+            let user = users.verify(name, password, here).await.unwrap();
+            user.map(|user| user.principal)
+        };
+        assert!(verify("ada", "secret").await.unwrap().admin);
+        assert_eq!(verify("ada", "Secret").await, None);
+        assert_eq!(verify("bob", "secret").await, None);
 
         add_user(&path, "o'b \"x\"", &hash_password("p").unwrap(), false).unwrap();
-        let bob = users.verify("o'b \"x\"", "p").await.unwrap().unwrap();
+        let bob = verify("o'b \"x\"", "p").await.unwrap();
         assert!(!bob.admin && !bob.rights("public", "t").is_empty());
 
         let again = add_user(&path, "ada", "x", true).unwrap_err();

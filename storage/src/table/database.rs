@@ -191,7 +191,9 @@ impl Database {
         names: impl IntoIterator<Item = &'a (String, String)>,
     ) -> Vec<Option<Arc<TableSnapshot>>> {
         let state = self.state.read();
-        let tables = names.into_iter().map(|name| state.tables.get(name));
+        let names = names.into_iter();
+        let names = names.map(|(schema, table)| ObjectName::new(schema, table));
+        let tables = names.map(|name| state.tables.get(&name));
         tables.map(|t| t.map(|t| Arc::clone(&t.snapshot))).collect()
     }
 

@@ -442,7 +442,7 @@ def test_mutual_tls(start, certificates):
     [
         (["--listen", "0.0.0.0:0"], "--tls-cert"),
         (["--listen", "[::]:0"], "--tls-cert"),
-        (["--http", "0.0.0.0:0"], "--allow-plaintext"),
+        (["--http", "0.0.0.0:0"], "--allow-plaintext-page"),
         (["--tls-cert", "{server}.pem", "--tls-key", "{server}.key", "--listen", "0.0.0.0:0"], "--users"),
         (["--tls-cert", "{server}.pem"], "--tls-key"),
         (["--tls-cert", "{server}.pem", "--tls-key", "nowhere.key"], "nowhere.key"),
@@ -464,7 +464,7 @@ def test_options_that_are_refused(tmp_path, certificates, options, message):
 
 
 def test_other_machines_are_served_when_that_is_asked_for(start):
-    server = start("--allow-plaintext", listen="0.0.0.0:0")
+    server = start("--allow-plaintext", "--allow-anonymous", listen="0.0.0.0:0")
     server.uri = server.uri.replace("0.0.0.0", "127.0.0.1")
     assert one(server) == [(1,)]
 

@@ -127,18 +127,16 @@ impl Remote {
         let answer = Answer {
             rows: Box::pin(RecordBatchStreamAdapter::new(Arc::new(schema), rows)),
             all_rows: is_plan,
-            progress: Some(self.progress_of(sql)),
+            progress: query_id(&info).map(|id| self.progress_of(id)),
         };
         Ok((answer, info))
     }
 
     /// Asks the server how far a statement is. An answer is what the server said last.
-    fn progress_of(&self, sql: &str) -> Ask {
-        // The server may keep only the start of a long text.
-        let text = sql.replace('\'', "''");
+    fn progress_of(&self, id: u64) -> Ask {
         let question = format!(
             "SELECT bytes_from_flash, segments_done, segments FROM system.queries \
-             WHERE state = 'running' AND starts_with('{text}', query) ORDER BY id DESC LIMIT 1"
+             WHERE state = 'running' AND id = {id}"
         );
         let (client, told) = (self.client.clone(), Arc::new(Mutex::new(Told::default())));
         Arc::new(move || {
@@ -178,6 +176,11 @@ impl Remote {
         }
         Ok(rows)
     }
+}
+
+/// The number that a statement has among the server's queries.
+fn query_id(info: &FlightInfo) -> Option<u64> {
+    std::str::from_utf8(&info.app_metadata).ok()?.parse().ok()
 }
 
 /// What a server has told of a statement's progress.

@@ -1,4 +1,4 @@
-//! DoGet, the request that results are fetched with. gRPC's own way copies each message into a
+//! Requests before anything of their bodies is read, and DoGet, the request that results are fetched with. gRPC's own way copies each message into a
 //! buffer of its own; here a response gives the connection the buffers of the arrays.
 
 use std::collections::VecDeque;
@@ -17,11 +17,12 @@ use tonic::codec::{DecodeBuf, Decoder};
 use tonic::codegen::http::header::CONTENT_TYPE;
 use tonic::codegen::http::{self, HeaderMap};
 use tonic::codegen::{BoxFuture, Service};
-use tonic::metadata::GRPC_CONTENT_TYPE;
+use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataMap};
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::message::Message;
+use super::metered::Metered;
 use super::transport::Flight;
 
 /// The messages of a result.
@@ -48,6 +49,16 @@ impl FlightServer {
             message_bytes,
         }
     }
+
+    /// Lets in who is known by the headers; their messages are read as there is room for them.
+    fn admit(&self, request: http::Request<Body>) -> Result<http::Request<Body>, Status> {
+        let state = self.flight.0.state();
+        let (mut head, body) = request.into_parts();
+        let headers = MetadataMap::from_headers(head.headers.clone());
+        let messages = state.admit(&headers, &mut head.extensions)?;
+        let body = Body::new(Metered::new(body, messages));
+        Ok(http::Request::from_parts(head, body))
+    }
 }
 
 impl NamedService for FlightServer {
@@ -63,10 +74,20 @@ impl Service<http::Request<Body>> for FlightServer {
         Service::<http::Request<Body>>::poll_ready(&mut self.others, context)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let method = request.uri().path().strip_prefix('/');
         let method = method.and_then(|path| path.strip_prefix(Self::NAME));
-        if method != Some("/DoGet") {
+        // Strangers say who they are in the headers; there is nothing else to read of them.
+        if method == Some("/Handshake") {
+            *request.body_mut() = Body::empty();
+            return self.others.call(request);
+        }
+        let is_get = method == Some("/DoGet");
+        let request = match self.admit(request) {
+            Ok(request) => request,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        if !is_get {
             return self.others.call(request);
         }
         let (flight, limit) = (self.flight.clone(), self.message_bytes);

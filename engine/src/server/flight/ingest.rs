@@ -15,14 +15,15 @@ use futures::{StreamExt, TryStreamExt};
 use tonic::Status;
 
 use super::columns::without_description;
+use super::incoming;
 use super::results::{compute_on, until_ended};
 use super::statements::fail;
 use crate::LoadMode;
 use crate::catalog::CATALOG;
 use crate::queries::{QueryKind, QueryState};
-use crate::server::State;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
+use crate::server::{Limits, State};
 
 /// Stores the rows of a stream in a table; gives their number. Nothing is stored when the stream
 /// ends early or the client goes away.
@@ -51,18 +52,16 @@ pub(super) async fn ingest(
         None => TableReference::bare(command.table),
     };
     let mode = mode(session, &table, command.table_definition_options)?;
-    let rows = decode(data).await?;
+    let rows = decode(data, state.limits.message_bytes).await?;
     if mode == LoadMode::Append {
         let fits = session.session.check_columns(&table, &rows.schema());
         fits.map_err(|error| Status::already_exists(error.to_string()))?;
     }
 
-    let user = &session.session.principal().name;
     let sql = format!("/* bulk ingest into {table} */");
     let id = state.queries().next_id();
-    let queries = state.queries();
-    let query = queries.start(id, QueryKind::Work, user, &sql, None);
-    let _permit = state.permit(&query).await?;
+    let query = session.start_query(state, id, QueryKind::Work, &sql, None);
+    let _place = state.place(session, &query, QueryKind::Work).await?;
     let session = session.session.clone();
     let load = async move {
         let stored = session.load_stream(&table, rows, mode).await;
@@ -113,8 +112,15 @@ fn mode(
 }
 
 /// A client's batches.
-async fn decode(data: PeekableFlightDataStream) -> Result<SendableRecordBatchStream, Status> {
-    let data = data.map_err(FlightError::from);
+async fn decode(
+    data: PeekableFlightDataStream,
+    message_bytes: usize,
+) -> Result<SendableRecordBatchStream, Status> {
+    let data = data.map(move |data| {
+        let data = data?;
+        incoming::check(&data, message_bytes).map_err(FlightError::DecodeError)?;
+        Ok(data)
+    });
     let batches = FlightRecordBatchStream::new_from_flight_data(data);
     let mut batches = batches.peekable();
     // The schema is known with the first batch, or at the end of a stream that has none.
@@ -149,9 +155,20 @@ async fn decode(data: PeekableFlightDataStream) -> Result<SendableRecordBatchStr
 /// The rows that a client binds as parameters.
 pub(super) async fn collect(
     data: PeekableFlightDataStream,
+    limits: &Limits,
 ) -> Result<(arrow::datatypes::SchemaRef, Vec<RecordBatch>), Status> {
-    let rows = decode(data).await?;
+    let mut rows = decode(data, limits.message_bytes).await?;
     let schema = rows.schema();
-    let batches = rows.try_collect().await.map_err(status)?;
+    let (mut batches, mut bytes) = (Vec::new(), 0);
+    while let Some(batch) = rows.try_next().await.map_err(status)? {
+        bytes += batch.get_array_memory_size();
+        if bytes > limits.user_prepared_bytes {
+            return Err(Status::resource_exhausted(format!(
+                "the parameters have more than {} bytes (--max-user-prepared); bind fewer rows at once, or ingest them into a table",
+                limits.user_prepared_bytes
+            )));
+        }
+        batches.push(batch);
+    }
     Ok((schema, batches))
 }

@@ -2,10 +2,12 @@
 
 mod columns;
 mod get;
+mod incoming;
 mod info;
 mod ingest;
 mod message;
 mod metadata;
+mod metered;
 mod options;
 pub(super) mod prepared;
 mod results;
@@ -16,5 +18,6 @@ mod substrait;
 mod transport;
 
 pub(super) use get::FlightServer;
+pub(super) use results::Place;
 pub(super) use service::FlightSql;
 pub(super) use transport::Flight;

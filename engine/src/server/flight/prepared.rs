@@ -22,10 +22,14 @@ use super::statements::{is_query, parse_one, substrait};
 use crate::assign::assign;
 use crate::error::Error;
 use crate::parameters::{Values, inserts_one_row, variable};
+use crate::server::shares::Kept;
 use crate::{Result, Session};
 
 /// What stands for the text of a Substrait plan in logs.
 pub(super) const SUBSTRAIT: &str = "/* Substrait plan */";
+
+/// Queries that one request runs, one for each row of parameters: each has a plan.
+const EXECUTIONS: usize = 1_000;
 
 /// A statement with parameters.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ pub(in crate::server) struct Prepared {
     statement: Source,
     /// `$1`, `$2`, … in this order, with the types that clients are told.
     parameters: Vec<FieldRef>,
-    bound: Mutex<Option<RecordBatch>>,
+    bound: Mutex<Option<(RecordBatch, Kept)>>,
 }
 
 #[derive(Debug)]
@@ -92,7 +96,7 @@ impl Prepared {
     }
 
     /// Sets the parameters of the executions that follow: one a row.
-    pub fn bind(&self, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<()> {
+    pub fn bind(&self, schema: &SchemaRef, rows: &[RecordBatch], kept: Kept) -> Result<()> {
         if schema.fields().len() != self.parameters.len() {
             return Err(Error::usage(format!(
                 "the statement has {} parameters, {} were given",
@@ -100,7 +104,7 @@ impl Prepared {
                 schema.fields().len()
             )));
         }
-        *self.bound.lock() = Some(concat_batches(schema, rows)?);
+        *self.bound.lock() = Some((concat_batches(schema, rows)?, kept));
         Ok(())
     }
 
@@ -110,7 +114,8 @@ impl Prepared {
         if self.parameters.is_empty() {
             return Ok(vec![self.statement.plan(session, Vec::new()).await?]);
         }
-        let Some(bound) = self.bound.lock().clone() else {
+        let bound = self.bound.lock().as_ref().map(|(rows, _)| rows.clone());
+        let Some(bound) = bound else {
             return Err(Error::usage(format!(
                 "the statement has {} parameters that were not bound",
                 self.parameters.len()
@@ -121,6 +126,12 @@ impl Prepared {
             && let Some(plan) = insert_of(session, statement, &bound).await?
         {
             return Ok(vec![plan]);
+        }
+        if bound.num_rows() > EXECUTIONS {
+            return Err(Error::usage(format!(
+                "{} rows of parameters would be as many queries, and a request runs {EXECUTIONS}; bind fewer, or ingest them into a table and join it",
+                bound.num_rows()
+            )));
         }
         let mut plans = Vec::with_capacity(bound.num_rows());
         for row in 0..bound.num_rows() {

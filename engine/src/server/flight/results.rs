@@ -1,9 +1,12 @@
 //! Results on their way to a client: a bounded stream, since each batch is computed when the
-//! client's window has room for it.
+//! client's window has room for it. What computes it ends with the query, by a task of its own:
+//! the connection asks for nothing while its client reads nothing.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -15,10 +18,12 @@ use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::kernels::CancelKernels;
 use flashmesh_storage::page::plain::to_plain;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Response, Status};
 
 use super::columns::described;
@@ -26,7 +31,9 @@ use super::get::MessageStream;
 use super::message::Encoder;
 use super::statements::fail;
 use crate::error::Error;
-use crate::queries::{QueryState, RunningQuery};
+use crate::queries::{QueryKind, QueryState, RunningQuery};
+use crate::server::State;
+use crate::server::sessions::ClientSession;
 use crate::server::status::status;
 
 /// What `arrow-flight` has `do_get` answer.
@@ -37,8 +44,8 @@ pub(in crate::server) type FlightStream =
 pub(in crate::server) struct Fetch {
     /// The query; it ends with its last stream.
     pub query: Arc<RunningQuery>,
-    /// Its place among the queries that may run at once, if it needs one.
-    pub _permit: Option<Arc<OwnedSemaphorePermit>>,
+    /// Its place among the queries that may run at once.
+    pub _place: Place,
     /// When its time is up.
     pub deadline: Option<Instant>,
     /// Streams of the query that have not reached their end.
@@ -46,6 +53,9 @@ pub(in crate::server) struct Fetch {
     /// Ends its plans with it, if they don't end by themselves.
     pub _stop: Vec<StopOnDrop>,
 }
+
+/// A place among the queries that may run at once: of the user's, and of all.
+pub(in crate::server) type Place = Vec<OwnedSemaphorePermit>;
 
 /// The rows of `rows` for a client: as `schema`, which has types that all clients know, and until the query is
 /// cancelled or its time is up. They are computed on `compute`, a few batches ahead.
@@ -56,64 +66,150 @@ pub(in crate::server) fn send(
     compute: &Handle,
 ) -> Result<Response<MessageStream>, Status> {
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-    // Aborts the task when it is dropped: when the client has gone.
     let mut task = JoinSet::new();
     task.spawn_on(pump(rows, Arc::clone(&schema), sender), compute);
-    let batches = stream::try_unfold((receiver, task, Some(fetch)), next);
-    encode(&schema, batches)
+    let results = Arc::new(Results {
+        batches: Mutex::new(Some(receiver)),
+        closed: CancellationToken::new(),
+        error: Mutex::default(),
+    });
+    let gone = CancellationToken::new();
+    let pull = Pull {
+        results: Arc::clone(&results),
+        query: Arc::clone(&fetch.query),
+        streams_left: Arc::clone(&fetch.streams_left),
+        _gone: gone.clone().drop_guard(),
+    };
+    tokio::spawn(watch(fetch, task, results, gone));
+    encode(&schema, stream::try_unfold(pull, next))
+}
+
+/// Holds what a stream takes until the client has or leaves it, the query is cancelled, or its
+/// time is up. The task is aborted when its set is dropped.
+async fn watch(fetch: Fetch, task: JoinSet<()>, results: Arc<Results>, gone: CancellationToken) {
+    let client = async {
+        gone.cancelled().await;
+        Ok(())
+    };
+    if let Err(error) = until_ended(&fetch.query, fetch.deadline, client).await {
+        fail(&fetch.query, &error);
+        results.close(error);
+    }
+    drop(task);
+}
+
+/// Batches between who computes and who sends them.
+struct Results {
+    batches: Mutex<Option<mpsc::Receiver<Batch>>>,
+    closed: CancellationToken,
+    /// Why they were closed.
+    error: Mutex<Option<Status>>,
+}
+
+impl Results {
+    /// Ends them; batches that were not taken are freed.
+    fn close(&self, error: Status) {
+        *self.error.lock() = Some(error);
+        self.closed.cancel();
+        self.batches.lock().take();
+    }
+
+    async fn next(&self) -> Batch {
+        let batch = poll_fn(|context| match self.batches.lock().as_mut() {
+            Some(batches) => batches.poll_recv(context),
+            None => Poll::Ready(None),
+        });
+        let batch = tokio::select! {
+            biased;
+            () = self.closed.cancelled() => None,
+            batch = batch => batch,
+        };
+        batch.unwrap_or_else(|| {
+            let error = self.error.lock().clone();
+            // Who computes them has panicked; the log has the reason.
+            Err(error.unwrap_or_else(|| Status::internal("the query failed")))
+        })
+    }
 }
 
 /// Batches that wait for the client to take them.
 const BATCHES_AHEAD: usize = 2;
 
-type Batch = Result<RecordBatch, Status>;
+/// A batch; `None` after the last.
+type Batch = Result<Option<RecordBatch>, Status>;
 
 /// Computes batches, as the client knows their columns, until nobody takes them.
 async fn pump(mut rows: SendableRecordBatchStream, schema: SchemaRef, sender: mpsc::Sender<Batch>) {
     while let Some(batch) = rows.next().await {
         let batch = batch.map_err(status).and_then(|batch| {
-            to_client(&batch, &schema).map_err(|error| status(Error::from(error)))
+            let batch = to_client(&batch, &schema);
+            batch.map(Some).map_err(|error| status(Error::from(error)))
         });
         let failed = batch.is_err();
         if sender.send(batch).await.is_err() || failed {
             return;
         }
     }
+    // A client that has gone needs no end.
+    let _ = sender.send(Ok(None)).await;
 }
 
-/// What a client's stream holds: what comes, who makes it, and what it is part of until its end.
-type Pull = (mpsc::Receiver<Batch>, JoinSet<()>, Option<Fetch>);
+/// What a client's stream holds.
+struct Pull {
+    results: Arc<Results>,
+    query: Arc<RunningQuery>,
+    streams_left: Arc<AtomicUsize>,
+    /// Tells that the stream is at its end, or that the client has gone.
+    _gone: DropGuard,
+}
 
-async fn next((mut rows, mut task, fetch): Pull) -> Result<Option<(RecordBatch, Pull)>, Status> {
-    let Some(fetch) = fetch else {
-        return Ok(None);
-    };
-    let batch = until_ended(&fetch.query, fetch.deadline, async {
-        match rows.recv().await {
-            Some(batch) => batch.map(Some),
-            // At its end, or it has panicked.
-            None => match task.join_next().await {
-                Some(Err(error)) => Err(Status::internal(format!("the query failed: {error}"))),
-                _ => Ok(None),
-            },
-        }
-    });
-    match batch.await {
+async fn next(pull: Pull) -> Result<Option<(RecordBatch, Pull)>, Status> {
+    match pull.results.next().await {
         Ok(Some(batch)) => {
-            fetch.query.count_rows(batch.num_rows());
-            Ok(Some((batch, (rows, task, Some(fetch)))))
+            pull.query.count_rows(batch.num_rows());
+            Ok(Some((batch, pull)))
         }
         Ok(None) => {
-            if fetch.streams_left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                fetch.query.end(QueryState::Finished);
+            if pull.streams_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                pull.query.end(QueryState::Finished);
             }
             Ok(None)
         }
         Err(error) => {
-            fail(&fetch.query, &error);
+            fail(&pull.query, &error);
             Err(error)
         }
     }
+}
+
+/// Plans statement `id`: on a thread of its own, so that folding constants (which runs functions)
+/// keeps nobody from being answered. Until it is done it is listed and can be killed; its place
+/// among what the user plans is free when the thread is.
+pub(in crate::server) async fn plan_apart<T: Send + 'static>(
+    state: &State,
+    session: &ClientSession,
+    id: u64,
+    sql: &str,
+    work: impl Future<Output = crate::Result<T>> + Send + 'static,
+) -> Result<T, Status> {
+    let query = Arc::new(session.start_query(state, id, QueryKind::Look, sql, None));
+    let _gone = query.cancel_on_drop();
+    let place = state.planning_place(session, &query).await?;
+    let (compute, planned) = (state.compute().clone(), Arc::clone(&query));
+    let deadline = state.deadline();
+    let task = state.compute().spawn_blocking(move || {
+        let _place = place;
+        let work = async { work.await.map_err(status) };
+        compute.block_on(until_ended(&planned, deadline, work))
+    });
+    let planned = until_ended(&query, deadline, async {
+        let panicked = |error| Status::internal(format!("planning failed: {error}"));
+        task.await.map_err(panicked)?
+    });
+    let planned = planned.await;
+    // Nothing is left of it, though its thread may be on its way to an end.
+    query.end(QueryState::Finished);
+    planned
 }
 
 /// Runs `work` where queries are computed; it ends with the future.

@@ -32,11 +32,12 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::get::MessageStream;
 use super::prepared::{Described, Prepared, SUBSTRAIT};
-use super::results::{FlightStream, send_batch};
+use super::results::{FlightStream, plan_apart, send_batch};
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
 use super::{columns, info, ingest, metadata, options};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::server::State;
+use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
 
@@ -46,7 +47,39 @@ pub(in crate::server) struct FlightSql {
     state: Arc<State>,
 }
 
-type Answer<T> = Result<T, Status>;
+type Answer<T> = std::result::Result<T, Status>;
+
+/// The plan of the one statement in `sql`.
+fn planned_sql(
+    session: &ClientSession,
+    sql: &str,
+) -> impl Future<Output = Result<LogicalPlan>> + Send + 'static {
+    let (session, sql) = (session.session.clone(), sql.to_string());
+    async move { plan_one(&session, &sql).await }
+}
+
+/// The plan of a client's Substrait plan.
+fn planned_substrait(
+    session: &ClientSession,
+    plan: Option<SubstraitPlan>,
+) -> impl Future<Output = Result<LogicalPlan>> + Send + 'static {
+    let session = session.session.clone();
+    async move { substrait(&session, plan).await }
+}
+
+/// The plans of a prepared statement's executions.
+fn executions(
+    session: &ClientSession,
+    prepared: &Arc<Prepared>,
+) -> impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static {
+    let (session, prepared) = (session.session.clone(), Arc::clone(prepared));
+    async move { prepared.plans(&session).await }
+}
+
+/// The one plan of a statement without parameters.
+async fn alone(plan: impl Future<Output = Result<LogicalPlan>>) -> Result<Vec<LogicalPlan>> {
+    Ok(vec![plan.await?])
+}
 
 impl FlightSql {
     /// Over the state that all connections share.
@@ -55,7 +88,12 @@ impl FlightSql {
     }
 
     fn session<T>(&self, request: &Request<T>) -> Answer<Arc<ClientSession>> {
-        self.state.session(request.metadata(), request.extensions())
+        self.state.session(request.extensions())
+    }
+
+    /// The state that all connections share.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
     }
 
     /// The columns of a statement's result, without keeping the statement.
@@ -65,11 +103,8 @@ impl FlightSql {
         request: &Request<T>,
     ) -> Answer<SchemaResult> {
         let session = self.session(request)?;
-        let plan = plan_one(&session.session, sql).await.map_err(status)?;
-        let schema = columns::of_plan(&session.session, &plan).map_err(status)?;
-        Ok(SchemaResult {
-            schema: encode_schema(&schema)?,
-        })
+        let planned = planned_sql(&session, sql);
+        self.schema_of(&session, sql, planned).await
     }
 
     /// The columns of a prepared statement's result.
@@ -80,8 +115,10 @@ impl FlightSql {
     ) -> Answer<SchemaResult> {
         let session = self.session(request)?;
         let prepared = session.prepared(handle)?;
-        let schema = prepared.result_schema(&session.session).await;
-        let schema = schema.map_err(status)?;
+        let id = self.state.queries().next_id();
+        let (own, statement) = (session.session.clone(), Arc::clone(&prepared));
+        let schema = async move { statement.result_schema(&own).await };
+        let schema = plan_apart(&self.state, &session, id, prepared.sql(), schema).await?;
         Ok(SchemaResult {
             schema: encode_schema(&schema)?,
         })
@@ -94,8 +131,20 @@ impl FlightSql {
         request: &Request<T>,
     ) -> Answer<SchemaResult> {
         let session = self.session(request)?;
-        let plan = substrait(&session.session, plan).await.map_err(status)?;
-        let schema = columns::of_plan(&session.session, &plan).map_err(status)?;
+        let planned = planned_substrait(&session, plan);
+        self.schema_of(&session, SUBSTRAIT, planned).await
+    }
+
+    async fn schema_of(
+        &self,
+        session: &ClientSession,
+        sql: &str,
+        plan: impl Future<Output = Result<LogicalPlan>> + Send + 'static,
+    ) -> Answer<SchemaResult> {
+        let id = self.state.queries().next_id();
+        let own = session.session.clone();
+        let schema = async move { columns::of_plan(&own, &plan.await?) };
+        let schema = plan_apart(&self.state, session, id, sql, schema).await?;
         Ok(SchemaResult {
             schema: encode_schema(&schema)?,
         })
@@ -109,9 +158,9 @@ impl FlightSql {
     ) -> Answer<ActionCreatePreparedStatementResult> {
         no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(request)?;
-        let plan = action.plan.unwrap_or_default();
-        let prepared = Prepared::of_substrait(&session.session, plan).await;
-        created(&session, prepared.map_err(status)?)
+        let (own, plan) = (session.session.clone(), action.plan.unwrap_or_default());
+        let prepared = async move { Prepared::of_substrait(&own, plan).await };
+        self.prepare(&session, SUBSTRAIT, prepared).await
     }
 
     /// What the ticket of a statement is for.
@@ -142,17 +191,41 @@ impl FlightSql {
     ) -> Answer<Response<MessageStream>> {
         let session = self.session(request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans(&session.session).await;
-        let plans = plans.map_err(status)?;
+        let plans = executions(&session, &prepared);
         let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
         statement.await?.fetch(&self.state, &session, 0).await
+    }
+
+    /// Registers a prepared statement.
+    async fn prepare(
+        &self,
+        session: &ClientSession,
+        sql: &str,
+        prepared: impl Future<Output = Result<Described>> + Send + 'static,
+    ) -> Answer<ActionCreatePreparedStatementResult> {
+        let id = self.state.queries().next_id();
+        let prepared = plan_apart(&self.state, session, id, sql, prepared).await?;
+        created(session, prepared)
+    }
+
+    /// Sets the parameters of a prepared statement.
+    async fn bind(
+        &self,
+        session: &ClientSession,
+        prepared: &Prepared,
+        data: PeekableFlightDataStream,
+    ) -> Answer<()> {
+        let (schema, rows) = ingest::collect(data, &self.state.limits).await?;
+        let bytes = rows.iter().map(|batch| batch.get_array_memory_size()).sum();
+        let kept = session.share.keep(bytes)?;
+        prepared.bind(&schema, &rows, kept).map_err(status)
     }
 
     async fn start(
         &self,
         session: &ClientSession,
         sql: &str,
-        plans: Vec<LogicalPlan>,
+        plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
         let statement = Statement::new(&self.state, session, sql, plans).await?;
@@ -253,10 +326,8 @@ impl FlightSqlService for FlightSql {
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Answer<Response<std::pin::Pin<Box<dyn Stream<Item = Answer<HandshakeResponse>> + Send>>>>
     {
-        let token = self
-            .state
-            .log_in(request.metadata(), request.extensions())
-            .await?;
+        let peer = Peer::of(request.extensions());
+        let token = self.state.log_in(request.metadata(), peer).await?;
         let payload = Bytes::from(token.clone());
         let answer = HandshakeResponse {
             protocol_version: 0,
@@ -277,10 +348,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = plan_one(&session.session, &query.query).await;
-        let plan = plan.map_err(status)?;
-        self.start(&session, &query.query, vec![plan], request)
-            .await
+        let plans = alone(planned_sql(&session, &query.query));
+        self.start(&session, &query.query, plans, request).await
     }
 
     async fn get_flight_info_substrait_plan(
@@ -290,9 +359,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = substrait(&session.session, query.plan).await;
-        let plan = plan.map_err(status)?;
-        self.start(&session, SUBSTRAIT, vec![plan], request).await
+        let plans = alone(planned_substrait(&session, query.plan));
+        self.start(&session, SUBSTRAIT, plans, request).await
     }
 
     async fn get_flight_info_prepared_statement(
@@ -302,8 +370,7 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let plans = prepared.plans(&session.session).await;
-        let plans = plans.map_err(status)?;
+        let plans = executions(&session, &prepared);
         self.start(&session, prepared.sql(), plans, request).await
     }
 
@@ -517,9 +584,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<i64> {
         no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = plan_one(&session.session, &command.query).await;
-        let plan = plan.map_err(status)?;
-        statements::update(&self.state, &session, &command.query, vec![plan]).await
+        let plans = alone(planned_sql(&session, &command.query));
+        statements::update(&self.state, &session, &command.query, plans).await
     }
 
     async fn do_put_statement_ingest(
@@ -539,8 +605,7 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<DoPutPreparedStatementResult> {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
-        let (schema, rows) = ingest::collect(request.into_inner()).await?;
-        prepared.bind(&schema, &rows).map_err(status)?;
+        self.bind(&session, &prepared, request.into_inner()).await?;
         Ok(DoPutPreparedStatementResult {
             prepared_statement_handle: Some(query.prepared_statement_handle),
         })
@@ -554,11 +619,9 @@ impl FlightSqlService for FlightSql {
         let session = self.session(&request)?;
         let prepared = session.prepared(&command.prepared_statement_handle)?;
         if prepared.has_parameters() {
-            let (schema, rows) = ingest::collect(request.into_inner()).await?;
-            prepared.bind(&schema, &rows).map_err(status)?;
+            self.bind(&session, &prepared, request.into_inner()).await?;
         }
-        let plans = prepared.plans(&session.session).await;
-        let plans = plans.map_err(status)?;
+        let plans = executions(&session, &prepared);
         statements::update(&self.state, &session, prepared.sql(), plans).await
     }
 
@@ -569,9 +632,8 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<i64> {
         no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let plan = substrait(&session.session, command.plan).await;
-        let plan = plan.map_err(status)?;
-        statements::update(&self.state, &session, SUBSTRAIT, vec![plan]).await
+        let plans = alone(planned_substrait(&session, command.plan));
+        statements::update(&self.state, &session, SUBSTRAIT, plans).await
     }
 
     async fn do_action_create_prepared_statement(
@@ -581,8 +643,9 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<ActionCreatePreparedStatementResult> {
         no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(&request)?;
-        let prepared = Prepared::new(&session.session, &action.query).await;
-        created(&session, prepared.map_err(status)?)
+        let (context, sql) = (session.session.clone(), action.query.clone());
+        let prepared = async move { Prepared::new(&context, &sql).await };
+        self.prepare(&session, &action.query, prepared).await
     }
 
     async fn do_action_close_prepared_statement(
@@ -689,8 +752,7 @@ impl FlightSqlService for FlightSql {
                 options::get(&session.session).encode_to_vec()
             }
             CLOSE_SESSION => {
-                self.state
-                    .close_session(request.metadata(), request.extensions())?;
+                self.state.close_session(request.extensions())?;
                 options::CloseResult { status: 1 }.encode_to_vec()
             }
             other => {

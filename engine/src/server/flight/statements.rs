@@ -1,5 +1,6 @@
 //! Statements: a query is planned when a client asks for its `FlightInfo` and run when it fetches a
-//! ticket of it; what changes something is run at once.
+//! ticket of it; what changes something is run at once. Until either is done, the statement's number
+//! is that of a query that runs.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,7 +30,9 @@ use tonic::{Response, Status};
 
 use super::columns::with_origins;
 use super::get::MessageStream;
-use super::results::{Fetch, client_schema, compute_on, send, send_batches, until_ended};
+use super::results::{
+    Fetch, client_schema, compute_on, plan_apart, send, send_batches, until_ended,
+};
 use crate::error::Error;
 use crate::indexes::IndexStatement;
 use crate::prepare::PreparedStatement;
@@ -191,30 +194,47 @@ pub(super) async fn substrait(_: &Session, _: Option<SubstraitPlan>) -> Result<L
     Err(DataFusionError::NotImplemented(missing.into()).into())
 }
 
+/// What a client asked for.
+enum Asked {
+    Query(QueryKind, Vec<Planned>),
+    Change(Vec<LogicalPlan>),
+}
+
+/// Plans what can be fetched: queries.
+async fn asked(
+    session: Session,
+    plans: impl Future<Output = Result<Vec<LogicalPlan>>>,
+) -> Result<Asked> {
+    let plans = plans.await?;
+    if !plans.iter().all(is_query) {
+        return Ok(Asked::Change(plans));
+    }
+    let kind = match plans.iter().all(is_look) {
+        true => QueryKind::Look,
+        false => QueryKind::Work,
+    };
+    let mut planned = Vec::with_capacity(plans.len());
+    for plan in &plans {
+        planned.push(Planned::new(&session, plan).await?);
+    }
+    Ok(Asked::Query(kind, planned))
+}
+
 impl Statement {
     /// Plans a query, or runs a statement that changes something: `plans`, one after another.
     pub async fn new(
         state: &State,
         session: &ClientSession,
         sql: &str,
-        plans: Vec<LogicalPlan>,
+        plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
     ) -> std::result::Result<Self, Status> {
         let id = state.queries().next_id();
-        let kind = match plans.iter().all(is_look) {
-            true => QueryKind::Look,
-            false => QueryKind::Work,
-        };
-        let work = match plans.iter().all(is_query) {
-            true => {
-                let mut planned = Vec::with_capacity(plans.len());
-                for plan in &plans {
-                    planned.push(Planned::new(&session.session, plan).await.map_err(status)?);
-                }
-                Work::Query(planned)
-            }
-            false => {
+        let asked = asked(session.session.clone(), plans);
+        let (kind, work) = match plan_apart(state, session, id, sql, asked).await? {
+            Asked::Query(kind, planned) => (kind, Work::Query(planned)),
+            Asked::Change(plans) => {
                 let (schema, batches) = change(state, session, id, sql, plans).await?;
-                Work::Done(schema, batches)
+                (QueryKind::Work, Work::Done(schema, batches))
             }
         };
         let endpoints = match &work {
@@ -242,7 +262,7 @@ impl Statement {
         state: &State,
         session: &ClientSession,
         sql: &str,
-        plans: Vec<LogicalPlan>,
+        plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
     ) -> std::result::Result<Self, Status> {
         let mut statement = Self::new(state, session, sql, plans).await?;
         if let Work::Query(plans) = &mut statement.work {
@@ -282,6 +302,7 @@ impl Statement {
         };
         let mut info = info(&self.schema())?
             .with_descriptor(descriptor)
+            .with_app_metadata(self.id.to_string())
             .with_total_records(rows)
             .with_ordered(endpoints == 1);
         for endpoint in 0..endpoints {
@@ -309,10 +330,7 @@ impl Statement {
             }
         };
         let query = self.claim(state, session, endpoint)?;
-        let permit = match self.kind {
-            QueryKind::Work => Some(state.permit(&query).await?),
-            QueryKind::Look => None,
-        };
+        let place = state.place(session, &query, self.kind).await?;
         // What its operators start runs there, too.
         let compute = state.compute().enter();
         let rows = match plans.as_slice() {
@@ -325,7 +343,7 @@ impl Statement {
         drop(compute);
         let fetch = Fetch {
             query,
-            _permit: permit,
+            _place: place,
             deadline: state.deadline(),
             streams_left: Arc::clone(&self.streams_left),
             _stop: plans.iter().map(|p| StopOnDrop::new(&p.plan)).collect(),
@@ -356,9 +374,7 @@ impl Statement {
                 Work::Query(plans) => plans.first().map(|planned| Arc::clone(&planned.plan)),
                 Work::Done(..) => None,
             };
-            let user = &session.session.principal().name;
-            let queries = state.queries();
-            Arc::new(queries.start(self.id, self.kind, user, &self.sql, plan))
+            Arc::new(session.start_query(state, self.id, self.kind, &self.sql, plan))
         });
         let query = Arc::clone(query);
         if fetched.endpoints.iter().all(|fetched| *fetched) {
@@ -422,13 +438,11 @@ async fn change(
     sql: &str,
     plans: Vec<LogicalPlan>,
 ) -> std::result::Result<(SchemaRef, Vec<RecordBatch>), Status> {
-    let user = &session.session.principal().name;
-    let queries = state.queries();
-    let query = queries.start(id, QueryKind::Work, user, sql, None);
+    let query = session.start_query(state, id, QueryKind::Work, sql, None);
     // What ends other queries does not wait for their end.
-    let _permit = match plans.iter().all(is_kill) {
-        true => None,
-        false => Some(state.permit(&query).await?),
+    let _place = match plans.iter().all(is_kill) {
+        true => Vec::new(),
+        false => state.place(session, &query, QueryKind::Work).await?,
     };
     let session = session.session.clone();
     let work = async move {
@@ -455,9 +469,10 @@ pub(super) async fn update(
     state: &State,
     session: &ClientSession,
     sql: &str,
-    plans: Vec<LogicalPlan>,
+    plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
 ) -> std::result::Result<i64, Status> {
     let id = state.queries().next_id();
+    let plans = plan_apart(state, session, id, sql, plans).await?;
     let (_, batches) = change(state, session, id, sql, plans).await?;
     Ok(changed_rows(&batches).unwrap_or(0))
 }

@@ -1,0 +1,112 @@
+//! One user's part of the memory that queries share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::common::DataFusionError;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+
+/// A part of a pool: what is taken of it is taken of the pool, and bounded besides.
+#[derive(Debug)]
+pub struct UserMemory {
+    pool: Arc<dyn MemoryPool>,
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl UserMemory {
+    /// At most `limit` bytes of `pool`.
+    pub fn new(pool: Arc<dyn MemoryPool>, limit: usize) -> Self {
+        Self {
+            pool,
+            limit,
+            used: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl fmt::Display for UserMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of {}", self.limit, self.pool)
+    }
+}
+
+impl MemoryPool for UserMemory {
+    fn name(&self) -> &str {
+        "user"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.pool.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.pool.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.used.fetch_add(additional, Ordering::Relaxed);
+        self.pool.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.used.fetch_sub(shrink, Ordering::Relaxed);
+        self.pool.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let before = self.used.fetch_add(additional, Ordering::Relaxed);
+        let taken = match before.saturating_add(additional) <= self.limit {
+            true => self.pool.try_grow(reservation, additional),
+            false => Err(DataFusionError::ResourcesExhausted(format!(
+                "{} wanted {additional} bytes more: the user's queries hold {before} bytes of {} (--max-user-memory)",
+                reservation.consumer().name(),
+                self.limit
+            ))),
+        };
+        taken.inspect_err(|_| {
+            self.used.fetch_sub(additional, Ordering::Relaxed);
+        })
+    }
+
+    fn reserved(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+
+    #[test]
+    fn a_user_takes_their_part_and_no_more() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1000));
+        let user: Arc<dyn MemoryPool> = Arc::new(UserMemory::new(Arc::clone(&pool), 100));
+        let first = MemoryConsumer::new("first").register(&user);
+        first.try_grow(80).unwrap();
+        let second = MemoryConsumer::new("second").register(&user);
+        let refused = second.try_grow(21).unwrap_err().to_string();
+        assert!(refused.contains("--max-user-memory"), "{refused}");
+        second.try_grow(20).unwrap();
+        assert_eq!((user.reserved(), pool.reserved()), (100, 100));
+
+        drop((first, second));
+        assert_eq!((user.reserved(), pool.reserved()), (0, 0));
+        // The pool's own limit holds for the part as well.
+        let other = MemoryConsumer::new("other").register(&pool);
+        other.try_grow(950).unwrap();
+        let third = MemoryConsumer::new("third").register(&user);
+        assert!(third.try_grow(60).is_err());
+        assert_eq!(user.reserved(), 0);
+    }
+}

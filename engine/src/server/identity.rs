@@ -1,0 +1,210 @@
+//! Logins, and whom a request comes from.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
+
+use super::State;
+use super::listen::{Peer, peer_session};
+use super::sessions::ClientSession;
+use super::shares::Share;
+use super::status::status;
+use super::tokens::Claims;
+use super::users::User;
+use crate::grants::Principal;
+
+/// Whom a request comes from.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// The key of the session that it belongs to.
+    pub session: String,
+    /// The user.
+    pub principal: Principal,
+    /// Which password the user logged in with, where it was a password (see
+    /// [`User::fingerprint`]).
+    pub password: Option<String>,
+    /// What the token says, if there is one.
+    claims: Option<Claims>,
+}
+
+impl Identity {
+    /// Whoever comes without a name, where there are no users.
+    fn anonymous(session: String) -> Self {
+        Self {
+            session,
+            principal: Principal::admin("anonymous"),
+            password: None,
+            claims: None,
+        }
+    }
+}
+
+impl State {
+    /// Checks name and password and gives a token for a new session.
+    pub(super) async fn log_in(&self, headers: &MetadataMap, peer: Peer) -> Result<String, Status> {
+        let (name, password) = basic(headers)?.ok_or_else(|| {
+            Status::unauthenticated("a handshake takes a user name and a password")
+        })?;
+        let user = self.check_password(&name, &password, &peer).await?;
+        let identity = Identity {
+            session: format!("{:032x}", rand::random::<u128>()),
+            principal: user.principal,
+            password: user.fingerprint,
+            claims: None,
+        };
+        self.sessions.get(&identity)?;
+        peer.logged_in();
+        tracing::info!(user = name.as_str(), peer = %peer.address(), "logged in");
+        let Identity {
+            session, password, ..
+        } = identity;
+        let token = self
+            .tokens
+            .sign(&name, Some(session), password, self.token_lifetime);
+        token.map_err(status)
+    }
+
+    /// The user of that name, if that is the password.
+    pub(super) async fn check_password(
+        &self,
+        name: &str,
+        password: &str,
+        peer: &Peer,
+    ) -> Result<User, Status> {
+        let Some(users) = &self.users else {
+            return Ok(User::admin(name));
+        };
+        let found = users.verify(name, password, peer.ip()).await?;
+        found.ok_or_else(|| {
+            // As a value, whose line breaks are escaped: a stranger wrote it.
+            tracing::warn!(user = name, peer = %peer.address(), "wrong user name or password");
+            Status::unauthenticated("wrong user name or password")
+        })
+    }
+
+    /// Finds out whom a request comes from, by its headers, and notes it in its extensions. Gives
+    /// the room that the user has for messages.
+    pub(super) fn admit(
+        &self,
+        headers: &MetadataMap,
+        extensions: &mut Extensions,
+    ) -> Result<Arc<Share>, Status> {
+        let peer = Peer::of(extensions);
+        let identity = self.identify(headers, &peer)?;
+        peer.logged_in();
+        let share = self.shares.of(&identity.principal.name);
+        extensions.insert(Arc::new(identity));
+        Ok(share)
+    }
+
+    fn identify(&self, headers: &MetadataMap, peer: &Peer) -> Result<Identity, Status> {
+        let bearer = headers.get("authorization").and_then(|h| h.to_str().ok());
+        let bearer = bearer.and_then(|h| h.strip_prefix("Bearer "));
+        if let Some(token) = bearer {
+            return match (self.tokens.verify(token), &self.users) {
+                (Ok(claims), _) => self.identify_by_token(token, claims),
+                // Who may do everything without a token may do it with any.
+                (Err(_), None) => Ok(Identity::anonymous(format!("token {token}"))),
+                (Err(error), Some(_)) => Err(Status::unauthenticated(error.to_string())),
+            };
+        }
+        if self.users.is_some() {
+            return Err(Status::unauthenticated(
+                "connect with a user name and a password, or with a token",
+            ));
+        }
+        Ok(Identity::anonymous(peer_session(&peer.address())))
+    }
+
+    fn identify_by_token(&self, token: &str, claims: Claims) -> Result<Identity, Status> {
+        let user = match &self.users {
+            None => User::admin(&claims.sub),
+            Some(users) => users.find(&claims.sub)?.ok_or_else(|| {
+                Status::unauthenticated(format!("there is no user '{}' any more", claims.sub))
+            })?,
+        };
+        if claims.pwd.is_some() && claims.pwd != user.fingerprint {
+            return Err(Status::unauthenticated(
+                "the password was changed; connect again",
+            ));
+        }
+        let session = claims.sid.clone();
+        Ok(Identity {
+            session: session.unwrap_or_else(|| format!("token {token}")),
+            principal: user.principal,
+            password: claims.pwd.clone(),
+            claims: Some(claims),
+        })
+    }
+
+    /// The session of a request that was admitted.
+    pub(super) fn session(&self, extensions: &Extensions) -> Result<Arc<ClientSession>, Status> {
+        self.sessions.get(identity(extensions)?)
+    }
+
+    /// Ends the session of a request, and the login that it began with.
+    pub(super) fn close_session(&self, extensions: &Extensions) -> Result<(), Status> {
+        let identity = identity(extensions)?;
+        if let Some(claims) = &identity.claims {
+            self.tokens.close(claims);
+        }
+        self.sessions.close(&identity.session);
+        Ok(())
+    }
+}
+
+fn identity(extensions: &Extensions) -> Result<&Identity, Status> {
+    let identity = extensions.get::<Arc<Identity>>();
+    identity
+        .map(AsRef::as_ref)
+        .ok_or_else(|| Status::unauthenticated("the request was not admitted"))
+}
+
+/// Name and password of HTTP's Basic authentication.
+fn basic(headers: &MetadataMap) -> Result<Option<(String, String)>, Status> {
+    let Some(header) = headers.get("authorization") else {
+        return Ok(None);
+    };
+    let malformed =
+        || Status::unauthenticated("the authorization header is not Basic name:password");
+    let header = header.to_str().map_err(|_| malformed())?;
+    parse_basic(header).map(Some).ok_or_else(malformed)
+}
+
+/// The same of a header's text.
+pub(super) fn parse_basic(header: &str) -> Option<(String, String)> {
+    let encoded = header.strip_prefix("Basic ")?;
+    // Some drivers (ADBC's) don't pad it.
+    let encoded = encoded.trim().trim_end_matches('=');
+    let decoded = BASE64_STANDARD_NO_PAD.decode(encoded).ok()?;
+    let text = String::from_utf8(decoded).ok()?;
+    let (name, password) = text.split_once(':')?;
+    Some((name.to_string(), password.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_logins_with_and_without_padding() {
+        let login =
+            |header| parse_basic(header).map(|(name, password)| format!("{name}|{password}"));
+        assert_eq!(login("Basic Ym9iOng=").as_deref(), Some("bob|x"));
+        assert_eq!(login("Basic Ym9iOng").as_deref(), Some("bob|x"));
+        assert_eq!(login("Basic Ym9iOmE6Yg==").as_deref(), Some("bob|a:b"));
+        for wrong in [
+            "Basic",
+            "Basic ",
+            "Basic Ym9i",
+            "Bearer Ym9iOng=",
+            "Basic *",
+            "Basic /w==",
+        ] {
+            assert_eq!(login(wrong), None, "{wrong}");
+        }
+    }
+}
