@@ -152,14 +152,13 @@ impl Session {
             )));
         };
         check_signature(name, &create, signature)?;
-        let Some(kernels) = self.engine().node().kernels() else {
-            return Err(Error::usage("this database runs no kernels"));
-        };
-        let (kernels, principal) = (Arc::clone(kernels), Arc::clone(self.shared_principal()));
+        let capability = self.catalog().authority().of_function(name);
+        let changes = self.engine().changes();
+        let principal = Arc::clone(self.shared_principal());
         let or_replace = create.or_replace;
         // Compiling takes a moment.
         blocking(move || {
-            kernels.create(package, &principal.name, or_replace, |other| {
+            changes.create_function(&capability, package, or_replace, |other| {
                 principal.may_use(other)
             })
         })
@@ -171,11 +170,14 @@ impl Session {
     pub(crate) async fn drop_function(&self, drop: &DropFunction) -> Result<DataFrame> {
         let name = drop.name.clone();
         let database = Arc::clone(self.engine().database());
-        if drop.if_exists && database.function(&name).is_err() {
+        let is_there = self.principal().may_use(&name) && database.function(&name).is_ok();
+        if drop.if_exists && !is_there {
             return self.nothing();
         }
         self.principal().check_create_function(&name)?;
-        blocking(move || database.drop_function(&name)).await?;
+        let capability = self.catalog().authority().of_function(&name);
+        let changes = self.engine().changes();
+        blocking(move || changes.drop_function(&capability, &name)).await?;
         self.update_functions()?;
         self.nothing()
     }

@@ -12,6 +12,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
+use flashmesh_planner::Authority;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
@@ -116,8 +117,8 @@ impl Session {
     /// The plan of a statement, to be run by [`Session::execute`].
     ///
     /// # Errors
-    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Usage`]
-    /// for what flashmesh does not do.
+    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Denied`]
+    /// for what the user may not do; [`Error::Usage`] for what flashmesh does not do.
     pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
         self.update_functions()?;
         if let ParsedStatement::Statement(statement) = &statement {
@@ -144,7 +145,9 @@ impl Session {
                 _ => {}
             }
         }
-        Ok(self.context().state().statement_to_plan(statement).await?)
+        let plan = self.context().state().statement_to_plan(statement).await?;
+        self.admit(&plan)?;
+        Ok(plan)
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {
@@ -254,12 +257,21 @@ impl Session {
                     self.flash_schema(&name)?;
                     let database = Arc::clone(self.engine().database());
                     let (schema, index) = (name.schema.to_string(), name.table.to_string());
-                    if let Ok((table, ..)) = database.index(&schema, &index) {
-                        self.principal().check(Right::Create, &schema, &table)?;
-                    }
-                    match blocking(move || database.drop_index(&schema, &index)).await {
-                        Err(Error::Storage(StorageError::NotFound { .. })) if if_exists => {}
-                        done => done?,
+                    match database.index(&schema, &index) {
+                        Ok((table, version, _)) if self.principal().sees(&schema, &table) => {
+                            self.principal().check(Right::Create, &schema, &table)?;
+                            let capability = self.catalog().authority().capability(&version);
+                            let changes = self.engine().changes();
+                            blocking(move || changes.drop_index(&capability, &schema, &index))
+                                .await?;
+                        }
+                        _ if if_exists => {}
+                        _ => {
+                            return Err(Error::Storage(StorageError::NotFound {
+                                kind: "index",
+                                name: index,
+                            }));
+                        }
                     }
                 }
                 self.nothing()
@@ -290,7 +302,7 @@ impl Session {
             None => IndexKind::Hash,
         };
         let database = Arc::clone(self.engine().database());
-        let table = database.snapshot(&name.schema, &name.table)?;
+        let table = schema.snapshot(&name.table)?;
         let columns = create.columns.iter().map(|column| {
             let found = table.schema.index_of(column);
             found.map(|i| i as u32).map_err(|_| {
@@ -312,11 +324,16 @@ impl Session {
             primary: false,
             options: create.options,
         };
-        if create.if_not_exists && database.index(&name.schema, &definition.name).is_ok() {
+        if create.if_not_exists
+            && let Ok((owner, ..)) = database.index(&name.schema, &definition.name)
+            && self.principal().sees(&name.schema, &owner)
+        {
             return self.nothing();
         }
+        let capability = self.catalog().authority().capability(&table);
+        let changes = self.engine().changes();
         let (schema, table) = (name.schema.to_string(), name.table.to_string());
-        blocking(move || database.create_index(&schema, &table, definition)).await?;
+        blocking(move || changes.create_index(&capability, &schema, &table, definition)).await?;
         self.nothing()
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::SchemaProvider;
-use datafusion::common::config::ExtensionOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{
     Constraint, Constraints, DFSchema, ResolvedTableReference, SchemaReference, TableReference,
@@ -16,14 +15,14 @@ use datafusion::datasource::TableType;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     CreateCatalogSchema, CreateMemoryTable, DdlStatement, DropCatalogSchema, DropTable,
-    EmptyRelation, LogicalPlan, LogicalPlanBuilder, ResetVariable, SetVariable, Statement, WriteOp,
+    EmptyRelation, LogicalPlan, LogicalPlanBuilder, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use flashmesh_planner::FlashmeshOptions;
+use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_storage::StorageError;
-use flashmesh_storage::capability::Right;
+use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
@@ -31,8 +30,10 @@ use futures::StreamExt;
 use crate::Session;
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
+use crate::gate;
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::settings;
 use crate::system::KillStatement;
 
 impl Session {
@@ -45,18 +46,24 @@ impl Session {
         Ok(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?.into())
     }
 
+    /// Refuses a plan that holds, at any depth, what the session's user may not do.
+    ///
+    /// # Errors
+    /// [`Error::Denied`].
+    pub fn admit(&self, plan: &LogicalPlan) -> Result<()> {
+        gate::admit(self.principal(), plan)
+    }
+
     /// Runs a plan as [`Session::sql`] runs a statement.
     ///
     /// # Errors
     /// As [`Session::sql`].
     pub async fn execute(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        self.admit(&plan)?;
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
-            LogicalPlan::Copy(_) => {
-                self.principal().check_admin("write files of the server")?;
-                self.run_now(plan).await
-            }
+            LogicalPlan::Copy(_) => self.run_now(plan).await,
             LogicalPlan::Extension(ref extension)
                 if let Some(kill) = extension.node.as_any().downcast_ref::<KillStatement>() =>
             {
@@ -71,19 +78,8 @@ impl Session {
             {
                 self.execute_index(statement).await
             }
-            LogicalPlan::Statement(
-                Statement::SetVariable(SetVariable { ref variable, .. })
-                | Statement::ResetVariable(ResetVariable { ref variable }),
-            ) => {
-                let name = variable.clone();
-                if is_of_the_process(&name) {
-                    self.principal()
-                        .check_admin(&format!("set {name}, which all users share"))?;
-                }
-                let plan = without_reset(plan)?;
-                let done = self.context().execute_logical_plan(plan).await?;
-                self.apply_option(&name);
-                Ok(done)
+            LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
+                self.execute_set(plan).await
             }
             LogicalPlan::Statement(
                 Statement::TransactionStart(_) | Statement::TransactionEnd(_),
@@ -91,7 +87,10 @@ impl Session {
                 "transactions over several statements are not supported; each statement commits by itself",
             )),
             LogicalPlan::Statement(Statement::Prepare(ref prepare))
-                if matches!(*prepare.input, LogicalPlan::Ddl(_)) =>
+                if matches!(
+                    *prepare.input,
+                    LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)
+                ) =>
             {
                 Err(Error::usage("only queries and INSERT can be prepared"))
             }
@@ -104,6 +103,25 @@ impl Session {
             }
             other => Ok(self.context().execute_logical_plan(other).await?),
         }
+    }
+
+    /// Runs SET or RESET.
+    async fn execute_set(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        let plan = settings::without_reset(plan)?;
+        let name = match &plan {
+            LogicalPlan::Statement(Statement::SetVariable(set)) => {
+                settings::check_set(self.principal(), set, self.engine().threads())?;
+                set.variable.clone()
+            }
+            LogicalPlan::Statement(Statement::ResetVariable(reset)) => {
+                settings::check_name(self.principal(), &reset.variable)?;
+                reset.variable.clone()
+            }
+            _ => return Err(Error::usage("neither SET nor RESET")),
+        };
+        let done = self.context().execute_logical_plan(plan).await?;
+        self.apply_option(&name);
+        Ok(done)
     }
 
     /// Makes an option that was set take effect outside the session.
@@ -134,7 +152,6 @@ impl Session {
             DdlStatement::DropFunction(drop) => self.drop_function(&drop).await,
             DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {
-                self.principal().check_admin("read files of the server")?;
                 self.check_free_on_flash(&create.name, "external table")?;
                 Ok(self
                     .context()
@@ -142,6 +159,9 @@ impl Session {
                     .await?)
             }
             DdlStatement::CreateView(ref create) => {
+                let name = self.resolve(create.name.clone());
+                self.principal()
+                    .check(Right::Create, &name.schema, &name.table)?;
                 self.check_free_on_flash(&create.name, "view")?;
                 Ok(self
                     .context()
@@ -157,6 +177,9 @@ impl Session {
 
     async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
         let name = self.resolve(create.name);
+        // Before anything is looked at: the answer shall not tell what is there.
+        self.principal()
+            .check(Right::Create, &name.schema, &name.table)?;
         let schema = self.flash_schema(&name)?;
         check_definition(&name.table, create.column_defaults.len(), create.temporary)?;
         if create.or_replace && create.if_not_exists {
@@ -205,9 +228,9 @@ impl Session {
                 self.count(rows)
             }
             None => {
-                self.check_target(&target)?;
-                let database = Arc::clone(self.engine().database());
-                blocking(move || database.begin_load(target)?.commit()).await?;
+                let capability = self.check_target(&target)?;
+                let changes = self.engine().changes();
+                blocking(move || changes.begin_load(&capability, target)?.commit()).await?;
                 self.nothing()
             }
         }
@@ -220,12 +243,12 @@ impl Session {
         query: LogicalPlan,
         progress: Arc<LoadProgress>,
     ) -> Result<u64> {
-        self.check_target(&target)?;
+        let capability = self.check_target(&target)?;
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
         let _stop = StopOnDrop::new(&plan);
-        let database = Arc::clone(self.engine().database());
-        let load = blocking(move || database.begin_load(target)).await?;
+        let changes = self.engine().changes();
+        let load = blocking(move || changes.begin_load(&capability, target)).await?;
         load::run(
             load,
             plan,
@@ -236,15 +259,20 @@ impl Session {
         .await
     }
 
-    /// Refuses a load that the user may not do.
-    fn check_target(&self, target: &LoadTarget) -> Result<()> {
-        let (right, schema, table) = match target {
-            LoadTarget::Create { schema, table, .. } => (Right::Create, schema, table),
-            LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
-                (Right::Write, schema, table)
+    /// Refuses a load that the user may not do; gives the capability for one that they may.
+    fn check_target(&self, target: &LoadTarget) -> Result<Arc<Capability>> {
+        let authority = self.catalog().authority();
+        match target {
+            LoadTarget::Create { schema, table, .. } => {
+                self.principal().check(Right::Create, schema, table)?;
+                Ok(Arc::new(authority.of_name(schema, table)))
             }
-        };
-        self.principal().check(right, schema, table)
+            LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
+                self.principal().check(Right::Write, schema, table)?;
+                let table = self.engine().database().snapshot(schema, table)?;
+                Ok(authority.capability(&table))
+            }
+        }
     }
 
     async fn execute_dml(&self, dml: datafusion::logical_expr::DmlStatement) -> Result<DataFrame> {
@@ -286,9 +314,10 @@ impl Session {
         if schema.is_on_flash(&name.table) {
             self.principal()
                 .check(Right::Create, &name.schema, &name.table)?;
-            let database = Arc::clone(self.engine().database());
+            let capability = self.catalog().authority().capability(&*schema.snapshot(&name.table)?);
+            let changes = self.engine().changes();
             let (schema, table) = (name.schema.to_string(), name.table.to_string());
-            blocking(move || database.drop_table(&schema, &table)).await?;
+            blocking(move || changes.drop_table(&capability, &schema, &table)).await?;
             return self.nothing();
         }
         match schema
@@ -332,8 +361,9 @@ impl Session {
         if create.if_not_exists && self.catalog().flash_schema(name).is_some() {
             return self.nothing();
         }
-        let (database, name) = (Arc::clone(self.engine().database()), name.to_string());
-        blocking(move || database.create_schema(&name)).await?;
+        let capability = self.catalog().authority().of_name(name, "*");
+        let (changes, name) = (self.engine().changes(), name.to_string());
+        blocking(move || changes.create_schema(&capability, &name)).await?;
         self.nothing()
     }
 
@@ -372,11 +402,16 @@ impl Session {
             )));
         }
         let database = Arc::clone(self.engine().database());
+        let (changes, authority) = (
+            self.engine().changes(),
+            Arc::clone(self.catalog().authority()),
+        );
         blocking(move || {
             for table in database.tables(&name) {
-                database.drop_table(&name, &table)?;
+                let capability = authority.capability(&*database.snapshot(&name, &table)?);
+                changes.drop_table(&capability, &name, &table)?;
             }
-            database.drop_schema(&name)
+            changes.drop_schema(&authority.of_name(&name, "*"), &name)
         })
         .await?;
         self.nothing()
@@ -479,37 +514,6 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
         batch?;
     }
     Ok(())
-}
-
-/// Whether an option changes what all sessions share.
-fn is_of_the_process(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name == "flashmesh.cache_size" || name.starts_with("datafusion.runtime.")
-}
-
-/// RESET of one of our options as SET to its default: DataFusion resets its own only.
-fn without_reset(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let LogicalPlan::Statement(Statement::ResetVariable(reset)) = &plan else {
-        return Ok(plan);
-    };
-    let name = reset.variable.to_ascii_lowercase();
-    if !name.starts_with("flashmesh.") {
-        return Ok(plan);
-    }
-    let entries = FlashmeshOptions::default().entries();
-    let entry = entries.into_iter().find(|entry| entry.key == name);
-    let entry = entry.ok_or_else(|| Error::usage(format!("there is no option '{name}'")))?;
-    let value = entry.value.ok_or_else(|| {
-        Error::usage(format!(
-            "{name} was given when the database was opened; SET it to what it shall be"
-        ))
-    })?;
-    Ok(LogicalPlan::Statement(Statement::SetVariable(
-        SetVariable {
-            variable: name,
-            value,
-        },
-    )))
 }
 
 /// Refuses what a table definition asks for and the store would silently not keep.

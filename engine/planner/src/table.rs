@@ -20,6 +20,7 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 use flashmesh_pushdown::Output;
 use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::changes::Changes;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
 
@@ -96,6 +97,11 @@ impl FlashTable {
             approximate: Some(approximate),
             ..self
         }
+    }
+
+    /// Its schema and its name.
+    pub fn name(&self) -> (&str, &str) {
+        (&self.name.0, &self.name.1)
     }
 
     /// The version that it shows.
@@ -306,7 +312,8 @@ impl TableProvider for FlashTable {
             );
         }
         let sink = FlashSink::new(
-            Arc::clone(&self.database),
+            Changes::new(Arc::clone(&self.node), Arc::clone(&self.database)),
+            Arc::clone(&self.capability),
             (schema.clone(), table.clone()),
             self.schema(),
             insert_op == InsertOp::Overwrite,

@@ -132,6 +132,11 @@ impl StoreFunctionNode {
     }
 }
 
+/// Whether an operator of a logical plan is a function that the store runs.
+pub fn is_store_function(node: &dyn UserDefinedLogicalNode) -> bool {
+    node.as_any().is::<StoreFunctionNode>()
+}
+
 impl PartialEq for StoreFunctionNode {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.function, &other.function) && self.input == other.input

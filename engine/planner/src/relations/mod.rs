@@ -20,6 +20,7 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::TableFactor;
+use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
@@ -28,6 +29,7 @@ use crate::FlashTable;
 use crate::authority::{self, Authority};
 use crate::error::from_storage;
 use arguments::Arguments;
+pub use exec::is_store_function;
 pub(crate) use exec::StorePlanner;
 
 /// Plans the table functions of a database.
@@ -126,6 +128,9 @@ impl StoreRelations {
             .database
             .snapshot(&schema, &name)
             .map_err(from_storage)?;
+        // Before anything is said of it.
+        self.check_seen(&snapshot, "table", &snapshot.name)?;
+        self.reading(&snapshot)?;
         Ok(Table {
             schema,
             name,
@@ -158,6 +163,18 @@ impl StoreRelations {
             Arc::clone(&table.snapshot),
             self.authority.as_ref(),
         )
+    }
+
+    /// Makes a table of which the session may not know, or what is of it, look like one that is
+    /// not there.
+    fn check_seen(&self, table: &TableSnapshot, kind: &'static str, name: &str) -> Result<()> {
+        match self.authority.capability(table).rights.is_empty() {
+            true => Err(from_storage(StorageError::NotFound {
+                kind,
+                name: name.into(),
+            })),
+            false => Ok(()),
+        }
     }
 
     /// What the session may do with a table, which is to be read.

@@ -226,6 +226,8 @@ impl Opened {
         let name = arguments.text()?;
         let (schema, name) = store.resolve(&name, arguments)?;
         let (_, table, index) = store.database.index(&schema, &name).map_err(from_storage)?;
+        store.check_seen(&table, "index", &name)?;
+        let capability = store.reading(&table)?;
         let definition = &index.definition;
         if definition.kind != IndexKind::Adjacency {
             return plan_err!(
@@ -243,7 +245,7 @@ impl Opened {
             keys: keys.data_type(),
             store: Arc::clone(store.database.store()),
             node: Arc::clone(&store.node),
-            capability: store.reading(&table)?,
+            capability,
             table,
             index,
             function: arguments.function().to_string(),
