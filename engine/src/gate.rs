@@ -71,10 +71,12 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
         | LogicalPlan::Unnest(_)
         | LogicalPlan::RecursiveQuery(_) => Ok(()),
         // What is not on flash is the session's own: what it may not see, its catalog has not.
-        LogicalPlan::TableScan(scan) => match provider(&scan.source)?.downcast_ref::<FlashTable>() {
-            Some(table) => check_table(principal, Right::Read, table),
-            None => Ok(()),
-        },
+        LogicalPlan::TableScan(scan) => {
+            match provider(&scan.source)?.downcast_ref::<FlashTable>() {
+                Some(table) => check_table(principal, Right::Read, table),
+                None => Ok(()),
+            }
+        }
         LogicalPlan::Dml(dml) => match provider(&dml.target)?.downcast_ref::<FlashTable>() {
             Some(table) => check_table(principal, Right::Write, table),
             None => principal.check_admin("write to tables outside the database"),

@@ -161,7 +161,11 @@ mod tests {
             Principal::user("eve", vec![], Default::default()),
         );
         for (name, good, bad) in [
-            ("datafusion.execution.batch_size", "1048576", "100000000000000"),
+            (
+                "datafusion.execution.batch_size",
+                "1048576",
+                "100000000000000",
+            ),
             ("DataFusion.Execution.Batch_Size", "1", "0"),
             ("datafusion.execution.target_partitions", "64", "100000"),
             ("datafusion.execution.target_partitions", "0", "-1"),
@@ -188,8 +192,14 @@ mod tests {
             "datafusion.execution.perfect_hash_join_small_build_threshold",
             "nonsense",
         ] {
-            assert!(matches!(set(&user, name, "1"), Err(Error::Denied(_))), "{name}");
-            assert!(matches!(check_name(&user, name), Err(Error::Denied(_))), "{name}");
+            assert!(
+                matches!(set(&user, name, "1"), Err(Error::Denied(_))),
+                "{name}"
+            );
+            assert!(
+                matches!(check_name(&user, name), Err(Error::Denied(_))),
+                "{name}"
+            );
         }
     }
 

@@ -19,8 +19,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_planner::interrupt::StopOnDrop;
+use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
@@ -314,7 +314,10 @@ impl Session {
         if schema.is_on_flash(&name.table) {
             self.principal()
                 .check(Right::Create, &name.schema, &name.table)?;
-            let capability = self.catalog().authority().capability(&*schema.snapshot(&name.table)?);
+            let capability = self
+                .catalog()
+                .authority()
+                .capability(&schema.snapshot(&name.table)?);
             let changes = self.engine().changes();
             let (schema, table) = (name.schema.to_string(), name.table.to_string());
             blocking(move || changes.drop_table(&capability, &schema, &table)).await?;
@@ -408,7 +411,7 @@ impl Session {
         );
         blocking(move || {
             for table in database.tables(&name) {
-                let capability = authority.capability(&*database.snapshot(&name, &table)?);
+                let capability = authority.capability(&database.snapshot(&name, &table)?);
                 changes.drop_table(&capability, &name, &table)?;
             }
             changes.drop_schema(&authority.of_name(&name, "*"), &name)

@@ -73,7 +73,7 @@ impl Changes {
     /// # Errors
     /// `Denied`; what [`Database::drop_table`] says.
     pub fn drop_table(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
-        self.verify_table(capability, &*self.database.snapshot(schema, table)?)?;
+        self.verify_table(capability, &self.database.snapshot(schema, table)?)?;
         self.database.drop_table(schema, table)
     }
 
@@ -88,7 +88,7 @@ impl Changes {
         table: &str,
         definition: IndexDefinition,
     ) -> Result<()> {
-        self.verify_table(capability, &*self.database.snapshot(schema, table)?)?;
+        self.verify_table(capability, &self.database.snapshot(schema, table)?)?;
         let made = self.database.create_index(schema, table, definition);
         match made {
             Err(error @ StorageError::DuplicateKey { .. })
@@ -181,7 +181,13 @@ mod tests {
         let seal = |of: Subject, rights: &[Right]| {
             let key = changes.node.capability_key();
             let rights = rights.iter().fold(Rights::default(), |all, r| all.with(*r));
-            key.seal("ada".into(), of, rights, KernelRights::All, Duration::from_secs(60))
+            key.seal(
+                "ada".into(),
+                of,
+                rights,
+                KernelRights::All,
+                Duration::from_secs(60),
+            )
         };
         let index = || IndexDefinition {
             name: "i".into(),
@@ -202,12 +208,22 @@ mod tests {
             assert!(is_denied(&changes.begin_load(&capability, create("t"))));
         }
         let create_name = seal(name, &[Right::Create]);
-        changes.begin_load(&create_name, create("t")).unwrap().commit().unwrap();
+        changes
+            .begin_load(&create_name, create("t"))
+            .unwrap()
+            .commit()
+            .unwrap();
 
         let table = || Subject::from(changes.database.snapshot("public", "t").unwrap().id);
         let (schema, name) = named("t");
-        let append = || LoadTarget::Append { schema: schema.clone(), table: name.clone() };
-        let overwrite = || LoadTarget::Overwrite { schema: schema.clone(), table: name.clone() };
+        let append = || LoadTarget::Append {
+            schema: schema.clone(),
+            table: name.clone(),
+        };
+        let overwrite = || LoadTarget::Overwrite {
+            schema: schema.clone(),
+            table: name.clone(),
+        };
         let reader = seal(table(), &[Right::Read, Right::Create, Right::Kernel]);
         for capability in [&create_name, &reader] {
             assert!(is_denied(&changes.begin_load(capability, append())));
@@ -218,19 +234,32 @@ mod tests {
         drop(changes.begin_load(&writer, overwrite()).unwrap());
 
         for capability in [&writer, &create_name] {
-            assert!(is_denied(&changes.create_index(capability, "public", "t", index())));
+            assert!(is_denied(&changes.create_index(
+                capability,
+                "public",
+                "t",
+                index()
+            )));
             assert!(is_denied(&changes.drop_table(capability, "public", "t")));
         }
         let maker = seal(table(), &[Right::Create]);
-        changes.create_index(&maker, "public", "t", index()).unwrap();
+        changes
+            .create_index(&maker, "public", "t", index())
+            .unwrap();
         assert!(is_denied(&changes.drop_index(&writer, "public", "i")));
         changes.drop_index(&maker, "public", "i").unwrap();
 
         // A capability of a table is not one of the table that takes its place.
-        changes.begin_load(&create_name, create("t")).unwrap().commit().unwrap();
+        changes
+            .begin_load(&create_name, create("t"))
+            .unwrap()
+            .commit()
+            .unwrap();
         assert!(is_denied(&changes.begin_load(&writer, append())));
         assert!(is_denied(&changes.drop_table(&maker, "public", "t")));
-        changes.drop_table(&seal(table(), &[Right::Create]), "public", "t").unwrap();
+        changes
+            .drop_table(&seal(table(), &[Right::Create]), "public", "t")
+            .unwrap();
 
         assert!(is_denied(&changes.create_schema(&create_name, "s")));
         let schema = seal(Subject::name("s", "*"), &[Right::Create]);
@@ -239,10 +268,14 @@ mod tests {
         changes.drop_schema(&schema, "s").unwrap();
 
         assert!(is_denied(&changes.drop_function(&create_name, "f")));
-        let forged = Capability { principal: "eve".into(), ..seal(Subject::function("f"), &[Right::Create]) };
+        let mut forged = seal(Subject::function("f"), &[Right::Create]);
+        forged.principal = "eve".into();
         assert!(is_denied(&changes.drop_function(&forged, "f")));
         let function = seal(Subject::function("f"), &[Right::Create]);
         let missing = changes.drop_function(&function, "f");
-        assert!(matches!(missing, Err(StorageError::NotFound { .. })), "{missing:?}");
+        assert!(
+            matches!(missing, Err(StorageError::NotFound { .. })),
+            "{missing:?}"
+        );
     }
 }

@@ -26,7 +26,9 @@ fn commands(char: char) -> bool {
 fn picture(char: char) -> char {
     match char {
         '\n' | '\t' => char,
-        '\0'..='\x1f' => char::from_u32(0x2400 + char as u32).unwrap_or(char::REPLACEMENT_CHARACTER),
+        '\0'..='\x1f' => {
+            char::from_u32(0x2400 + char as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
+        }
         '\x7f' => '␡',
         // Those of eight bits, which some terminals obey.
         '\u{80}'..='\u{9f}' => char::REPLACEMENT_CHARACTER,

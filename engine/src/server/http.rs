@@ -54,7 +54,9 @@ pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: Cancel
 /// The page, which no other site may frame and which runs its own script alone.
 async fn page() -> Response {
     static POLICY: LazyLock<String> = LazyLock::new(|| {
-        let script = PAGE.split_once("<script>").and_then(|(_, rest)| rest.split_once("</script>"));
+        let script = PAGE
+            .split_once("<script>")
+            .and_then(|(_, rest)| rest.split_once("</script>"));
         let digest = Sha256::digest(script.map_or("", |(script, _)| script));
         format!(
             "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

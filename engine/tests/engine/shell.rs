@@ -230,7 +230,10 @@ fn data_commands_no_terminal_and_reaches_a_pipe_as_it_is() {
         .output()
         .unwrap();
     let piped = String::from_utf8(piped.stdout).unwrap();
-    assert!(piped.contains("\u{1b}]0;pwned\u{7}") && piped.contains("\u{9b}2J"), "{piped:?}");
+    assert!(
+        piped.contains("\u{1b}]0;pwned\u{7}") && piped.contains("\u{9b}2J"),
+        "{piped:?}"
+    );
 }
 
 #[test]

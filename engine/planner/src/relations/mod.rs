@@ -29,8 +29,8 @@ use crate::FlashTable;
 use crate::authority::{self, Authority};
 use crate::error::from_storage;
 use arguments::Arguments;
-pub use exec::is_store_function;
 pub(crate) use exec::StorePlanner;
+pub use exec::is_store_function;
 
 /// Plans the table functions of a database.
 #[derive(Debug)]
