@@ -314,10 +314,8 @@ impl Session {
         if schema.is_on_flash(&name.table) {
             self.principal()
                 .check(Right::Create, &name.schema, &name.table)?;
-            let capability = self
-                .catalog()
-                .authority()
-                .capability(&schema.snapshot(&name.table)?);
+            let version = schema.snapshot(&name.table)?;
+            let capability = self.catalog().authority().capability(&version);
             let changes = self.engine().changes();
             let (schema, table) = (name.schema.to_string(), name.table.to_string());
             blocking(move || changes.drop_table(&capability, &schema, &table)).await?;
@@ -411,7 +409,8 @@ impl Session {
         );
         blocking(move || {
             for table in database.tables(&name) {
-                let capability = authority.capability(&database.snapshot(&name, &table)?);
+                let version = database.snapshot(&name, &table)?;
+                let capability = authority.capability(&version);
                 changes.drop_table(&capability, &name, &table)?;
             }
             changes.drop_schema(&authority.of_name(&name, "*"), &name)

@@ -73,7 +73,8 @@ impl Changes {
     /// # Errors
     /// `Denied`; what [`Database::drop_table`] says.
     pub fn drop_table(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
-        self.verify_table(capability, &self.database.snapshot(schema, table)?)?;
+        let found = self.database.snapshot(schema, table)?;
+        self.verify_table(capability, &found)?;
         self.database.drop_table(schema, table)
     }
 
@@ -88,7 +89,8 @@ impl Changes {
         table: &str,
         definition: IndexDefinition,
     ) -> Result<()> {
-        self.verify_table(capability, &self.database.snapshot(schema, table)?)?;
+        let found = self.database.snapshot(schema, table)?;
+        self.verify_table(capability, &found)?;
         let made = self.database.create_index(schema, table, definition);
         match made {
             Err(error @ StorageError::DuplicateKey { .. })
