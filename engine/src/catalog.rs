@@ -14,7 +14,7 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use flashmesh_planner::{Authority, FlashTable, NamedTable};
 use flashmesh_storage::StorageError;
-use flashmesh_storage::capability::{Capability, KernelRights, Right};
+use flashmesh_storage::capability::{Capability, KernelRights, Right, Rights, Subject};
 use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
 use flashmesh_storage::table::{Database, TableSnapshot, View};
 use parking_lot::RwLock;
@@ -58,6 +58,27 @@ impl Authority for GrantedAuthority {
 }
 
 impl GrantedAuthority {
+    /// What the user may do with the name of a table, whether there is one.
+    pub fn of_name(&self, schema: &str, table: &str) -> Capability {
+        let rights = self.principal.rights(schema, table);
+        self.seal(Subject::name(schema, table), rights)
+    }
+
+    /// What the user may do with the name of a function.
+    pub fn of_function(&self, name: &str) -> Capability {
+        let rights = match self.principal.check_create_function(name) {
+            Ok(()) => Rights::default().with(Right::Create),
+            Err(_) => Rights::default(),
+        };
+        self.seal(Subject::function(name), rights)
+    }
+
+    fn seal(&self, of: Subject, rights: Rights) -> Capability {
+        let name = Arc::clone(&self.principal.name);
+        let key = self.node.capability_key();
+        key.seal(name, of, rights, KernelRights::None, CAPABILITY_LIFETIME)
+    }
+
     /// The kernels that the user may run.
     fn kernels(&self) -> KernelRights {
         if self.principal.admin {
@@ -112,9 +133,14 @@ impl FlashCatalog {
         &self.authority
     }
 
-    /// The schema, if the database has it.
+    /// Whether the database has a schema that the user may know of.
+    fn has_schema(&self, name: &str) -> bool {
+        self.principal.sees_schema(name) && self.database.schemas().iter().any(|s| s == name)
+    }
+
+    /// The schema, if the database has it and the user may know of it.
     pub(crate) fn flash_schema(&self, name: &str) -> Option<Arc<FlashSchema>> {
-        if !self.database.schemas().iter().any(|s| s == name) {
+        if !self.has_schema(name) {
             self.schemas.write().remove(name);
             return None;
         }
@@ -144,6 +170,7 @@ impl FlashCatalog {
 impl CatalogProvider for FlashCatalog {
     fn schema_names(&self) -> Vec<String> {
         let mut names = self.database.schemas();
+        names.retain(|name| self.principal.sees_schema(name));
         if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
             names.push(SYSTEM_SCHEMA.into());
         }
@@ -152,7 +179,7 @@ impl CatalogProvider for FlashCatalog {
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         // A database may have a schema of that name from before there was this one.
-        if name == SYSTEM_SCHEMA && !self.database.schemas().iter().any(|s| s == name) {
+        if name == SYSTEM_SCHEMA && !self.has_schema(name) {
             return Some(Arc::new(SystemSchema::new(
                 Arc::clone(&self.database),
                 self.node.kernels().cloned(),
@@ -177,15 +204,29 @@ pub(crate) struct FlashSchema {
 }
 
 impl FlashSchema {
-    /// Whether a table of that name is on flash.
+    /// Whether a table of that name is on flash and the user may know of it.
     pub(crate) fn is_on_flash(&self, table: &str) -> bool {
-        self.database.snapshot(&self.name, table).is_ok()
+        self.snapshot(table).is_ok()
+    }
+
+    /// The newest version of a table on flash of which the user may know.
+    ///
+    /// # Errors
+    /// `NotFound`, whether there is none or they may not know of it.
+    pub(crate) fn snapshot(&self, table: &str) -> flashmesh_storage::Result<Arc<TableSnapshot>> {
+        match self.principal.sees(&self.name, table) {
+            true => self.database.snapshot(&self.name, table),
+            false => Err(StorageError::NotFound {
+                kind: "table",
+                name: format!("{}.{table}", self.name),
+            }),
+        }
     }
 
     /// The view of that name, if the session may know of it.
     fn view(&self, name: &str) -> Option<Arc<View>> {
         let view = self.database.view(&self.name, name);
-        view.filter(|_| !self.principal.rights(&self.name, name).is_empty())
+        view.filter(|_| self.principal.sees(&self.name, name))
     }
 
     /// Makes `table` the session's of that name.
@@ -209,7 +250,7 @@ impl SchemaProvider for FlashSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.database.tables(&self.name);
         names.extend(self.database.views(&self.name));
-        names.retain(|table| !self.principal.rights(&self.name, table).is_empty());
+        names.retain(|table| self.principal.sees(&self.name, table));
         names.extend(self.session_tables.read().keys().cloned());
         names.sort();
         names.dedup();
@@ -217,11 +258,8 @@ impl SchemaProvider for FlashSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        match self.database.snapshot(&self.name, name) {
+        match self.snapshot(name) {
             Ok(snapshot) => {
-                if self.principal.rights(&self.name, name).is_empty() {
-                    self.principal.check(Right::Read, &self.name, name)?;
-                }
                 let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
                 let authority = Arc::clone(&self.authority) as _;
                 let name = (self.name.clone(), name.to_string());

@@ -64,6 +64,9 @@ pub(crate) fn with_declared(plan: LogicalPlan, not_null: &[bool]) -> Result<Logi
 impl Session {
     pub(crate) async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
         let name = self.resolve(create.name);
+        // Before anything is looked at: the answer shall not tell what is there.
+        self.principal()
+            .check(Right::Create, &name.schema, &name.table)?;
         let schema = self.flash_schema(&name)?;
         check_definition(&name.table, create.column_defaults.len(), create.temporary)?;
         if create.or_replace && create.if_not_exists {
@@ -112,9 +115,9 @@ impl Session {
                 self.count(rows)
             }
             None => {
-                self.check_target(&target)?;
-                let database = Arc::clone(self.engine().database());
-                blocking(move || database.begin_load(target)?.commit()).await?;
+                let capability = self.check_target(&target)?;
+                let changes = self.engine().changes();
+                blocking(move || changes.begin_load(&capability, target)?.commit()).await?;
                 self.nothing()
             }
         }

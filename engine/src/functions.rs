@@ -152,16 +152,14 @@ impl Session {
             )));
         };
         check_signature(name, &create, signature)?;
-        let Some(kernels) = self.engine().node().kernels() else {
-            return Err(Error::usage("this database runs no kernels"));
-        };
-        let (kernels, principal) = (Arc::clone(kernels), Arc::clone(self.shared_principal()));
+        let capability = self.catalog().authority().of_function(name);
+        let changes = self.engine().changes();
+        let principal = Arc::clone(self.shared_principal());
         let or_replace = create.or_replace;
         // Compiling takes a moment.
         blocking(move || {
             let may_use = |other: &str| principal.may_use(other);
-            let (name, admin) = (&principal.name, principal.admin);
-            kernels.create(package, name, admin, or_replace, may_use)
+            changes.create_function(&capability, package, principal.admin, or_replace, may_use)
         })
         .await?;
         self.update_functions()?;
@@ -171,16 +169,15 @@ impl Session {
     pub(crate) async fn drop_function(&self, drop: &DropFunction) -> Result<DataFrame> {
         let name = drop.name.clone();
         let database = Arc::clone(self.engine().database());
-        if drop.if_exists && database.function(&name).is_err() {
+        let is_there = self.principal().may_use(&name) && database.function(&name).is_ok();
+        if drop.if_exists && !is_there {
             return self.nothing();
         }
         self.principal().check_create_function(&name)?;
-        let principal = Arc::clone(self.shared_principal());
-        blocking(move || {
-            let owner = (!principal.admin).then_some(&*principal.name);
-            database.drop_function(&name, owner)
-        })
-        .await?;
+        let capability = self.catalog().authority().of_function(&name);
+        let changes = self.engine().changes();
+        let is_admin = self.principal().admin;
+        blocking(move || changes.drop_function(&capability, &name, is_admin)).await?;
         self.update_functions()?;
         self.nothing()
     }

@@ -62,7 +62,7 @@ fn is_pattern(part: &str) -> bool {
     !part.is_empty() && !before.contains(['*', '.'])
 }
 
-fn matches_pattern(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => name == pattern,
@@ -194,6 +194,22 @@ impl Principal {
             .fold(Rights::default(), |rights, right| {
                 rights.with((*right).into())
             })
+    }
+
+    /// Whether a table of that name may be known to be there: to whom it is not, it looks like
+    /// one that is not there.
+    pub fn sees(&self, schema: &str, table: &str) -> bool {
+        !self.rights(schema, table).is_empty()
+    }
+
+    /// Whether a schema of that name may be known to be there.
+    pub fn sees_schema(&self, schema: &str) -> bool {
+        self.admin
+            || schema == crate::catalog::DEFAULT_SCHEMA
+            || self
+                .grants
+                .iter()
+                .any(|grant| matches_pattern(&grant.tables.schema, schema))
     }
 
     /// Whether the function of a user may be used.

@@ -114,8 +114,8 @@ impl Session {
         progress: Arc<LoadProgress>,
     ) -> Result<u64> {
         let name = self.resolve(table.clone());
-        let schema = self.flash_schema(&name)?;
-        if schema.session_table(&name.table).is_some() {
+        let flash_schema = self.flash_schema(&name)?;
+        if flash_schema.session_table(&name.table).is_some() {
             return Err(Error::usage(format!(
                 "'{table}' is a view or external table of this session; drop it first or choose another name"
             )));
@@ -139,7 +139,7 @@ impl Session {
                 )
             }
             LoadMode::Append => {
-                let stored = self.engine().database().snapshot(&schema, &table)?;
+                let stored = flash_schema.snapshot(&table)?;
                 let columns = match_columns(&table, &stored.schema, frame.schema())?;
                 (LoadTarget::Append { schema, table }, frame.select(columns)?)
             }
@@ -151,13 +151,12 @@ impl Session {
     /// Refuses columns that rows appended to a table can't have.
     pub(crate) fn check_columns(&self, table: &TableReference, given: &Schema) -> Result<()> {
         let name = self.resolve(table.clone());
-        let database = self.engine().database();
-        let stored = database.snapshot(&name.schema, &name.table)?;
+        let stored = self.flash_schema(&name)?.snapshot(&name.table)?;
         match_columns(&name.table, &stored.schema, &given.clone().to_dfschema()?)?;
         Ok(())
     }
 
-    /// Whether a table of that name is on flash.
+    /// Whether a table of that name is on flash and the user may know of it.
     pub(crate) fn is_on_flash(&self, table: &TableReference) -> bool {
         let name = self.resolve(table.clone());
         self.flash_schema(&name)
@@ -170,10 +169,7 @@ impl Session {
     /// [`Error::Storage`] when there is no such table.
     pub fn table_snapshot(&self, table: &str) -> Result<Arc<TableSnapshot>> {
         let name = self.resolve(TableReference::parse_str(table));
-        Ok(self
-            .engine()
-            .database()
-            .snapshot(&name.schema, &name.table)?)
+        Ok(self.flash_schema(&name)?.snapshot(&name.table)?)
     }
 }
 

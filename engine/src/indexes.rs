@@ -12,6 +12,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
+use flashmesh_planner::Authority;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
@@ -121,8 +122,8 @@ impl Session {
     /// The plan of a statement, to be run by [`Session::execute`].
     ///
     /// # Errors
-    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Usage`]
-    /// for what flashmesh does not do.
+    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Denied`]
+    /// for what the user may not do; [`Error::Usage`] for what flashmesh does not do.
     pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
         self.plan_in(statement, &Values::default()).await
     }
@@ -173,11 +174,12 @@ impl Session {
             mark_casts(statement);
         }
         let not_null = declared_not_null(&statement);
-        let plan = views::planning(same_names::plan(&state, statement)).await?;
-        match not_null {
-            Some(not_null) => with_declared(plan, &not_null),
-            None => Ok(plan),
+        let mut plan = views::planning(same_names::plan(&state, statement)).await?;
+        if let Some(not_null) = not_null {
+            plan = with_declared(plan, &not_null)?;
         }
+        self.admit(&plan)?;
+        Ok(plan)
     }
 
     fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {
@@ -287,12 +289,21 @@ impl Session {
                     self.flash_schema(&name)?;
                     let database = Arc::clone(self.engine().database());
                     let (schema, index) = (name.schema.to_string(), name.table.to_string());
-                    if let Ok((table, ..)) = database.index(&schema, &index) {
-                        self.principal().check(Right::Create, &schema, &table)?;
-                    }
-                    match blocking(move || database.drop_index(&schema, &index)).await {
-                        Err(Error::Storage(StorageError::NotFound { .. })) if if_exists => {}
-                        done => done?,
+                    match database.index(&schema, &index) {
+                        Ok((table, version, _)) if self.principal().sees(&schema, &table) => {
+                            self.principal().check(Right::Create, &schema, &table)?;
+                            let capability = self.catalog().authority().capability(&version);
+                            let changes = self.engine().changes();
+                            blocking(move || changes.drop_index(&capability, &schema, &index))
+                                .await?;
+                        }
+                        _ if if_exists => {}
+                        _ => {
+                            return Err(Error::Storage(StorageError::NotFound {
+                                kind: "index",
+                                name: index,
+                            }));
+                        }
                     }
                 }
                 self.nothing()
@@ -323,7 +334,7 @@ impl Session {
             None => IndexKind::Hash,
         };
         let database = Arc::clone(self.engine().database());
-        let table = database.snapshot(&name.schema, &name.table)?;
+        let table = schema.snapshot(&name.table)?;
         let columns = create.columns.iter().map(|column| {
             let found = table.schema.index_of(column);
             found.map(|i| i as u32).map_err(|_| {
@@ -345,11 +356,16 @@ impl Session {
             primary: false,
             options: create.options,
         };
-        if create.if_not_exists && database.index(&name.schema, &definition.name).is_ok() {
+        if create.if_not_exists
+            && let Ok((owner, ..)) = database.index(&name.schema, &definition.name)
+            && self.principal().sees(&name.schema, &owner)
+        {
             return self.nothing();
         }
+        let capability = self.catalog().authority().capability(&table);
+        let changes = self.engine().changes();
         let (schema, table) = (name.schema.to_string(), name.table.to_string());
-        blocking(move || database.create_index(&schema, &table, definition)).await?;
+        blocking(move || changes.create_index(&capability, &schema, &table, definition)).await?;
         self.nothing()
     }
 }

@@ -19,6 +19,7 @@ use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::accelerator::xrt::XrtAccelerator;
+use flashmesh_storage::changes::Changes;
 use flashmesh_storage::kernel::Kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
@@ -29,6 +30,7 @@ use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
 use crate::functions::{KernelMemory, SessionFunctions};
+use crate::gate::GatedPlanner;
 use crate::grants::Principal;
 use crate::prepare::PreparedStatements;
 use crate::queries::Queries;
@@ -207,6 +209,11 @@ impl Engine {
         &self.node
     }
 
+    /// The way to change the database.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes::new(Arc::clone(&self.node), Arc::clone(&self.database))
+    }
+
     /// Threads that a query uses.
     pub fn threads(&self) -> usize {
         self.threads
@@ -318,7 +325,12 @@ impl Session {
                 Arc::clone(catalog.authority()) as _,
                 CATALOG,
             ))]);
-        let state = flashmesh_planner::configure(state).build();
+        let mut state = flashmesh_planner::configure(state);
+        if let Some(planner) = state.query_planner().take() {
+            let principal = Arc::clone(&principal);
+            state = state.with_query_planner(Arc::new(GatedPlanner { planner, principal }));
+        }
+        let state = state.build();
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;
         files.use_session(context.state_weak_ref());

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::SchemaProvider;
-use datafusion::common::config::ExtensionOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ResolvedTableReference, SchemaReference, TableReference};
 use datafusion::dataframe::DataFrame;
@@ -14,14 +13,14 @@ use datafusion::datasource::TableType;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     CreateCatalogSchema, DdlStatement, DropCatalogSchema, DropTable, LogicalPlan,
-    LogicalPlanBuilder, ResetVariable, SetVariable, Statement, WriteOp,
+    LogicalPlanBuilder, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use flashmesh_planner::FlashmeshOptions;
 use flashmesh_planner::interrupt::StopOnDrop;
+use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_storage::StorageError;
-use flashmesh_storage::capability::Right;
+use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
 
@@ -29,10 +28,12 @@ use crate::Session;
 use crate::assign::assign;
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::error::{Error, Result};
+use crate::gate;
 use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
 use crate::precedence;
 use crate::prepare::PreparedStatement;
+use crate::settings;
 use crate::system::KillStatement;
 
 impl Session {
@@ -42,18 +43,24 @@ impl Session {
         parse(query, &state.config_options().sql_parser.dialect.to_string())
     }
 
+    /// Refuses a plan that holds, at any depth, what the session's user may not do.
+    ///
+    /// # Errors
+    /// [`Error::Denied`].
+    pub fn admit(&self, plan: &LogicalPlan) -> Result<()> {
+        gate::admit(self.principal(), plan)
+    }
+
     /// Runs a plan as [`Session::sql`] runs a statement.
     ///
     /// # Errors
     /// As [`Session::sql`].
     pub async fn execute(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        self.admit(&plan)?;
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
-            LogicalPlan::Copy(_) => {
-                self.principal().check_admin("write files of the server")?;
-                self.run_now(plan).await
-            }
+            LogicalPlan::Copy(_) => self.run_now(plan).await,
             LogicalPlan::Extension(ref extension)
                 if let Some(kill) = extension.node.as_any().downcast_ref::<KillStatement>() =>
             {
@@ -68,19 +75,8 @@ impl Session {
             {
                 self.execute_index(statement).await
             }
-            LogicalPlan::Statement(
-                Statement::SetVariable(SetVariable { ref variable, .. })
-                | Statement::ResetVariable(ResetVariable { ref variable }),
-            ) => {
-                let name = variable.clone();
-                if is_of_the_process(&name) {
-                    self.principal()
-                        .check_admin(&format!("set {name}, which all users share"))?;
-                }
-                let plan = without_reset(plan)?;
-                let done = self.context().execute_logical_plan(plan).await?;
-                self.apply_option(&name);
-                Ok(done)
+            LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
+                self.execute_set(plan).await
             }
             LogicalPlan::Statement(
                 Statement::TransactionStart(_) | Statement::TransactionEnd(_),
@@ -100,6 +96,25 @@ impl Session {
             }
             other => Ok(self.context().execute_logical_plan(other).await?),
         }
+    }
+
+    /// Runs SET or RESET.
+    async fn execute_set(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        let plan = settings::without_reset(plan)?;
+        let name = match &plan {
+            LogicalPlan::Statement(Statement::SetVariable(set)) => {
+                settings::check_set(self.principal(), set, self.engine().threads())?;
+                set.variable.clone()
+            }
+            LogicalPlan::Statement(Statement::ResetVariable(reset)) => {
+                settings::check_name(self.principal(), &reset.variable)?;
+                reset.variable.clone()
+            }
+            _ => return Err(Error::usage("neither SET nor RESET")),
+        };
+        let done = self.context().execute_logical_plan(plan).await?;
+        self.apply_option(&name);
+        Ok(done)
     }
 
     /// Makes an option that was set take effect outside the session.
@@ -130,7 +145,6 @@ impl Session {
             DdlStatement::DropFunction(drop) => self.drop_function(&drop).await,
             DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {
-                self.principal().check_admin("read files of the server")?;
                 self.check_free_on_flash(&create.name, "external table")?;
                 Ok(self
                     .context()
@@ -153,12 +167,12 @@ impl Session {
         query: LogicalPlan,
         progress: Arc<LoadProgress>,
     ) -> Result<u64> {
-        self.check_target(&target)?;
+        let capability = self.check_target(&target)?;
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
         let _stop = StopOnDrop::new(&plan);
-        let database = Arc::clone(self.engine().database());
-        let load = blocking(move || database.begin_load(target)).await?;
+        let changes = self.engine().changes();
+        let load = blocking(move || changes.begin_load(&capability, target)).await?;
         load::run(
             load,
             plan,
@@ -169,15 +183,20 @@ impl Session {
         .await
     }
 
-    /// Refuses a load that the user may not do.
-    pub(crate) fn check_target(&self, target: &LoadTarget) -> Result<()> {
-        let (right, schema, table) = match target {
-            LoadTarget::Create { schema, table, .. } => (Right::Create, schema, table),
-            LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
-                (Right::Write, schema, table)
+    /// Refuses a load that the user may not do; gives the capability for one that they may.
+    pub(crate) fn check_target(&self, target: &LoadTarget) -> Result<Arc<Capability>> {
+        let authority = self.catalog().authority();
+        match target {
+            LoadTarget::Create { schema, table, .. } => {
+                self.principal().check(Right::Create, schema, table)?;
+                Ok(Arc::new(authority.of_name(schema, table)))
             }
-        };
-        self.principal().check(right, schema, table)
+            LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
+                self.principal().check(Right::Write, schema, table)?;
+                let table = self.engine().database().snapshot(schema, table)?;
+                Ok(authority.capability(&table))
+            }
+        }
     }
 
     async fn execute_dml(&self, dml: datafusion::logical_expr::DmlStatement) -> Result<DataFrame> {
@@ -227,9 +246,11 @@ impl Session {
         if schema.is_on_flash(&name.table) {
             self.principal()
                 .check(Right::Create, &name.schema, &name.table)?;
-            let database = Arc::clone(self.engine().database());
+            let version = schema.snapshot(&name.table)?;
+            let capability = self.catalog().authority().capability(&version);
+            let changes = self.engine().changes();
             let (schema, table) = (name.schema.to_string(), name.table.to_string());
-            blocking(move || database.drop_table(&schema, &table)).await?;
+            blocking(move || changes.drop_table(&capability, &schema, &table)).await?;
             return self.nothing();
         }
         match schema.table_type(&name.table).await? {
@@ -270,8 +291,9 @@ impl Session {
         if create.if_not_exists && self.catalog().flash_schema(name).is_some() {
             return self.nothing();
         }
-        let (database, name) = (Arc::clone(self.engine().database()), name.to_string());
-        blocking(move || database.create_schema(&name)).await?;
+        let capability = self.catalog().authority().of_name(name, "*");
+        let (changes, name) = (self.engine().changes(), name.to_string());
+        blocking(move || changes.create_schema(&capability, &name)).await?;
         self.nothing()
     }
 
@@ -310,14 +332,20 @@ impl Session {
             )));
         }
         let database = Arc::clone(self.engine().database());
+        let (changes, authority) = (
+            self.engine().changes(),
+            Arc::clone(self.catalog().authority()),
+        );
         blocking(move || {
             for view in database.views(&name) {
-                database.drop_view(&name, &view)?;
+                changes.drop_view(&authority.of_name(&name, &view), &name, &view)?;
             }
             for table in database.tables(&name) {
-                database.drop_table(&name, &table)?;
+                let version = database.snapshot(&name, &table)?;
+                let capability = authority.capability(&version);
+                changes.drop_table(&capability, &name, &table)?;
             }
-            database.drop_schema(&name)
+            changes.drop_schema(&authority.of_name(&name, "*"), &name)
         })
         .await?;
         self.nothing()
@@ -433,33 +461,4 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
     Ok(())
 }
 
-/// Whether an option changes what all sessions share.
-fn is_of_the_process(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name == "flashmesh.cache_size" || name.starts_with("datafusion.runtime.")
-}
-
-/// RESET of one of our options as SET to its default: DataFusion resets its own only.
-fn without_reset(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let LogicalPlan::Statement(Statement::ResetVariable(reset)) = &plan else {
-        return Ok(plan);
-    };
-    let name = reset.variable.to_ascii_lowercase();
-    if !name.starts_with("flashmesh.") {
-        return Ok(plan);
-    }
-    let entries = FlashmeshOptions::default().entries();
-    let entry = entries.into_iter().find(|entry| entry.key == name);
-    let entry = entry.ok_or_else(|| Error::usage(format!("there is no option '{name}'")))?;
-    let value = entry.value.ok_or_else(|| {
-        Error::usage(format!(
-            "{name} was given when the database was opened; SET it to what it shall be"
-        ))
-    })?;
-    Ok(LogicalPlan::Statement(Statement::SetVariable(
-        SetVariable {
-            variable: name,
-            value,
-        },
-    )))
 }

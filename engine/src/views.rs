@@ -211,8 +211,9 @@ impl Session {
         if create.or_replace {
             self.check_no_circle(&view)?;
         }
-        let database = Arc::clone(self.engine().database());
-        blocking(move || database.create_view(view, create.or_replace)).await?;
+        let capability = self.catalog().authority().of_name(&view.schema, &view.name);
+        let changes = self.engine().changes();
+        blocking(move || changes.create_view(&capability, view, create.or_replace)).await?;
         self.nothing()
     }
 
@@ -268,9 +269,10 @@ impl Session {
                 name.table
             )));
         }
-        let database = Arc::clone(self.engine().database());
         let (schema, view) = (name.schema.to_string(), name.table.to_string());
-        match blocking(move || database.drop_view(&schema, &view)).await {
+        let capability = self.catalog().authority().of_name(&schema, &view);
+        let changes = self.engine().changes();
+        match blocking(move || changes.drop_view(&capability, &schema, &view)).await {
             Err(Error::Storage(StorageError::NotFound { .. })) if drop.if_exists => self.nothing(),
             other => other.and_then(|()| self.nothing()),
         }

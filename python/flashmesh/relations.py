@@ -73,6 +73,11 @@ def _vectors(data: Any, view: View) -> str:
     return f"[{', '.join(literal(float(number)) for number in rows)}]"
 
 
+def quoted(text: str) -> str:
+    """A text in quotes, where an expression can't stand."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def literal(value: Any) -> str:
     """A constant of SQL."""
     match value:
@@ -88,8 +93,12 @@ def literal(value: Any) -> str:
             return f"CAST('{value}' AS DOUBLE)"
         case bytes():
             return f"X'{value.hex()}'"
+        case str() if "\\" in value:
+            # Whether a backslash in quotes is one depends on the dialect.
+            parts = (quoted(part) for part in value.split("\\"))
+            return f"concat({', chr(92), '.join(parts)})"
         case str():
-            return "'" + value.replace("'", "''") + "'"
+            return quoted(value)
         case _ if hasattr(value, "item"):
             return literal(value.item())
         case _:

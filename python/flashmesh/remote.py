@@ -38,7 +38,7 @@ from .embedded import CATALOG, SCHEMA
 from .flight import Client, Rows
 from .frame import _errors
 from .functions import DISTANCES
-from .relations import literal
+from .relations import literal, quoted
 
 if TYPE_CHECKING:
     from .backend import ArrowStream, Mode, Query, Report
@@ -262,7 +262,7 @@ class Remote:
         # Read in this process: the files are here.
         reader = _flashmesh.open()
         try:
-            parts = (f"SELECT * FROM {literal(fspath(path))}" for path in paths)
+            parts = (f"SELECT * FROM {quoted(fspath(path))}" for path in paths)
             rows = reader.sql(" UNION ALL BY NAME ".join(parts)).stream()
             return self.load_arrow(table, rows, mode)
         finally:
@@ -286,7 +286,7 @@ class Remote:
         return cast("str | None", rows[0]["value"])
 
     def set_setting(self, name: str, value: str) -> None:
-        self._run(f"SET {name} = {literal(value)}")
+        self._run(f"SET {name} = {quoted(value)}")
 
     def _run(self, statement: str) -> Rows:
         """Runs what may be a SET."""

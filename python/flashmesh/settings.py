@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Literal, cast
 
+from ._flashmesh import Error
+
 if TYPE_CHECKING:
     from .backend import Backend
+
+
+def _checked(name: str) -> str:
+    """The name of a setting, which is to stand in a statement."""
+    if not re.fullmatch(r"\w+(\.\w+)*", name, re.ASCII):
+        raise Error(f"there is no setting '{name}'")
+    return name
 
 
 class Settings(MutableMapping[str, str | None]):
@@ -85,10 +95,10 @@ class Settings(MutableMapping[str, str | None]):
     def __setitem__(self, name: str, value: object) -> None:
         if isinstance(value, bool):
             value = str(value).lower()
-        self._backend.set_setting(name, str(value))
+        self._backend.set_setting(_checked(name), str(value))
 
     def __delitem__(self, name: str) -> None:
-        self._backend.execute(f"RESET {name}")
+        self._backend.execute(f"RESET {_checked(name)}")
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._backend.settings())

@@ -103,13 +103,75 @@ impl KernelRights {
     }
 }
 
-/// What its holder may do with one table until it expires.
+/// What a capability is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A table that is there.
+    Table(TableId),
+    /// The name of a table, whether there is one; `*`: any name in the schema.
+    Name {
+        /// The schema's name.
+        schema: Arc<str>,
+        /// The table's.
+        table: Arc<str>,
+    },
+    /// The name of a function.
+    Function(Arc<str>),
+}
+
+impl From<TableId> for Subject {
+    fn from(table: TableId) -> Self {
+        Self::Table(table)
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table(id) => write!(f, "table {}", id.0),
+            Self::Name { schema, table } => write!(f, "{schema}.{table}"),
+            Self::Function(name) => write!(f, "function '{name}'"),
+        }
+    }
+}
+
+impl Subject {
+    /// The name of a table.
+    pub fn name(schema: &str, table: &str) -> Self {
+        Self::Name {
+            schema: schema.into(),
+            table: table.into(),
+        }
+    }
+
+    /// The name of a function.
+    pub fn function(name: &str) -> Self {
+        Self::Function(name.into())
+    }
+
+    fn seal(&self, mac: &mut Hmac<Sha256>) {
+        let mut text = |text: &str| {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        };
+        match self {
+            Self::Table(id) => {
+                text("table");
+                mac.update(&id.0.to_le_bytes());
+            }
+            Self::Name { schema, table } => ["name", schema, table].into_iter().for_each(text),
+            Self::Function(name) => ["function", name].into_iter().for_each(text),
+        }
+    }
+}
+
+/// What its holder may do with one thing until it expires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Capability {
     /// For whom the request is made.
     pub principal: Arc<str>,
-    /// The table.
-    pub table: TableId,
+    /// What it is of.
+    pub of: Subject,
     /// What may be done.
     pub rights: Rights,
     /// The kernels that may run over it, where `rights` has [`Right::Kernel`].
@@ -124,7 +186,7 @@ impl fmt::Debug for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Capability")
             .field("principal", &self.principal)
-            .field("table", &self.table)
+            .field("of", &self.of)
             .field("rights", &self.rights)
             .field("kernels", &self.kernels)
             .field("expires_at_s", &self.expires_at_s)
@@ -160,19 +222,19 @@ impl CapabilityKey {
         Self::new(&secret)
     }
 
-    /// States what `principal` may do with a table, and with which kernels, for as long as `valid`
-    /// from now.
+    /// States what `principal` may do with something, and with which kernels, for as long as
+    /// `valid` from now.
     pub fn seal(
         &self,
         principal: Arc<str>,
-        table: TableId,
+        of: impl Into<Subject>,
         rights: Rights,
         kernels: KernelRights,
         valid: Duration,
     ) -> Capability {
         let mut capability = Capability {
             principal,
-            table,
+            of: of.into(),
             rights,
             kernels,
             expires_at_s: now_s().saturating_add(valid.as_secs()),
@@ -182,12 +244,12 @@ impl CapabilityKey {
         capability
     }
 
-    /// Verifies that `capability` was sealed with this key, is of this table, has `right` and has
-    /// not expired.
+    /// Verifies that `capability` was sealed with this key, is `of` this, has `right` and has not
+    /// expired.
     ///
     /// # Errors
     /// `Denied` with what does not hold.
-    pub fn verify(&self, capability: &Capability, table: TableId, right: Right) -> Result<()> {
+    pub fn verify(&self, capability: &Capability, of: &Subject, right: Right) -> Result<()> {
         let denied = |why: String| Err(StorageError::Denied(why));
         let principal = &capability.principal;
         // Nothing that an unsealed statement says is worth a look, so the seal comes first.
@@ -200,14 +262,14 @@ impl CapabilityKey {
                 "the capability of '{principal}' was not sealed by this node's front end"
             ));
         }
-        if capability.table != table {
+        if capability.of != *of {
             return denied(format!(
-                "the capability of '{principal}' is of table {}, not of table {}",
-                capability.table.0, table.0
+                "the capability of '{principal}' is of {}, not of {of}",
+                capability.of
             ));
         }
         if !capability.rights.has(right) {
-            return denied(format!("'{principal}' may not {right} table {}", table.0));
+            return denied(format!("'{principal}' may not {right} {of}"));
         }
         if capability.expires_at_s < now_s() {
             return denied(format!(
@@ -219,8 +281,8 @@ impl CapabilityKey {
 
     fn mac(&self, capability: &Capability) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
-        // The only field of varying length goes last, so that no two statements are the same bytes.
-        mac.update(&capability.table.0.to_le_bytes());
+        // No two statements are the same bytes: what has no length before it goes last.
+        capability.of.seal(&mut mac);
         mac.update(&[capability.rights.0]);
         mac.update(&capability.expires_at_s.to_le_bytes());
         capability.kernels.seal(&mut mac);
@@ -247,7 +309,7 @@ mod tests {
         let key = CapabilityKey::new(&[7; 32]);
         let read = Rights::default().with(Right::Read);
         let good = key.seal("ada".into(), TABLE, read, KernelRights::None, HOUR);
-        key.verify(&good, TABLE, Right::Read).unwrap();
+        key.verify(&good, &TABLE.into(), Right::Read).unwrap();
         for (why, capability, table, right) in [
             ("another table", good.clone(), OTHER, Right::Read),
             ("another right", good.clone(), TABLE, Right::Write),
@@ -263,7 +325,7 @@ mod tests {
             (
                 "moved to a table",
                 Capability {
-                    table: OTHER,
+                    of: OTHER.into(),
                     ..good.clone()
                 },
                 OTHER,
@@ -309,7 +371,7 @@ mod tests {
                 Right::Read,
             ),
         ] {
-            let result = key.verify(&capability, table, right);
+            let result = key.verify(&capability, &table.into(), right);
             assert!(matches!(result, Err(StorageError::Denied(_))), "{why}");
         }
     }
@@ -320,7 +382,7 @@ mod tests {
         let mut old = key.seal("ada".into(), TABLE, Rights::all(), KernelRights::All, HOUR);
         old.expires_at_s = now_s() - 1;
         old.seal = key.mac(&old).finalize().into_bytes().into();
-        let error = key.verify(&old, TABLE, Right::Read).unwrap_err();
+        let error = key.verify(&old, &TABLE.into(), Right::Read).unwrap_err();
         assert!(error.to_string().contains("expired"), "{error}");
     }
 }

@@ -91,6 +91,20 @@ pub enum StorageError {
         /// Why.
         reason: String,
     },
+    /// Two rows of one key in a unique index.
+    #[error(
+        "two rows have the key ({columns}){values}, which {index} of table '{table}' forbids; nothing was stored"
+    )]
+    DuplicateKey {
+        /// The names of the key's columns.
+        columns: String,
+        /// Their values, as ` = (…)`; empty for whom they are not.
+        values: String,
+        /// Which index.
+        index: String,
+        /// The table.
+        table: String,
+    },
     /// The device or its limit is full; what was committed is untouched.
     #[error(
         "no room on {device}: {needed_bytes} bytes needed, {free_bytes} free; drop tables, raise the limit or add space"
@@ -131,6 +145,25 @@ impl StorageError {
         Self::Io {
             action: action.into(),
             source,
+        }
+    }
+
+    /// The same error without values of rows.
+    #[must_use]
+    pub fn without_values(self) -> Self {
+        match self {
+            Self::DuplicateKey {
+                columns,
+                index,
+                table,
+                ..
+            } => Self::DuplicateKey {
+                columns,
+                values: String::new(),
+                index,
+                table,
+            },
+            other => other,
         }
     }
 

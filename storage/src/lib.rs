@@ -14,12 +14,14 @@
 //! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
+//! | [`changes`] | what changes a database, under the capability of whoever asks |
 //!
 //! Dependencies point upwards only; nothing here knows DataFusion.
 
 pub mod accelerator;
 pub mod access;
 pub mod capability;
+pub mod changes;
 mod distance;
 mod error;
 pub mod flash;

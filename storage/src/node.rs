@@ -121,7 +121,7 @@ impl StorageNode {
     /// # Errors
     /// `Denied` with what does not hold.
     pub fn authorize(&self, capability: &Capability, table: &TableSnapshot) -> Result<()> {
-        self.key.verify(capability, table.id, Right::Read)
+        self.key.verify(capability, &table.id.into(), Right::Read)
     }
 
     /// The accelerator of that name, if the node has it.

@@ -381,6 +381,26 @@ def test_frames_keep_their_snapshot(db):
     assert db.table("t").count() == 2
 
 
+@pytest.mark.parametrize("dialect", ["generic", "mysql"])
+def test_a_text_stays_a_text_in_every_dialect(db, dialect):
+    texts = ["\\", "\\'", "\\'), (SELECT 1) --", "it's", "a\\nb"]
+    db.load("t", pa.table({"id": pa.array(range(len(texts))), "note": texts}))
+    db.settings["datafusion.sql_parser.dialect"] = dialect
+    for text in texts:
+        found = {value for _, _, value in db.matches("t", "note", text).fetchall()}
+        assert found == {value for value in texts if text in value}
+
+
+@pytest.mark.parametrize("name", ["a; DROP TABLE t", "datafusion.execution.batch_size = 1; DROP TABLE t --", "a b", ""])
+def test_the_name_of_a_setting_is_no_statement(db, name):
+    db.sql("CREATE TABLE t AS SELECT 1 AS a")
+    with pytest.raises(flashmesh.Error, match="there is no setting"):
+        del db.settings[name]
+    with pytest.raises(flashmesh.Error, match="there is no setting"):
+        db.settings[name] = 1
+    assert db.sql("SELECT a FROM t").fetchall() == [(1,)]
+
+
 def test_settings(db):
     settings = db.settings
     assert settings.pushdown == "auto" and settings.approximate is False

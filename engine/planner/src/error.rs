@@ -12,6 +12,7 @@ pub fn from_storage(error: StorageError) -> DataFusionError {
         StorageError::Invalid(_)
         | StorageError::NotFound { .. }
         | StorageError::AlreadyExists { .. }
+        | StorageError::DuplicateKey { .. }
         | StorageError::ReadOnly { .. } => DataFusionError::Plan(error.to_string()),
         StorageError::Arrow(source) => DataFusionError::ArrowError(Box::new(source), None),
         other => DataFusionError::External(Box::new(other)),

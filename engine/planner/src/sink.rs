@@ -11,8 +11,10 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::sink::DataSink;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
+use flashmesh_storage::capability::Capability;
+use flashmesh_storage::changes::Changes;
 use flashmesh_storage::page::SEGMENT_ROWS;
-use flashmesh_storage::table::{Database, LoadTarget, LoadWriter};
+use flashmesh_storage::table::{LoadTarget, LoadWriter};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -25,22 +27,26 @@ use crate::error::from_storage;
 /// however many writers there are, and encoding runs on blocking threads beside the query.
 #[derive(Debug)]
 pub struct FlashSink {
-    database: Arc<Database>,
+    changes: Changes,
+    capability: Arc<Capability>,
     name: (String, String),
     schema: SchemaRef,
     overwrite: bool,
 }
 
 impl FlashSink {
-    /// A sink for the table `name` (schema, table); `overwrite` replaces its rows.
+    /// A sink for the table `name` (schema, table), which `capability` is of; `overwrite` replaces
+    /// its rows.
     pub fn new(
-        database: Arc<Database>,
+        changes: Changes,
+        capability: Arc<Capability>,
         name: (String, String),
         schema: SchemaRef,
         overwrite: bool,
     ) -> Self {
         Self {
-            database,
+            changes,
+            capability,
             name,
             schema,
             overwrite,
@@ -80,7 +86,10 @@ impl DataSink for FlashSink {
         } else {
             LoadTarget::Append { schema, table }
         };
-        let load = self.database.begin_load(target).map_err(from_storage)?;
+        let load = self
+            .changes
+            .begin_load(&self.capability, target)
+            .map_err(from_storage)?;
         let (sender, receiver) = mpsc::channel::<Chunk>(1);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers = (0..context.session_config().target_partitions().max(1))

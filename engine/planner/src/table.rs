@@ -19,6 +19,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::Right;
+use flashmesh_storage::changes::Changes;
 
 use crate::Reason;
 use crate::config::{Fallback, FlashmeshOptions};
@@ -237,7 +238,7 @@ impl TableProvider for FlashTable {
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.table.capability_to(Right::Write)?;
+        let capability = self.table.capability_to(Right::Write)?;
         let (schema, table) = self.table.name();
         let columns = self.table.snapshot().schema.fields().len();
         if input.schema().fields().len() != columns {
@@ -252,7 +253,11 @@ impl TableProvider for FlashTable {
             );
         }
         let sink = FlashSink::new(
-            Arc::clone(self.table.database()),
+            Changes::new(
+                Arc::clone(self.table.node()),
+                Arc::clone(self.table.database()),
+            ),
+            capability,
             (schema.clone(), table.clone()),
             self.schema(),
             insert_op == InsertOp::Overwrite,

@@ -3,6 +3,7 @@
 mod arguments;
 mod demo;
 mod devices;
+mod escape;
 mod fsck;
 mod kernel;
 mod load;
@@ -57,7 +58,7 @@ pub fn main(command_line: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            escape::complain(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -110,7 +111,7 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
             Err(_) if output.is_closed() => return Ok(ExitCode::SUCCESS),
             Err(error) => {
                 let catalog = shell::catalog_of(&session).await.unwrap_or_default();
-                eprintln!("{}", shell::report(&error, &sql, &catalog));
+                escape::complain(&shell::report(&error, &sql, &catalog));
                 return Ok(ExitCode::FAILURE);
             }
             Ok(()) => {}

@@ -14,6 +14,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 
 use super::arguments::{Format, OutputArguments};
+use super::escape::{self, Shown};
 use super::shell::pager;
 
 /// Rows of a table that a terminal shows.
@@ -39,10 +40,13 @@ pub(super) struct Output {
     stdout: Stdout,
 }
 
-/// Standard output that remembers that its reader has gone (`flashmesh … | head`).
+/// Standard output that remembers that its reader has gone (`flashmesh … | head`), and gives a
+/// terminal no commands that are in the data.
 struct Stdout {
     inner: io::BufWriter<io::Stdout>,
     closed: bool,
+    /// On a terminal.
+    shown: Option<Shown>,
 }
 
 impl Stdout {
@@ -54,7 +58,13 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = self.inner.write(bytes);
+        let result = match &mut self.shown {
+            Some(shown) => {
+                let text = shown.next(bytes);
+                self.inner.write_all(text.as_bytes()).map(|()| bytes.len())
+            }
+            None => self.inner.write(bytes),
+        };
         self.note(result)
     }
 
@@ -80,6 +90,7 @@ impl Output {
             stdout: Stdout {
                 inner: io::BufWriter::new(io::stdout()),
                 closed: false,
+                shown: terminal.then(Shown::default),
             },
         }
     }
@@ -226,7 +237,7 @@ impl Sink<'_> {
             } => {
                 let text = table(schema, &rows, max_rows, options)?;
                 let printing = |e| crate::Error::io("printing the result", e);
-                if !pages || !pager::show(&text).map_err(printing)? {
+                if !pages || !pager::show(&escape::shown(&text)).map_err(printing)? {
                     out.write_all(text.as_bytes()).map_err(printing)?;
                 }
             }

@@ -9,7 +9,7 @@ use arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::datasource::MemTable;
 use datafusion::execution::TaskContextProvider;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, SetVariable, Statement};
 use datafusion_ffi::catalog_provider::FFI_CatalogProvider;
 use datafusion_ffi::execution::FFI_TaskContextProvider;
 use datafusion_ffi::proto::logical_extension_codec::FFI_LogicalExtensionCodec;
@@ -242,9 +242,15 @@ impl Database {
     }
 
     /// Sets an option.
-    fn set_setting(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
-        let value = value.replace('\'', "''");
-        self.execute(py, format!("SET {name} = '{value}'"))
+    fn set_setting(&self, py: Python<'_>, name: String, value: String) -> PyResult<()> {
+        let session = self.link.session()?;
+        let set = Statement::SetVariable(SetVariable {
+            variable: name,
+            value,
+        });
+        wait(py, async move {
+            session.execute(LogicalPlan::Statement(set)).await.map(drop)
+        })
     }
 
     /// Names and descriptions of all options.

@@ -1,7 +1,7 @@
 //! The page of who runs the server, `/metrics` and `/healthz`.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
@@ -10,7 +10,10 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -26,12 +29,16 @@ const SHOWN: usize = 200;
 /// Serves until `stop`.
 pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: CancellationToken) {
     let guarded = axum::Router::new()
-        .route("/", get(|| async { Html(PAGE) }))
+        .route("/", get(page))
         .route("/api/queries", get(queries))
         .route("/api/queries/{id}/kill", post(kill))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&state),
             admins_only,
+        ))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&state),
+            known_hosts_only,
         ));
     let router = axum::Router::new()
         .route("/metrics", get(metrics_text))
@@ -44,6 +51,62 @@ pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: Cancel
     });
     if let Err(error) = served.await {
         tracing::error!(%error, "the page's port");
+    }
+}
+
+/// The page, which no other site may frame and which runs its own script alone.
+async fn page() -> Response {
+    static POLICY: LazyLock<String> = LazyLock::new(|| {
+        let script = PAGE
+            .split_once("<script>")
+            .and_then(|(_, rest)| rest.split_once("</script>"));
+        let digest = Sha256::digest(script.map_or("", |(script, _)| script));
+        format!(
+            "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            BASE64.encode(digest)
+        )
+    });
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (headers, Html(PAGE)).into_response()
+}
+
+/// Another site can bind its own name to this server's address, and a browser then takes the
+/// page for that site's. Where no password is asked for, only hosts are answered to whose names
+/// nobody else can bind: addresses, and names without a dot.
+async fn known_hosts_only(
+    Shared(state): Shared<Arc<State>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let host = request.headers().get(header::HOST);
+    let is_known = host.is_none_or(|host| host.to_str().is_ok_and(nobody_binds));
+    if state.users.is_none() && !is_known {
+        return (
+            StatusCode::MISDIRECTED_REQUEST,
+            "a server without users shows its page under its address or a name without a dot only; write that, or give --users",
+        )
+            .into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether the host of a `Host` header is an address or a name of the local network.
+fn nobody_binds(host: &str) -> bool {
+    match host.strip_prefix('[') {
+        Some(rest) => rest
+            .split_once(']')
+            .is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok()),
+        None => {
+            let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+            name.parse::<Ipv4Addr>().is_ok()
+                || name.ends_with(".localhost")
+                || (!name.is_empty() && !name.contains('.'))
+        }
     }
 }
 

@@ -17,7 +17,9 @@ fn code(error: &Error) -> Code {
     if let Some(storage) = error.storage() {
         return match storage {
             StorageError::Corrupt { .. } => Code::DataLoss,
-            StorageError::Invalid(_) | StorageError::Kernel { .. } => Code::InvalidArgument,
+            StorageError::Invalid(_)
+            | StorageError::DuplicateKey { .. }
+            | StorageError::Kernel { .. } => Code::InvalidArgument,
             StorageError::Denied(_) => Code::PermissionDenied,
             StorageError::NotFound { .. } => Code::NotFound,
             StorageError::AlreadyExists { .. } => Code::AlreadyExists,

@@ -201,6 +201,41 @@ impl Drop for Terminal {
     }
 }
 
+/// All that a shell with these arguments gives to a terminal, byte for byte.
+fn raw_output(arguments: &[&str]) -> String {
+    let state = tempfile::tempdir().unwrap();
+    let terminal = Terminal::start(state.path(), arguments, &[]);
+    let bytes: Vec<u8> = terminal.output.iter().flatten().collect();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn data_commands_no_terminal_and_reaches_a_pipe_as_it_is() {
+    let sql = "SELECT chr(27) || ']0;pwned' || chr(7) AS \"a\u{1b}[2J\", chr(155) || '2J' AS b";
+    let unknown = "SELECT \"\u{1b}[2J\" FROM (SELECT 1 AS a)";
+    for arguments in [
+        vec!["-c", sql],
+        vec!["--format", "csv", "-c", sql],
+        vec!["--format", "json", "-c", sql],
+        vec!["-c", unknown],
+    ] {
+        let raw = raw_output(&arguments);
+        assert!(raw.contains("[2J"), "{raw:?}");
+        for command in ['\u{1b}', '\u{7}', '\u{9b}'] {
+            assert!(!raw.contains(command), "{arguments:?}: {raw:?}");
+        }
+    }
+    let piped = Command::new(env!("CARGO_BIN_EXE_flashmesh"))
+        .args(["--format", "csv", "-c", sql])
+        .output()
+        .unwrap();
+    let piped = String::from_utf8(piped.stdout).unwrap();
+    assert!(
+        piped.contains("\u{1b}]0;pwned\u{7}") && piped.contains("\u{9b}2J"),
+        "{piped:?}"
+    );
+}
+
 #[test]
 fn statements_are_typed_completed_and_run() {
     let state = tempfile::tempdir().unwrap();

@@ -331,9 +331,9 @@ impl Kernels {
         let principal = &capability.principal;
         if !capability.rights.has(Right::Kernel) {
             return Err(StorageError::Denied(format!(
-                "'{principal}' may not {} table {}",
+                "'{principal}' may not {} {}",
                 Right::Kernel,
-                capability.table.0
+                capability.of
             )));
         }
         if !capability.kernels.has(&id.digest) {

@@ -579,17 +579,17 @@ impl NewParts {
             .iter()
             .map(|c| fields[*c as usize].name().as_str())
             .collect();
-        let what = if definition.primary {
+        let index = if definition.primary {
             "the primary key".to_string()
         } else {
             format!("unique index '{}'", definition.name)
         };
-        Err(StorageError::Invalid(format!(
-            "two rows have the key ({}) = ({}), which {what} of table '{}' forbids; nothing was stored",
-            names.join(", "),
-            key.join(", "),
-            self.name
-        )))
+        Err(StorageError::DuplicateKey {
+            columns: names.join(", "),
+            values: format!(" = ({})", key.join(", ")),
+            index,
+            table: self.name.clone(),
+        })
     }
 
     /// No key of the new part may be in another one.

@@ -165,6 +165,11 @@ impl Load {
         self.shared.schema.clone()
     }
 
+    /// The table that it writes to.
+    pub fn table(&self) -> TableId {
+        self.shared.table
+    }
+
     /// Rows taken so far by all writers.
     pub fn rows(&self) -> u64 {
         self.shared.rows.load(Ordering::Relaxed)

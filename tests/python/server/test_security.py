@@ -234,7 +234,7 @@ def writer(guarded):
         "CREATE TABLE mine (x INT)",
         "CREATE OR REPLACE TABLE shared AS SELECT 1 AS x",
         "DROP TABLE shared",
-        "DROP TABLE IF EXISTS hidden",
+        "DROP TABLE IF EXISTS shared",
         "CREATE SCHEMA mine",
         "DROP SCHEMA public CASCADE",
         "CREATE INDEX i ON shared USING hash (id)",

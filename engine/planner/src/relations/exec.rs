@@ -206,6 +206,11 @@ fn with_order(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<SortExpr>)> {
     }
 }
 
+/// Whether an operator of a logical plan is a function that the store runs.
+pub fn is_store_function(node: &dyn UserDefinedLogicalNode) -> bool {
+    node.as_any().is::<StoreFunctionNode>()
+}
+
 impl PartialEq for StoreFunctionNode {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.function, &other.function)

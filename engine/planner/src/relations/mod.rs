@@ -20,6 +20,8 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::TableFactor;
+use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
 
@@ -28,6 +30,7 @@ use crate::authority::Authority;
 use crate::error::from_storage;
 use crate::version::{NamedTable, TableName};
 use arguments::Arguments;
+pub use exec::is_store_function;
 pub(crate) use exec::{StoreFunctionNode, StorePlanner, kernels_of_relation};
 
 /// Plans the table functions of a database.
@@ -123,13 +126,27 @@ impl StoreRelations {
     fn table(&self, name: &str, arguments: &Arguments<'_>) -> Result<Table> {
         let name = self.resolve(name, arguments)?;
         let snapshot = self.database.snapshot(&name.0, &name.1);
-        Ok(self.named(name, snapshot.map_err(from_storage)?))
+        let table = self.named(name, snapshot.map_err(from_storage)?);
+        self.check_readable(&table, "table", &table.snapshot().name)?;
+        Ok(table)
     }
 
     fn named(&self, name: TableName, snapshot: Arc<TableSnapshot>) -> Table {
         let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
         let authority = Arc::clone(&self.authority);
         Table(NamedTable::new(database, node, authority, name, snapshot))
+    }
+
+    /// Refuses a table that the session may not read before anything is said of it; one of which
+    /// it may not know, or what is of it, looks like one that is not there.
+    fn check_readable(&self, table: &Table, kind: &'static str, name: &str) -> Result<()> {
+        if self.authority.capability(table.snapshot()).rights.is_empty() {
+            return Err(from_storage(StorageError::NotFound {
+                kind,
+                name: name.into(),
+            }));
+        }
+        table.0.capability_to(Right::Read).map(drop)
     }
 }
 

@@ -362,7 +362,10 @@ pub(super) fn words(
         begins(candidate) || candidate.strip_prefix('"').is_some_and(begins)
     };
     let mut seen = BTreeSet::new();
-    let words = candidates.into_iter().filter(begins);
+    // A name that would command the terminal is none to offer.
+    let words = candidates
+        .into_iter()
+        .filter(|word| begins(word) && !word.contains(char::is_control));
     Completion::Words {
         start,
         words: words.filter(|word| seen.insert(word.clone())).collect(),

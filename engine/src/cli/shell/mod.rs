@@ -42,6 +42,7 @@ pub(super) use remote::{Login, Remote};
 pub(super) use report::report;
 
 use super::arguments::OutputArguments;
+use super::escape::{complain, shown};
 use super::output::Output;
 
 /// Statements that the history keeps.
@@ -192,7 +193,7 @@ impl Shell {
                         Err(_) if self.output.is_closed() => return Outcome::Quit,
                         Err(error) => {
                             let catalog = self.backend.catalog().await.unwrap_or_default();
-                            eprintln!("{}\n", report(&error, sql, &catalog));
+                            complain(&format!("{}\n", report(&error, sql, &catalog)));
                             return Outcome::Stopped;
                         }
                     }
@@ -200,7 +201,7 @@ impl Shell {
                 Item::Command(line) => match self.run_command(line, depth).await {
                     Ok(outcome) => outcome,
                     Err(message) => {
-                        eprintln!("error: {message}\n");
+                        complain(&format!("error: {message}\n"));
                         return Outcome::Stopped;
                     }
                 },
@@ -303,7 +304,8 @@ impl Shell {
 
 /// Prints what a command gives, through the pager if it is long.
 fn show(text: &str) {
-    if !pager::show(text).unwrap_or(false) {
+    let text = shown(text);
+    if !pager::show(&text).unwrap_or(false) {
         println!("{text}");
     }
 }

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 
-use datafusion::logical_expr::{LogicalPlan, SetVariable, Statement};
+use datafusion::logical_expr::{LogicalPlan, ResetVariable, SetVariable, Statement};
 use tonic::Status;
 
 use crate::Session;
 use crate::catalog::CATALOG;
+use crate::error::Error;
 
 /// `arrow.flight.protocol.SessionOptionValue`; `arrow-flight` has no types for it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -97,31 +98,35 @@ pub(super) async fn set(session: &Session, options: Options) -> SetResult {
 
 async fn set_one(session: &Session, name: &str, value: Option<Value>) -> Result<(), ErrorValue> {
     let text = match value {
-        Some(Value::Text(text)) => text,
-        Some(Value::Bool(value)) => value.to_string(),
-        Some(Value::Int(value)) => value.to_string(),
-        Some(Value::Double(value)) => value.to_string(),
-        Some(Value::List(_)) | None => return Err(ErrorValue::InvalidValue),
+        Some(Value::Text(text)) => Some(text),
+        Some(Value::Bool(value)) => Some(value.to_string()),
+        Some(Value::Int(value)) => Some(value.to_string()),
+        Some(Value::Double(value)) => Some(value.to_string()),
+        Some(Value::List(_)) => return Err(ErrorValue::InvalidValue),
+        None => None,
     };
-    let variable = match name {
-        "catalog" if text == CATALOG => return Ok(()),
-        "catalog" => return Err(ErrorValue::InvalidValue),
-        "schema" if session.catalog().flash_schema(&text).is_none() => {
+    let variable = match (name, &text) {
+        ("catalog", None) => return Ok(()),
+        ("catalog", Some(text)) if text == CATALOG => return Ok(()),
+        ("catalog", Some(_)) => return Err(ErrorValue::InvalidValue),
+        ("schema", Some(text)) if session.catalog().flash_schema(text).is_none() => {
             return Err(ErrorValue::InvalidValue);
         }
-        "schema" => SCHEMA,
-        other => other,
+        ("schema", _) => SCHEMA,
+        (other, _) => other,
     };
     let known = get(session).options;
     if !known.contains_key(name) && !known.contains_key(variable) {
         return Err(ErrorValue::InvalidName);
     }
-    let set = LogicalPlan::Statement(Statement::SetVariable(SetVariable {
-        variable: variable.to_string(),
-        value: text,
-    }));
-    match session.execute(set).await {
+    let variable = variable.to_string();
+    let statement = match text {
+        Some(value) => Statement::SetVariable(SetVariable { variable, value }),
+        None => Statement::ResetVariable(ResetVariable { variable }),
+    };
+    match session.execute(LogicalPlan::Statement(statement)).await {
         Ok(_) => Ok(()),
+        Err(Error::Denied(_)) => Err(ErrorValue::Error),
         Err(_) => Err(ErrorValue::InvalidValue),
     }
 }

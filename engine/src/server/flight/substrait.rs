@@ -16,5 +16,7 @@ pub(super) async fn plan(session: &Session, plan: Option<SubstraitPlan>) -> Resu
     };
     let plan = Plan::decode(plan.plan)
         .map_err(|e| Error::usage(format!("the Substrait plan can't be read: {e}")))?;
-    Ok(from_substrait_plan(&session.context().state(), &plan).await?)
+    let plan = from_substrait_plan(&session.context().state(), &plan).await?;
+    session.admit(&plan)?;
+    Ok(plan)
 }

@@ -219,6 +219,8 @@ impl Opened {
         let (schema, name) = store.resolve(&name, arguments)?;
         let index = store.database.index(&schema, &name);
         let (table_name, table, index) = index.map_err(from_storage)?;
+        let table = store.named((schema, table_name), table);
+        store.check_readable(&table, "index", &name)?;
         let definition = &index.definition;
         if definition.kind != IndexKind::Adjacency {
             return plan_err!(
@@ -229,12 +231,12 @@ impl Opened {
         }
         let data_type = |i: usize| {
             let column = definition.columns[i] as usize;
-            table.schema.field(column).data_type()
+            table.snapshot().schema.field(column).data_type()
         };
         let keys = KeyType::of(data_type(0), data_type(1)).map_err(from_storage)?;
         Ok(Self {
             keys: keys.data_type(),
-            table: store.named((schema, table_name), table).0,
+            table: table.0,
             index,
             function: arguments.function().to_string(),
             options: arguments.session_options(),

@@ -186,7 +186,7 @@ impl Step {
                 };
                 database.create_function(new).map(drop)
             }
-            Self::DropFunction(name) => database.drop_function(name),
+            Self::DropFunction(name) => database.drop_function(name, None),
             Self::View(name, query) => {
                 let view = View {
                     schema: "public".into(),
