@@ -149,7 +149,13 @@ impl Changes {
         let kernels = self.node.kernels();
         let kernels =
             kernels.ok_or_else(|| StorageError::Invalid("this database runs no kernels".into()))?;
-        kernels.create(package, &capability.principal, is_admin, or_replace, may_use)
+        kernels.create(
+            package,
+            &capability.principal,
+            is_admin,
+            or_replace,
+            may_use,
+        )
     }
 
     /// Drops a function, which must be the principal's own unless that is an admin.

@@ -186,11 +186,7 @@ impl TableProvider for FlashTable {
             Some(projection) => projection.clone(),
             None => (0..table_schema.fields().len()).collect(),
         };
-        let mut spec = ScanSpec::new(
-            Arc::clone(snapshot),
-            capability,
-            options.pushdown,
-        );
+        let mut spec = ScanSpec::new(Arc::clone(snapshot), capability, options.pushdown);
         spec.near = match self.approximate.unwrap_or(options.approximate) {
             false => NearSearch::Exact,
             true if options.measure_recall > 0 => NearSearch::Measured,

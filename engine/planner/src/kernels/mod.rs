@@ -134,10 +134,15 @@ impl Handle {
         let signature = self.function.manifest().signature.iter();
         let parameters: Vec<_> = signature.flat_map(|s| &s.parameters).collect();
         let fits = parameters.len() == given.len()
-            && parameters.iter().zip(given).all(|(p, given)| takes(p, given));
+            && parameters
+                .iter()
+                .zip(given)
+                .all(|(p, given)| takes(p, given));
         if !fits {
             let given: Vec<_> = given.iter().map(ToString::to_string).collect();
-            let parameters = parameters.iter().map(|p| format!("{} {}", p.name, p.data_type));
+            let parameters = parameters
+                .iter()
+                .map(|p| format!("{} {}", p.name, p.data_type));
             return plan_err!(
                 "{0} is called as {0}({1}), not with ({2})",
                 self.name(),
@@ -181,7 +186,9 @@ fn takes(parameter: &Parameter, given: &DataType) -> bool {
         (_, DataType::Dictionary(_, given)) => takes(parameter, given),
         (DataType::BinaryView, DataType::Binary | DataType::LargeBinary) => true,
         _ if wanted == given => true,
-        _ if wanted.is_integer() => given.is_integer() || (parameter.constant && given.is_numeric()),
+        _ if wanted.is_integer() => {
+            given.is_integer() || (parameter.constant && given.is_numeric())
+        }
         (DataType::Float32, _) => given.is_integer() || (parameter.constant && given.is_numeric()),
         (DataType::Float64, _) => given.is_numeric(),
         _ => parameter.constant && wanted.is_numeric() && given.is_numeric(),

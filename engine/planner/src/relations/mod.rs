@@ -140,7 +140,12 @@ impl StoreRelations {
     /// Refuses a table that the session may not read before anything is said of it; one of which
     /// it may not know, or what is of it, looks like one that is not there.
     fn check_readable(&self, table: &Table, kind: &'static str, name: &str) -> Result<()> {
-        if self.authority.capability(table.snapshot()).rights.is_empty() {
+        if self
+            .authority
+            .capability(table.snapshot())
+            .rights
+            .is_empty()
+        {
             return Err(from_storage(StorageError::NotFound {
                 kind,
                 name: name.into(),

@@ -380,7 +380,9 @@ impl NearestBatch {
             exprs: vec![ProgramExpr::Column(id as u32)],
         };
         let command = Command {
-            program: scan.verified(self.table.node()).map_err(Reason::into_error)?,
+            program: scan
+                .verified(self.table.node())
+                .map_err(Reason::into_error)?,
             table: Arc::clone(self.snapshot()),
             work: scan.work(None),
             runtime_filters: Arc::new(RuntimeFilters::default()),
