@@ -266,7 +266,8 @@ impl SchemaProvider for FlashSchema {
                 let table = NamedTable::new(database, node, authority, name, snapshot);
                 Ok(Some(Arc::new(FlashTable::new(table))))
             }
-            Err(StorageError::NotFound { .. }) => match (self.session_table(name), self.view(name)) {
+            Err(StorageError::NotFound { .. }) => match (self.session_table(name), self.view(name))
+            {
                 (Some(table), _) => Ok(Some(table)),
                 (None, Some(view)) => Ok(Some(self.views.table(&view).await?)),
                 (None, None) => Ok(None),

@@ -40,7 +40,10 @@ impl Session {
     /// Splits SQL into statements, in the session's dialect.
     pub fn parse(&self, query: &str) -> Result<Vec<ParsedStatement>> {
         let state = self.context().state();
-        parse(query, &state.config_options().sql_parser.dialect.to_string())
+        parse(
+            query,
+            &state.config_options().sql_parser.dialect.to_string(),
+        )
     }
 
     /// Refuses a plan that holds, at any depth, what the session's user may not do.
@@ -459,6 +462,4 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
         batch?;
     }
     Ok(())
-}
-
 }

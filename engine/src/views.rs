@@ -61,7 +61,10 @@ impl ViewPlanner {
         let is_planning = around.is_ok();
         let mut around = around.unwrap_or_default();
         if around.contains(&name) {
-            return plan_err!("view '{name}' refers to itself, through {}", around.join(", "));
+            return plan_err!(
+                "view '{name}' refers to itself, through {}",
+                around.join(", ")
+            );
         }
         around.push(name.clone());
         match PLANNED.scope(around, Box::pin(self.plan(view))).await {
@@ -106,11 +109,16 @@ fn definition(view: &View) -> String {
     let columns = match view.columns.as_slice() {
         [] => String::new(),
         columns => {
-            let quoted = columns.iter().map(|c| format!("\"{}\"", c.replace('"', "\"\"")));
+            let quoted = columns
+                .iter()
+                .map(|c| format!("\"{}\"", c.replace('"', "\"\"")));
             format!(" ({})", quoted.collect::<Vec<_>>().join(", "))
         }
     };
-    format!("CREATE VIEW {}.{}{columns} AS {}", view.schema, view.name, view.query)
+    format!(
+        "CREATE VIEW {}.{}{columns} AS {}",
+        view.schema, view.name, view.query
+    )
 }
 
 fn parse(query: &str, dialect: &str) -> Result<ParsedStatement> {
