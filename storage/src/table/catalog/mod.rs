@@ -184,7 +184,7 @@ impl Catalog {
             Ok(true) => {}
             Ok(false) => log::warn!("{}: redb has repaired it", self.path.display()),
             Err(error @ StorageError::Io { .. }) => return Err(error),
-            Err(error) => *self.damage.lock() = Some(error.to_string()),
+            Err(error) => *self.damage.lock() = Some(error.damage()),
         }
         Ok(())
     }
