@@ -64,6 +64,7 @@ impl std::fmt::Debug for Handle {
 }
 
 /// One table, as the catalog keeps it.
+#[derive(Debug, PartialEq)]
 pub(super) struct CatalogTable {
     pub name: ObjectName,
     pub id: TableId,
