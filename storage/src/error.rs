@@ -167,6 +167,14 @@ impl StorageError {
         }
     }
 
+    /// What is wrong, to stand in a message about damage.
+    pub(crate) fn damage(self) -> String {
+        match self {
+            Self::Corrupt { what } => what,
+            other => other.to_string(),
+        }
+    }
+
     /// A [`StorageError::Corrupt`] with what does not agree.
     pub fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt { what: what.into() }

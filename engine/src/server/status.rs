@@ -24,7 +24,9 @@ fn code(error: &Error) -> Code {
             StorageError::NotFound { .. } => Code::NotFound,
             StorageError::AlreadyExists { .. } => Code::AlreadyExists,
             StorageError::ReadOnly { .. } => Code::FailedPrecondition,
-            StorageError::InUse { .. } | StorageError::NeedsRecovery { .. } => Code::Unavailable,
+            StorageError::InUse { .. }
+            | StorageError::NeedsRecovery { .. }
+            | StorageError::NeedsReopening { .. } => Code::Unavailable,
             _ => Code::Internal,
         };
     }

@@ -852,3 +852,27 @@ fn threads_write_read_and_free_at_once() {
     let usage = store.usage();
     assert_eq!((usage.live_pages, usage.allocated_blocks), (0, 0));
 }
+
+#[test]
+fn after_a_failed_sync_no_sync_succeeds() {
+    let geometry = Geometry {
+        pages_per_erase_block: BLOCK_PAGES,
+        erase_blocks: 4,
+    };
+    let flash = Arc::new(FaultFlash::new(
+        Arc::new(MemoryFlash::new(geometry, 1)),
+        FaultOptions {
+            fail_sync: When::Nth(1),
+            ..FaultOptions::default()
+        },
+    ));
+    let store = PageStore::open(flash, 1 << 20, []).unwrap();
+    store.sync().unwrap();
+    for _ in 0..2 {
+        let error = store.sync().unwrap_err();
+        assert!(
+            matches!(error, StorageError::NeedsReopening { .. }),
+            "{error}"
+        );
+    }
+}

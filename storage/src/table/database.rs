@@ -115,10 +115,12 @@ impl Database {
             let name = table.name.clone();
             match State::opened_table(&table) {
                 Ok(table) => drop(state.tables.insert(name, table)),
-                Err(error) => drop(state.damaged.insert(name, error.to_string())),
+                Err(error) => drop(state.damaged.insert(name, error.damage())),
             }
         }
-        problems.extend(state.damaged.values().cloned());
+        for (name, how) in &state.damaged {
+            problems.push(format!("table '{}.{}': {how}", name.schema, name.name));
+        }
         for problem in &problems {
             log::error!("{}: {problem}", path.display());
         }
@@ -212,7 +214,10 @@ impl Database {
     pub(super) fn find_table(&self, name: &ObjectName) -> Result<Option<TableState>> {
         let state = self.state.read();
         if let Some(how) = state.damaged.get(name) {
-            return Err(StorageError::corrupt(how.as_str()));
+            return Err(StorageError::corrupt(format!(
+                "table '{}.{}' can't be read: {how}",
+                name.schema, name.name
+            )));
         }
         let found = state.tables.get(name).cloned();
         match &self.damage {

@@ -1,6 +1,7 @@
 //! Tables against a plain model: what was committed is there, what was not is not.
 
 mod damage;
+mod edits;
 mod faults;
 mod opening;
 mod views;

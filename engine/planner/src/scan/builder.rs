@@ -93,13 +93,13 @@ impl ScanBuilder {
             None => self.spec.verified(&self.node)?,
         };
         let Self { node, spec, .. } = self;
-        Ok(FlashScanExec::new(
+        FlashScanExec::new(
             spec,
             node,
             program,
             self.schema,
             self.partitions,
-        ))
+        )
     }
 
     /// Gives back these columns of the table.

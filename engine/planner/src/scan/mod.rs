@@ -68,7 +68,7 @@ impl FlashScanExec {
         program: Arc<VerifiedProgram>,
         schema: SchemaRef,
         partitions: usize,
-    ) -> Self {
+    ) -> Result<Self, Reason> {
         let emission = match &spec.output {
             Output::Rows { order, .. } if order.is_empty() => EmissionType::Incremental,
             _ => EmissionType::Final,
@@ -82,14 +82,14 @@ impl FlashScanExec {
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        Self {
+        Ok(Self {
             spec,
             node,
             program,
             access: OnceLock::new(),
             properties: Arc::new(properties),
             executions: Executions::default(),
-        }
+        })
     }
 
     /// What it does.

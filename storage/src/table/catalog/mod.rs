@@ -4,18 +4,21 @@ mod file;
 mod old;
 mod records;
 
+use std::cell::Cell;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use parking_lot::{Mutex, RwLock};
 use redb::{ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use self::records::Records;
 use crate::table::database::FORMAT_VERSION;
-use crate::table::edit::{ObjectName, Operation, TableEdit};
-use crate::table::manifest::{PartRecord, SegmentRecord, TableRecord};
+use crate::table::edit::{
+    ObjectName, Operation, PutFunction, PutPart, PutSegment, PutTable, TableEdit,
+};
+use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord};
 use crate::table::{Function, SegmentId, TableId, View};
 use crate::{Result, StorageError};
 
@@ -61,6 +64,7 @@ impl std::fmt::Debug for Handle {
 }
 
 /// One table, as the catalog keeps it.
+#[derive(Debug, PartialEq)]
 pub(super) struct CatalogTable {
     pub name: ObjectName,
     pub id: TableId,
@@ -160,7 +164,7 @@ impl Catalog {
             let contents = guarded(|| old::contents(txn))?;
             Ok((contents, old::packages(txn)?))
         })?;
-        let edit = old::edit(&contents, &packages);
+        let edit = whole(&contents, &packages);
         self.write(|txn, records| {
             set_format(txn)?;
             records.set_numbers(&contents);
@@ -181,7 +185,7 @@ impl Catalog {
             Ok(true) => {}
             Ok(false) => log::warn!("{}: redb has repaired it", self.path.display()),
             Err(error @ StorageError::Io { .. }) => return Err(error),
-            Err(error) => *self.damage.lock() = Some(error.to_string()),
+            Err(error) => *self.damage.lock() = Some(error.damage()),
         }
         Ok(())
     }
@@ -259,6 +263,35 @@ impl Catalog {
     /// then never pass for one that was written later to the same place.
     pub(super) fn reserve_numbers(&self) -> Result<Numbers> {
         self.write(|_, records| records.reserve())
+    }
+
+    /// All that there is, as an edit of an empty catalog.
+    #[cfg(test)]
+    pub(super) fn whole(&self) -> Result<TableEdit> {
+        self.read(|txn| {
+            let contents = records::contents(txn)?;
+            let names = contents.functions.iter().map(|function| {
+                let package = records::package(txn, &function.name)?;
+                Ok((function.name.clone(), package.unwrap_or_default()))
+            });
+            let packages = names.collect::<Result<Vec<_>>>()?;
+            Ok(whole(&contents, &packages))
+        })
+    }
+
+    /// Makes the catalog one of format 2.
+    #[cfg(test)]
+    pub(super) fn downgrade(&self) -> Result<()> {
+        let edit = self.whole()?;
+        let numbers = self.reserve_numbers()?;
+        let handle = self.handle.write();
+        let Handle::Writable(db) = &*handle else {
+            return Ok(());
+        };
+        let txn = db.begin_write().map_err(other)?;
+        old::write(&txn, &edit, &numbers)?;
+        txn.delete_table(records::RECORDS).map_err(other)?;
+        txn.commit().map_err(other)
     }
 
     fn read<R>(&self, work: impl Fn(&ReadTransaction) -> Result<R>) -> Result<R> {
@@ -362,9 +395,26 @@ fn open_redb(file: &Arc<CatalogFile>) -> Result<redb::Database, redb::DatabaseEr
     redb::Builder::new().create_with_backend(file::Lease(Arc::clone(file)))
 }
 
+thread_local! {
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Runs what may meet damaged bytes in `redb`, which panics at some.
 fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    // Such a panic is told as an error, and not on the terminal besides.
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let hook = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_GUARDED.get() {
+                hook(panic);
+            }
+        }));
+    });
+    let outer = IS_GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    IS_GUARDED.set(outer);
+    result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Err(StorageError::corrupt(format!(
@@ -376,6 +426,44 @@ fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
 
 fn needs_reopening(why: &str) -> StorageError {
     StorageError::NeedsReopening { what: why.into() }
+}
+
+/// All that there is, but for views, as an edit of an empty catalog.
+fn whole(contents: &Contents, packages: &[(String, Vec<u8>)]) -> TableEdit {
+    let mut edit = TableEdit::default();
+    for schema in &contents.schemas {
+        edit.push(Operation::PutSchema(schema.clone()));
+    }
+    for table in &contents.tables {
+        edit.push(Operation::PutTable(PutTable {
+            name: table.name.clone(),
+            table: table.id.0,
+            record: table.record.clone(),
+        }));
+        for (segment, record) in &table.segments {
+            edit.push(Operation::PutSegment(PutSegment {
+                table: table.id.0,
+                segment: segment.0,
+                record: record.clone(),
+            }));
+        }
+        for (part, record) in &table.index_parts {
+            edit.push(Operation::PutPart(PutPart {
+                table: table.id.0,
+                part: part.0,
+                record: record.clone(),
+            }));
+        }
+    }
+    for function in &contents.functions {
+        let package = packages.iter().find(|(name, _)| *name == function.name);
+        edit.push(Operation::PutFunction(PutFunction {
+            name: function.name.clone(),
+            record: FunctionRecord::of(function),
+            package: package.map(|(_, bytes)| bytes.clone()).unwrap_or_default(),
+        }));
+    }
+    edit
 }
 
 /// The catalog's format, 0 if it names none.

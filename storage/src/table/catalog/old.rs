@@ -3,9 +3,7 @@
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::{CatalogTable, Contents, META, other};
-use crate::table::edit::{
-    ObjectName, Operation, PutFunction, PutPart, PutSegment, PutTable, TableEdit,
-};
+use crate::table::edit::ObjectName;
 use crate::table::manifest::{FunctionRecord, SegmentRecord, TableRecord, unseal};
 use crate::table::{SegmentId, TableId};
 use crate::{Result, StorageError};
@@ -116,44 +114,6 @@ pub(super) fn contents(txn: &ReadTransaction) -> Result<Contents> {
     })
 }
 
-/// The records of formats 1 and 2 as an edit of an empty catalog.
-pub(super) fn edit(contents: &Contents, packages: &[(String, Vec<u8>)]) -> TableEdit {
-    let mut edit = TableEdit::default();
-    for schema in &contents.schemas {
-        edit.push(Operation::PutSchema(schema.clone()));
-    }
-    for table in &contents.tables {
-        edit.push(Operation::PutTable(PutTable {
-            name: table.name.clone(),
-            table: table.id.0,
-            record: table.record.clone(),
-        }));
-        for (segment, record) in &table.segments {
-            edit.push(Operation::PutSegment(PutSegment {
-                table: table.id.0,
-                segment: segment.0,
-                record: record.clone(),
-            }));
-        }
-        for (part, record) in &table.index_parts {
-            edit.push(Operation::PutPart(PutPart {
-                table: table.id.0,
-                part: part.0,
-                record: record.clone(),
-            }));
-        }
-    }
-    for function in &contents.functions {
-        let package = packages.iter().find(|(name, _)| *name == function.name);
-        edit.push(Operation::PutFunction(PutFunction {
-            name: function.name.clone(),
-            record: FunctionRecord::of(function),
-            package: package.map(|(_, bytes)| bytes.clone()).unwrap_or_default(),
-        }));
-    }
-    edit
-}
-
 /// The packages of functions.
 pub(super) fn packages(txn: &ReadTransaction) -> Result<Vec<(String, Vec<u8>)>> {
     let table = match txn.open_table(PACKAGES) {
@@ -178,5 +138,65 @@ pub(super) fn remove(txn: &WriteTransaction) -> Result<()> {
     txn.delete_table(INDEX_PARTS).map_err(other)?;
     txn.delete_table(FUNCTIONS).map_err(other)?;
     txn.delete_table(PACKAGES).map_err(other)?;
+    Ok(())
+}
+
+/// Writes what an edit puts, for tests of reading it.
+#[cfg(test)]
+pub(super) fn write(
+    txn: &WriteTransaction,
+    edit: &crate::table::edit::TableEdit,
+    numbers: &super::Numbers,
+) -> Result<()> {
+    use crate::table::edit::Operation;
+    use crate::table::manifest::seal;
+    let mut meta = txn.open_table(META).map_err(other)?;
+    meta.insert("format", 2).map_err(other)?;
+    meta.insert("next_table", numbers.tables.start)
+        .map_err(other)?;
+    meta.insert("next_generation", numbers.generations.start)
+        .map_err(other)?;
+    let mut schemas = txn.open_table(SCHEMAS).map_err(other)?;
+    let mut names = txn.open_table(NAMES).map_err(other)?;
+    let mut tables = txn.open_table(TABLES).map_err(other)?;
+    let mut segments = txn.open_table(SEGMENTS).map_err(other)?;
+    let mut parts = txn.open_table(INDEX_PARTS).map_err(other)?;
+    let mut functions = txn.open_table(FUNCTIONS).map_err(other)?;
+    let mut packages = txn.open_table(PACKAGES).map_err(other)?;
+    for operation in edit.operations() {
+        match operation {
+            Operation::PutSchema(name) => drop(schemas.insert(name.as_str(), ()).map_err(other)?),
+            Operation::PutTable(put) => {
+                let mut record = put.record.clone();
+                (record.segments, record.rows, record.parts) = (0, 0, 0);
+                let name = (put.name.schema.as_str(), put.name.name.as_str());
+                names.insert(name, put.table).map_err(other)?;
+                let sealed = seal(&[], &record);
+                tables.insert(put.table, sealed.as_slice()).map_err(other)?;
+            }
+            Operation::PutSegment(put) => {
+                let sealed = seal(&[], &put.record);
+                segments
+                    .insert((put.table, put.segment), sealed.as_slice())
+                    .map_err(other)?;
+            }
+            Operation::PutPart(put) => {
+                let sealed = seal(&[], &put.record);
+                parts
+                    .insert((put.table, put.part), sealed.as_slice())
+                    .map_err(other)?;
+            }
+            Operation::PutFunction(put) => {
+                let sealed = seal(&[], &put.record);
+                functions
+                    .insert(put.name.as_str(), sealed.as_slice())
+                    .map_err(other)?;
+                packages
+                    .insert(put.name.as_str(), put.package.as_slice())
+                    .map_err(other)?;
+            }
+            other => panic!("{other:?} in format 2"),
+        }
+    }
     Ok(())
 }

@@ -474,7 +474,7 @@ impl Reading {
             Some(key) => key.to_string(),
             None => format!("the record of key {key:02x?}"),
         };
-        let why = error.map_or("is malformed".into(), |error| error.to_string());
+        let why = error.map_or("is malformed".into(), |error| error.damage());
         self.contents
             .problems
             .push(format!("catalog: {what}: {why}"));
@@ -486,7 +486,7 @@ fn damage<R>(result: Result<R>) -> Result<Result<R, String>> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(error @ StorageError::Io { .. }) => Err(error),
-        Err(error) => Ok(Err(error.to_string())),
+        Err(error) => Ok(Err(error.damage())),
     }
 }
 
