@@ -233,7 +233,12 @@ impl StorageNode {
             None => Arc::clone(&command.program),
         };
         let run = accelerator.open(Task {
-            kernels: self.bind_kernels(&program, &command.capability, accelerator, &command.work)?,
+            kernels: self.bind_kernels(
+                &program,
+                &command.capability,
+                accelerator,
+                &command.work,
+            )?,
             program,
             table: Arc::clone(&command.table),
             batch_rows: command.batch_rows,

@@ -17,7 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// `package` with calls that may take as long as calls may.
 fn slow(package: &Package) -> Package {
-    let manifest = format!("{}[limits]\ntime_per_call_ms = 10000\n", package.manifest_text);
+    let manifest = format!(
+        "{}[limits]\ntime_per_call_ms = 10000\n",
+        package.manifest_text
+    );
     Package::new(&manifest, &package.wasm, None, [0; 32]).unwrap()
 }
 
@@ -71,7 +74,13 @@ async fn kernels_end_with_the_stream_that_nobody_reads_any_more() {
     ] {
         let set = format!("SET flashmesh.pushdown = '{pushdown}'");
         session.sql(&set).await.unwrap();
-        let mut stream = session.sql(sql).await.unwrap().execute_stream().await.unwrap();
+        let mut stream = session
+            .sql(sql)
+            .await
+            .unwrap()
+            .execute_stream()
+            .await
+            .unwrap();
         let reader = tokio::spawn(async move { stream.next().await.is_none() });
         let engine = Arc::clone(session.engine());
         wait_until("the kernel does not begin", || engine.memory_used() > 0).await;
@@ -90,11 +99,17 @@ async fn kernels_do_not_run_while_a_query_is_planned() {
         ("SELECT count(*) FROM t WHERE a = twice(21)", "1"),
         ("SELECT a FROM t WHERE twice(21) = 42 AND a = 7", "7"),
         ("SELECT column1 FROM (VALUES (twice(21)))", "42"),
-        ("SELECT sum(column1) FROM (VALUES (twice(20)), (1), (1))", "42"),
+        (
+            "SELECT sum(column1) FROM (VALUES (twice(20)), (1), (1))",
+            "42",
+        ),
     ] {
         assert_eq!(rows(&session, sql).await, [expected], "{sql}");
         let plan = rows(&session, &format!("EXPLAIN {sql}")).await;
-        let physical = plan.iter().position(|line| line.starts_with("physical")).unwrap();
+        let physical = plan
+            .iter()
+            .position(|line| line.starts_with("physical"))
+            .unwrap();
         assert!(plan[physical..].join("\n").contains("twice("), "{plan:?}");
     }
     session.sql("CREATE TABLE made (v BIGINT)").await.unwrap();
@@ -157,7 +172,10 @@ async fn parameters_take_literals() {
     }
     for wrong in ["affine('a', 1, 1.0)", "affine(1)", "affine(1.5, 1, 1.0)"] {
         let error = error(&session, &format!("SELECT {wrong}")).await;
-        assert!(error.contains("affine is called as affine(x Int32, k Int32"), "{error}");
+        assert!(
+            error.contains("affine is called as affine(x Int32, k Int32"),
+            "{error}"
+        );
     }
 }
 
@@ -205,14 +223,22 @@ async fn a_user_has_so_many_functions_and_bytes() {
     ada.sql(&create(&two, "")).await.unwrap();
     let third = create(&times("three", 2, ""), "");
     let many = error(&ada, &third).await;
-    assert!(many.contains("3 functions") && many.contains("drop some"), "{many}");
+    assert!(
+        many.contains("3 functions") && many.contains("drop some"),
+        "{many}"
+    );
     let container = vec![0; 2 * bytes(&one) as usize];
     let large = Package::new(&two.manifest_text, &two.wasm, Some(&container), [0; 32]).unwrap();
     let large = error(&ada, &create(&large, "OR REPLACE")).await;
     assert!(large.contains("bytes of packages"), "{large}");
     ada.sql(&create(&two, "OR REPLACE")).await.unwrap();
     eve.sql(&third).await.unwrap();
-    engine.session().unwrap().sql(&create(&times("four", 2, ""), "")).await.unwrap();
+    engine
+        .session()
+        .unwrap()
+        .sql(&create(&times("four", 2, ""), ""))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -237,7 +263,11 @@ async fn a_kernel_calls_the_very_one_that_was_there_when_it_was_made() {
     };
     {
         let session = Engine::open(options.clone()).unwrap().session().unwrap();
-        for package in [times("helper", 2, ""), of("middle", "helper"), of("outer", "middle")] {
+        for package in [
+            times("helper", 2, ""),
+            of("middle", "helper"),
+            of("outer", "middle"),
+        ] {
             session.sql(&create(&package, "")).await.unwrap();
         }
         assert_eq!(rows(&session, "SELECT outer(21)").await, ["42"]);

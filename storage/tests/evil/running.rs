@@ -81,7 +81,11 @@ fn the_function_that_constructs() {
 #[test]
 fn a_heap_that_begins_beyond_the_memory() {
     let sandbox = sandbox();
-    for (base, reason) in [(65_536, ""), (65_537, "beyond its memory"), (-1, "beyond its memory")] {
+    for (base, reason) in [
+        (65_536, ""),
+        (65_537, "beyond its memory"),
+        (-1, "beyond its memory"),
+    ] {
         let mut attack = scalar("heap", "", reason);
         attack.wat.truncate(attack.wat.len() - 1);
         attack.wat += &format!("(global (export \"__heap_base\") i32 (i32.const {base})))");

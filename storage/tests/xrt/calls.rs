@@ -264,7 +264,10 @@ fn a_query_finds_nothing_of_another_in_the_device_s_buffers() {
     let call = device.submit_for(4, "twice", &mut arguments).unwrap();
     call.wait(&NEVER).unwrap();
     let found = find(4);
-    assert_eq!((&found[..4800], &found[4800..]), (&[2; 4800][..], &[0; 3392][..]));
+    assert_eq!(
+        (&found[..4800], &found[4800..]),
+        (&[2; 4800][..], &[0; 3392][..])
+    );
 }
 
 #[test]

@@ -66,7 +66,9 @@ fn a_fault_of_a_kernel_is_an_error() {
 fn a_device_that_was_set_aside_is_opened_again_by_its_calls() {
     let Some(rig) = Rig::get() else { return };
     let mut options = rig.options();
-    options.environment.push(("FLASHMESH_MODEL_DIE_AT".into(), "2".into()));
+    options
+        .environment
+        .push(("FLASHMESH_MODEL_DIE_AT".into(), "2".into()));
     options.reopen_after = Duration::from_millis(50);
     let device = XrtDevice::open(rig.container.clone(), options).unwrap();
     let mut random = StdRng::seed_from_u64(11);

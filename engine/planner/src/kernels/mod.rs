@@ -31,7 +31,7 @@ use crate::translate::{Scope, text_of, translate};
 
 pub use aggregate::aggregate_function;
 pub use query::CancelKernels;
-pub(crate) use query::{KernelQueryExec, plan_for_query};
+pub(crate) use query::{KernelQueryExec, aside, plan_for_query};
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]
@@ -139,10 +139,15 @@ impl Handle {
         let signature = self.function.manifest().signature.iter();
         let parameters: Vec<_> = signature.flat_map(|s| &s.parameters).collect();
         let fits = parameters.len() == given.len()
-            && parameters.iter().zip(given).all(|(p, given)| takes(p, given));
+            && parameters
+                .iter()
+                .zip(given)
+                .all(|(p, given)| takes(p, given));
         if !fits {
             let given: Vec<_> = given.iter().map(ToString::to_string).collect();
-            let parameters = parameters.iter().map(|p| format!("{} {}", p.name, p.data_type));
+            let parameters = parameters
+                .iter()
+                .map(|p| format!("{} {}", p.name, p.data_type));
             return plan_err!(
                 "{0} is called as {0}({1}), not with ({2})",
                 self.name(),
@@ -186,7 +191,9 @@ fn takes(parameter: &Parameter, given: &DataType) -> bool {
         (_, DataType::Dictionary(_, given)) => takes(parameter, given),
         (DataType::BinaryView, DataType::Binary | DataType::LargeBinary) => true,
         _ if wanted == given => true,
-        _ if wanted.is_integer() => given.is_integer() || (parameter.constant && given.is_numeric()),
+        _ if wanted.is_integer() => {
+            given.is_integer() || (parameter.constant && given.is_numeric())
+        }
         (DataType::Float32, _) => given.is_integer() || (parameter.constant && given.is_numeric()),
         (DataType::Float64, _) => given.is_numeric(),
         _ => parameter.constant && wanted.is_numeric() && given.is_numeric(),
@@ -316,7 +323,7 @@ impl KernelFunction {
             return Ok(Arc::new(Float64Array::new_null(rows)));
         }
         let query = query.cast_to(vectors.data_type())?.to_array()?;
-        let distances = kernel.distances(&vectors, &query, context);
+        let distances = aside(|| kernel.distances(&vectors, &query, context));
         Ok(Arc::new(distances.map_err(from_storage)?))
     }
 }
@@ -369,9 +376,8 @@ impl ScalarUDFImpl for KernelFunction {
             .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if all_constant { 1 } else { args.number_rows };
         let arrays = self.handle.arrays(&args.args, rows)?;
-        let result = kernel
-            .evaluate(&arrays, rows, context)
-            .map_err(from_storage)?;
+        let result = aside(|| kernel.evaluate(&arrays, rows, context));
+        let result = result.map_err(from_storage)?;
         Ok(match all_constant {
             true => {
                 ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&result, 0)?)

@@ -14,7 +14,7 @@ use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use flashmesh_pushdown::Expr;
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::kernel::QueryCalls;
+use flashmesh_storage::kernel::{QueryCalls, has_kernels};
 use flashmesh_storage::node::{
     Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
 };
@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use super::FlashScanExec;
 use super::runtime::{DynamicFilters, FilterColumn};
 use crate::error::from_storage;
+use crate::kernels::aside;
 
 /// The executions of a plan's scan that are known: usually one.
 #[derive(Debug, Default)]
@@ -38,6 +39,7 @@ struct Execution {
     runtime_filters: Arc<RuntimeFilters>,
     dynamic: DynamicFilters,
     metrics: Arc<ScanMetrics>,
+    has_kernels: bool,
 }
 
 impl Executions {
@@ -133,6 +135,7 @@ impl Execution {
             runtime_filters,
             dynamic,
             metrics: Arc::new(ScanMetrics::default()),
+            has_kernels: has_kernels(scan.program()),
         }
     }
 }
@@ -198,7 +201,11 @@ impl FlashStream {
         let State::Running(results) = &mut self.state else {
             return Ok(None);
         };
-        results.step().transpose().map_err(from_storage)
+        let step = match self.execution.has_kernels {
+            true => aside(|| results.step()),
+            false => results.step(),
+        };
+        step.transpose().map_err(from_storage)
     }
 
     /// A batch of the Program as the plan knows it.
