@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 };
 use flashmesh_storage::kernel::{Kernels, Kind, QueryCalls, States, UserFunction};
 
-use super::Handle;
+use super::{Handle, aside};
 use crate::error::from_storage;
 
 /// The aggregate function of a kernel; `None` for other kinds.
@@ -139,8 +139,8 @@ impl Groups {
             false => self.handle.arrays(&values, group.len())?,
         };
         let context = self.calls.context();
-        let updated = self.states.update(&arrays, group.len(), group, context);
-        updated.map_err(from_storage)
+        let states = &mut self.states;
+        aside(|| states.update(&arrays, group.len(), group, context)).map_err(from_storage)
     }
 
     fn take(&mut self, emit_to: EmitTo) -> States {
@@ -192,9 +192,9 @@ impl GroupsAccumulator for Groups {
     ) -> Result<()> {
         self.grow(total_num_groups)?;
         let group: Vec<u32> = group_indices.iter().map(|g| *g as u32).collect();
-        let context = self.calls.context();
-        let merged = self.states.merge(states_of(&values[0])?, &group, context);
-        merged.map_err(from_storage)
+        let others = states_of(&values[0])?;
+        let (states, context) = (&mut self.states, self.calls.context());
+        aside(|| states.merge(others, &group, context)).map_err(from_storage)
     }
 
     fn convert_to_state(

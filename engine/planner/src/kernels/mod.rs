@@ -26,7 +26,7 @@ use crate::error::from_storage;
 
 pub use aggregate::aggregate_function;
 pub use query::CancelKernels;
-pub(crate) use query::{KernelQueryExec, plan_for_query};
+pub(crate) use query::{KernelQueryExec, aside, plan_for_query};
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]
@@ -278,7 +278,7 @@ impl KernelFunction {
             return Ok(Arc::new(Float64Array::new_null(rows)));
         }
         let query = query.cast_to(vectors.data_type())?.to_array()?;
-        let distances = kernel.distances(&vectors, &query, context);
+        let distances = aside(|| kernel.distances(&vectors, &query, context));
         Ok(Arc::new(distances.map_err(from_storage)?))
     }
 }
@@ -331,9 +331,8 @@ impl ScalarUDFImpl for KernelFunction {
             .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if all_constant { 1 } else { args.number_rows };
         let arrays = self.handle.arrays(&args.args, rows)?;
-        let result = kernel
-            .evaluate(&arrays, rows, context)
-            .map_err(from_storage)?;
+        let result = aside(|| kernel.evaluate(&arrays, rows, context));
+        let result = result.map_err(from_storage)?;
         Ok(match all_constant {
             true => {
                 ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&result, 0)?)

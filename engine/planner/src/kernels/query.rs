@@ -21,6 +21,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use flashmesh_storage::kernel::{Kernels, QueryCalls};
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::KernelFunction;
 use super::aggregate::KernelAggregate;
@@ -188,6 +189,15 @@ fn note(calls: &Arc<QueryCalls>) {
         planned.retain(|calls| calls.strong_count() > 0);
         planned.push(Arc::downgrade(calls));
     });
+}
+
+/// Runs kernels on a thread that others wait for, which get another one: a call may take seconds,
+/// and a segment's calls much longer.
+pub(crate) fn aside<T>(calls: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(calls),
+        _ => calls(),
+    }
 }
 
 /// The root of a plan that calls kernels. Its rows are computed by a task of their own, so that

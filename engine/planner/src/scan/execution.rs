@@ -13,7 +13,7 @@ use datafusion::execution::{RecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::kernel::QueryCalls;
+use flashmesh_storage::kernel::{QueryCalls, has_kernels};
 use flashmesh_storage::node::{
     Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
 };
@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use super::FlashScanExec;
 use super::runtime::DynamicFilters;
 use crate::error::from_storage;
+use crate::kernels::aside;
 
 /// The executions of a plan's scan that are known: usually one.
 #[derive(Debug, Default)]
@@ -37,6 +38,7 @@ struct Execution {
     runtime_filters: Arc<RuntimeFilters>,
     dynamic: DynamicFilters,
     metrics: Arc<ScanMetrics>,
+    has_kernels: bool,
 }
 
 impl Executions {
@@ -115,6 +117,7 @@ impl Execution {
             runtime_filters,
             dynamic,
             metrics: Arc::new(ScanMetrics::default()),
+            has_kernels: has_kernels(scan.program()),
         }
     }
 }
@@ -150,7 +153,11 @@ impl FlashStream {
         let State::Running(results) = &mut self.state else {
             return Ok(None);
         };
-        results.step().transpose().map_err(from_storage)
+        let step = match self.execution.has_kernels {
+            true => aside(|| results.step()),
+            false => results.step(),
+        };
+        step.transpose().map_err(from_storage)
     }
 
     /// A batch of the Program as the plan knows it.

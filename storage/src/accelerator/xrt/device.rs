@@ -268,6 +268,12 @@ impl XrtDevice {
             match prepare(&session, query, interface, index, argument) {
                 Ok(argument) => prepared.push(argument),
                 Err(reason) => {
+                    for argument in &mut prepared {
+                        if let CallArgument::Array(array) = argument {
+                            // What was cleared here was not cleared there.
+                            array.buffer.query = None;
+                        }
+                    }
                     session.give_back(prepared);
                     return Err(call_error(function, &reason));
                 }
