@@ -184,7 +184,7 @@ fn bytes(args: &[ColumnarValue], position: usize) -> Result<PerRow> {
 }
 
 fn counts(args: &[ColumnarValue], position: usize) -> Result<PerRow> {
-    per_row(args, position, |array| numbers(array))
+    per_row(args, position, numbers)
 }
 
 fn sum(rows: usize, of: impl Fn(usize) -> f64) -> Result<f64> {

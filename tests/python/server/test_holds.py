@@ -233,11 +233,16 @@ def test_one_user_leaves_memory_for_others(start, users):
 def forged(codec: str, said: int) -> tuple[bytes, bytes]:
     """A batch of parameters that says its first buffer has so many bytes: header and body."""
     batch = pa.record_batch([pa.array([0] * 100_000, pa.int64())], names=["$1"])
-    message = batch.serialize(options=pa.ipc.IpcWriteOptions(compression=codec)).to_pybytes()
-    length = struct.unpack("<i", message[4:8])[0]
-    body = bytearray(message[8 + length :])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    _, message = messages.read_next_message(), messages.read_next_message()
+    body = bytearray(message.body.to_pybytes())
+    # The validity has no bytes: the first are those of the values.
+    assert struct.unpack("<q", body[:8]) == (800_000,)
     body[:8] = struct.pack("<q", said)
-    return message[8 : 8 + length], bytes(body)
+    return message.metadata.to_pybytes(), bytes(body)
 
 
 def schema_header() -> bytes:
