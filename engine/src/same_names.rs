@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
-use datafusion::common::TableReference;
+use datafusion::common::{Column, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
@@ -161,24 +161,26 @@ fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
     Ident::with_quote('"', free.expect("there is always another number"))
 }
 
-/// The result with the names that were asked for, each in a relation of its own: names without
-/// one would have to differ.
+/// The result with the names that were asked for, each that is there twice in a relation of its
+/// own: names without one would have to differ.
 fn with_wanted_names(plan: LogicalPlan, wanted: Wanted) -> Result<LogicalPlan> {
     if wanted.is_empty() {
         return Ok(plan);
     }
     let columns = plan.schema().columns();
-    let named: Vec<_> = columns
-        .iter()
-        .map(|column| {
-            let value = Expr::Column(column.clone());
-            let name = match wanted.get(column.name()) {
-                Some(Name::Known(name)) => name,
-                Some(Name::Of(position)) => columns[*position].name(),
-                None => return value,
-            };
-            value.alias_qualified(Some(TableReference::bare(column.name())), name)
-        })
-        .collect();
+    let name_of = |column: &Column| match wanted.get(column.name()) {
+        Some(Name::Known(name)) => name.clone(),
+        Some(Name::Of(position)) => columns[*position].name.clone(),
+        None => column.name.clone(),
+    };
+    let names: Vec<_> = columns.iter().map(name_of).collect();
+    let named = columns.iter().zip(&names).map(|(column, name)| {
+        let value = Expr::Column(column.clone());
+        match names.iter().filter(|other| *other == name).count() {
+            1 => value,
+            _ => value.alias_qualified(Some(TableReference::bare(column.name())), name),
+        }
+    });
+    let named: Vec<_> = named.collect();
     Ok(LogicalPlanBuilder::from(plan).project(named)?.build()?)
 }

@@ -221,7 +221,7 @@ impl Session {
             }
             WriteOp::Truncate => {
                 return Err(Error::usage(format!(
-                    "TRUNCATE TABLE {table} is not supported yet; INSERT OVERWRITE {table} SELECT * FROM {table} WHERE false empties it"
+                    "TRUNCATE on table '{table}' is not supported yet; INSERT OVERWRITE {table} SELECT * FROM {table} WHERE false empties it"
                 )));
             }
             op => {

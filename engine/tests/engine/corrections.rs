@@ -252,9 +252,9 @@ async fn sorts_keep_what_is_renamed_or_constant() {
     session
         .sql(
             "CREATE TABLE t (time TIMESTAMP, s TEXT, b BIGINT);
-             INSERT INTO t SELECT to_timestamp(value % 3), 's' || value % 5, value % 7
+             INSERT INTO t SELECT to_timestamp(value % 3), 's' || (value % 5), value % 7
              FROM generate_series(1, 1000) AS v(value);
-             INSERT INTO t SELECT to_timestamp(value % 3), 's' || value % 5, value % 7
+             INSERT INTO t SELECT to_timestamp(value % 3), 's' || (value % 5), value % 7
              FROM generate_series(1, 1000) AS v(value);
              CREATE TABLE one AS SELECT value AS x, value * 2 AS y FROM generate_series(1, 3) AS v(value);
              CREATE TABLE two AS SELECT value AS y, value * 3 AS z FROM generate_series(1, 3) AS v(value)",

@@ -275,9 +275,10 @@ def compare(server: Server, queries: int, seed: int) -> int:
             peer.execute("SET TimeZone = 'UTC'")
             for name, rows in TABLES.items():
                 data = table(rng, rng.choice([rows, rows, rows // 10, 1]))
-                half = max(1, data.num_rows // 2)
+                half = (data.num_rows + 1) // 2
                 cursor.adbc_ingest(name, data.slice(0, half), mode="replace")
-                cursor.adbc_ingest(name, data.slice(half), mode="append")
+                if rest := data.num_rows - half:
+                    cursor.adbc_ingest(name, data.slice(half, rest), mode="append")
                 peer.register("data", data)
                 peer.execute(f"CREATE TABLE {name} AS SELECT * FROM data")
             writer = Queries(rng)

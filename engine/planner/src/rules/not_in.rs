@@ -49,13 +49,15 @@ impl OptimizerRule for NullsOfIn {
         let schema = Arc::clone(filter.input.schema());
         let conjuncts = split_conjunction_owned(filter.predicate.clone())
             .into_iter()
-            .map(|conjunct| match conjunct {
+            .map(|conjunct| match &conjunct {
                 // DataFusion makes a join of these that knows of NULLs.
-                Expr::InSubquery(_) => Ok(Transformed::no(conjunct)),
-                Expr::Not(ref inner) if matches!(**inner, Expr::InSubquery(_)) => {
+                Expr::InSubquery(test) if is_plain(test) => Ok(Transformed::no(conjunct)),
+                Expr::Not(inner)
+                    if matches!(&**inner, Expr::InSubquery(test) if is_plain(test)) =>
+                {
                     Ok(Transformed::no(conjunct))
                 }
-                condition => where_null_is_false(condition, schema.as_ref()),
+                _ => where_null_is_false(conjunct, schema.as_ref()),
             })
             .collect::<Result<Vec<_>>>()?;
         if !conjuncts.iter().any(|conjunct| conjunct.transformed) {
@@ -66,6 +68,11 @@ impl OptimizerRule for NullsOfIn {
         let filter = Filter::try_new(predicate, filter.input)?;
         Ok(Transformed::yes(LogicalPlan::Filter(filter)))
     }
+}
+
+/// Whether the test is of one set for all rows.
+fn is_plain(test: &InSubquery) -> bool {
+    test.subquery.outer_ref_columns.is_empty()
 }
 
 /// A condition where NULL and FALSE are one: tests that are not negated need nothing.
