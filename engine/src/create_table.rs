@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 

@@ -156,10 +156,6 @@ impl Session {
             }
             DdlStatement::CreateView(create) => self.create_view(create).await,
             DdlStatement::DropView(drop) => self.drop_view(drop).await,
-            other => Ok(self
-                .context()
-                .execute_logical_plan(LogicalPlan::Ddl(other))
-                .await?),
         }
     }
 
