@@ -38,8 +38,8 @@ const TABLE_BATCH: u32 = 64;
 /// The open catalog.
 #[derive(Debug)]
 pub(super) struct Catalog {
-    /// Missing where the catalog was opened for reading only.
-    file: Option<Arc<CatalogFile>>,
+    file: Arc<CatalogFile>,
+    read_only: bool,
     handle: RwLock<Handle>,
     path: PathBuf,
     /// What `redb` found wrong with its pages.
@@ -47,8 +47,7 @@ pub(super) struct Catalog {
 }
 
 enum Handle {
-    Writable(redb::Database),
-    ReadOnly(redb::ReadOnlyDatabase),
+    Open(redb::Database),
     /// Nobody knows which version is durable.
     Lost(String),
 }
@@ -56,8 +55,7 @@ enum Handle {
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Writable(_) => "writable",
-            Self::ReadOnly(_) => "read-only",
+            Self::Open(_) => "open",
             Self::Lost(_) => "lost",
         })
     }
@@ -117,7 +115,7 @@ impl Catalog {
 
     /// Makes the catalog of a new database in an empty file.
     pub(super) fn make(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
-        let catalog = Self::over(path, database, file)?;
+        let catalog = Self::over(path, database, file, false)?;
         let mut edit = TableEdit::default();
         edit.push(Operation::PutSchema("public".into()));
         catalog.write(|txn, records| {
@@ -130,16 +128,10 @@ impl Catalog {
     /// Opens the catalog at `path`.
     pub(super) fn open(path: &Path, database: &Path, read_only: bool) -> Result<Self> {
         if read_only {
-            let opened = guarded(|| {
-                redb::ReadOnlyDatabase::open(path).map_err(|e| open_error(e, database))
-            })?;
-            let catalog = Self {
-                file: None,
-                handle: RwLock::new(Handle::ReadOnly(opened)),
-                path: path.to_path_buf(),
-                damage: Mutex::default(),
-            };
+            let file = CatalogFile::open_to_read(path).map_err(|e| open_error(e, database))?;
+            let catalog = Self::over(path, database, file, true)?;
             catalog.check_format(database)?;
+            catalog.check_integrity()?;
             return Ok(catalog);
         }
         let file = CatalogFile::open(path, false).map_err(|e| open_error(e, database))?;
@@ -148,7 +140,7 @@ impl Catalog {
 
     /// Opens the catalog in `file`.
     pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
-        let catalog = Self::over(path, database, file)?;
+        let catalog = Self::over(path, database, file, false)?;
         let found = catalog.check_format(database)?;
         if found < 3 {
             catalog.upgrade()?;
@@ -177,7 +169,7 @@ impl Catalog {
     /// ones.
     fn check_integrity(&self) -> Result<()> {
         let mut handle = self.handle.write();
-        let Handle::Writable(db) = &mut *handle else {
+        let Handle::Open(db) = &mut *handle else {
             return Ok(());
         };
         let checked = guarded(|| db.check_integrity().map_err(|e| open_error(e, &self.path)));
@@ -190,11 +182,12 @@ impl Catalog {
         Ok(())
     }
 
-    fn over(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
+    fn over(path: &Path, database: &Path, file: Arc<CatalogFile>, read_only: bool) -> Result<Self> {
         let opened = guarded(|| open_redb(&file).map_err(|e| open_error(e, database)))?;
         Ok(Self {
-            file: Some(file),
-            handle: RwLock::new(Handle::Writable(opened)),
+            file,
+            read_only,
+            handle: RwLock::new(Handle::Open(opened)),
             path: path.to_path_buf(),
             damage: Mutex::default(),
         })
@@ -285,7 +278,7 @@ impl Catalog {
         let edit = self.whole()?;
         let numbers = self.reserve_numbers()?;
         let handle = self.handle.write();
-        let Handle::Writable(db) = &*handle else {
+        let Handle::Open(db) = &*handle else {
             return Ok(());
         };
         let txn = db.begin_write().map_err(other)?;
@@ -297,8 +290,7 @@ impl Catalog {
     fn read<R>(&self, work: impl Fn(&ReadTransaction) -> Result<R>) -> Result<R> {
         let result = guarded(|| {
             let txn = match &*self.handle.read() {
-                Handle::Writable(db) => db.begin_read(),
-                Handle::ReadOnly(db) => db.begin_read(),
+                Handle::Open(db) => db.begin_read(),
                 Handle::Lost(why) => return Err(needs_reopening(why)),
             };
             work(&txn.map_err(other)?)
@@ -317,15 +309,15 @@ impl Catalog {
         &self,
         work: impl Fn(&WriteTransaction, &mut Records<'_>) -> Result<R>,
     ) -> Result<R> {
+        if self.read_only {
+            return Err(StorageError::ReadOnly {
+                path: self.path.parent().unwrap_or(&self.path).to_path_buf(),
+                reason: "it was opened for reading only".into(),
+            });
+        }
         let handle = &mut *self.handle.write();
         let db = match handle {
-            Handle::Writable(db) => db,
-            Handle::ReadOnly(_) => {
-                return Err(StorageError::ReadOnly {
-                    path: self.path.parent().unwrap_or(&self.path).to_path_buf(),
-                    reason: "it was opened for reading only".into(),
-                });
-            }
+            Handle::Open(db) => db,
             Handle::Lost(why) => return Err(needs_reopening(why)),
         };
         let mut done = None;
@@ -361,7 +353,7 @@ impl Catalog {
     /// Opens `redb` once more after an error, as it does nothing more by itself, and gives the
     /// number of the last commit; `None` when nobody can tell.
     fn recover(&self, handle: &mut Handle) -> Option<u64> {
-        let file = self.file.as_ref()?;
+        let file = &self.file;
         let lost = "an error left the catalog in doubt".to_string();
         if let Err(error) = guarded(|| {
             drop(std::mem::replace(handle, Handle::Lost(lost)));
@@ -380,7 +372,7 @@ impl Catalog {
         };
         match opened {
             Ok((db, found)) => {
-                *handle = Handle::Writable(db);
+                *handle = Handle::Open(db);
                 Some(found)
             }
             Err(error) => {
@@ -507,9 +499,6 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
             path: database.to_path_buf(),
             found: u32::from(version),
             supported: FORMAT_VERSION,
-        },
-        E::RepairAborted => StorageError::NeedsRecovery {
-            path: database.to_path_buf(),
         },
         E::Storage(redb::StorageError::Io(e))
             if matches!(

@@ -63,3 +63,28 @@ fn a_database_whose_making_was_cut_short_is_made_again() {
     assert_eq!(ids(&open(dir.path())).len(), 10);
     assert!(!dir.path().join("catalog.new").exists());
 }
+
+#[test]
+fn what_a_crash_left_can_be_read_by_several_and_stays_as_it_is() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 1000)).unwrap();
+    let crashed = TempDir::new().unwrap();
+    for (name, bytes) in contents(dir.path()) {
+        fs::write(crashed.path().join(name), bytes).unwrap();
+    }
+    let before = contents(crashed.path());
+    let options = DatabaseOptions {
+        read_only: true,
+        ..DatabaseOptions::default()
+    };
+    let readers = [(); 2].map(|()| Database::open(crashed.path(), options.clone()).unwrap());
+    for reader in &readers {
+        assert_eq!(ids(reader).len(), 1000);
+    }
+    let writer = Database::open(crashed.path(), DatabaseOptions::default());
+    assert!(matches!(writer, Err(StorageError::InUse { .. })));
+    drop(readers);
+    assert_eq!(contents(crashed.path()), before);
+    assert_eq!(ids(&open(crashed.path())).len(), 1000);
+}
