@@ -142,10 +142,10 @@ impl Catalog {
     pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
         let catalog = Self::over(path, database, file, false)?;
         let found = catalog.check_format(database)?;
-        if found < 3 {
+        catalog.check_integrity()?;
+        if found < 3 && catalog.damage.lock().is_none() {
             catalog.upgrade()?;
         }
-        catalog.check_integrity()?;
         Ok(catalog)
     }
 
@@ -196,10 +196,12 @@ impl Catalog {
     /// The catalog's format, which this build reads.
     fn check_format(&self, database: &Path) -> Result<u32> {
         let path = &self.path;
-        let found = self.read(format).map_err(|error| {
-            StorageError::corrupt(format!(
-                "{path:?} is not the catalog of a flashmesh database ({error})"
-            ))
+        let found = self.read(format).map_err(|error| match error {
+            StorageError::Io { .. } => error,
+            other => StorageError::corrupt(format!(
+                "{path:?} is not the catalog of a flashmesh database ({})",
+                other.damage()
+            )),
         })?;
         match found {
             0 => Err(StorageError::corrupt(format!("{path:?} names no format"))),
