@@ -220,7 +220,17 @@ impl Catalog {
             ..3 => old::contents(txn),
             _ => records::contents(txn),
         })?;
-        contents.problems.extend(self.damage.lock().clone());
+        if let Some(damage) = self.damage.lock().clone() {
+            // A page of an earlier commit may stand in place of the last one's, and its records
+            // are sealed as well: nothing is served from them.
+            let tables = std::mem::take(&mut contents.tables).into_iter();
+            contents
+                .damaged
+                .extend(tables.map(|table| (table.name, damage.clone())));
+            contents.functions.clear();
+            contents.views.clear();
+            contents.problems.push(damage);
+        }
         Ok(contents)
     }
 
