@@ -55,15 +55,6 @@ pub enum StorageError {
         /// The database's folder.
         path: PathBuf,
     },
-    /// A process that wrote to the database ended in the midst of it. Opening it for writing
-    /// brings the catalog back to the last commit; reading alone can't.
-    #[error(
-        "database {path:?} was not closed by the process that wrote to it; open it for writing once to recover the last commit"
-    )]
-    NeedsRecovery {
-        /// The database's folder.
-        path: PathBuf,
-    },
     /// An error left open what is durable. Nothing more is written, so that the next opening finds
     /// one version whole.
     #[error("{what}; close the database and open it again, nothing is written before that")]

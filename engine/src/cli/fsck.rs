@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use crate::{Error, Result};
-use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget};
 
@@ -18,23 +17,13 @@ pub(super) async fn run(engine: &EngineArguments) -> Result<ExitCode> {
         .db
         .as_deref()
         .ok_or_else(|| Error::usage("fsck needs a database to check: name its folder with --db"))?;
-    let open = |read_only| {
-        Database::open(
-            path,
-            DatabaseOptions {
-                read_only,
-                ..DatabaseOptions::default()
-            },
-        )
-    };
-    let database = match open(true) {
-        Err(StorageError::NeedsRecovery { .. }) if !engine.read_only => {
-            eprintln!("recovering the last commit: the process that wrote last did not end well");
-            drop(open(false)?);
-            open(true)?
-        }
-        other => other?,
-    };
+    let database = Database::open(
+        path,
+        DatabaseOptions {
+            read_only: true,
+            ..DatabaseOptions::default()
+        },
+    )?;
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
     bar.set_style(style(
         "checking: {wide_bar} {human_pos}/{human_len} pages, {eta} left",

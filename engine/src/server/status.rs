@@ -24,9 +24,7 @@ fn code(error: &Error) -> Code {
             StorageError::NotFound { .. } => Code::NotFound,
             StorageError::AlreadyExists { .. } => Code::AlreadyExists,
             StorageError::ReadOnly { .. } => Code::FailedPrecondition,
-            StorageError::InUse { .. }
-            | StorageError::NeedsRecovery { .. }
-            | StorageError::NeedsReopening { .. } => Code::Unavailable,
+            StorageError::InUse { .. } | StorageError::NeedsReopening { .. } => Code::Unavailable,
             _ => Code::Internal,
         };
     }

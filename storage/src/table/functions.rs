@@ -76,7 +76,13 @@ impl Database {
     /// `NotFound`.
     pub fn function(&self, name: &str) -> Result<Arc<Function>> {
         let function = self.state.read().functions.get(name).cloned();
-        function.ok_or_else(|| not_found(name))
+        match (function, self.damage()) {
+            (Some(function), _) => Ok(function),
+            (None, None) => Err(not_found(name)),
+            (None, Some(damage)) => Err(StorageError::corrupt(format!(
+                "there is no function '{name}' in what is left of the catalog: {damage}"
+            ))),
+        }
     }
 
     /// Counts changes of the functions: while it stays, so do they.

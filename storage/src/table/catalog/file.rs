@@ -1,13 +1,16 @@
 //! The file under the catalog's `redb`.
 
-use std::fs::OpenOptions;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
@@ -45,9 +48,138 @@ impl CatalogFile {
         Ok(Self::new(FileBackend::new(file)?))
     }
 
+    /// Opens the file at `path` for reading only.
+    pub(super) fn open_to_read(path: &Path) -> Result<Arc<Self>, redb::DatabaseError> {
+        Ok(Self::new(Overlay::over(FileBackend::new(File::open(
+            path,
+        )?)?)?))
+    }
+
     /// Whether a sync failed: what was written before it may be lost although reading shows it.
     pub(super) fn sync_has_failed(&self) -> bool {
         self.sync_has_failed.load(Ordering::Acquire)
+    }
+}
+
+/// A file that others may read too: what `redb` writes when it opens or repairs it stays here.
+#[derive(Debug)]
+struct Overlay {
+    file: FileBackend,
+    file_bytes: u64,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    bytes: u64,
+    /// Blocks by number.
+    blocks: BTreeMap<u64, Vec<u8>>,
+}
+
+const BLOCK_BYTES: u64 = 4096;
+
+impl Overlay {
+    fn over(file: FileBackend) -> io::Result<Self> {
+        let file_bytes = file.len()?;
+        Ok(Self {
+            file,
+            file_bytes,
+            written: Mutex::new(Written {
+                bytes: file_bytes,
+                blocks: BTreeMap::new(),
+            }),
+        })
+    }
+
+    /// Reads what the file has; behind its end are zeros.
+    fn read_file(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let there = self.file_bytes.saturating_sub(offset).min(out.len() as u64) as usize;
+        out[there..].fill(0);
+        match there {
+            0 => Ok(()),
+            _ => self.file.read(offset, &mut out[..there]),
+        }
+    }
+}
+
+/// The blocks that so many bytes from `offset` on touch: number, range in the block, range in the
+/// bytes.
+fn blocks(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+    let end = offset + bytes as u64;
+    (offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)).map(move |block| {
+        let start = block * BLOCK_BYTES;
+        let (from, to) = (offset.max(start), end.min(start + BLOCK_BYTES));
+        let within = |base: u64| (from - base) as usize..(to - base) as usize;
+        (block, within(start), within(offset))
+    })
+}
+
+impl StorageBackend for Overlay {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.written.lock().bytes)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let written = self.written.lock();
+        if offset + out.len() as u64 > written.bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.read_file(offset, out)?;
+        for (block, inside, of_out) in blocks(offset, out.len()) {
+            if let Some(bytes) = written.blocks.get(&block) {
+                out[of_out].copy_from_slice(&bytes[inside]);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.written.lock().bytes = len;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut written = self.written.lock();
+        for (block, inside, of_data) in blocks(offset, data.len()) {
+            if let Entry::Vacant(place) = written.blocks.entry(block) {
+                let mut bytes = vec![0; BLOCK_BYTES as usize];
+                self.read_file(block * BLOCK_BYTES, &mut bytes)?;
+                place.insert(bytes);
+            }
+            if let Some(bytes) = written.blocks.get_mut(&block) {
+                bytes[inside].copy_from_slice(&data[of_data]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Other readers are welcome, a writer is not.
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.query_lock_range(start, end)
     }
 }
 

@@ -38,8 +38,8 @@ const TABLE_BATCH: u32 = 64;
 /// The open catalog.
 #[derive(Debug)]
 pub(super) struct Catalog {
-    /// Missing where the catalog was opened for reading only.
-    file: Option<Arc<CatalogFile>>,
+    file: Arc<CatalogFile>,
+    read_only: bool,
     handle: RwLock<Handle>,
     path: PathBuf,
     /// What `redb` found wrong with its pages.
@@ -47,8 +47,7 @@ pub(super) struct Catalog {
 }
 
 enum Handle {
-    Writable(redb::Database),
-    ReadOnly(redb::ReadOnlyDatabase),
+    Open(redb::Database),
     /// Nobody knows which version is durable.
     Lost(String),
 }
@@ -56,8 +55,7 @@ enum Handle {
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Writable(_) => "writable",
-            Self::ReadOnly(_) => "read-only",
+            Self::Open(_) => "open",
             Self::Lost(_) => "lost",
         })
     }
@@ -117,7 +115,7 @@ impl Catalog {
 
     /// Makes the catalog of a new database in an empty file.
     pub(super) fn make(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
-        let catalog = Self::over(path, database, file)?;
+        let catalog = Self::over(path, database, file, false)?;
         let mut edit = TableEdit::default();
         edit.push(Operation::PutSchema("public".into()));
         catalog.write(|txn, records| {
@@ -130,16 +128,10 @@ impl Catalog {
     /// Opens the catalog at `path`.
     pub(super) fn open(path: &Path, database: &Path, read_only: bool) -> Result<Self> {
         if read_only {
-            let opened = guarded(|| {
-                redb::ReadOnlyDatabase::open(path).map_err(|e| open_error(e, database))
-            })?;
-            let catalog = Self {
-                file: None,
-                handle: RwLock::new(Handle::ReadOnly(opened)),
-                path: path.to_path_buf(),
-                damage: Mutex::default(),
-            };
+            let file = CatalogFile::open_to_read(path).map_err(|e| open_error(e, database))?;
+            let catalog = Self::over(path, database, file, true)?;
             catalog.check_format(database)?;
+            catalog.check_integrity()?;
             return Ok(catalog);
         }
         let file = CatalogFile::open(path, false).map_err(|e| open_error(e, database))?;
@@ -148,12 +140,12 @@ impl Catalog {
 
     /// Opens the catalog in `file`.
     pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
-        let catalog = Self::over(path, database, file)?;
+        let catalog = Self::over(path, database, file, false)?;
         let found = catalog.check_format(database)?;
-        if found < 3 {
+        catalog.check_integrity()?;
+        if found < 3 && catalog.damage.lock().is_none() {
             catalog.upgrade()?;
         }
-        catalog.check_integrity()?;
         Ok(catalog)
     }
 
@@ -177,7 +169,7 @@ impl Catalog {
     /// ones.
     fn check_integrity(&self) -> Result<()> {
         let mut handle = self.handle.write();
-        let Handle::Writable(db) = &mut *handle else {
+        let Handle::Open(db) = &mut *handle else {
             return Ok(());
         };
         let checked = guarded(|| db.check_integrity().map_err(|e| open_error(e, &self.path)));
@@ -190,11 +182,12 @@ impl Catalog {
         Ok(())
     }
 
-    fn over(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
+    fn over(path: &Path, database: &Path, file: Arc<CatalogFile>, read_only: bool) -> Result<Self> {
         let opened = guarded(|| open_redb(&file).map_err(|e| open_error(e, database)))?;
         Ok(Self {
-            file: Some(file),
-            handle: RwLock::new(Handle::Writable(opened)),
+            file,
+            read_only,
+            handle: RwLock::new(Handle::Open(opened)),
             path: path.to_path_buf(),
             damage: Mutex::default(),
         })
@@ -203,10 +196,12 @@ impl Catalog {
     /// The catalog's format, which this build reads.
     fn check_format(&self, database: &Path) -> Result<u32> {
         let path = &self.path;
-        let found = self.read(format).map_err(|error| {
-            StorageError::corrupt(format!(
-                "{path:?} is not the catalog of a flashmesh database ({error})"
-            ))
+        let found = self.read(format).map_err(|error| match error {
+            StorageError::Io { .. } => error,
+            other => StorageError::corrupt(format!(
+                "{path:?} is not the catalog of a flashmesh database ({})",
+                other.damage()
+            )),
         })?;
         match found {
             0 => Err(StorageError::corrupt(format!("{path:?} names no format"))),
@@ -225,7 +220,17 @@ impl Catalog {
             ..3 => old::contents(txn),
             _ => records::contents(txn),
         })?;
-        contents.problems.extend(self.damage.lock().clone());
+        if let Some(damage) = self.damage.lock().clone() {
+            // A page of an earlier commit may stand in place of the last one's, and its records
+            // are sealed as well: nothing is served from them.
+            let tables = std::mem::take(&mut contents.tables).into_iter();
+            contents
+                .damaged
+                .extend(tables.map(|table| (table.name, damage.clone())));
+            contents.functions.clear();
+            contents.views.clear();
+            contents.problems.push(damage);
+        }
         Ok(contents)
     }
 
@@ -285,7 +290,7 @@ impl Catalog {
         let edit = self.whole()?;
         let numbers = self.reserve_numbers()?;
         let handle = self.handle.write();
-        let Handle::Writable(db) = &*handle else {
+        let Handle::Open(db) = &*handle else {
             return Ok(());
         };
         let txn = db.begin_write().map_err(other)?;
@@ -297,8 +302,7 @@ impl Catalog {
     fn read<R>(&self, work: impl Fn(&ReadTransaction) -> Result<R>) -> Result<R> {
         let result = guarded(|| {
             let txn = match &*self.handle.read() {
-                Handle::Writable(db) => db.begin_read(),
-                Handle::ReadOnly(db) => db.begin_read(),
+                Handle::Open(db) => db.begin_read(),
                 Handle::Lost(why) => return Err(needs_reopening(why)),
             };
             work(&txn.map_err(other)?)
@@ -317,15 +321,15 @@ impl Catalog {
         &self,
         work: impl Fn(&WriteTransaction, &mut Records<'_>) -> Result<R>,
     ) -> Result<R> {
+        if self.read_only {
+            return Err(StorageError::ReadOnly {
+                path: self.path.parent().unwrap_or(&self.path).to_path_buf(),
+                reason: "it was opened for reading only".into(),
+            });
+        }
         let handle = &mut *self.handle.write();
         let db = match handle {
-            Handle::Writable(db) => db,
-            Handle::ReadOnly(_) => {
-                return Err(StorageError::ReadOnly {
-                    path: self.path.parent().unwrap_or(&self.path).to_path_buf(),
-                    reason: "it was opened for reading only".into(),
-                });
-            }
+            Handle::Open(db) => db,
             Handle::Lost(why) => return Err(needs_reopening(why)),
         };
         let mut done = None;
@@ -361,7 +365,7 @@ impl Catalog {
     /// Opens `redb` once more after an error, as it does nothing more by itself, and gives the
     /// number of the last commit; `None` when nobody can tell.
     fn recover(&self, handle: &mut Handle) -> Option<u64> {
-        let file = self.file.as_ref()?;
+        let file = &self.file;
         let lost = "an error left the catalog in doubt".to_string();
         if let Err(error) = guarded(|| {
             drop(std::mem::replace(handle, Handle::Lost(lost)));
@@ -380,7 +384,7 @@ impl Catalog {
         };
         match opened {
             Ok((db, found)) => {
-                *handle = Handle::Writable(db);
+                *handle = Handle::Open(db);
                 Some(found)
             }
             Err(error) => {
@@ -507,9 +511,6 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
             path: database.to_path_buf(),
             found: u32::from(version),
             supported: FORMAT_VERSION,
-        },
-        E::RepairAborted => StorageError::NeedsRecovery {
-            path: database.to_path_buf(),
         },
         E::Storage(redb::StorageError::Io(e))
             if matches!(

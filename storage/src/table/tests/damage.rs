@@ -150,7 +150,7 @@ fn check(
     written.is_err()
 }
 
-/// What a reader makes of a damaged catalog: `redb` verifies nothing for it.
+/// What becomes of a damaged catalog that is opened for reading only.
 fn check_reading(path: &Path, damaged: &[u8], sound: &Contents, story: &str) {
     std::fs::write(path, damaged).unwrap();
     let opened = Catalog::open(path, path, true).and_then(|catalog| catalog.contents());
@@ -159,9 +159,7 @@ fn check_reading(path: &Path, damaged: &[u8], sound: &Contents, story: &str) {
         Err(error) => {
             let is_clear = matches!(
                 error,
-                StorageError::Corrupt { .. }
-                    | StorageError::NewerFormat { .. }
-                    | StorageError::NeedsRecovery { .. }
+                StorageError::Corrupt { .. } | StorageError::NewerFormat { .. }
             );
             assert!(is_clear, "{story}: {error:?}");
             return;
@@ -212,9 +210,7 @@ fn a_damaged_catalog_gives_right_answers_or_clear_errors() {
         let mut disks = images[place].copy(seed);
         kind.apply(&mut disks.catalog, &mut rng);
         let story = format!("seed {seed}, trial {trial}: {kind:?}");
-        if place == 0 {
-            check_reading(&path, &disks.catalog, &readable, &story);
-        }
+        check_reading(&path, &disks.catalog, &readable, &story);
         noticed += u64::from(check(disks, &sound, &story));
     }
     println!("{noticed} of {trials} were noticed");

@@ -63,3 +63,59 @@ fn a_database_whose_making_was_cut_short_is_made_again() {
     assert_eq!(ids(&open(dir.path())).len(), 10);
     assert!(!dir.path().join("catalog.new").exists());
 }
+
+#[test]
+fn what_a_crash_left_can_be_read_by_several_and_stays_as_it_is() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 1000)).unwrap();
+    let crashed = TempDir::new().unwrap();
+    for (name, bytes) in contents(dir.path()) {
+        fs::write(crashed.path().join(name), bytes).unwrap();
+    }
+    let before = contents(crashed.path());
+    let options = DatabaseOptions {
+        read_only: true,
+        ..DatabaseOptions::default()
+    };
+    let readers = [(); 2].map(|()| Database::open(crashed.path(), options.clone()).unwrap());
+    for reader in &readers {
+        assert_eq!(ids(reader).len(), 1000);
+    }
+    let writer = Database::open(crashed.path(), DatabaseOptions::default());
+    assert!(matches!(writer, Err(StorageError::InUse { .. })));
+    drop(readers);
+    assert_eq!(contents(crashed.path()), before);
+    assert_eq!(ids(&open(crashed.path())).len(), 1000);
+}
+
+#[test]
+fn one_bad_record_costs_its_table_and_every_write() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 1000)).unwrap();
+    database.create_table("public", "other", &schema()).unwrap();
+    let table = database.snapshot("public", "t").unwrap().id.0;
+    drop(database);
+    {
+        let catalog = redb::Database::open(dir.path().join("catalog.redb")).unwrap();
+        let txn = catalog.begin_write().unwrap();
+        let records: redb::TableDefinition<&[u8], &[u8]> = redb::TableDefinition::new("records");
+        let mut records = txn.open_table(records).unwrap();
+        let key = [&[4][..], &table.to_be_bytes(), &[0; 4]].concat();
+        let mut segment = records.get(&key[..]).unwrap().unwrap().value().to_vec();
+        *segment.last_mut().unwrap() ^= 1;
+        records.insert(&key[..], &segment[..]).unwrap();
+        drop(records);
+        txn.commit().unwrap();
+    }
+    let database = open(dir.path());
+    assert_eq!(database.tables("public"), ["other", "t"]);
+    assert_eq!(database.snapshot("public", "other").unwrap().rows(), 0);
+    let error = database.snapshot("public", "t").unwrap_err().to_string();
+    assert!(error.contains("'public.t'"), "{error}");
+    let error = database.create_schema("s").unwrap_err().to_string();
+    assert!(error.contains("can only be read"), "{error}");
+    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    assert!(problems[0].contains("'public.t'"), "{problems:?}");
+}
