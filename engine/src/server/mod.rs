@@ -502,20 +502,29 @@ mod tests {
     fn other_machines_are_served_only_with_protection() {
         let everywhere: SocketAddr = ([0, 0, 0, 0], 1).into();
         check_exposure(&ServerOptions::default()).unwrap();
-        for (listen, http, users) in [
-            (Some(everywhere), None, None),
-            (None, Some(everywhere), None),
-            (Some(everywhere), None, Some("users.toml".into())),
-        ] {
+        let users = Some(PathBuf::from("users.toml"));
+        let plain = |options: &mut ServerOptions| options.allow_plaintext = true;
+        let anonymous = |options: &mut ServerOptions| options.allow_anonymous = true;
+        let page = |options: &mut ServerOptions| options.allow_plaintext_page = true;
+        // One option leaves out one protection.
+        type Allow<'a> = &'a dyn Fn(&mut ServerOptions);
+        let cases: [(_, _, _, &[Allow<'_>]); 3] = [
+            (Some(everywhere), None, None, &[&plain, &anonymous]),
+            (None, Some(everywhere), None, &[&page]),
+            (Some(everywhere), None, users, &[&plain]),
+        ];
+        for (listen, http, users, needed) in cases {
             let mut options = ServerOptions {
                 listen: listen.unwrap_or(ServerOptions::default().listen),
                 http,
                 users,
                 ..ServerOptions::default()
             };
-            let error = check_exposure(&options).unwrap_err().to_string();
-            assert!(error.contains("--allow-plaintext"), "{error}");
-            options.allow_plaintext = true;
+            for allow in needed {
+                let error = check_exposure(&options).unwrap_err().to_string();
+                assert!(error.contains("--allow-"), "{error}");
+                allow(&mut options);
+            }
             check_exposure(&options).unwrap();
         }
         let mut protected = ServerOptions {
