@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use redb::ReadableTable;
+
 use super::*;
 
 fn refused(dir: &Path, named: &str) {
