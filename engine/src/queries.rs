@@ -75,6 +75,8 @@ struct Inner {
 pub enum QueryKind {
     /// It is counted, and remembered when it has ended.
     Work,
+    /// A statement is planned: it is remembered if that is where it ended, cancelled or out of time.
+    Planning,
     /// A look at the engine itself, which those who watch other queries take over and over:
     /// nothing is left of it.
     Look,
@@ -157,7 +159,7 @@ impl Queries {
     ) -> RunningQuery {
         let sql = &sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)];
         let span = match kind {
-            QueryKind::Look => tracing::Span::none(),
+            QueryKind::Look | QueryKind::Planning => tracing::Span::none(),
             QueryKind::Work => tracing::info_span!(
                 "query",
                 id,
@@ -231,7 +233,8 @@ impl Queries {
         if self.running.lock().remove(&query.id).is_none() {
             return;
         }
-        if query.kind == QueryKind::Look {
+        let is_planned = query.kind == QueryKind::Planning && state == QueryState::Finished;
+        if query.kind == QueryKind::Look || is_planned {
             return;
         }
         let counter = match &state {
