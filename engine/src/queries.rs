@@ -85,6 +85,8 @@ pub enum QueryKind {
 /// How far a query is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryState {
+    /// It is planned.
+    Planning,
     /// Its result is being made and fetched.
     Running,
     /// All of its result was fetched.
@@ -99,6 +101,7 @@ impl QueryState {
     /// Its name in `system.queries`.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Planning => "planning",
             Self::Running => "running",
             Self::Finished => "finished",
             Self::Failed(_) => "failed",
@@ -182,7 +185,10 @@ impl Queries {
             rows: AtomicU64::new(0),
             span: Mutex::new(span),
             state: Mutex::new(Inner {
-                state: QueryState::Running,
+                state: match kind {
+                    QueryKind::Planning => QueryState::Planning,
+                    _ => QueryState::Running,
+                },
                 plan,
                 report: None,
                 took: None,
@@ -238,9 +244,9 @@ impl Queries {
             return;
         }
         let counter = match &state {
-            QueryState::Running | QueryState::Finished => &self.totals.finished,
             QueryState::Failed(_) => &self.totals.failed,
             QueryState::Cancelled => &self.totals.cancelled,
+            _ => &self.totals.finished,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let report = {
