@@ -75,6 +75,8 @@ struct Inner {
 pub enum QueryKind {
     /// It is counted, and remembered when it has ended.
     Work,
+    /// A statement is planned: it is remembered if that is where it ended, cancelled or out of time.
+    Planning,
     /// A look at the engine itself, which those who watch other queries take over and over:
     /// nothing is left of it.
     Look,
@@ -83,6 +85,8 @@ pub enum QueryKind {
 /// How far a query is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryState {
+    /// It is planned.
+    Planning,
     /// Its result is being made and fetched.
     Running,
     /// All of its result was fetched.
@@ -97,6 +101,7 @@ impl QueryState {
     /// Its name in `system.queries`.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Planning => "planning",
             Self::Running => "running",
             Self::Finished => "finished",
             Self::Failed(_) => "failed",
@@ -157,7 +162,7 @@ impl Queries {
     ) -> RunningQuery {
         let sql = &sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)];
         let span = match kind {
-            QueryKind::Look => tracing::Span::none(),
+            QueryKind::Look | QueryKind::Planning => tracing::Span::none(),
             QueryKind::Work => tracing::info_span!(
                 "query",
                 id,
@@ -180,7 +185,10 @@ impl Queries {
             rows: AtomicU64::new(0),
             span: Mutex::new(span),
             state: Mutex::new(Inner {
-                state: QueryState::Running,
+                state: match kind {
+                    QueryKind::Planning => QueryState::Planning,
+                    _ => QueryState::Running,
+                },
                 plan,
                 report: None,
                 took: None,
@@ -231,13 +239,14 @@ impl Queries {
         if self.running.lock().remove(&query.id).is_none() {
             return;
         }
-        if query.kind == QueryKind::Look {
+        let is_planned = query.kind == QueryKind::Planning && state == QueryState::Finished;
+        if query.kind == QueryKind::Look || is_planned {
             return;
         }
         let counter = match &state {
-            QueryState::Running | QueryState::Finished => &self.totals.finished,
             QueryState::Failed(_) => &self.totals.failed,
             QueryState::Cancelled => &self.totals.cancelled,
+            _ => &self.totals.finished,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let report = {

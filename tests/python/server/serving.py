@@ -158,7 +158,7 @@ class Server:
 
         def over() -> dict | None:
             query = self.query(text)
-            return query if query and query["state"] != "running" else None
+            return query if query and query["state"] not in ("planning", "running") else None
 
         return eventually(over, f"the query with {text} ends")
 

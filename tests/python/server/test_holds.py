@@ -64,7 +64,9 @@ def test_a_stalled_reader_can_be_killed(start, table, kill):
         nothing_is_left(server)
         # When it reads on at last, it is told.
         with pytest.raises(flight.FlightCancelledError, match="cancelled"):
-            reader.read_all()
+            # (Not read_all: pyarrow makes Ctrl-C of the error there.)
+            while reader.read_chunk():
+                pass
 
 
 def test_the_time_of_a_stalled_reader_is_limited(start, table):
@@ -112,20 +114,21 @@ def test_what_a_user_runs_ends_with_their_rights(start, users, table, change):
 
 def literals(table: str) -> str:
     """A statement whose planning takes seconds."""
-    return f"SELECT 1 /* {table} */ WHERE 1 IN ({', '.join(str(number) for number in range(2, 300_000))})"
+    return f"SELECT 1 /* {table} */ WHERE 1 IN ({', '.join(str(number) for number in range(2, 1_000_000))})"
 
 
 def test_planning_can_be_killed(server, table):
     with server.connect() as connection, server.connect() as other, ThreadPoolExecutor() as threads:
         planned = threads.submit(rows, connection, literals(table))
-        id = server.running(table)["id"]
+        id = eventually(lambda: server.query(table), "it is planned")["id"]
         execute(other, f"KILL QUERY {id}")
         with pytest.raises(adbc_driver_manager.Error, match="cancelled"):
             planned.result(PATIENCE)
+        assert server.query(table)["state"] == "cancelled"
 
 
 def test_planning_takes_no_longer_than_a_query_may(start, table):
-    server = start("--query-time-limit", "50ms")
+    server = start("--query-time-limit", "1s")
     with server.connect() as connection, pytest.raises(adbc_driver_manager.Error, match="longer than the server allows"):
         rows(connection, literals(table))
 
@@ -162,10 +165,10 @@ def test_execute_streams(server, connection, table):
 
 def test_execute_of_a_change(connection, table):
     execute(connection, f"CREATE TABLE {table} (id BIGINT)")
-    execute(connection, f"PREPARE p (BIGINT) AS INSERT INTO {table} VALUES ($1)")
-    for id in (1, 2):
-        execute(connection, f"EXECUTE p ({id})")
-    assert rows(connection, f"SELECT id FROM {table} ORDER BY id") == [(1,), (2,)]
+    execute(connection, f"PREPARE p AS INSERT INTO {table} VALUES (1)")
+    for _ in range(2):
+        execute(connection, "EXECUTE p")
+    assert rows(connection, f"SELECT id FROM {table}") == [(1,), (1,)]
 
 
 def test_a_query_is_not_run_for_any_number_of_rows(connection):

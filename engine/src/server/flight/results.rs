@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use super::columns::described;
 use super::get::MessageStream;
@@ -192,7 +192,7 @@ pub(in crate::server) async fn plan_apart<T: Send + 'static>(
     sql: &str,
     work: impl Future<Output = crate::Result<T>> + Send + 'static,
 ) -> Result<T, Status> {
-    let query = Arc::new(session.start_query(state, id, QueryKind::Look, sql, None));
+    let query = Arc::new(session.start_query(state, id, QueryKind::Planning, sql, None));
     let _gone = query.cancel_on_drop();
     let place = state.planning_place(session, &query).await?;
     let (compute, planned) = (state.compute().clone(), Arc::clone(&query));
@@ -207,8 +207,13 @@ pub(in crate::server) async fn plan_apart<T: Send + 'static>(
         task.await.map_err(panicked)?
     });
     let planned = planned.await;
-    // Nothing is left of it, though its thread may be on its way to an end.
-    query.end(QueryState::Finished);
+    // Its thread may still be on its way to an end.
+    match &planned {
+        Err(error) if matches!(error.code(), Code::Cancelled | Code::DeadlineExceeded) => {
+            fail(&query, error);
+        }
+        _ => query.end(QueryState::Finished),
+    }
     planned
 }
 
