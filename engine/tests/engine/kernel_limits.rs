@@ -28,7 +28,7 @@ async fn a_function_is_its_owner_s() {
     let first = create(&times("times", 2, ""), "");
     ada.sql(&first).await.unwrap();
     let other = create(&times("times", 3, ""), "OR REPLACE");
-    for sql in [&other, "DROP FUNCTION times"] {
+    for sql in [other.as_str(), "DROP FUNCTION times"] {
         let error = error(&eve, sql).await;
         assert!(error.contains("is ada's"), "{error}");
     }
@@ -95,22 +95,28 @@ async fn a_kernel_calls_the_very_one_that_was_there_when_it_was_made() {
         for package in [
             times("helper", 2, ""),
             of("middle", "helper"),
-            of("outer", "middle"),
+            of("outermost", "middle"),
         ] {
             session.sql(&create(&package, "")).await.unwrap();
         }
-        assert_eq!(rows(&session, "SELECT outer(21)").await, ["42"]);
+        assert_eq!(rows(&session, "SELECT outermost(21)").await, ["42"]);
     }
     let session = Engine::open(options).unwrap().session().unwrap();
-    assert_eq!(rows(&session, "SELECT outer(21)").await, ["42"]);
+    assert_eq!(rows(&session, "SELECT outermost(21)").await, ["42"]);
     let replace = |package: Package| create(&package, "OR REPLACE");
     session.sql(&replace(times("helper", 5, ""))).await.unwrap();
-    for caller in ["outer", "middle"] {
+    for caller in ["outermost", "middle"] {
         let error = error(&session, &format!("SELECT {caller}(21)")).await;
         assert!(error.contains("'helper', which was replaced"), "{error}");
     }
     session.sql(&replace(of("middle", "helper"))).await.unwrap();
     assert_eq!(rows(&session, "SELECT middle(21)").await, ["105"]);
-    // The package of the one between is the same again.
-    assert_eq!(rows(&session, "SELECT outer(21)").await, ["105"]);
+    // The package of the one between is the same again, but not what it calls.
+    let error = error(&session, "SELECT outermost(21)").await;
+    assert!(error.contains("'middle', which was replaced"), "{error}");
+    session
+        .sql(&replace(of("outermost", "middle")))
+        .await
+        .unwrap();
+    assert_eq!(rows(&session, "SELECT outermost(21)").await, ["105"]);
 }
