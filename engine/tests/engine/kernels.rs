@@ -53,7 +53,7 @@ const SCALAR: &str = r#"(module
           (local.set $row (i32.add (local.get $row) (i32.const 1)))
           (br $rows))))))"#;
 
-pub fn package(name: &str, kind: &str, signature: &str, module: &str) -> Package {
+fn package(name: &str, kind: &str, signature: &str, module: &str) -> Package {
     let manifest = format!(
         "[kernel]\nname = \"{name}\"\nkind = \"{kind}\"\nversion = \"1.0.0\"\nsignature = \"{signature}\"\n"
     );
@@ -85,7 +85,7 @@ fn engine() -> Arc<Engine> {
     Engine::open(EngineOptions::default()).unwrap()
 }
 
-pub async fn with_rows(session: &Session) {
+async fn with_rows(session: &Session) {
     session
         .sql("CREATE TABLE t AS SELECT value AS a, CAST(value AS DOUBLE) / 4 AS x, nullif(value % 5, 0) AS n FROM generate_series(1, 100000) AS s(value)")
         .await

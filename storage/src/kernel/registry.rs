@@ -194,7 +194,7 @@ impl Kernels {
                 )));
             }
             callees.push(Callee {
-                digest: self.function(callee)?.entry.digest,
+                digest: self.function(callee)?.entry.digest_with_callees(),
                 name: callee.clone(),
             });
         }
@@ -264,7 +264,7 @@ impl Kernels {
     ) -> Result<Vec<Kernel>> {
         let mut kernel = |callee: &Callee| {
             let function = self.function(&callee.name)?;
-            if function.entry.digest != callee.digest {
+            if function.entry.digest_with_callees() != callee.digest {
                 return Err(StorageError::Kernel {
                     kernel: caller.to_owned(),
                     reason: format!(

@@ -29,12 +29,26 @@ pub struct Function {
     pub bytes: u64,
 }
 
+impl Function {
+    /// The digest of all that runs when it is called: its package, and what it calls.
+    pub fn digest_with_callees(&self) -> [u8; 32] {
+        if self.callees.is_empty() {
+            return self.digest;
+        }
+        let mut digest = Sha256::new_with_prefix(self.digest);
+        for callee in &self.callees {
+            digest.update(callee.digest);
+        }
+        digest.finalize().into()
+    }
+}
+
 /// A function that another one calls: the very one that was there when the caller was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callee {
     /// Its SQL name.
     pub name: String,
-    /// SHA-256 of its package.
+    /// [`Function::digest_with_callees`].
     pub digest: [u8; 32],
 }
 

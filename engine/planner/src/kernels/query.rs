@@ -34,11 +34,11 @@ pub(crate) fn plan_for_query(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, 
     };
     let calls = kernels.calls();
     let own = plan.clone().transform_up_with_subqueries(|node| {
-        let node = match node {
-            LogicalPlan::Values(values) if values_call(&values)? => rows_apart(values)?,
-            node => node,
-        };
-        node.map_expressions(|expr| expr.transform_up(|expr| Ok(of_query(expr, &calls))))
+        let own = node.map_expressions(|expr| expr.transform_up(|e| Ok(of_query(e, &calls))))?;
+        own.map_data(|node| match node {
+            LogicalPlan::Values(values) if values_call(&values)? => rows_apart(values),
+            node => Ok(node),
+        })
     })?;
     Ok(Some((own.data, calls)))
 }
