@@ -18,9 +18,6 @@ use crate::{Result, StorageError};
 /// | `Null` | `Boolean` (every value is NULL) |
 /// | lists and structs | the same, their children in stored form |
 ///
-/// Columns keep their metadata, and so Arrow's extension types; children of lists and structs
-/// don't.
-///
 /// # Errors
 /// `Invalid`, naming column and type, for `Decimal256`, `Map` and `Union`, and for two columns of
 /// one name.
@@ -33,8 +30,7 @@ pub fn normalise_schema(schema: &Schema) -> Result<SchemaRef> {
                 field.name()
             )));
         }
-        let stored = normalise_field(field, field.name())?.as_ref().clone();
-        fields.push(Arc::new(stored.with_metadata(field.metadata().clone())));
+        fields.push(normalise_field(field, field.name())?);
     }
     if fields.len() > usize::from(u16::MAX) {
         return Err(StorageError::Invalid(format!(

@@ -5,7 +5,7 @@ import random
 import adbc_driver_manager
 import pyarrow as pa
 import pytest
-from serving import PATIENCE, eventually, execute, rows
+from serving import PATIENCE, eventually, rows
 
 SOME = pa.table({"id": [1, 2, 3], "name": ["a", None, ""]})
 
@@ -115,48 +115,3 @@ def test_what_is_in_the_way_and_what_is_missing_have_kinds_of_their_own(connecti
         ingest(connection, table, SOME, "create", db_schema_name="nowhere")
     assert refused.value.status_code == adbc_driver_manager.AdbcStatusCode.NOT_FOUND
     assert count(connection, table) == 3
-
-
-def test_metadata_and_extension_types_of_columns_are_kept(connection, table):
-    ids = [bytes([n] * 16) for n in (1, 2, 2)]
-    given = pa.table(
-        {
-            "id": pa.ExtensionArray.from_storage(pa.uuid(), pa.array(ids, pa.binary(16))),
-            "document": pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None, "[]"])),
-            "flag": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8())),
-            "n": pa.array([1, 2, 3]),
-        }
-    )
-    unit = pa.field("n", pa.int64(), metadata={"unit": "metre"})
-    given = given.cast(given.schema.set(3, unit))
-    ingest(connection, table, given, "create")
-
-    def answer(sql: str) -> pa.Table:
-        with connection.cursor() as cursor:
-            cursor.execute(sql.replace("{}", table))
-            return cursor.fetch_arrow_table()
-
-    found = answer("SELECT * FROM {} ORDER BY n")
-    assert found.schema.types == given.schema.types
-    assert found.schema.field("n").metadata[b"unit"] == b"metre"
-    assert found["document"].to_pylist() == given["document"].to_pylist()
-    ingest(connection, table, given, "append")
-    execute(connection, f"INSERT INTO {table} SELECT * FROM {table}")
-    execute(connection, f"CREATE TABLE {table}_b AS SELECT * FROM {table}")
-    assert answer("SELECT * FROM {}_b LIMIT 1").schema.types == given.schema.types
-    # Pushed or not, the plan's schemas agree with each other.
-    for pushdown in ("always", "never", "auto"):
-        execute(connection, f"SET flashmesh.pushdown = '{pushdown}'")
-        for sql, rows_expected in [
-            ("SELECT n FROM {} WHERE n > 1 AND document IS NULL", 4),
-            ("SELECT id, count(*), max(n), min(document) FROM {} GROUP BY id", 2),
-            ("SELECT n + 1 AS m, sum(n) FROM {} GROUP BY n", 3),
-            ("SELECT a.n FROM {} AS a JOIN {}_b AS b ON a.n = b.n WHERE a.id = b.id", 48),
-            ("SELECT DISTINCT n, flag FROM {} ORDER BY n LIMIT 2", 2),
-            ("SELECT n FROM {} UNION SELECT n FROM {}_b", 3),
-            ("SELECT n, rank() OVER (PARTITION BY id ORDER BY n) FROM {}", 12),
-            ("SELECT count(DISTINCT n) FROM {} WHERE n IN (SELECT n FROM {}_b)", 1),
-            ("SELECT upper(document) FROM {} ORDER BY n DESC LIMIT 1", 1),
-        ]:
-            assert answer(sql).num_rows == rows_expected, (pushdown, sql)
-    execute(connection, "SET flashmesh.pushdown = 'auto'")
