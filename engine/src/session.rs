@@ -148,9 +148,11 @@ impl Engine {
             .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0)
-            .with_object_store_registry(options.object_stores.unwrap_or_else(|| {
-                Arc::new(NamedStores::default())
-            }));
+            .with_object_store_registry(
+                options
+                    .object_stores
+                    .unwrap_or_else(|| Arc::new(NamedStores::default())),
+            );
         let threads = options
             .threads
             .or_else(|| std::thread::available_parallelism().ok())

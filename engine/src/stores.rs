@@ -36,7 +36,10 @@ impl ObjectStoreRegistry for NamedStores {
         }
         // The names of the options are those of the variables in lower case.
         let options = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.to_str()?.to_ascii_lowercase(), value.into_string().ok()?))
+            Some((
+                name.to_str()?.to_ascii_lowercase(),
+                value.into_string().ok()?,
+            ))
         });
         let (store, _) = parse_url_opts(url, options).map_err(|error| {
             DataFusionError::Execution(format!(
@@ -72,10 +75,17 @@ mod tests {
     #[test]
     fn a_store_is_made_when_it_is_first_named() {
         let stores = NamedStores::default();
-        for url in ["file:///tmp", "https://example.com/a.csv", "s3://bucket/key"] {
+        for url in [
+            "file:///tmp",
+            "https://example.com/a.csv",
+            "s3://bucket/key",
+        ] {
             let url = Url::parse(url).unwrap();
             let store = stores.get_store(&url).unwrap();
-            assert!(Arc::ptr_eq(&store, &stores.get_store(&url).unwrap()), "{url}");
+            assert!(
+                Arc::ptr_eq(&store, &stores.get_store(&url).unwrap()),
+                "{url}"
+            );
         }
         let error = stores.get_store(&Url::parse("gopher://host/x").unwrap());
         assert!(error.unwrap_err().to_string().contains("gopher://host"));

@@ -174,8 +174,10 @@ impl Session {
     pub(crate) async fn create_view(&self, create: CreateView) -> Result<DataFrame> {
         let name = self.resolve(create.name);
         let schema = self.flash_schema(&name)?;
-        self.principal()
-            .check(Right::Create, &name.schema, &name.table)?;
+        if !create.temporary {
+            self.principal()
+                .check(Right::Create, &name.schema, &name.table)?;
+        }
         if schema.is_on_flash(&name.table) {
             return Err(Error::usage(format!(
                 "'{0}' is a table on flash; choose another name for the view, or DROP TABLE {0} first",

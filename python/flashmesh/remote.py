@@ -243,7 +243,7 @@ class Remote:
 
     def _create_view(self, reference: str, text: Text) -> None:
         names = ", ".join(map(script.quoted, text.columns.names))
-        statement = f"CREATE VIEW {reference} ({names}) AS {text.text}"
+        statement = f"CREATE TEMPORARY VIEW {reference} ({names}) AS {text.text}"
         self._client.run(statement)
         self._client.session[f"view {reference}"] = statement
 

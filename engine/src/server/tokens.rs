@@ -212,7 +212,9 @@ struct Hs256(Hmac<Sha256>);
 impl Hs256 {
     fn new(secret: &[u8]) -> jsonwebtoken::errors::Result<Self> {
         let key = Hmac::new_from_slice(secret);
-        Ok(Self(key.map_err(|_| new_error(ErrorKind::InvalidKeyFormat))?))
+        Ok(Self(
+            key.map_err(|_| new_error(ErrorKind::InvalidKeyFormat))?,
+        ))
     }
 }
 

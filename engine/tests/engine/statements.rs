@@ -259,13 +259,13 @@ async fn schemas_hold_tables_of_the_same_name_apart() {
 }
 
 #[tokio::test]
-async fn views_and_external_tables_belong_to_the_session() {
+async fn temporary_views_and_external_tables_belong_to_the_session() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.csv");
     std::fs::write(&file, "a,b\n1,x\n2,y\n").unwrap();
     let session = session();
     session
-        .sql("CREATE TABLE t AS SELECT 1 AS a; CREATE VIEW v AS SELECT a + 1 AS b FROM t")
+        .sql("CREATE TABLE t AS SELECT 1 AS a; CREATE TEMPORARY VIEW v AS SELECT a + 1 AS b FROM t")
         .await
         .unwrap();
     session
@@ -557,9 +557,9 @@ async fn a_database_outlives_its_engine() {
             "{sql}: {refused}"
         );
     }
-    // Views change nothing on flash.
+    // Temporary views change nothing on flash.
     session
-        .sql("CREATE VIEW v AS SELECT a FROM s.t")
+        .sql("CREATE TEMPORARY VIEW v AS SELECT a FROM s.t")
         .await
         .unwrap();
     let missing = EngineOptions {

@@ -176,3 +176,93 @@ async fn all_tables_of_a_statement_are_of_one_moment() {
     }
     writing.await.unwrap();
 }
+
+#[tokio::test]
+async fn views_are_kept_and_may_not_go_in_circles() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let path = Some(folder.path().join("db"));
+        let options = EngineOptions {
+            path,
+            ..EngineOptions::default()
+        };
+        Engine::open(options).unwrap().session().unwrap()
+    };
+    let session = open();
+    run(
+        &session,
+        "CREATE TABLE t AS SELECT 1 AS a, 'x' AS b;
+         CREATE VIEW v (\"Key\", text) AS SELECT a, b FROM t;
+         CREATE VIEW w AS SELECT \"Key\" + 1 AS k FROM v",
+    )
+    .await;
+    drop(session);
+    let session = open();
+    assert_eq!(rows(&session, "SELECT text, \"Key\" FROM v").await, ["x 1"]);
+    assert_eq!(rows(&session, "SELECT k FROM w").await, ["2"]);
+    let listed = "SELECT table_name, table_type FROM information_schema.tables
+                  WHERE table_schema = 'public' ORDER BY table_name";
+    assert_eq!(
+        rows(&session, listed).await,
+        ["t BASE TABLE", "v VIEW", "w VIEW"]
+    );
+    // One name is one thing.
+    for (sql, expected) in [
+        ("CREATE VIEW v AS SELECT 1 AS a", "exists"),
+        ("CREATE TABLE v (a INT)", "exists"),
+        ("CREATE VIEW t AS SELECT 1 AS a", "is a table"),
+        ("DROP TABLE v", "DROP VIEW"),
+        ("DROP VIEW t", "DROP TABLE"),
+        ("DROP VIEW nothing", "nothing"),
+        ("INSERT INTO v VALUES (1, 'y')", "v"),
+        (
+            "CREATE OR REPLACE VIEW v AS SELECT k FROM w",
+            "refer to itself",
+        ),
+    ] {
+        let message = error(&session, sql).await;
+        assert!(message.contains(expected), "{sql}: {message}");
+    }
+    // A view whose table is gone is listed, and says what it lacks.
+    run(&session, "DROP TABLE t").await;
+    assert_eq!(rows(&session, listed).await, ["v VIEW", "w VIEW"]);
+    rows(&session, "SELECT * FROM information_schema.columns").await;
+    let message = error(&session, "SELECT k FROM w").await;
+    assert!(message.contains("view 'public.v'"), "{message}");
+    run(
+        &session,
+        "DROP VIEW IF EXISTS nothing; DROP VIEW w; DROP VIEW v",
+    )
+    .await;
+    assert!(rows(&session, listed).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_temporary_view_is_of_its_session_alone() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE t AS SELECT 1 AS a; CREATE VIEW v AS SELECT a FROM t",
+    )
+    .await;
+    run(
+        &session,
+        "CREATE TEMPORARY VIEW mine AS SELECT a + 1 AS b FROM t",
+    )
+    .await;
+    run(&session, "INSERT INTO t VALUES (5)").await;
+    assert_eq!(rows(&session, "SELECT sum(b) FROM mine").await, ["8"]);
+    let other = session.engine().session().unwrap();
+    assert!(
+        error(&other, "SELECT * FROM mine")
+            .await
+            .contains("not found")
+    );
+    assert_eq!(rows(&other, "SELECT count(*) FROM v").await, ["2"]);
+    run(&session, "DROP VIEW mine").await;
+    assert!(
+        error(&session, "SELECT * FROM mine")
+            .await
+            .contains("not found")
+    );
+}

@@ -141,7 +141,7 @@ def test_transactions_are_refused_not_ignored(server):
 
 def test_connections_have_views_and_options_of_their_own(server):
     with server.connect() as one, server.connect() as other:
-        execute(one, "CREATE VIEW mine AS SELECT 42 AS answer")
+        execute(one, "CREATE TEMPORARY VIEW mine AS SELECT 42 AS answer")
         assert rows(one, "SELECT answer FROM mine") == [(42,)]
         with pytest.raises(adbc_driver_manager.Error, match="mine"):
             rows(other, "SELECT answer FROM mine")

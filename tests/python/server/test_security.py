@@ -163,7 +163,7 @@ def test_a_token_outlives_a_restart_and_a_login_without_a_secret_does_not(start,
 def test_sessions_expire(start, users):
     server = start("--users", users, "--session-idle", "1s")
     with server.connect(*ADMIN) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE VIEW mine AS SELECT 1 AS one")
+        cursor.execute("CREATE TEMPORARY VIEW mine AS SELECT 1 AS one")
         eventually(lambda: server.metrics()["sessions"] == 0, "the session ends")
         # The login is still good; what the session held is gone.
         denied(connection, "SELECT one FROM mine", "mine")

@@ -93,13 +93,7 @@ impl ScanBuilder {
             None => self.spec.verified(&self.node)?,
         };
         let Self { node, spec, .. } = self;
-        FlashScanExec::new(
-            spec,
-            node,
-            program,
-            self.schema,
-            self.partitions,
-        )
+        FlashScanExec::new(spec, node, program, self.schema, self.partitions)
     }
 
     /// Gives back these columns of the table.
