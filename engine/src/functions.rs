@@ -79,8 +79,10 @@ impl Session {
         let mut now = HashMap::new();
         for function in usable {
             let entry = &function.entry;
-            now.insert(entry.name.clone(), entry.digest);
-            if known.functions.get(&entry.name) == Some(&entry.digest) {
+            // The same package may call others than before.
+            let digest = entry.digest_with_callees();
+            now.insert(entry.name.clone(), digest);
+            if known.functions.get(&entry.name) == Some(&digest) {
                 continue;
             }
             self.forget_function(&entry.name);

@@ -204,6 +204,14 @@ impl Session {
             .flash_schema(&name)
             .is_ok_and(|schema| schema.is_on_flash(&name.table));
         if !on_flash {
+            if let Ok(schema) = self.flash_schema(&name)
+                && schema.table_type(&name.table).await? == Some(TableType::View)
+            {
+                return Err(Error::usage(format!(
+                    "'{}' is a view; rows are changed in its tables",
+                    name.table
+                )));
+            }
             return self.run_now(LogicalPlan::Dml(dml)).await;
         }
         let (schema, table) = (name.schema.to_string(), name.table.to_string());

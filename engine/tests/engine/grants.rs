@@ -7,6 +7,7 @@ use flashmesh::{
     Engine, EngineOptions, Error, FunctionGrants, Grant, Principal, QueryKind, RightName, Session,
 };
 use flashmesh_storage::StorageError;
+use tokio_util::sync::CancellationToken;
 
 fn engine() -> Arc<Engine> {
     Engine::open(EngineOptions::default()).unwrap()
@@ -93,7 +94,6 @@ async fn a_reader_reads_what_is_granted_and_nothing_else() {
         "DROP SCHEMA public CASCADE",
         &format!("COPY open TO '{file}'"),
         &format!("EXPLAIN ANALYZE COPY open TO '{file}'"),
-        &format!("PREPARE p AS COPY open TO '{file}'"),
         "CREATE VIEW mine AS SELECT 1 AS a",
         "PREPARE p AS SET flashmesh.cache_size = '1MB'",
         &format!("CREATE EXTERNAL TABLE e STORED AS CSV LOCATION '{file}'"),
@@ -106,6 +106,9 @@ async fn a_reader_reads_what_is_granted_and_nothing_else() {
             Ok(rows) => panic!("{sql} gave {rows} rows"),
         }
     }
+    // Nobody can prepare it.
+    let prepared = run(&ada, &format!("PREPARE p AS COPY open TO '{file}'"));
+    assert!(prepared.await.is_err());
     // There is no such table for somebody who may not read files.
     let error = run(&ada, &format!("SELECT * FROM '{file}'"))
         .await
@@ -147,6 +150,7 @@ async fn queries_of_others_can_be_neither_seen_nor_killed() {
         "bob",
         "SELECT 'bob'",
         None,
+        &CancellationToken::new(),
     );
     let own = queries.start(
         queries.next_id(),
@@ -154,6 +158,7 @@ async fn queries_of_others_can_be_neither_seen_nor_killed() {
         "ada",
         "SELECT 'ada'",
         None,
+        &CancellationToken::new(),
     );
     assert_eq!(run(&ada, "SELECT * FROM system.queries").await.unwrap(), 1);
     assert!(

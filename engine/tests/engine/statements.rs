@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use arrow::util::display::array_value_to_string;
+use arrow::util::pretty::pretty_format_batches;
 use flashmesh::{Engine, EngineOptions, Error};
 use flashmesh_storage::StorageError;
+use futures::TryStreamExt;
 
 use crate::support::{error, rows, session};
 
@@ -201,12 +203,14 @@ async fn a_query_keeps_the_version_that_it_began_with() {
         .sql("SELECT count(*) AS n, sum(a) AS s FROM t WHERE a % 2 = 0")
         .await
         .unwrap();
+    let before = before.execute_stream().await.unwrap();
     session.sql("DROP TABLE t").await.unwrap();
     session
         .sql("CREATE TABLE t AS SELECT 0 AS a")
         .await
         .unwrap();
-    let text = before.to_string().await.unwrap();
+    let before: Vec<_> = before.try_collect().await.unwrap();
+    let text = pretty_format_batches(&before).unwrap().to_string();
     assert!(text.contains("| 50000 | 2500050000 |"), "{text}");
     assert_eq!(rows(&session, "SELECT * FROM t").await, ["0"]);
 }
