@@ -11,7 +11,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::kernels::{CancelKernels, aggregate_function, scalar_function};
-use flashmesh_planner::{FlashTable, configure};
+use flashmesh_planner::{FlashTable, NamedTable, NamedTable, configure};
 use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
@@ -139,14 +139,13 @@ impl Rig {
             kernels,
         );
         let snapshot = database.snapshot("public", "t").unwrap();
-        let table = FlashTable::new(
+        let table = FlashTable::new(NamedTable::new(
             Arc::clone(&database),
             Arc::clone(&node),
-            "public",
-            "t",
+            Arc::clone(&node) as _,
+            ("public".into(), "t".into()),
             snapshot,
-            node.as_ref(),
-        );
+        ));
         context.register_table("t", Arc::new(table)).unwrap();
         Self {
             context,
