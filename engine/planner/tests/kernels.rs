@@ -11,7 +11,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::kernels::{CancelKernels, aggregate_function, scalar_function};
-use flashmesh_planner::{FlashTable, NamedTable, NamedTable, configure};
+use flashmesh_planner::{FlashTable, NamedTable, configure};
 use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
