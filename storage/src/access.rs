@@ -483,7 +483,7 @@ fn rows_near(
         }
     }
     if found < near.k && has_nulls(index, table) {
-        let all = |segment: &Arc<Segment>| Arc::new(RowSelection::of_ranges(vec![0..segment.rows]));
+        let all = |segment: &Arc<Segment>| Arc::new(RowSelection::all(segment.rows));
         return Ok(table.segments.iter().map(|s| (s.id, all(s))).collect());
     }
     Ok(selections(rows))

@@ -448,6 +448,11 @@ pub struct RowSelection {
 }
 
 impl RowSelection {
+    /// All of so many rows.
+    pub fn all(rows: u32) -> Self {
+        Self::of_ranges(std::iter::once(0..rows).collect())
+    }
+
     /// A selection of ranges, in any order.
     pub fn of_ranges(mut ranges: Vec<std::ops::Range<u32>>) -> Self {
         ranges.retain(|range| !range.is_empty());

@@ -201,6 +201,8 @@ fn a_database_of_format_2_is_read_and_becomes_format_3_when_it_is_written() {
         owner: "ann",
         package: b"package",
         or_replace: false,
+        callees: Vec::new(),
+        quota: None,
     };
     database.create_function(function).unwrap();
     let generation = database.next_generation().unwrap();

@@ -183,6 +183,8 @@ impl Step {
                     owner: "ann",
                     package: &vec![number; 30_000 * usize::from(number)],
                     or_replace: true,
+                    callees: Vec::new(),
+                    quota: None,
                 };
                 database.create_function(new).map(drop)
             }
