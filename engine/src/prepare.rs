@@ -111,7 +111,10 @@ impl Session {
                 (types, plan)
             }
         };
-        if matches!(plan, LogicalPlan::Ddl(_)) {
+        if matches!(
+            plan,
+            LogicalPlan::Ddl(_) | LogicalPlan::Copy(_) | LogicalPlan::Statement(_)
+        ) {
             return Err(Error::usage("only queries and INSERT can be prepared"));
         }
         Ok(LogicalPlan::Extension(Extension {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
-use datafusion::catalog::{Session as PlanningSession, TableProvider};
+use datafusion::catalog::{SchemaProvider, Session as PlanningSession, TableProvider};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::{TableType, ViewTable};
@@ -269,6 +269,10 @@ impl Session {
                 )));
             }
             schema.forget_session_table(&name.table);
+            return self.nothing();
+        }
+        // What the user may not know of is not there.
+        if drop.if_exists && !schema.table_exist(&name.table) {
             return self.nothing();
         }
         self.principal()

@@ -15,8 +15,7 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use flashmesh_pushdown::Metric;
 use flashmesh_storage::kernel::{
@@ -211,17 +210,7 @@ pub fn scalar_function(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Op
     }
     // The same arguments give the same values, so that rules may move and share calls. That
     // constants are not folded is seen to when they are called.
-    let signature = match kind {
-        Kind::Distance => Signature::user_defined(Volatility::Immutable),
-        // The exact types are what is told of the function.
-        _ => Signature::one_of(
-            vec![
-                TypeSignature::Exact(handle.parameter_types()),
-                TypeSignature::UserDefined,
-            ],
-            Volatility::Immutable,
-        ),
-    };
+    let signature = Signature::user_defined(Volatility::Immutable);
     Some(ScalarUDF::from(KernelFunction {
         handle,
         kind,

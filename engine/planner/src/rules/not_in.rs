@@ -38,36 +38,38 @@ impl OptimizerRule for NullsOfIn {
     fn rewrite(
         &self,
         plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
+        _: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let plan = plan
-            .map_subqueries(|subquery| subquery.transform_down(|p| self.rewrite(p, config)))?
-            .data;
-        let LogicalPlan::Filter(filter) = plan else {
-            return Ok(Transformed::no(plan));
-        };
-        let schema = Arc::clone(filter.input.schema());
-        let conjuncts = split_conjunction_owned(filter.predicate.clone())
-            .into_iter()
-            .map(|conjunct| match &conjunct {
-                // DataFusion makes a join of these that knows of NULLs.
-                Expr::InSubquery(test) if is_plain(test) => Ok(Transformed::no(conjunct)),
-                Expr::Not(inner)
-                    if matches!(&**inner, Expr::InSubquery(test) if is_plain(test)) =>
-                {
-                    Ok(Transformed::no(conjunct))
-                }
-                _ => where_null_is_false(conjunct, schema.as_ref()),
-            })
-            .collect::<Result<Vec<_>>>()?;
-        if !conjuncts.iter().any(|conjunct| conjunct.transformed) {
-            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
-        }
-        let conjuncts = conjuncts.into_iter().map(|conjunct| conjunct.data);
-        let predicate = conjunction(conjuncts).expect("a filter has a condition");
-        let filter = Filter::try_new(predicate, filter.input)?;
-        Ok(Transformed::yes(LogicalPlan::Filter(filter)))
+        rewrite(plan)
     }
+}
+
+fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let plan = plan
+        .map_subqueries(|subquery| subquery.transform_down(rewrite))?
+        .data;
+    let LogicalPlan::Filter(filter) = plan else {
+        return Ok(Transformed::no(plan));
+    };
+    let schema = Arc::clone(filter.input.schema());
+    let conjuncts = split_conjunction_owned(filter.predicate.clone())
+        .into_iter()
+        .map(|conjunct| match &conjunct {
+            // DataFusion makes a join of these that knows of NULLs.
+            Expr::InSubquery(test) if is_plain(test) => Ok(Transformed::no(conjunct)),
+            Expr::Not(inner) if matches!(&**inner, Expr::InSubquery(test) if is_plain(test)) => {
+                Ok(Transformed::no(conjunct))
+            }
+            _ => where_null_is_false(conjunct, schema.as_ref()),
+        })
+        .collect::<Result<Vec<_>>>()?;
+    if !conjuncts.iter().any(|conjunct| conjunct.transformed) {
+        return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+    }
+    let conjuncts = conjuncts.into_iter().map(|conjunct| conjunct.data);
+    let predicate = conjunction(conjuncts).expect("a filter has a condition");
+    let filter = Filter::try_new(predicate, filter.input)?;
+    Ok(Transformed::yes(LogicalPlan::Filter(filter)))
 }
 
 /// Whether the test is of one set for all rows.

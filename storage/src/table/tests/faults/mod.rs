@@ -166,7 +166,7 @@ fn what_was_acknowledged_survives_a_fault_at_every_io() {
         for workload in workloads::all() {
             let (disks, states) = golden(&workload, seed);
             for fault in Fault::ALL {
-                let mut nth = seed % STRIDE;
+                let mut nth = seed.checked_rem(STRIDE).unwrap_or(0);
                 while run(&workload, &disks, &states, (nth, fault), seed) {
                     nth += STRIDE;
                     points += 1;
