@@ -323,7 +323,10 @@ mod tests {
             grant("a", &[RightName::Read]),
             grant("b", &[RightName::Write]),
         );
-        let (one, both) = (user(&[read.clone()]), user(&[write, read]));
+        let (one, both) = (
+            user(std::slice::from_ref(&read)),
+            user(&[write, read.clone()]),
+        );
         assert!(both.may_all_that(&one) && both.may_all_that(&both));
         assert!(!one.may_all_that(&both));
         let admin = Principal::admin("ada");

@@ -51,7 +51,7 @@ enum Operator {
 }
 
 enum Token {
-    Operand(Expr),
+    Operand(Box<Expr>),
     Not,
     Operator(Operator),
 }
@@ -147,14 +147,14 @@ fn flatten(mut expr: Expr, tokens: &mut Vec<Token>) {
             tokens.push(Token::Not);
             take(inner, tokens);
         }
-        None => tokens.push(Token::Operand(expr)),
+        None => tokens.push(Token::Operand(Box::new(expr))),
     }
 }
 
 /// The expression of the tokens up to an operator that is not stronger than `above`.
 fn parse(tokens: &mut std::iter::Peekable<std::vec::IntoIter<Token>>, above: u8) -> Expr {
     let mut left = match tokens.next() {
-        Some(Token::Operand(expr)) => expr,
+        Some(Token::Operand(expr)) => *expr,
         Some(Token::Not) => Expr::UnaryOp {
             op: UnaryOperator::Not,
             expr: Box::new(parse(tokens, NOT)),

@@ -40,10 +40,7 @@ impl Session {
     /// Splits SQL into statements, in the session's dialect.
     pub fn parse(&self, query: &str) -> Result<Vec<ParsedStatement>> {
         let state = self.context().state();
-        parse(
-            query,
-            &state.config_options().sql_parser.dialect.to_string(),
-        )
+        parse(query, state.config_options().sql_parser.dialect.as_ref())
     }
 
     /// Refuses a plan that holds, at any depth, what the session's user may not do.
