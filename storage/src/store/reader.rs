@@ -583,8 +583,9 @@ fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
     Ok(())
 }
 
+/// Of a run that can't be, a number that no page has: such a run is refused when it is read.
 fn page_number(run: &PageRun, page: u32) -> u64 {
-    run.first.page.0 + u64::from(page)
+    run.first.page.0.saturating_add(u64::from(page))
 }
 
 fn page_address(run: &PageRun, page: u32) -> PageAddress {
