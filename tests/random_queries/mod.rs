@@ -123,7 +123,7 @@ async fn old(
     let random = Query::random(rng, tables);
     // The rows of a view have no order.
     let (make, ask) = match random.comparison {
-        Comparison::Multiset if number % 2 == 0 => ("CREATE VIEW", "SELECT * FROM"),
+        Comparison::Multiset if number.is_multiple_of(2) => ("CREATE VIEW", "SELECT * FROM"),
         _ => ("PREPARE", "EXECUTE"),
     };
     // What can't be made can't be asked either, and shows where the oracle has an answer.

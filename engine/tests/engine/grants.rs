@@ -107,8 +107,8 @@ async fn a_reader_reads_what_is_granted_and_nothing_else() {
         }
     }
     // Nobody can prepare it.
-    let prepared = run(&ada, &format!("PREPARE p AS COPY open TO '{file}'"));
-    assert!(prepared.await.is_err());
+    let prepare = format!("PREPARE p AS COPY open TO '{file}'");
+    assert!(run(&ada, &prepare).await.is_err());
     // There is no such table for somebody who may not read files.
     let error = run(&ada, &format!("SELECT * FROM '{file}'"))
         .await
