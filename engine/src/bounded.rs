@@ -45,8 +45,9 @@ type Estimate = fn(&[ColumnarValue], usize) -> Result<f64>;
 /// When the session has no such function.
 pub(crate) fn bound_functions(context: &SessionContext, memory_limit: usize) -> Result<()> {
     let limit = (memory_limit / MEMORY_SHARE).clamp(SMALLEST_LIMIT, LARGEST_RESULT);
+    let state = context.state();
     for (name, estimate) in FUNCTIONS {
-        let inner = context.state().udf(name)?;
+        let inner = state.udf(name)?;
         context.register_udf(ScalarUDF::new_from_impl(Bounded {
             inner,
             bound: Bound { limit, estimate },

@@ -43,13 +43,11 @@ impl Authority for GrantedAuthority {
     fn capability(&self, table: &TableSnapshot) -> Arc<Capability> {
         let (schema, name) = table.name.split_once('.').unwrap_or(("", &table.name));
         let rights = self.principal.rights(schema, name);
-        let name = Arc::clone(&self.principal.name);
-        let key = self.node.capability_key();
         let kernels = match rights.has(Right::Kernel) {
             true => self.kernels(),
             false => KernelRights::None,
         };
-        Arc::new(key.seal(name, table.id, rights, kernels, CAPABILITY_LIFETIME))
+        Arc::new(self.seal(table.id, rights, kernels))
     }
 
     fn may_use(&self, function: &str) -> bool {
@@ -61,7 +59,7 @@ impl GrantedAuthority {
     /// What the user may do with the name of a table, whether there is one.
     pub fn of_name(&self, schema: &str, table: &str) -> Capability {
         let rights = self.principal.rights(schema, table);
-        self.seal(Subject::name(schema, table), rights)
+        self.seal(Subject::name(schema, table), rights, KernelRights::None)
     }
 
     /// What the user may do with the name of a function.
@@ -70,13 +68,13 @@ impl GrantedAuthority {
             Ok(()) => Rights::default().with(Right::Create),
             Err(_) => Rights::default(),
         };
-        self.seal(Subject::function(name), rights)
+        self.seal(Subject::function(name), rights, KernelRights::None)
     }
 
-    fn seal(&self, of: Subject, rights: Rights) -> Capability {
+    fn seal(&self, of: impl Into<Subject>, rights: Rights, kernels: KernelRights) -> Capability {
         let name = Arc::clone(&self.principal.name);
         let key = self.node.capability_key();
-        key.seal(name, of, rights, KernelRights::None, CAPABILITY_LIFETIME)
+        key.seal(name, of, rights, kernels, CAPABILITY_LIFETIME)
     }
 
     /// The kernels that the user may run.
@@ -266,12 +264,15 @@ impl SchemaProvider for FlashSchema {
                 let table = NamedTable::new(database, node, authority, name, snapshot);
                 Ok(Some(Arc::new(FlashTable::new(table))))
             }
-            Err(StorageError::NotFound { .. }) => match (self.session_table(name), self.view(name))
-            {
-                (Some(table), _) => Ok(Some(table)),
-                (None, Some(view)) => Ok(Some(self.views.table(&view).await?)),
-                (None, None) => Ok(None),
-            },
+            Err(StorageError::NotFound { .. }) => {
+                if let Some(table) = self.session_table(name) {
+                    return Ok(Some(table));
+                }
+                match self.view(name) {
+                    Some(view) => Ok(Some(self.views.table(&view).await?)),
+                    None => Ok(None),
+                }
+            }
             Err(error) => Err(crate::Error::from(error).into()),
         }
     }
@@ -286,11 +287,10 @@ impl SchemaProvider for FlashSchema {
                 "table '{name}' already exists on flash; choose another name, or DROP TABLE {name} first"
             );
         }
-        let is_view = self.database.view(&self.name, &name).is_some();
-        let mut tables = self.session_tables.write();
-        if is_view {
+        if self.database.view(&self.name, &name).is_some() {
             return plan_err!("view '{name}' already exists; choose another name");
         }
+        let mut tables = self.session_tables.write();
         if tables.contains_key(&name) {
             return plan_err!("'{name}' already exists in this session; drop it first");
         }

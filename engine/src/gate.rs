@@ -22,9 +22,7 @@ use flashmesh_storage::capability::Right;
 
 use crate::error::{Error, Result};
 use crate::grants::Principal;
-use crate::indexes::IndexStatement;
-use crate::prepare::PreparedStatement;
-use crate::system::KillStatement;
+use crate::own_statement::OwnStatement;
 
 /// Refuses a plan that holds, at any depth, what `principal` may not do. What is not listed is
 /// denied.
@@ -84,14 +82,11 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
         },
         LogicalPlan::Copy(_) => principal.check_admin("write files of the server"),
         LogicalPlan::Extension(extension) => {
-            let node = extension.node.as_ref();
-            let any = node.as_any();
-            let is_statement = any.is::<KillStatement>()
-                || any.is::<IndexStatement>()
-                || any.is::<PreparedStatement>();
-            match is_store_function(node) || (is_statement && !is_part) {
+            let operator = extension.node.as_ref();
+            let is_statement = OwnStatement::of(node).is_some();
+            match is_store_function(operator) || (is_statement && !is_part) {
                 true => Ok(()),
-                false => principal.check_admin(&format!("run {}", node.name())),
+                false => principal.check_admin(&format!("run {}", operator.name())),
             }
         }
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) if is_part => Err(Error::Denied(format!(

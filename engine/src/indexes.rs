@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
+use datafusion::common::TableReference;
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::{
-    CreateIndex as PlannedCreateIndex, Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore,
-};
-use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::logical_expr::{CreateIndex as PlannedCreateIndex, Expr};
+use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast;
 use flashmesh_planner::Authority;
 use flashmesh_storage::StorageError;
@@ -18,33 +16,12 @@ use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 
 use crate::Session;
-use crate::assign::mark_casts;
-use crate::create_table::{declared_not_null, with_declared};
 use crate::error::{Error, Result};
 use crate::load::blocking;
-use crate::parameters::Values;
-use crate::same_names;
-use crate::views;
 
-/// A statement about indexes, as a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
-pub(crate) struct IndexStatement {
-    command: Command,
-    schema: EmptySchema,
-}
-
-/// The schema of a plan without rows.
+/// A statement about indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct EmptySchema(DFSchemaRef);
-
-impl PartialOrd for EmptySchema {
-    fn partial_cmp(&self, _: &Self) -> Option<std::cmp::Ordering> {
-        Some(std::cmp::Ordering::Equal)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
-enum Command {
+pub(crate) enum IndexStatement {
     Create(CreateIndex),
     Drop {
         indexes: Vec<TableReference>,
@@ -52,8 +29,24 @@ enum Command {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
-struct CreateIndex {
+impl fmt::Display for IndexStatement {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Create(create) => {
+                let name = create.name.as_deref().unwrap_or("unnamed");
+                write!(f, "{name} on {}", create.table)
+            }
+            Self::Drop { indexes, .. } => {
+                let names: Vec<_> = indexes.iter().map(ToString::to_string).collect();
+                f.write_str(&names.join(", "))
+            }
+        }
+    }
+}
+
+/// `CREATE INDEX` as written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CreateIndex {
     name: Option<String>,
     table: TableReference,
     using: Option<String>,
@@ -63,126 +56,22 @@ struct CreateIndex {
     options: BTreeMap<String, String>,
 }
 
-impl UserDefinedLogicalNodeCore for IndexStatement {
-    fn name(&self) -> &str {
-        match self.command {
-            Command::Create(_) => "CreateIndex",
-            Command::Drop { .. } => "DropIndex",
-        }
-    }
-
-    fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![]
-    }
-
-    fn schema(&self) -> &DFSchemaRef {
-        &self.schema.0
-    }
-
-    fn expressions(&self) -> Vec<Expr> {
-        vec![]
-    }
-
-    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match &self.command {
-            Command::Create(create) => write!(
-                f,
-                "CreateIndex: {} on {}",
-                create.name.as_deref().unwrap_or("unnamed"),
-                create.table
-            ),
-            Command::Drop { indexes, .. } => {
-                let names: Vec<_> = indexes.iter().map(|name| name.to_string()).collect();
-                write!(f, "DropIndex: {}", names.join(", "))
-            }
-        }
-    }
-
-    fn with_exprs_and_inputs(
+impl Session {
+    /// What a parsed `DROP INDEX` says.
+    pub(crate) fn parsed_drop_index(
         &self,
-        _: Vec<Expr>,
-        _: Vec<LogicalPlan>,
-    ) -> datafusion::error::Result<Self> {
-        Ok(self.clone())
-    }
-}
-
-impl Command {
-    fn into_plan(self) -> LogicalPlan {
-        LogicalPlan::Extension(Extension {
-            node: Arc::new(IndexStatement {
-                command: self,
-                schema: EmptySchema(Arc::new(DFSchema::empty())),
-            }),
+        names: &[ast::ObjectName],
+        if_exists: bool,
+    ) -> Result<IndexStatement> {
+        let indexes = names.iter().map(|name| self.reference(name));
+        Ok(IndexStatement::Drop {
+            indexes: indexes.collect::<Result<_>>()?,
+            if_exists,
         })
     }
-}
 
-impl Session {
-    /// The plan of a statement, to be run by [`Session::execute`].
-    ///
-    /// # Errors
-    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Denied`]
-    /// for what the user may not do; [`Error::Usage`] for what flashmesh does not do.
-    pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
-        self.plan_in(statement, &Values::default()).await
-    }
-
-    /// The same of a statement with variables.
-    pub(crate) async fn plan_in(
-        &self,
-        statement: ParsedStatement,
-        variables: &Values,
-    ) -> Result<LogicalPlan> {
-        self.update_functions()?;
-        let mut state = self.context().state();
-        variables.declare(&mut state);
-        if let ParsedStatement::Statement(statement) = &statement {
-            match statement.as_ref() {
-                ast::Statement::CreateIndex(create) => {
-                    return Ok(self.parsed_create(create)?.into_plan());
-                }
-                ast::Statement::Drop {
-                    object_type: ast::ObjectType::Index,
-                    if_exists,
-                    names,
-                    ..
-                } => {
-                    let indexes = names.iter().map(|name| self.reference(name));
-                    let drop = Command::Drop {
-                        indexes: indexes.collect::<Result<_>>()?,
-                        if_exists: *if_exists,
-                    };
-                    return Ok(drop.into_plan());
-                }
-                ast::Statement::Kill { modifier, id } => {
-                    return crate::system::plan_kill(modifier.as_ref(), *id);
-                }
-                ast::Statement::Prepare { .. } => {
-                    let prepare = statement.as_ref().clone();
-                    return self.plan_prepare(&state, prepare).await;
-                }
-                ast::Statement::Execute { .. } => {
-                    let execute = statement.as_ref().clone();
-                    return self.plan_execute(&state, execute).await;
-                }
-                _ => {}
-            }
-        }
-        let mut statement = statement;
-        if let ParsedStatement::Statement(statement) = &mut statement {
-            mark_casts(statement);
-        }
-        let not_null = declared_not_null(&statement);
-        let mut plan = views::planning(same_names::plan(&state, statement)).await?;
-        if let Some(not_null) = not_null {
-            plan = with_declared(plan, &not_null)?;
-        }
-        self.admit(&plan)?;
-        Ok(plan)
-    }
-
-    fn parsed_create(&self, create: &ast::CreateIndex) -> Result<Command> {
+    /// What a parsed `CREATE INDEX` says.
+    pub(crate) fn parsed_create_index(&self, create: &ast::CreateIndex) -> Result<IndexStatement> {
         let unsupported = |what: &str| {
             Err(Error::usage(format!(
                 "CREATE INDEX does not know {what}; leave it out"
@@ -214,7 +103,7 @@ impl Session {
                 ))),
             });
         let name = create.name.as_ref().map(|name| self.reference(name));
-        Ok(Command::Create(CreateIndex {
+        Ok(IndexStatement::Create(CreateIndex {
             name: name.transpose()?.map(|name| name.table().to_string()),
             table: self.reference(&create.table_name)?,
             using: using.map(|kind| match kind {
@@ -232,10 +121,7 @@ impl Session {
     pub(crate) fn normalise(&self, name: &ast::Ident) -> String {
         let state = self.context().state();
         let lower = state.config_options().sql_parser.enable_ident_normalization;
-        match name.quote_style {
-            None if lower => name.value.to_lowercase(),
-            _ => name.value.clone(),
-        }
+        IdentNormalizer::new(lower).normalize(name.clone())
     }
 
     fn reference(&self, name: &ast::ObjectName) -> Result<TableReference> {
@@ -280,10 +166,10 @@ impl Session {
     }
 
     /// Runs a statement about indexes.
-    pub(crate) async fn execute_index(&self, statement: &IndexStatement) -> Result<DataFrame> {
-        match statement.command.clone() {
-            Command::Create(create) => self.create_index(create).await,
-            Command::Drop { indexes, if_exists } => {
+    pub(crate) async fn execute_index(&self, statement: IndexStatement) -> Result<DataFrame> {
+        match statement {
+            IndexStatement::Create(create) => self.create_index(create).await,
+            IndexStatement::Drop { indexes, if_exists } => {
                 for name in indexes {
                     let name = self.resolve(name);
                     self.flash_schema(&name)?;

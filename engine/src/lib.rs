@@ -32,6 +32,7 @@ mod import;
 mod indexes;
 mod load;
 mod memory;
+mod own_statement;
 mod parameters;
 mod precedence;
 mod prepare;

@@ -1,18 +1,14 @@
 //! `PREPARE`, `EXECUTE` and `DEALLOCATE`. What is kept is the statement, not its plan: it is
 //! planned each time that it is executed, on the tables and with the rights of that time.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue};
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, Extension, LogicalPlan, Statement, UserDefinedLogicalNodeCore,
-};
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, Statement};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
@@ -28,59 +24,29 @@ const PREPARED_STATEMENTS: usize = 10_000;
 /// The prepared statements of a session, by name.
 pub(crate) type PreparedStatements = Mutex<HashMap<String, Arc<PreparedStatement>>>;
 
-/// `PREPARE name (types) AS statement`, as a plan.
+/// `PREPARE name (types) AS statement`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PreparedStatement {
     name: String,
     /// The types that its parameters are said to have; none where nothing is said.
     types: Vec<DataType>,
     statement: Box<ast::Statement>,
-    schema: DFSchemaRef,
 }
 
-impl PartialOrd for PreparedStatement {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.name.cmp(&other.name))
-    }
-}
-
-impl UserDefinedLogicalNodeCore for PreparedStatement {
-    fn name(&self) -> &str {
-        "Prepare"
-    }
-
-    fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![]
-    }
-
-    fn schema(&self) -> &DFSchemaRef {
-        &self.schema
-    }
-
-    fn expressions(&self) -> Vec<Expr> {
-        vec![]
-    }
-
-    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "Prepare: {}", self.name)
-    }
-
-    fn with_exprs_and_inputs(
-        &self,
-        _: Vec<Expr>,
-        _: Vec<LogicalPlan>,
-    ) -> datafusion::error::Result<Self> {
-        Ok(self.clone())
+impl PreparedStatement {
+    /// The name by which it is executed.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 }
 
 impl Session {
-    /// The plan of PREPARE; the statement is planned, too, so that its errors show now.
-    pub(crate) async fn plan_prepare(
+    /// What a parsed PREPARE says; the statement is planned, too, so that its errors show now.
+    pub(crate) async fn parsed_prepare(
         &self,
         state: &SessionState,
         prepare: ast::Statement,
-    ) -> Result<LogicalPlan> {
+    ) -> Result<PreparedStatement> {
         let ast::Statement::Prepare {
             name,
             data_types,
@@ -89,10 +55,7 @@ impl Session {
         else {
             return Err(Error::usage("this is no PREPARE"));
         };
-        let name = match name.quote_style {
-            None => name.value.to_lowercase(),
-            Some(_) => name.value.clone(),
-        };
+        let name = self.normalise(name);
         let parsed = ParsedStatement::Statement(statement.clone());
         let count = parameters::count(&parsed)?;
         if !data_types.is_empty() && data_types.len() != count {
@@ -117,18 +80,15 @@ impl Session {
         ) {
             return Err(Error::usage("only queries and INSERT can be prepared"));
         }
-        Ok(LogicalPlan::Extension(Extension {
-            node: Arc::new(PreparedStatement {
-                name,
-                types,
-                statement,
-                schema: Arc::new(DFSchema::empty()),
-            }),
-        }))
+        Ok(PreparedStatement {
+            name,
+            types,
+            statement,
+        })
     }
 
     /// Keeps a prepared statement.
-    pub(crate) fn prepare(&self, statement: &PreparedStatement) -> Result<()> {
+    pub(crate) fn prepare(&self, statement: PreparedStatement) -> Result<()> {
         let name = &statement.name;
         let mut prepared = self.prepared().lock();
         if prepared.contains_key(name) {
@@ -141,7 +101,7 @@ impl Session {
                 "the session has {PREPARED_STATEMENTS} prepared statements; DEALLOCATE some"
             )));
         }
-        prepared.insert(name.clone(), Arc::new(statement.clone()));
+        prepared.insert(name.clone(), Arc::new(statement));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use datafusion::common::{Column, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
     self, Ident, Select, SelectItem, SetExpr, Statement, VisitMut as _, VisitorMut,
 };
@@ -133,8 +134,10 @@ fn rename(select: &mut Select) -> Wanted {
 /// What a column of the result is called, as far as the text says it.
 fn name_of(item: &SelectItem) -> String {
     match (item, column(item)) {
-        (SelectItem::ExprWithAlias { alias, .. }, _) => normal(alias),
-        (_, Some(column)) => normal(column),
+        (SelectItem::ExprWithAlias { alias, .. }, _) => {
+            IdentNormalizer::default().normalize(alias.clone())
+        }
+        (_, Some(column)) => IdentNormalizer::default().normalize(column.clone()),
         (item, None) => item.to_string(),
     }
 }
@@ -145,13 +148,6 @@ fn column(item: &SelectItem) -> Option<&Ident> {
         SelectItem::UnnamedExpr(ast::Expr::Identifier(name)) => Some(name),
         SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts)) => parts.last(),
         _ => None,
-    }
-}
-
-fn normal(name: &Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_ascii_lowercase(),
     }
 }
 

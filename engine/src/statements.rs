@@ -10,12 +10,14 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ResolvedTableReference, SchemaReference, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::TableType;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     CreateCatalogSchema, DdlStatement, DropCatalogSchema, DropTable, LogicalPlan,
     LogicalPlanBuilder, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::{Authority, FlashmeshOptions};
@@ -25,16 +27,19 @@ use flashmesh_storage::table::LoadTarget;
 use futures::StreamExt;
 
 use crate::Session;
-use crate::assign::assign;
+use crate::assign::{assign, mark_casts};
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
+use crate::create_table::{declared_not_null, with_declared};
 use crate::error::{Error, Result};
 use crate::gate;
-use crate::indexes::IndexStatement;
 use crate::load::{self, LoadProgress, blocking};
+use crate::own_statement::OwnStatement;
+use crate::parameters::Values;
 use crate::precedence;
-use crate::prepare::PreparedStatement;
+use crate::same_names;
 use crate::settings;
-use crate::system::KillStatement;
+use crate::system::parsed_kill;
+use crate::views;
 
 impl Session {
     /// Splits SQL into statements, in the session's dialect.
@@ -51,30 +56,103 @@ impl Session {
         gate::admit(self.principal(), plan)
     }
 
+    /// The plan of a statement, to be run by [`Session::execute`].
+    ///
+    /// # Errors
+    /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Denied`]
+    /// for what the user may not do; [`Error::Usage`] for what flashmesh does not do.
+    pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
+        self.plan_in(statement, &Values::default()).await
+    }
+
+    /// The same of a statement with variables.
+    pub(crate) async fn plan_in(
+        &self,
+        statement: ParsedStatement,
+        variables: &Values,
+    ) -> Result<LogicalPlan> {
+        self.update_functions()?;
+        let mut state = self.context().state();
+        variables.declare(&mut state);
+        if let ParsedStatement::Statement(statement) = &statement {
+            match statement.as_ref() {
+                ast::Statement::Execute { .. } => {
+                    let execute = statement.as_ref().clone();
+                    return self.plan_execute(&state, execute).await;
+                }
+                statement => {
+                    if let Some(own) = self.parsed_own(&state, statement).await? {
+                        return Ok(own.into_plan());
+                    }
+                }
+            }
+        }
+        let mut statement = statement;
+        if let ParsedStatement::Statement(statement) = &mut statement {
+            mark_casts(statement);
+        }
+        let not_null = declared_not_null(&statement);
+        let mut plan = views::planning(same_names::plan(&state, statement)).await?;
+        if let Some(not_null) = not_null {
+            plan = with_declared(plan, &not_null)?;
+        }
+        self.admit(&plan)?;
+        Ok(plan)
+    }
+
+    /// A parsed statement that DataFusion has no plan for.
+    async fn parsed_own(
+        &self,
+        state: &SessionState,
+        statement: &ast::Statement,
+    ) -> Result<Option<OwnStatement>> {
+        Ok(Some(match statement {
+            ast::Statement::CreateIndex(create) => {
+                OwnStatement::Index(self.parsed_create_index(create)?)
+            }
+            ast::Statement::Drop {
+                object_type: ast::ObjectType::Index,
+                if_exists,
+                names,
+                ..
+            } => OwnStatement::Index(self.parsed_drop_index(names, *if_exists)?),
+            ast::Statement::Kill { modifier, id } => parsed_kill(modifier.as_ref(), *id)?,
+            ast::Statement::Prepare { .. } => {
+                OwnStatement::Prepare(self.parsed_prepare(state, statement.clone()).await?)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    async fn execute_own(&self, statement: OwnStatement) -> Result<DataFrame> {
+        match statement {
+            OwnStatement::Index(statement) => self.execute_index(statement).await,
+            OwnStatement::Kill(id) => {
+                let by = self.principal();
+                let by = (!by.admin).then_some(by.name.as_ref());
+                self.engine().queries().kill(id, by)?;
+                self.nothing()
+            }
+            OwnStatement::Prepare(statement) => {
+                self.prepare(statement)?;
+                self.nothing()
+            }
+        }
+    }
+
     /// Runs a plan as [`Session::sql`] runs a statement.
     ///
     /// # Errors
     /// As [`Session::sql`].
     pub async fn execute(&self, plan: LogicalPlan) -> Result<DataFrame> {
         self.admit(&plan)?;
+        if let Some(own) = OwnStatement::of(&plan) {
+            return self.execute_own(own.clone()).await;
+        }
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
             LogicalPlan::Copy(_) => self.run_now(plan).await,
-            LogicalPlan::Extension(ref extension)
-                if let Some(kill) = extension.node.as_any().downcast_ref::<KillStatement>() =>
-            {
-                let by = self.principal();
-                let by = (!by.admin).then_some(by.name.as_ref());
-                self.engine().queries().kill(kill.id(), by)?;
-                self.nothing()
-            }
-            LogicalPlan::Extension(ref extension)
-                if let Some(statement) =
-                    extension.node.as_any().downcast_ref::<IndexStatement>() =>
-            {
-                self.execute_index(statement).await
-            }
             LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
                 self.execute_set(plan).await
             }
@@ -83,13 +161,6 @@ impl Session {
             ) => Err(Error::usage(
                 "transactions over several statements are not supported; each statement commits by itself",
             )),
-            LogicalPlan::Extension(ref extension)
-                if let Some(statement) =
-                    extension.node.as_any().downcast_ref::<PreparedStatement>() =>
-            {
-                self.prepare(statement)?;
-                self.nothing()
-            }
             LogicalPlan::Statement(Statement::Deallocate(ref deallocate)) => {
                 self.deallocate(&deallocate.name)?;
                 self.nothing()

@@ -1,6 +1,5 @@
 //! The schema `system`: what the process tells of itself, and `KILL QUERY`.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -11,10 +10,9 @@ use arrow::array::{
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::KillType;
 use flashmesh_storage::kernel::{Kernels, UserFunction};
 use flashmesh_storage::table::Database;
@@ -22,6 +20,7 @@ use flashmesh_storage::table::Database;
 use crate::catalog::SYSTEM_SCHEMA;
 use crate::error::Error;
 use crate::grants::Principal;
+use crate::own_statement::OwnStatement;
 use crate::queries::{Queries, QueryReport, QueryState};
 
 /// Name of the table of queries.
@@ -251,61 +250,10 @@ fn has_subqueries(plan: &LogicalPlan) -> bool {
     found
 }
 
-/// `KILL QUERY id`, as a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct KillStatement {
-    id: u64,
-    schema: DFSchemaRef,
-}
-
-impl KillStatement {
-    /// The query's number.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-}
-
-impl PartialOrd for KillStatement {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.id.cmp(&other.id))
-    }
-}
-
-impl UserDefinedLogicalNodeCore for KillStatement {
-    fn name(&self) -> &str {
-        "KillQuery"
-    }
-
-    fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![]
-    }
-
-    fn schema(&self) -> &DFSchemaRef {
-        &self.schema
-    }
-
-    fn expressions(&self) -> Vec<Expr> {
-        vec![]
-    }
-
-    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "KillQuery: {}", self.id)
-    }
-
-    fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {
-        Ok(self.clone())
-    }
-}
-
-/// The plan of a KILL statement.
-pub(crate) fn plan_kill(kind: Option<&KillType>, id: u64) -> crate::Result<LogicalPlan> {
+/// What a parsed KILL says.
+pub(crate) fn parsed_kill(kind: Option<&KillType>, id: u64) -> crate::Result<OwnStatement> {
     match kind {
-        None | Some(KillType::Query) => Ok(LogicalPlan::Extension(Extension {
-            node: Arc::new(KillStatement {
-                id,
-                schema: Arc::new(DFSchema::empty()),
-            }),
-        })),
+        None | Some(KillType::Query) => Ok(OwnStatement::Kill(id)),
         Some(other) => Err(Error::usage(format!(
             "KILL {other} is not supported; KILL QUERY {id} ends a query"
         ))),

@@ -1,6 +1,6 @@
 //! The crate's error, split by what the caller can do about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flashmesh_pushdown::ProgramError;
 
@@ -136,6 +136,26 @@ impl StorageError {
         Self::Io {
             action: action.into(),
             source,
+        }
+    }
+
+    /// What it means that `action` failed on `path`: read-only media and full disks say so
+    /// themselves.
+    pub(crate) fn of_path(action: &str, path: &Path, source: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        match source.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::ReadOnly {
+                path: path.to_path_buf(),
+                reason: source.to_string(),
+            },
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::Full {
+                    device: path.display().to_string(),
+                    needed_bytes: 0,
+                    free_bytes: 0,
+                }
+            }
+            _ => Self::io(format!("{action} {}", path.display()), source),
         }
     }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{
     Constraint, Constraints, DFSchema, Result, Statistics, not_impl_err, plan_err,
 };
@@ -27,6 +26,7 @@ use crate::scan::spec::ScanSpec;
 use crate::scan::{ScanBuilder, statistics};
 use crate::sink::FlashSink;
 use crate::translate::text_of;
+use crate::tree::has_subquery;
 use crate::version::NamedTable;
 
 /// A table, which queries see at the version that [`PinTables`](crate::version::PinTables) gives
@@ -260,23 +260,4 @@ impl TableProvider for FlashTable {
         );
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
-}
-
-fn has_subquery(expr: &Expr) -> Result<bool> {
-    let mut found = false;
-    expr.apply(|node| {
-        found |= matches!(
-            node,
-            Expr::ScalarSubquery(_)
-                | Expr::InSubquery(_)
-                | Expr::Exists(_)
-                | Expr::SetComparison(_)
-        );
-        Ok(if found {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    Ok(found)
 }

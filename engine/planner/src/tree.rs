@@ -1,6 +1,22 @@
-//! Renumbering of columns in the Program's expressions.
+//! Walks over expressions: DataFusion's, and the Program's, whose columns are renumbered.
 
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::logical_expr::Expr as LogicalExpr;
 use flashmesh_pushdown::{Aggregate, Expr, Output};
+
+/// Whether a subquery is in `expr`.
+pub fn has_subquery(expr: &LogicalExpr) -> Result<bool> {
+    expr.exists(|node| {
+        Ok(matches!(
+            node,
+            LogicalExpr::ScalarSubquery(_)
+                | LogicalExpr::InSubquery(_)
+                | LogicalExpr::Exists(_)
+                | LogicalExpr::SetComparison(_)
+        ))
+    })
+}
 
 /// All expressions of an output.
 pub fn output_exprs(output: &Output) -> Vec<&Expr> {

@@ -80,7 +80,7 @@ async fn a_parameter_means_what_its_literal_means() {
     let message = error(&session, "DEALLOCATE q").await;
     assert!(message.contains("no prepared statement 'q'"), "{message}");
     let message = error(&session, "PREPARE p AS SELECT 1").await;
-    assert!(message.contains("already exists"), "{message}");
+    assert!(message.contains("already; DEALLOCATE it"), "{message}");
 }
 
 #[tokio::test]

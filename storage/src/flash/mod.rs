@@ -20,6 +20,7 @@ mod throttle;
 
 pub use buffer::PageBuffer;
 pub use fault::{FaultFlash, FaultOptions, When};
+pub(crate) use file::sync_folder;
 pub use file::{FileFlash, FileFlashOptions, IoMode};
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;

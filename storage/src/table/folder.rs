@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::flash::sync_folder;
 use crate::table::DatabaseOptions;
 use crate::table::catalog::{Catalog, UNFINISHED};
 use crate::{Result, StorageError};
@@ -97,14 +98,7 @@ impl Folder {
         let catalog = Catalog::create(&self.catalog, &self.path)?;
         // The names must survive a power cut as well as the files will.
         for folder in self.path.ancestors() {
-            let named = if folder.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                folder
-            };
-            File::open(named)
-                .and_then(|folder| folder.sync_all())
-                .map_err(|e| self.failed("syncing", e))?;
+            sync_folder(folder).map_err(|e| self.failed("syncing", e))?;
             if folder == present {
                 break;
             }
@@ -113,14 +107,6 @@ impl Folder {
     }
 
     fn failed(&self, doing: &str, error: io::Error) -> StorageError {
-        match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                StorageError::ReadOnly {
-                    path: self.path.clone(),
-                    reason: error.to_string(),
-                }
-            }
-            _ => StorageError::io(format!("{doing} {}", self.path.display()), error),
-        }
+        StorageError::of_path(doing, &self.path, error)
     }
 }

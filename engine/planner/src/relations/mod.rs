@@ -26,7 +26,7 @@ use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, TableSnapshot};
 
 use crate::FlashTable;
-use crate::authority::Authority;
+use crate::authority::{self, Authority};
 use crate::error::from_storage;
 use crate::version::{NamedTable, TableName};
 use arguments::Arguments;
@@ -140,18 +140,14 @@ impl StoreRelations {
     /// Refuses a table that the session may not read before anything is said of it; one of which
     /// it may not know, or what is of it, looks like one that is not there.
     fn check_readable(&self, table: &Table, kind: &'static str, name: &str) -> Result<()> {
-        if self
-            .authority
-            .capability(table.snapshot())
-            .rights
-            .is_empty()
-        {
+        let capability = self.authority.capability(table.snapshot());
+        if capability.rights.is_empty() {
             return Err(from_storage(StorageError::NotFound {
                 kind,
                 name: name.into(),
             }));
         }
-        table.0.capability_to(Right::Read).map(drop)
+        authority::check(&capability, Right::Read, table.snapshot())
     }
 }
 

@@ -6,10 +6,12 @@
 //! query has it, as nothing is moved below a column that is volatile.
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, col};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::tree::has_subquery;
 
 /// The rule; place it before `push_down_filter`.
 #[derive(Debug)]
@@ -32,7 +34,8 @@ impl OptimizerRule for VolatileFilter {
         let LogicalPlan::Filter(filter) = &plan else {
             return Ok(Transformed::no(plan));
         };
-        let is_computed = |expr: &Expr| expr.is_volatile() && !has_subquery(expr);
+        // Most subqueries can't stand in a column.
+        let is_computed = |expr: &Expr| expr.is_volatile() && !has_subquery(expr).unwrap_or(true);
         let conjuncts = split_conjunction_owned(filter.predicate.clone());
         let (volatile, others): (Vec<_>, Vec<_>) = conjuncts.into_iter().partition(is_computed);
         if volatile.is_empty() || matches!(*filter.input, LogicalPlan::TableScan(_)) {
@@ -54,18 +57,4 @@ impl OptimizerRule for VolatileFilter {
         }
         Ok(Transformed::yes(above.project(columns)?.build()?))
     }
-}
-
-/// Whether a subquery is in `expr`; most of them can't stand in a column.
-fn has_subquery(expr: &Expr) -> bool {
-    let is_subquery = |node: &Expr| {
-        Ok(matches!(
-            node,
-            Expr::ScalarSubquery(_)
-                | Expr::InSubquery(_)
-                | Expr::Exists(_)
-                | Expr::SetComparison(_)
-        ))
-    };
-    expr.exists(is_subquery).unwrap_or(true)
 }

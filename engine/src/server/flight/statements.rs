@@ -34,13 +34,12 @@ use super::results::{
     Fetch, client_schema, compute_on, plan_apart, send, send_batches, until_ended,
 };
 use crate::error::Error;
-use crate::indexes::IndexStatement;
-use crate::prepare::PreparedStatement;
+use crate::own_statement::OwnStatement;
 use crate::queries::{QueryKind, QueryState, RunningQuery};
 use crate::server::State;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
-use crate::system::{KillStatement, is_look};
+use crate::system::is_look;
 use crate::{Result, Session};
 
 /// A result of fewer rows is one stream: opening another costs more than it saves.
@@ -150,16 +149,13 @@ pub(super) fn is_query(plan: &LogicalPlan) -> bool {
         | LogicalPlan::Dml(_)
         | LogicalPlan::Copy(_)
         | LogicalPlan::Statement(_) => false,
-        LogicalPlan::Extension(extension) => {
-            let node = extension.node.as_any();
-            !node.is::<IndexStatement>() && !node.is::<PreparedStatement>() && !is_kill(plan)
-        }
+        LogicalPlan::Extension(_) => OwnStatement::of(plan).is_none(),
         _ => true,
     }
 }
 
 fn is_kill(plan: &LogicalPlan) -> bool {
-    matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<KillStatement>())
+    matches!(OwnStatement::of(plan), Some(OwnStatement::Kill(_)))
 }
 
 /// The plan of the one statement in `sql`.

@@ -302,6 +302,15 @@ fn failed(doing: &str, path: &Path, source: io::Error) -> StorageError {
     StorageError::io(format!("{doing} {}", path.display()), source)
 }
 
+/// Makes the names in a folder durable; that of no name is the working directory.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    File::open(folder)?.sync_all()
+}
+
 /// Opens the file with additional `flags` of open(2).
 fn open_file(path: &Path, options: &FileFlashOptions, flags: i32) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -318,24 +327,12 @@ fn open_file(path: &Path, options: &FileFlashOptions, flags: i32) -> Result<File
                 kind: "flash file",
                 name: path.display().to_string(),
             },
-            (io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem, _) if write => {
-                StorageError::ReadOnly {
-                    path: path.to_path_buf(),
-                    reason: e.to_string(),
-                }
-            }
+            _ if write => StorageError::of_path("opening", path, e),
             _ => failed("opening", path, e),
         })?;
     if !existed && let Some(folder) = path.parent() {
         // The new name must survive a power cut as well as the pages will.
-        let folder = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(|e| failed("syncing", folder, e))?;
+        sync_folder(folder).map_err(|e| failed("syncing", folder, e))?;
     }
     Ok(file)
 }

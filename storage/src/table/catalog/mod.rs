@@ -483,22 +483,7 @@ fn set_format(txn: &WriteTransaction) -> Result<()> {
 }
 
 fn io_error(error: std::io::Error, path: &Path) -> StorageError {
-    match error.kind() {
-        std::io::ErrorKind::StorageFull
-        | std::io::ErrorKind::QuotaExceeded
-        | std::io::ErrorKind::FileTooLarge => StorageError::Full {
-            device: path.display().to_string(),
-            needed_bytes: 0,
-            free_bytes: 0,
-        },
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            StorageError::ReadOnly {
-                path: path.parent().unwrap_or(path).to_path_buf(),
-                reason: error.to_string(),
-            }
-        }
-        _ => StorageError::io(format!("writing {}", path.display()), error),
-    }
+    StorageError::of_path("writing", path, error)
 }
 
 fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
