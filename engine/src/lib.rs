@@ -41,6 +41,7 @@ mod same_names;
 pub mod server;
 mod session;
 mod settings;
+mod show_functions;
 mod statements;
 mod stores;
 mod system;

@@ -38,6 +38,7 @@ use crate::parameters::Values;
 use crate::precedence;
 use crate::same_names;
 use crate::settings;
+use crate::show_functions;
 use crate::system::parsed_kill;
 use crate::views;
 
@@ -74,20 +75,18 @@ impl Session {
         self.update_functions()?;
         let mut state = self.context().state();
         variables.declare(&mut state);
-        if let ParsedStatement::Statement(statement) = &statement {
-            match statement.as_ref() {
-                ast::Statement::Execute { .. } => {
-                    let execute = statement.as_ref().clone();
-                    return self.plan_execute(&state, execute).await;
-                }
-                statement => {
-                    if let Some(own) = self.parsed_own(&state, statement).await? {
-                        return Ok(own.into_plan());
-                    }
-                }
+        let mut statement = statement;
+        if let ParsedStatement::Statement(parsed) = &statement {
+            if let ast::Statement::Execute { .. } = parsed.as_ref() {
+                return self.plan_execute(&state, parsed.as_ref().clone()).await;
+            }
+            if let Some(own) = self.parsed_own(&state, parsed).await? {
+                return Ok(own.into_plan());
+            }
+            if let ast::Statement::ShowFunctions { filter } = parsed.as_ref() {
+                statement = show_functions::query(filter.as_ref())?;
             }
         }
-        let mut statement = statement;
         if let ParsedStatement::Statement(statement) = &mut statement {
             mark_casts(statement);
         }

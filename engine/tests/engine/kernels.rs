@@ -187,7 +187,16 @@ async fn functions_are_kept_versioned_and_seen_by_all_sessions() {
         );
         let routines = "SELECT DISTINCT routine_name FROM information_schema.routines WHERE routine_name = 'times'";
         assert_eq!(rows(&other, routines).await, ["times"]);
-        assert!(!rows(&other, "SHOW FUNCTIONS LIKE 'times'").await.is_empty());
+        for (name, expected) in [
+            ("times", "times(x BIGINT) RETURNS BIGINT"),
+            // One that chooses its types itself.
+            ("coalesce", "coalesce(expression"),
+            ("it''s", ""),
+        ] {
+            let shown = rows(&other, &format!("SHOW FUNCTIONS LIKE '{name}'")).await;
+            assert_eq!(shown.len(), usize::from(!expected.is_empty()), "{shown:?}");
+            assert!(shown.iter().all(|row| row.contains(expected)), "{shown:?}");
+        }
     }
     let engine = Engine::open(options).unwrap();
     let session = engine.session().unwrap();

@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, EmitTo, GroupsAccumulator,
-    Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Documentation, EmitTo,
+    GroupsAccumulator, Signature, Volatility,
 };
 use flashmesh_storage::kernel::{Kernels, Kind, QueryCalls, States, UserFunction};
 
@@ -70,6 +70,10 @@ impl AggregateUDFImpl for KernelAggregate {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(&self.handle.documentation)
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

@@ -15,7 +15,8 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use flashmesh_pushdown::Metric;
 use flashmesh_storage::kernel::{
@@ -33,6 +34,7 @@ pub(crate) use query::{KernelQueryExec, aside, plan_for_query};
 struct Handle {
     function: Arc<UserFunction>,
     kernels: Arc<Kernels>,
+    documentation: Arc<Documentation>,
     /// `None`: of a session, which plans but does not run it.
     of_query: Option<OfQuery>,
 }
@@ -62,7 +64,13 @@ impl Hash for Handle {
 
 impl Handle {
     fn new(function: Arc<UserFunction>, kernels: Arc<Kernels>) -> Self {
+        let manifest = function.manifest();
+        let signature = manifest.signature.as_ref().map(ToString::to_string);
+        let usage = format!("{}{}", function.entry.name, signature.unwrap_or_default());
+        let section = DocSection::default();
+        let documentation = Documentation::builder(section, &manifest.description, usage);
         Self {
+            documentation: Arc::new(documentation.build()),
             function,
             kernels,
             of_query: None,
@@ -294,6 +302,10 @@ impl ScalarUDFImpl for KernelFunction {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         self.handle.return_type()
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(&self.handle.documentation)
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

@@ -57,8 +57,8 @@ pub(in crate::server) struct Fetch {
 /// A place among the queries that may run at once: of the user's, and of all.
 pub(in crate::server) type Place = Vec<OwnedSemaphorePermit>;
 
-/// The rows of `rows` for a client: as `schema`, which has types that all clients know, and until the query is
-/// cancelled or its time is up. They are computed on `compute`, a few batches ahead.
+/// The rows of `rows` for a client: as `schema`, which has types that all clients know, and until
+/// the query is cancelled or its time is up. They are computed on `compute`, a few batches ahead.
 pub(in crate::server) fn send(
     rows: SendableRecordBatchStream,
     schema: SchemaRef,
@@ -290,8 +290,8 @@ fn encode(
     Ok(Response::new(Box::pin(messages)))
 }
 
-/// The schema with types that all Flight clients know, and what they are in SQL: string and binary views as plain ones. (A
-/// view into a large buffer would also send all of the buffer.)
+/// The schema with types that all Flight clients know, and what they are in SQL: string and binary
+/// views as plain ones. (A view into a large buffer would also send all of the buffer.)
 pub(in crate::server) fn client_schema(schema: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter();
     let fields = fields.map(|field| described(&client_field(field)));
