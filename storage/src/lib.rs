@@ -1,12 +1,10 @@
-//! Flash, pages, tables, and the accelerators that run Programs beside them.
+//! Tables on flash, and the accelerators that run Programs beside them.
 //!
-//! The rooms, from the flash up:
+//! They stand on the crate `flashmesh-pages`, whose modules [`flash`], [`page`] and [`store`] are
+//! known here too. From there up:
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`flash`] | raw devices: read, write and erase of 8 KiB pages, many tags in flight |
-//! | [`page`] | one page's bytes: header, encodings, checks |
-//! | [`store`] | the log-structured page store and the page cache |
 //! | [`index`] | what indexes hold, and how they are asked |
 //! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
 //! | [`access`] | which rows a scan looks at: all, or those that an index names |
@@ -23,15 +21,11 @@ pub mod access;
 pub mod capability;
 pub mod changes;
 mod distance;
-mod error;
-pub mod flash;
 pub mod graph;
 pub mod index;
 pub mod kernel;
 mod literals;
 pub mod node;
-pub mod page;
-pub mod store;
 pub mod table;
 
-pub use error::{Result, StorageError};
+pub use flashmesh_pages::{Result, StorageError, flash, page, store};

@@ -303,7 +303,7 @@ fn failed(doing: &str, path: &Path, source: io::Error) -> StorageError {
 }
 
 /// Makes the names in a folder durable; that of no name is the working directory.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,

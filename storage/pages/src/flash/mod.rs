@@ -9,21 +9,27 @@ use std::fmt::Debug;
 use crate::{Result, StorageError};
 
 mod buffer;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+#[cfg(any(test, feature = "testing"))]
 mod fault;
 mod file;
+#[cfg(any(test, feature = "testing"))]
 mod limit;
 mod memory;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "testing"))]
 mod throttle;
 
 pub use buffer::PageBuffer;
+#[cfg(any(test, feature = "testing"))]
 pub use fault::{FaultFlash, FaultOptions, When};
-pub(crate) use file::sync_folder;
-pub use file::{FileFlash, FileFlashOptions, IoMode};
+pub use file::{FileFlash, FileFlashOptions, IoMode, sync_folder};
+#[cfg(any(test, feature = "testing"))]
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;
+#[cfg(any(test, feature = "testing"))]
 pub use throttle::{Clock, ManualClock, SystemClock, ThrottleFlash, ThrottleOptions};
 
 /// Bytes of a flash page.

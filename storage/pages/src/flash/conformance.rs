@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use flashmesh_storage::flash::{Flash, Geometry, MemoryFlash, conformance};
+//! # use flashmesh_pages::flash::{Flash, Geometry, MemoryFlash, conformance};
 //! struct Memory;
 //! impl conformance::Subject for Memory {
 //!     fn create(&self) -> Arc<dyn Flash> {

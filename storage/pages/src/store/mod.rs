@@ -2,7 +2,7 @@
 //! through a bounded cache.
 //!
 //! The store knows pages and runs of pages, not tables: who owns which run is the manifest's
-//! business ([`crate::table`]), which tells the store at opening what is live. Whatever a crash
+//! business (of the tables above), which tells the store at opening what is live. Whatever a crash
 //! left behind outside those runs is free space by definition.
 //!
 //! Space comes back by whole erase blocks, when the last live page of a block is freed. Moving live
@@ -70,10 +70,10 @@ pub struct PageRun {
 /// The pages of one card: where they go, which are live, and the cache before them.
 ///
 /// ```
-/// # fn main() -> flashmesh_storage::Result<()> {
+/// # fn main() -> flashmesh_pages::Result<()> {
 /// use std::sync::Arc;
-/// use flashmesh_storage::flash::{Geometry, MemoryFlash, PageBuffer};
-/// use flashmesh_storage::store::PageStore;
+/// use flashmesh_pages::flash::{Geometry, MemoryFlash, PageBuffer};
+/// use flashmesh_pages::store::PageStore;
 ///
 /// let geometry = Geometry { pages_per_erase_block: 256, erase_blocks: 64 };
 /// let flash = Arc::new(MemoryFlash::new(geometry, 1));

@@ -299,7 +299,7 @@ impl Page {
 
     /// The data of a page in which values of `size` bytes lie one after the other, those of NULLs
     /// among them; `None` for other pages.
-    pub(crate) fn plain_values(&self, size: usize) -> Option<&[u8]> {
+    pub fn plain_values(&self, size: usize) -> Option<&[u8]> {
         let header = &self.header;
         let is_plain = header.encoding == Encoding::Raw
             && !header.has(flags::CONTINUES)

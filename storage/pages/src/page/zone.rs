@@ -85,7 +85,7 @@ pub(super) fn float_key(value: f64) -> i64 {
 }
 
 /// The key of text or binary.
-pub(crate) fn bytes_key(value: &[u8]) -> i64 {
+pub fn bytes_key(value: &[u8]) -> i64 {
     let mut head = [0; 8];
     let known = value.len().min(8);
     head[..known].copy_from_slice(&value[..known]);

@@ -141,7 +141,7 @@ impl StorageError {
 
     /// What it means that `action` failed on `path`: read-only media and full disks say so
     /// themselves.
-    pub(crate) fn of_path(action: &str, path: &Path, source: std::io::Error) -> Self {
+    pub fn of_path(action: &str, path: &Path, source: std::io::Error) -> Self {
         use std::io::ErrorKind;
         match source.kind() {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::ReadOnly {
@@ -179,7 +179,7 @@ impl StorageError {
     }
 
     /// What is wrong, to stand in a message about damage.
-    pub(crate) fn damage(self) -> String {
+    pub fn damage(self) -> String {
         match self {
             Self::Corrupt { what } => what,
             other => other.to_string(),

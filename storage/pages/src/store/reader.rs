@@ -207,7 +207,7 @@ impl PageReader {
     /// Together with [`PageReader::prefetch`] of what is missing this spares the window all that
     /// is cached.
     #[inline]
-    pub(crate) fn cached(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
+    pub fn cached(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
         if page < run.count {
             self.look_up(run, page)
         } else {

@@ -35,7 +35,7 @@ pub use code_search::CodeSearch;
 pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chunk_rows};
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
 pub use sketch::{estimate_distinct, merge_sketches};
-pub(crate) use zone::bytes_key;
+pub use zone::bytes_key;
 pub use zone::{PageZone, ZoneKey, zone_key};
 
 use crate::flash::PAGE_SIZE_BYTES;
