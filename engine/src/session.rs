@@ -20,7 +20,7 @@ use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::changes::Changes;
-use flashmesh_storage::kernel::Kernels;
+use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions};
 use tempfile::TempDir;

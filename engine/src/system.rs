@@ -14,7 +14,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::KillType;
-use flashmesh_storage::kernel::{Kernels, UserFunction};
+use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::table::Database;
 
 use crate::catalog::SYSTEM_SCHEMA;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::capability::{Capability, Right, Subject};
+use crate::functions::UserFunction;
 use crate::index::IndexDefinition;
-use crate::kernel::{Package, UserFunction};
+use crate::kernel::Package;
 use crate::node::StorageNode;
 use crate::table::{Database, Load, LoadTarget, TableSnapshot, View};
 use crate::{Result, StorageError};
@@ -135,7 +136,7 @@ impl Changes {
     /// function's name.
     ///
     /// # Errors
-    /// `Denied`; what [`Kernels::create`](crate::kernel::Kernels::create) says.
+    /// `Denied`; what [`Kernels::create`](crate::functions::Kernels::create) says.
     pub fn create_function(
         &self,
         capability: &Capability,

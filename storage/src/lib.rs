@@ -11,6 +11,7 @@
 //! | [`kernel`] | kernels that users add: packages, manifests, arguments |
 //! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`accelerator`] | what runs a Program over segments |
+//! | [`functions`] | users' functions: kernels by the names that the catalog has for them |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //! | [`changes`] | what changes a database, under the capability of whoever asks |
 //!
@@ -21,6 +22,7 @@ pub mod access;
 pub mod capability;
 pub mod changes;
 mod distance;
+pub mod functions;
 pub mod graph;
 pub mod index;
 pub mod kernel;

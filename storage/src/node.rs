@@ -17,16 +17,14 @@ use parking_lot::RwLock;
 
 use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::Fallback;
-use crate::accelerator::{Accelerator, ScanMetrics, Task, TaskRun, Work};
+use crate::accelerator::{Accelerator, MAX_AHEAD, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
-use crate::kernel::{Kernel, KernelSet, Kernels, QueryCalls, has_kernels};
+use crate::functions::Kernels;
+use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, TableSnapshot};
 use crate::{Result, StorageError};
-
-/// Segments that a stream reads ahead at most.
-pub(crate) const MAX_AHEAD: usize = 4;
 
 /// How long a capability holds: longer than a query waits and runs, short enough that one which
 /// got out is soon worth nothing.

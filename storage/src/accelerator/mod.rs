@@ -16,9 +16,11 @@ use crate::table::{Segment, TableSnapshot};
 pub mod cpu;
 pub(crate) mod device;
 pub mod offload;
-pub mod reference;
 pub mod sandbox;
 pub mod xrt;
+
+/// Segments that a stream reads ahead at most.
+pub(crate) const MAX_AHEAD: usize = 4;
 
 /// Runs Programs. One accelerator serves many tasks at once.
 pub trait Accelerator: Debug + Send + Sync {

@@ -94,7 +94,7 @@ impl Package {
 
     /// What it is, without module and container: packages may be large, and what runs is made of
     /// them once.
-    pub(super) fn without_code(self) -> Self {
+    pub(crate) fn without_code(self) -> Self {
         Self {
             wasm: Bytes::new(),
             xclbin: None,
@@ -296,6 +296,19 @@ fn from_hexadecimal(text: &[u8]) -> Option<[u8; 32]> {
         *byte = digit(pair[0])? << 4 | digit(pair[1])?;
     }
     Some(digest)
+}
+
+/// SHA-256 over the sources of a kernel: what [`Package::source_digest`] holds.
+pub fn source_digest<'a>(sources: impl Iterator<Item = (&'a str, &'a [u8])>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for (name, bytes) in sources {
+        // Lengths keep one file's end from being another's beginning.
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(name);
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(bytes);
+    }
+    digest.finalize().into()
 }
 
 #[cfg(test)]

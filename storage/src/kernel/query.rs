@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{CallContext, MemoryBudget};
-use crate::accelerator::sandbox::SandboxOptions;
 use crate::{Result, StorageError};
 
 /// The time of a query's calls.
@@ -69,15 +68,15 @@ pub struct QueryCalls {
 }
 
 impl QueryCalls {
-    /// The calls of a new query, within `options`; what they take is taken from `memory`.
-    pub fn new(memory: Arc<dyn MemoryBudget>, options: &SandboxOptions) -> Arc<Self> {
+    /// The calls of a new query, which may hold so many bytes of `memory`, and take so long in all.
+    pub fn new(memory: Arc<dyn MemoryBudget>, bytes: usize, time: Duration) -> Arc<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
             id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
             memory,
             memory_used: AtomicUsize::new(0),
-            memory_limit: options.memory_per_query,
-            time: CallTime::new(options.time_per_query),
+            memory_limit: bytes,
+            time: CallTime::new(time),
             begun: AtomicBool::new(false),
         })
     }

@@ -10,7 +10,8 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Documentation, EmitTo,
     GroupsAccumulator, Signature, Volatility,
 };
-use flashmesh_storage::kernel::{Kernels, Kind, QueryCalls, States, UserFunction};
+use flashmesh_storage::functions::{Kernels, UserFunction};
+use flashmesh_storage::kernel::{Kind, QueryCalls, States};
 
 use super::{Handle, aside};
 use crate::error::from_storage;

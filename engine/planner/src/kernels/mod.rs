@@ -19,9 +19,8 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 use flashmesh_pushdown::Metric;
-use flashmesh_storage::kernel::{
-    CallContext, Kernel, Kernels, Kind, Parameter, QueryCalls, Returns, UserFunction,
-};
+use flashmesh_storage::functions::{Kernels, UserFunction};
+use flashmesh_storage::kernel::{CallContext, Kernel, Kind, Parameter, QueryCalls, Returns};
 
 use crate::error::from_storage;
 

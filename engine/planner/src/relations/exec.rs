@@ -35,7 +35,8 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::kernel::{Kernels, QueryCalls};
+use flashmesh_storage::functions::Kernels;
+use flashmesh_storage::kernel::QueryCalls;
 use flashmesh_storage::node::data_bytes;
 use futures::TryStreamExt;
 use parking_lot::Mutex;

@@ -7,7 +7,8 @@ use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, internal_err, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
 use flashmesh_storage::flash::PAGE_SIZE_BYTES;
-use flashmesh_storage::kernel::{Kernels, Kind, Returns, UserFunction};
+use flashmesh_storage::functions::{Kernels, UserFunction};
+use flashmesh_storage::kernel::{Kind, Returns};
 
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};

@@ -1,18 +1,18 @@
-//! The kernels of a database: from a name in the catalog to something that runs.
+//! The functions that users added to a database: from a name in the catalog to a kernel that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::DataType;
 use bytes::Bytes;
-use flashmesh_pushdown::{Expr, KernelId, Output, Program, QueryVector};
+use flashmesh_pushdown::{KernelId, Program};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
-use super::{Kernel, Kind, Manifest, MemoryBudget, Package, QueryCalls, Returns};
 use crate::accelerator::Accelerator;
 use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
 use crate::capability::{Capability, Right};
+use crate::kernel::{
+    Kernel, KernelSet, Manifest, MemoryBudget, Package, QueryCalls, check_call, for_each_kernel,
+};
 use crate::table::{Callee, Database, Function, NewFunction};
 use crate::{Result, StorageError};
 
@@ -66,26 +66,6 @@ impl UserFunction {
     }
 }
 
-/// The kernels of one Program, ready to run.
-#[derive(Debug, Clone, Default)]
-pub struct KernelSet {
-    kernels: Vec<(KernelId, Arc<Kernel>)>,
-    calls: Option<Arc<QueryCalls>>,
-}
-
-impl KernelSet {
-    /// The kernel that a Program names so.
-    pub fn get(&self, id: &KernelId) -> Option<&Arc<Kernel>> {
-        let found = self.kernels.iter().find(|(known, _)| known == id);
-        found.map(|(_, kernel)| kernel)
-    }
-
-    /// The calls of the query; `None` for a set without kernels.
-    pub fn calls(&self) -> Option<&Arc<QueryCalls>> {
-        self.calls.as_ref()
-    }
-}
-
 impl Kernels {
     /// The kernels of `database`, run within `options`; what they take is charged to `memory`.
     pub fn new(
@@ -104,7 +84,9 @@ impl Kernels {
 
     /// The calls of a new query.
     pub fn calls(&self) -> Arc<QueryCalls> {
-        QueryCalls::new(Arc::clone(&self.memory), &self.options)
+        let options = &self.options;
+        let memory = Arc::clone(&self.memory);
+        QueryCalls::new(memory, options.memory_per_query, options.time_per_query)
     }
 
     /// The functions, in the order of their names. One whose package can't be read is left out
@@ -302,10 +284,7 @@ impl Kernels {
         accelerator: &dyn Accelerator,
         calls: &Arc<QueryCalls>,
     ) -> Result<KernelSet> {
-        let mut set = KernelSet {
-            kernels: Vec::new(),
-            calls: Some(Arc::clone(calls)),
-        };
+        let mut set = KernelSet::new(Arc::clone(calls));
         let mut result = Ok(());
         for_each_kernel(program, &mut |id, expr| {
             if result.is_ok() {
@@ -381,119 +360,7 @@ impl Kernels {
         if let Some(device) = accelerator.kernel(kernel.package()) {
             kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
         }
-        set.kernels.push((id.clone(), Arc::clone(&kernel)));
+        set.insert(id.clone(), Arc::clone(&kernel));
         Ok(kernel)
     }
-}
-
-/// Calls `visit` with every kernel call of a Program.
-fn for_each_kernel<'a>(program: &'a Program, visit: &mut dyn FnMut(&'a KernelId, &'a Expr)) {
-    fn walk<'a>(expr: &'a Expr, visit: &mut dyn FnMut(&'a KernelId, &'a Expr)) {
-        if let Expr::Kernel { kernel, .. } = expr {
-            visit(kernel, expr);
-        }
-        expr.for_each_child(&mut |child| walk(child, visit));
-    }
-    let outputs: Vec<&Expr> = match &program.output {
-        Output::Rows { exprs, .. } => exprs.iter().collect(),
-        Output::Aggregate { keys, aggregates } => {
-            let arguments = aggregates.iter().flat_map(|aggregate| aggregate.exprs());
-            keys.iter().chain(arguments).collect()
-        }
-        Output::Nearest { expr, exprs, .. } => std::iter::once(expr).chain(exprs).collect(),
-    };
-    for expr in program.filter.iter().chain(outputs) {
-        walk(expr, visit);
-    }
-}
-
-/// Whether any expression of the Program calls a kernel.
-pub fn has_kernels(program: &Program) -> bool {
-    let mut any = false;
-    for_each_kernel(program, &mut |_, _| any = true);
-    any
-}
-
-/// A call's types against the kernel's signature: a Program that was made elsewhere may say
-/// anything.
-fn check_call(kernel: &Kernel, call: &Expr, program: &Program) -> Result<()> {
-    let Expr::Kernel {
-        kernel: id,
-        arguments,
-        query,
-        data_type,
-    } = call
-    else {
-        return Ok(());
-    };
-    let manifest = kernel.manifest();
-    let refused = |what: String| {
-        Err(StorageError::Invalid(format!(
-            "function '{}': {what}",
-            id.name
-        )))
-    };
-    let Some(signature) = &manifest.signature else {
-        return refused("it has no SQL signature".into());
-    };
-    let types = arguments.iter().map(|a| a.data_type(&program.columns));
-    if manifest.kind == Kind::Distance {
-        let vectors: Vec<DataType> = types.collect();
-        let fits = match (vectors.as_slice(), query) {
-            ([DataType::FixedSizeBinary(size)], Some(QueryVector::Bits(bits))) => {
-                usize::try_from(*size).is_ok_and(|size| size == bits.len())
-            }
-            ([DataType::FixedSizeList(child, size)], Some(QueryVector::Floats(values))) => {
-                child.data_type() == &DataType::Float32
-                    && usize::try_from(*size).is_ok_and(|size| size == values.len())
-            }
-            _ => false,
-        };
-        return match fits && *data_type == DataType::Float64 {
-            true => Ok(()),
-            false => refused("it takes a column of vectors and a vector as long".into()),
-        };
-    }
-    if !matches!(manifest.kind, Kind::Scalar | Kind::Filter | Kind::Search) || query.is_some() {
-        return refused(format!(
-            "a {} kernel is not called like this",
-            manifest.kind
-        ));
-    }
-    if arguments.len() != signature.parameters.len() {
-        return refused(format!(
-            "it takes {} arguments, not {}",
-            signature.parameters.len(),
-            arguments.len()
-        ));
-    }
-    for ((parameter, argument), data_type) in signature.parameters.iter().zip(arguments).zip(types)
-    {
-        if data_type != parameter.data_type {
-            return refused(format!(
-                "'{}' is {}, not {data_type}",
-                parameter.name, parameter.data_type
-            ));
-        }
-        if parameter.constant && !matches!(argument, Expr::Literal(_)) {
-            return refused(format!("'{}' takes a constant", parameter.name));
-        }
-    }
-    match &signature.returns {
-        Returns::Scalar(result) if result == data_type => Ok(()),
-        _ => refused(format!("{signature} does not return {data_type}")),
-    }
-}
-
-/// SHA-256 over the sources of a kernel: what [`Package::source_digest`] holds.
-pub fn source_digest<'a>(sources: impl Iterator<Item = (&'a str, &'a [u8])>) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    for (name, bytes) in sources {
-        // Lengths keep one file's end from being another's beginning.
-        digest.update((name.len() as u64).to_le_bytes());
-        digest.update(name);
-        digest.update((bytes.len() as u64).to_le_bytes());
-        digest.update(bytes);
-    }
-    digest.finalize().into()
 }
