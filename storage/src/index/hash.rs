@@ -23,7 +23,8 @@ use arrow::datatypes::DataType;
 use flashmesh_pushdown::Scalar;
 use twox_hash::XxHash3_64;
 
-use super::{IndexArray, IndexPart, PartData};
+use super::kind::{Kind, Opened, Source};
+use super::{IndexArray, IndexDefinition, IndexKind, IndexPart, PartData};
 use crate::page::{Aux, Page, bytes_key, decode};
 use crate::store::{PageReader, PageRun};
 use crate::table::{Chunk, SegmentId};
@@ -32,23 +33,50 @@ use crate::{Result, StorageError};
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 12;
 
-/// Checks the types of an index's columns.
-pub(super) fn check(columns: &[(&str, &DataType)]) -> std::result::Result<(), String> {
-    for (name, data_type) in columns {
-        let is_key = match data_type {
-            DataType::Utf8View
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-            | DataType::Decimal128(..) => true,
-            other => is_word(other),
-        };
-        if !is_key {
-            return Err(format!(
-                "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
-            ));
-        }
+/// The kind.
+pub(super) struct Hash;
+
+impl Kind for Hash {
+    fn can_be_unique(&self) -> bool {
+        true
     }
-    Ok(())
+
+    fn check(
+        &self,
+        _: &IndexDefinition,
+        columns: &[(&str, &DataType)],
+    ) -> std::result::Result<(), String> {
+        for (name, data_type) in columns {
+            let is_key = match data_type {
+                DataType::Utf8View
+                | DataType::BinaryView
+                | DataType::FixedSizeBinary(_)
+                | DataType::Decimal128(..) => true,
+                other => is_word(other),
+            };
+            if !is_key {
+                return Err(format!(
+                    "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn build_bytes(&self, _: &[&DataType], rows: u32) -> u64 {
+        // Entries, their bytes, and what encoding makes of these.
+        u64::from(rows) * 48
+    }
+
+    fn build(&self, source: &Source<'_>) -> Result<PartData> {
+        let mut builder = Builder::default();
+        source.for_each(|_, columns| builder.add(columns))?;
+        Ok(builder.finish().0)
+    }
+
+    fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
+        Ok(Arc::new(Directory::open(part)?))
+    }
 }
 
 /// Whether a value is a number of up to 64 bits.
@@ -249,6 +277,17 @@ impl Builder {
     }
 }
 
+/// The entries (hash and row number) of a part that was built, ascending: what a unique index must
+/// look at.
+pub(crate) fn entries(data: &PartData) -> impl Iterator<Item = (u64, u32)> {
+    let slices = data.arrays.iter().flatten();
+    let bytes = slices.filter_map(|slice| slice.as_fixed_size_binary_opt());
+    bytes.flat_map(|slice| {
+        let (entries, _) = slice.value_data().as_chunks::<ENTRY_BYTES>();
+        entries.iter().map(|entry| (hash_of(entry), row_of(entry)))
+    })
+}
+
 /// The page index of a part, opened for probes.
 #[derive(Debug)]
 struct Directory {
@@ -317,7 +356,7 @@ pub fn probe(
     reader: &mut PageReader,
     mut found: impl FnMut(usize, SegmentId, u32),
 ) -> Result<()> {
-    let directory = part.opened(|| Directory::open(part))?;
+    let directory: Arc<Directory> = part.opened(IndexKind::Hash, reader)?;
     let [array] = part.arrays.as_slice() else {
         return Err(StorageError::corrupt("a hash index part without its array"));
     };

@@ -23,11 +23,13 @@ use multiversion::multiversion;
 
 pub use stream::{PageStream, PinnedPages};
 
+use crate::flash::FlashPage;
 use crate::index::write_chunks;
 use crate::page::{
-    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageZone, SEGMENT_ROWS, ints,
+    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageIdentity, PageZone,
+    SEGMENT_ROWS, encode_chunk, ints,
 };
-use crate::store::{PageReader, PageWriter};
+use crate::store::{CardId, NodeId, PageAddress, PageReader, PageRun, PageWriter};
 use crate::table::Chunk;
 use crate::{Result, StorageError};
 
@@ -45,6 +47,8 @@ pub struct PagedArray {
     chunk_of: Vec<u32>,
     /// The first data page of each chunk, and the number of all data pages.
     first_pages: Vec<u32>,
+    /// The pages of each chunk, where they are nowhere else.
+    resident: Vec<Vec<Arc<Page>>>,
 }
 
 /// What a [`PagedArray`] can be read as: the low bits of the values.
@@ -73,6 +77,7 @@ impl PagedArray {
             chunk_of: Vec::new(),
             first_pages: vec![0],
             chunks: Vec::new(),
+            resident: Vec::new(),
         };
         let count = chunks.len();
         for (number, chunk) in chunks.iter().enumerate() {
@@ -107,14 +112,6 @@ impl PagedArray {
         }
         array.chunks = chunks;
         Ok(array)
-    }
-
-    /// Cuts an array into the slices that [`Self::write`] wants; nothing is copied.
-    pub fn slices(array: &ArrayRef) -> Vec<ArrayRef> {
-        (0..array.len())
-            .step_by(SEGMENT_ROWS)
-            .map(|first| array.slice(first, SEGMENT_ROWS.min(array.len() - first)))
-            .collect()
     }
 
     /// Writes an array of integers without NULLs, given as slices of 65,536 values of which only
@@ -154,6 +151,47 @@ impl PagedArray {
         };
         let slices: Vec<&ArrayRef> = slices.iter().collect();
         Self::new(write_chunks(writer, identity_of, label, &slices, threads)?)
+    }
+
+    /// An array of integers without NULLs that stays in memory, in the form that it has in pages.
+    ///
+    /// # Errors
+    /// As [`Self::write`] says of slices.
+    pub fn in_memory(label: &Arc<str>, slices: &[ArrayRef]) -> Result<Self> {
+        let identity = ChunkIdentity {
+            table: 0,
+            segment: 0,
+            column_group: 0,
+            generation: 0,
+        };
+        let first = PageAddress {
+            node: NodeId(0),
+            card: CardId(0),
+            page: FlashPage(0),
+        };
+        let (mut chunks, mut resident) = (Vec::new(), Vec::new());
+        for slice in slices {
+            let encoded = encode_chunk(slice, identity)?;
+            let run = PageRun {
+                first,
+                count: encoded.pages.len() as u32,
+                identity: identity.first_page(),
+                label: Arc::clone(label),
+            };
+            let pages = (0..).zip(encoded.pages).map(|(page, buffer)| {
+                let identity = PageIdentity {
+                    page,
+                    ..run.identity
+                };
+                Page::verify(buffer, &identity, label)
+            });
+            resident.push(pages.collect::<Result<Vec<_>>>()?);
+            chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));
+        }
+        Ok(Self {
+            resident,
+            ..Self::new(chunks)?
+        })
     }
 
     /// Its chunks: what the manifest names.
@@ -386,8 +424,24 @@ impl PagedArray {
     pub fn page(&self, reader: &mut PageReader, page: u32) -> Result<ArrayPage> {
         let (chunk, place) = self.place(page);
         let dictionary = self.dictionary(reader, chunk)?;
-        let page_read = reader.get(&self.chunks[chunk as usize].run, place)?;
+        let page_read = self.read_page(reader, chunk, place)?;
         self.check(page, page_read, dictionary)
+    }
+
+    /// A page of a chunk.
+    fn read_page(&self, reader: &mut PageReader, chunk: u32, place: u32) -> Result<Arc<Page>> {
+        match self.resident.get(chunk as usize) {
+            Some(pages) => Ok(Arc::clone(&pages[place as usize])),
+            None => reader.get(&self.chunks[chunk as usize].run, place),
+        }
+    }
+
+    /// The same, if it is in memory.
+    fn cached(&self, reader: &mut PageReader, chunk: u32, place: u32) -> Option<Arc<Page>> {
+        match self.resident.get(chunk as usize) {
+            Some(pages) => pages.get(place as usize).cloned(),
+            None => reader.cached(&self.chunks[chunk as usize].run, place),
+        }
     }
 
     /// The zone map of a data page.
@@ -448,16 +502,16 @@ impl PagedArray {
 
     /// What DICT pages of a chunk number.
     fn dictionary(&self, reader: &mut PageReader, chunk: u32) -> Result<Option<Arc<Dictionary>>> {
-        let chunk = &self.chunks[chunk as usize];
-        if chunk.aux_pages == 0 {
+        let Chunk { aux_pages, run, .. } = &self.chunks[chunk as usize];
+        if *aux_pages == 0 {
             return Ok(None);
         }
         // Whatever the array's type: integers have dictionaries of eight bytes a value.
-        match Aux::parse(&*reader.get(&chunk.run, 0)?, &DataType::Int64)? {
+        match Aux::parse(&*self.read_page(reader, chunk, 0)?, &DataType::Int64)? {
             Aux::Dictionary(dictionary) => Ok(Some(dictionary)),
             _ => Err(StorageError::corrupt(format!(
                 "{}: its auxiliary page is no dictionary",
-                chunk.run.label
+                run.label
             ))),
         }
     }

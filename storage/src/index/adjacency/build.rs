@@ -10,7 +10,6 @@ use prost::Message;
 
 use super::{KeyType, NO_VERTEX, Record, VERSION};
 use crate::index::PartData;
-use crate::index::paged::PagedArray;
 use crate::page::SEGMENT_ROWS;
 use crate::{Result, StorageError};
 
@@ -277,7 +276,7 @@ impl AdjacencyBuilder {
         );
         drop(sources);
 
-        let slices = |array: ArrayRef| PagedArray::slices(&array);
+        let slices = |array: ArrayRef| PartData::slices(&array);
         let mut arrays = vec![slices(Arc::new(Int64Array::from(keys)))];
         for sorted in [out, against] {
             let bits = sorted.weights.iter().map(|weight| weight.to_bits() as i64);

@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::flash::{FaultFlash, FaultOptions, Flash, Geometry, MemoryFlash, When};
+use crate::index::PartData;
 use crate::store::PageStore;
 
 /// Runs a test with seeds that differ from run to run; `FLASHMESH_TEST_SEED` replays one.
@@ -42,7 +43,7 @@ fn write(store: &Arc<PageStore>, array: ArrayRef) -> PagedArray {
         column_group: 2,
         generation: 3,
     };
-    let slices = PagedArray::slices(&array);
+    let slices = PartData::slices(&array);
     let array = PagedArray::write(&mut writer, identity, &Arc::from("a"), &slices, 2).unwrap();
     writer.finish().unwrap().keep();
     array
