@@ -221,6 +221,8 @@ impl Load {
         let committed = shared.commit(&segments, &mut parts);
         let reservations = reservations.into_iter().chain(parts.into_reservations());
         settle(committed, reservations)?;
+        let name = ObjectName::new(schema_name, table_name);
+        shared.database.cover_load(&name, rows);
         Ok(rows)
     }
 }

@@ -36,6 +36,8 @@ const MERGE_PARTS: usize = 8;
 /// little to look at.
 const TAIL_SEGMENTS: usize = 16;
 const TAIL_ROWS: u64 = 8192;
+/// A load of so many rows covers them itself, with all threads, once it is committed.
+const BULK_ROWS: u64 = 1 << 20;
 /// Reading a segment costs as much as reading so many rows.
 const SEGMENT_COST_ROWS: u64 = 256;
 /// The background begins anew no sooner.
@@ -140,6 +142,17 @@ fn first_that_fit(sizes: impl Iterator<Item = Size>, options: &UpkeepOptions) ->
     fits.count()
 }
 
+/// How much is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// What is worth it now.
+    Due,
+    /// Every tail gets a part.
+    Tails,
+    /// Both.
+    All,
+}
+
 /// What is to be done next for an index: a part over what no part or these cover.
 struct Step {
     merged: Vec<Arc<IndexPart>>,
@@ -147,26 +160,31 @@ struct Step {
 }
 
 impl Step {
-    /// `thorough`: no tail is short enough to stay.
-    fn next(
+    /// A part for the tail; `thorough`: none is short enough to stay.
+    fn cover(
         index: &Index,
         table: &TableState,
         options: &UpkeepOptions,
         thorough: bool,
     ) -> Option<Self> {
-        let (definition, schema) = (&index.definition, &table.snapshot.schema);
         let tail = &index.tail;
         let is_long = tail.len() >= TAIL_SEGMENTS || index.tail_rows() >= TAIL_ROWS;
-        if is_long || thorough && !tail.is_empty() {
-            let count = Size::fitting(definition, schema, options, tail);
-            return Some(Self {
-                merged: Vec::new(),
-                segments: tail[..count].to_vec(),
-            });
+        if !is_long && (!thorough || tail.is_empty()) {
+            return None;
         }
+        let schema = &table.snapshot.schema;
+        let count = Size::fitting(&index.definition, schema, options, tail);
+        Some(Self {
+            merged: Vec::new(),
+            segments: tail[..count].to_vec(),
+        })
+    }
+
+    /// A part in place of several.
+    fn merge(index: &Index, table: &TableState, options: &UpkeepOptions) -> Option<Self> {
         let mut tiers: BTreeMap<u32, Vec<(Size, &Arc<IndexPart>)>> = BTreeMap::new();
         for part in &index.parts {
-            let size = Size::of_part(definition, schema, part);
+            let size = Size::of_part(&index.definition, &table.snapshot.schema, part);
             tiers.entry(size.tier()).or_default().push((size, part));
         }
         let merged = tiers.into_values().find_map(|mut parts| {
@@ -179,11 +197,9 @@ impl Step {
         let covered = merged.iter().flat_map(|part| &part.covers);
         let covered: HashSet<_> = covered.map(|(id, _)| *id).collect();
         let segments = table.snapshot.segments.iter();
+        let segments = segments.filter(|segment| covered.contains(&segment.id));
         Some(Self {
-            segments: segments
-                .filter(|s| covered.contains(&s.id))
-                .cloned()
-                .collect(),
+            segments: segments.cloned().collect(),
             merged,
         })
     }
@@ -282,7 +298,7 @@ fn run(core: &Core) {
     let control = &core.upkeep.control;
     while control.wait(RETRY_AFTER) {
         let pace = Pace::background(core.upkeep.options.share, control);
-        match core.keep_up(&pace, false) {
+        match core.keep_up(None, &pace, Extent::Due) {
             // Nothing more can be written.
             Err(StorageError::NeedsReopening { .. }) => return,
             // Each index says how it failed.
@@ -301,7 +317,7 @@ impl Database {
     pub fn settle_indexes(&self) -> Result<()> {
         self.check_writable()?;
         let _hurried = self.upkeep.control.hurry();
-        self.keep_up(&Pace::full(), true)
+        self.keep_up(None, &Pace::full(), Extent::All)
     }
 
     /// How keeping an index up has failed when it was last tried.
@@ -317,10 +333,21 @@ impl Core {
         &self.upkeep.options
     }
 
-    /// Takes all steps that are due.
-    fn keep_up(&self, pace: &Pace, thorough: bool) -> Result<()> {
+    /// Covers what a large load has brought. How that fails is kept, and is no failure of the load.
+    pub(super) fn cover_load(&self, table: &ObjectName, rows: u64) {
+        if rows >= BULK_ROWS {
+            // The index is asked all the same.
+            let _ = self.keep_up(Some(table), &Pace::full(), Extent::Tails);
+        }
+    }
+
+    /// Takes the steps for the indexes of a table, or of all.
+    fn keep_up(&self, of: Option<&ObjectName>, pace: &Pace, extent: Extent) -> Result<()> {
         let mut indexes = Vec::new();
         for (name, table) in &self.state.read().tables {
+            if of.is_some_and(|of| of != name) {
+                continue;
+            }
             let of_table = table.snapshot.indexes.iter();
             let key = |index: &Arc<Index>| (name.clone(), index.definition.name.clone());
             indexes.extend(of_table.map(key));
@@ -330,7 +357,7 @@ impl Core {
         let mut kept_up = Ok(());
         for (table, index) in indexes {
             loop {
-                match self.take_step(&table, &index, pace, thorough) {
+                match self.take_step(&table, &index, pace, extent) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(
@@ -354,17 +381,23 @@ impl Core {
         name: &ObjectName,
         index: &str,
         pace: &Pace,
-        thorough: bool,
+        extent: Extent,
     ) -> Result<bool> {
         let _working = self.upkeep.working.lock();
         let Some((table, present)) = self.present(name, index) else {
             return Ok(false);
         };
         let id = table.snapshot.id;
-        if !thorough && self.upkeep.has_failed_lately(id, index) {
+        if extent == Extent::Due && self.upkeep.has_failed_lately(id, index) {
             return Ok(false);
         }
-        let Some(step) = Step::next(&present, &table, &self.upkeep.options, thorough) else {
+        let options = &self.upkeep.options;
+        let step = Step::cover(&present, &table, options, extent != Extent::Due);
+        let step = match extent {
+            Extent::Tails => step,
+            _ => step.or_else(|| Step::merge(&present, &table, options)),
+        };
+        let Some(step) = step else {
             return Ok(false);
         };
         let definition = &present.definition;
