@@ -16,7 +16,7 @@
 //! | `lsh` | [`lsh`] | which vectors are near this one (BlueDBM section 7.1) |
 //! | `adjacency` | [`adjacency`] | where a vertex's edges lead (BlueDBM section 7.2); [`crate::graph`] searches it |
 //!
-//! [`paged`] holds long arrays of integers in pages, for those that need them.
+//! [`paged`] reads the long arrays.
 
 pub mod adjacency;
 pub mod hash;
@@ -284,7 +284,7 @@ pub struct IndexArray {
     /// The type of its values.
     pub data_type: DataType,
     /// Its values, up to 65,536 in a chunk.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<Arc<Chunk>>,
 }
 
 impl IndexPart {
@@ -295,7 +295,8 @@ impl IndexPart {
 
     /// Its chunks.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
-        self.arrays.iter().flat_map(|array| &array.chunks)
+        let chunks = self.arrays.iter().flat_map(|array| &array.chunks);
+        chunks.map(AsRef::as_ref)
     }
 
     /// Gives its pages back to `store` once the last reference to it is gone.

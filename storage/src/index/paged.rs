@@ -1,4 +1,4 @@
-//! Long arrays of integers in pages.
+//! Long arrays in pages: of integers, and of binary values of one size.
 //!
 //! A [`PagedArray`] is a list of chunks of 65,536 values (the last may be shorter), packed as the
 //! integers of a table are: each page has its own frame of reference and width, so that the
@@ -10,6 +10,7 @@
 //! addresses, so that the flash works at full depth and neighbouring pages share an operation; of a
 //! page only those blocks of 256 values are unpacked that are wanted.
 
+mod bytes;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use multiversion::multiversion;
 
+pub use bytes::BytesPage;
 pub use stream::{PageStream, PinnedPages};
 
 use crate::flash::FlashPage;
@@ -37,10 +39,10 @@ use crate::{Result, StorageError};
 /// together.
 const GAP_VALUES: u64 = BLOCK_VALUES as u64;
 
-/// An array of integers in pages.
+/// An array in pages.
 #[derive(Debug)]
 pub struct PagedArray {
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Chunk>>,
     /// Position of the first value of each data page, and the number of all values.
     starts: Vec<u64>,
     /// The chunk of each data page.
@@ -71,7 +73,8 @@ impl PagedArray {
     /// # Errors
     /// `Corrupt` when the chunks are not those of such an array: NULLs, gaps, or a chunk before
     /// the last that is not full.
-    pub fn new(chunks: Vec<Chunk>) -> Result<Self> {
+    pub fn new(chunks: impl IntoIterator<Item: Into<Arc<Chunk>>>) -> Result<Self> {
+        let chunks: Vec<Arc<Chunk>> = chunks.into_iter().map(Into::into).collect();
         let mut array = Self {
             starts: Vec::new(),
             chunk_of: Vec::new(),
@@ -186,17 +189,13 @@ impl PagedArray {
                 Page::verify(buffer, &identity, label)
             });
             resident.push(pages.collect::<Result<Vec<_>>>()?);
-            chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));
+            let aux_pages = u32::from(encoded.aux_pages);
+            chunks.push(Chunk::new(run, aux_pages, encoded.zones));
         }
         Ok(Self {
             resident,
             ..Self::new(chunks)?
         })
-    }
-
-    /// Its chunks: what the manifest names.
-    pub fn chunks(&self) -> &[Chunk] {
-        &self.chunks
     }
 
     /// Number of values.
@@ -502,7 +501,7 @@ impl PagedArray {
 
     /// What DICT pages of a chunk number.
     fn dictionary(&self, reader: &mut PageReader, chunk: u32) -> Result<Option<Arc<Dictionary>>> {
-        let Chunk { aux_pages, run, .. } = &self.chunks[chunk as usize];
+        let Chunk { aux_pages, run, .. } = &*self.chunks[chunk as usize];
         if *aux_pages == 0 {
             return Ok(None);
         }

@@ -318,7 +318,7 @@ impl PartBuilder {
             generation: self.generation,
         };
         let chunks = write_chunks(&mut pages, identity_of, &label, &slices, threads)?;
-        let mut chunks = chunks.into_iter();
+        let mut chunks = chunks.into_iter().map(Arc::new);
         let arrays = data.arrays.iter().map(|slices| IndexArray {
             data_type: slices
                 .first()

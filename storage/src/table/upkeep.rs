@@ -336,6 +336,7 @@ impl Core {
     /// Covers what a large load has brought. How that fails is kept, and is no failure of the load.
     pub(super) fn cover_load(&self, table: &ObjectName, rows: u64) {
         if rows >= BULK_ROWS {
+            let _hurried = self.upkeep.control.hurry();
             // The index is asked all the same.
             let _ = self.keep_up(Some(table), &Pace::full(), Extent::Tails);
         }
@@ -354,6 +355,9 @@ impl Core {
         }
         // In the same order each time.
         indexes.sort();
+        if of.is_none() {
+            self.forget_failures();
+        }
         let mut kept_up = Ok(());
         for (table, index) in indexes {
             loop {
@@ -406,6 +410,17 @@ impl Core {
             .and_then(|built| self.publish(name, &table, definition, &step, built));
         self.upkeep.note(id, index, &taken);
         taken
+    }
+
+    /// Forgets what is said of indexes that are gone.
+    fn forget_failures(&self) {
+        let state = self.state.read();
+        let mut failures = self.upkeep.failures.lock();
+        failures.retain(|(id, index), _| {
+            let mut tables = state.tables.values();
+            let table = tables.find(|table| table.snapshot.id == *id);
+            table.is_some_and(|table| table.snapshot.index(index).is_some())
+        });
     }
 
     fn present(&self, name: &ObjectName, index: &str) -> Option<(TableState, Arc<Index>)> {

@@ -79,12 +79,12 @@ impl Kind for Adjacency {
             let weights = columns.get(2).map(|weights| weights.as_ref());
             builder.add(segment.id.0, &columns[0], &columns[1], weights)
         })?;
-        builder.finish()
+        builder.finish_at(source.pace)
     }
 
     fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
         let arrays = part.arrays.iter();
-        let arrays = arrays.map(|array| PagedArray::new(array.chunks.clone()));
+        let arrays = arrays.map(|array| PagedArray::new(array.chunks.iter().cloned()));
         let opened = AdjacencyPart::open(&part.meta, arrays.collect::<Result<_>>()?)?;
         Ok(Arc::new(opened))
     }

@@ -19,10 +19,12 @@ use super::faults;
 use super::faults::devices::{Fault, Rig};
 use crate::accelerator::ScanMetrics;
 use crate::access::{AccessPath, NearSearch};
-use crate::graph::{Direction, Graph, Job};
-use crate::index::{IndexDefinition, IndexKind};
+use crate::graph::{Direction, Graph, Job, MAX_TAIL_ROWS};
+use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
-use crate::table::{Database, DatabaseOptions, LoadTarget, TableSnapshot, UpkeepOptions};
+use crate::table::{
+    Database, DatabaseOptions, LoadTarget, Segment, SegmentId, TableSnapshot, UpkeepOptions,
+};
 use crate::{Result, StorageError};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -478,6 +480,24 @@ fn an_insert_builds_and_merges_nothing_that_need_not_be_unique() {
     database.settle_indexes().unwrap();
     check_parts(&database, &small());
     assert!(table(&database).index("by_id").unwrap().parts.len() < 10);
+}
+
+#[test]
+fn a_search_in_a_graph_says_when_its_index_lags_too_far() {
+    let mut rng = StdRng::seed_from_u64(2);
+    let rig = Rig::new(faults::new_database(2), 2);
+    let database = faults::open_with(&rig, small()).unwrap();
+    load(&database, create(&["by_edge"]), &[random_row(&mut rng, 0)]).unwrap();
+    let segment = Segment::new(SegmentId(7), 1, 1 + MAX_TAIL_ROWS as u32, vec![]);
+    let index = Index::new(definition("by_edge"), vec![], vec![Arc::new(segment)]);
+    let error = Graph::of(&table(&database), &index, database.store()).unwrap_err();
+    assert!(
+        error.to_string().contains("does not cover 4194305 rows"),
+        "{error}"
+    );
+    let index = Index::new(definition("by_key"), vec![], vec![]);
+    let error = Graph::of(&table(&database), &index, database.store()).unwrap_err();
+    assert!(error.to_string().contains("is a hash index"), "{error}");
 }
 
 #[test]
