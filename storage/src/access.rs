@@ -152,8 +152,8 @@ impl AccessPath {
     }
 
     /// The rows with one of `keys`, which has an array for each column of a `hash` index. Unless
-    /// the index proves its keys ([`hash::is_exact`]) and has no tail the rows are candidates,
-    /// which the Program's filter has to test.
+    /// the index proves its keys ([`hash::proves`]) the rows are candidates, which the Program's
+    /// filter has to test.
     ///
     /// # Errors
     /// `Invalid` for arrays that are not of the types of keys.
@@ -304,9 +304,7 @@ fn by_constants(
         let hashes = values
             .iter()
             .filter_map(|value| hash::hash_scalars(&[(*value, data_type)]));
-        // What the index does not cover has to be tested.
-        let is_proof = hash::is_exact(&[data_type]) && index.tail.is_empty();
-        let proves = is_proof.then_some(conjunct);
+        let proves = hash::proves(index, &[data_type]).then_some(conjunct);
         return Some(AccessPath::of_keys(index, hashes.collect(), proves));
     }
     // Of several columns: one constant each.

@@ -25,7 +25,7 @@ use twox_hash::XxHash3_64;
 
 use super::kind::{Kind, Opened, Source};
 use super::paged::{BytesPage, PagedArray};
-use super::{IndexDefinition, IndexKind, IndexPart, PartData};
+use super::{Index, IndexDefinition, IndexKind, IndexPart, PartData};
 use crate::page::{Page, bytes_key};
 use crate::store::PageReader;
 use crate::table::SegmentId;
@@ -103,8 +103,14 @@ fn is_word(data_type: &DataType) -> bool {
 }
 
 /// Whether an entry of an index on these columns proves the key.
-pub fn is_exact(columns: &[&DataType]) -> bool {
+fn is_exact(columns: &[&DataType]) -> bool {
     matches!(columns, [one] if is_word(one))
+}
+
+/// Whether all rows that an index on these columns leads to have the key, as it has no tail
+/// either: then nothing need be tested.
+pub fn proves(index: &Index, columns: &[&DataType]) -> bool {
+    is_exact(columns) && index.tail.is_empty()
 }
 
 /// A bijection of 64 bits without visible pattern: the finalizer of SplitMix64 (Steele, Lea and
@@ -319,6 +325,11 @@ impl Directory {
             next = next.checked_add(*rows).ok_or_else(|| {
                 StorageError::corrupt("a part of a hash index covers more than 2^32 rows")
             })?;
+        }
+        if u64::from(next) < entries.len() {
+            return Err(StorageError::corrupt(
+                "a part of a hash index has more entries than rows; drop it and create it again",
+            ));
         }
         Ok(Self {
             entries,
