@@ -47,7 +47,7 @@ async fn a_hash_index_finds_what_a_scan_finds() {
     .await;
     run(&session, "CREATE INDEX bc ON t USING hash (c, b)").await;
     for round in 0..12 {
-        // More rows than parts are merged from, so that merging is among what is tested.
+        // Rows that the indexes cover, and rows that they do not cover yet.
         let (b, c) = (
             random.random_range(0..50_021),
             random.random_range(0..40_009),

@@ -23,6 +23,7 @@ pub mod hash;
 pub(crate) mod kind;
 pub mod lsh;
 pub mod ngram;
+pub(crate) mod pace;
 pub mod paged;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
 
-use crate::index::kind::{Pace, Source};
+use crate::index::kind::Source;
+use crate::index::pace::Pace;
 use crate::index::{Index, IndexArray, IndexDefinition, IndexPart, PartData, hash, write_chunks};
 use crate::page::ChunkIdentity;
 use crate::store::{PageStore, Reservation};

@@ -7,7 +7,8 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use crate::index::kind::{Pace, Source};
+use crate::index::kind::Source;
+use crate::index::pace::Pace;
 use crate::index::{IndexDefinition, IndexPart, hash};
 use crate::store::{PageReader, PageStore};
 use crate::table::{Segment, SegmentId};

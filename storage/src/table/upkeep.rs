@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use arrow::datatypes::{DataType, SchemaRef};
 use parking_lot::Mutex;
 
-use crate::index::kind::{Control, Pace};
+use crate::index::pace::{Control, Pace};
 use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::table::database::Core;
 use crate::table::edit::ObjectName;
@@ -147,9 +147,9 @@ fn first_that_fit(sizes: impl Iterator<Item = Size>, options: &UpkeepOptions) ->
 enum Extent {
     /// What is worth it now.
     Due,
-    /// Every tail gets a part.
+    /// Every tail gets a part, and nothing is merged.
     Tails,
-    /// Both.
+    /// Every tail gets a part, and what is many is merged.
     All,
 }
 

@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::{KeyType, NO_VERTEX, Record, VERSION};
 use crate::index::PartData;
-use crate::index::kind::Pace;
+use crate::index::pace::Pace;
 use crate::page::SEGMENT_ROWS;
 use crate::{Result, StorageError};
 

@@ -12,7 +12,7 @@ use super::centres::{self, Random, Vectors};
 use super::{LshOptions, MAX_BITS, MAX_SEGMENTS, Meta, VERSION, floats, normalised};
 use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
 use crate::index::PartData;
-use crate::index::kind::Pace;
+use crate::index::pace::Pace;
 use crate::page::{PAYLOAD_SIZE_BYTES, SEGMENT_ROWS};
 use crate::table::SegmentId;
 use crate::{Result, StorageError};

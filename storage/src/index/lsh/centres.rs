@@ -6,7 +6,7 @@ use flashmesh_pushdown::{Metric, QueryVector};
 use super::floats;
 use crate::Result;
 use crate::distance::{Found, Order, Positions, Search, Targets};
-use crate::index::kind::Pace;
+use crate::index::pace::Pace;
 
 /// Rows of the sample for each centre.
 const SAMPLE_EACH: usize = 16;

@@ -77,6 +77,10 @@ fn definition(name: &str) -> IndexDefinition {
 
 const INDEXES: [&str; 5] = ["by_id", "by_key", "by_line", "by_code", "by_edge"];
 
+/// Changes of a random history, and commits of one row; fewer without optimisation.
+const HISTORY: usize = if cfg!(debug_assertions) { 90 } else { 600 };
+const COMMITS: i64 = if cfg!(debug_assertions) { 600 } else { 5000 };
+
 /// Small parts, so that few rows reach their bounds.
 fn small() -> UpkeepOptions {
     UpkeepOptions {
@@ -374,7 +378,7 @@ fn answers_are_those_of_all_rows_whatever_an_index_covers() {
         ids.map(|id| random_row(rng, id)).collect()
     };
     load(&database, create(&INDEXES), &[]).unwrap();
-    for _ in 0..if cfg!(debug_assertions) { 90 } else { 600 } {
+    for _ in 0..HISTORY {
         match rng.random_range(0..14) {
             0..6 => {
                 let count = rng.random_range(1..40);
@@ -508,7 +512,7 @@ fn thousands_of_small_commits_leave_few_parts() {
     let database = faults::open_with(&rig, small()).unwrap();
     let mut rows = Vec::new();
     load(&database, create(&INDEXES), &rows).unwrap();
-    for id in 0..if cfg!(debug_assertions) { 600 } else { 5000 } {
+    for id in 0..COMMITS {
         let row = random_row(&mut rng, id);
         load(&database, super::append(), std::slice::from_ref(&row)).unwrap();
         rows.push(row);
