@@ -18,7 +18,7 @@ use crate::table::load::{settle, take_segment};
 use crate::table::manifest::{TableRecord, encode_definition, encode_part};
 use crate::table::state::{TableState, not_found};
 use crate::table::unique::Keys;
-use crate::table::upkeep::Size;
+use crate::table::upkeep::Sizes;
 use crate::table::{Database, Segment, SegmentId, TableId, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
@@ -245,10 +245,10 @@ impl PartBuilder {
         definition: &IndexDefinition,
         mut segments: &'a [Arc<Segment>],
     ) -> Vec<&'a [Arc<Segment>]> {
+        let sizes = Sizes::new(definition, &self.schema, &self.options);
         let mut groups = Vec::new();
         while !segments.is_empty() {
-            let count = Size::fitting(definition, &self.schema, &self.options, segments);
-            let (group, left) = segments.split_at(count);
+            let (group, left) = segments.split_at(sizes.fitting(segments));
             groups.push(group);
             segments = left;
         }

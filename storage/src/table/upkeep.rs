@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use arrow::datatypes::{DataType, SchemaRef};
 use parking_lot::Mutex;
 
+use crate::index::kind::Kind;
 use crate::index::pace::{Control, Pace};
 use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::table::database::Core;
@@ -75,43 +76,13 @@ impl Default for UpkeepOptions {
 
 /// What a part covers, or would cover.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Size {
+struct Size {
     segments: usize,
     rows: u64,
     build_bytes: u64,
 }
 
 impl Size {
-    /// How many of the first segments, at least one, can be a part together.
-    pub fn fitting(
-        definition: &IndexDefinition,
-        schema: &SchemaRef,
-        options: &UpkeepOptions,
-        segments: &[Arc<Segment>],
-    ) -> usize {
-        let rows = segments.iter().map(|segment| segment.rows);
-        let sizes = rows.map(|rows| Self::of_segment(definition, schema, rows));
-        first_that_fit(sizes, options).max(1).min(segments.len())
-    }
-
-    fn of_segment(definition: &IndexDefinition, schema: &SchemaRef, rows: u32) -> Self {
-        let columns = definition.columns.iter();
-        let columns: Vec<&DataType> = columns
-            .map(|column| schema.field(*column as usize).data_type())
-            .collect();
-        Self {
-            segments: 1,
-            rows: rows.into(),
-            build_bytes: definition.kind.of().build_bytes(&columns, rows),
-        }
-    }
-
-    fn of_part(definition: &IndexDefinition, schema: &SchemaRef, part: &IndexPart) -> Self {
-        let rows = part.covers.iter().map(|(_, rows)| *rows);
-        let sizes = rows.map(|rows| Self::of_segment(definition, schema, rows));
-        sizes.fold(Self::default(), Self::and)
-    }
-
     fn and(self, other: Self) -> Self {
         Self {
             segments: self.segments + other.segments,
@@ -120,26 +91,64 @@ impl Size {
         }
     }
 
-    fn is_allowed(&self, options: &UpkeepOptions) -> bool {
-        self.segments <= options.max_part_segments
-            && self.rows <= options.max_part_rows
-            && self.build_bytes <= options.max_build_bytes
-    }
-
     /// Parts of one tier differ by less than eight times in what it costs to build them.
     fn tier(&self) -> u32 {
         (self.rows + self.segments as u64 * SEGMENT_COST_ROWS + 1).ilog2() / 3
     }
 }
 
-/// How many of the first ones can be a part together.
-fn first_that_fit(sizes: impl Iterator<Item = Size>, options: &UpkeepOptions) -> usize {
-    let mut all = Size::default();
-    let fits = sizes.take_while(|size| {
-        all = all.and(*size);
-        all.is_allowed(options)
-    });
-    fits.count()
+/// How large the parts of an index are, and may be.
+pub(super) struct Sizes<'a> {
+    kind: &'static dyn Kind,
+    columns: Vec<&'a DataType>,
+    options: &'a UpkeepOptions,
+}
+
+impl<'a> Sizes<'a> {
+    pub fn new(
+        definition: &IndexDefinition,
+        schema: &'a SchemaRef,
+        options: &'a UpkeepOptions,
+    ) -> Self {
+        let columns = definition.columns.iter();
+        let columns = columns.map(|column| schema.field(*column as usize).data_type());
+        Self {
+            kind: definition.kind.of(),
+            columns: columns.collect(),
+            options,
+        }
+    }
+
+    /// How many of the first segments, at least one, can be a part together.
+    pub fn fitting(&self, segments: &[Arc<Segment>]) -> usize {
+        let sizes = segments.iter().map(|segment| self.of_segment(segment.rows));
+        self.first_that_fit(sizes).max(1).min(segments.len())
+    }
+
+    fn of_segment(&self, rows: u32) -> Size {
+        Size {
+            segments: 1,
+            rows: rows.into(),
+            build_bytes: self.kind.build_bytes(&self.columns, rows),
+        }
+    }
+
+    fn of_part(&self, part: &IndexPart) -> Size {
+        let sizes = part.covers.iter().map(|(_, rows)| self.of_segment(*rows));
+        sizes.fold(Size::default(), Size::and)
+    }
+
+    /// How many of the first ones can be a part together.
+    fn first_that_fit(&self, sizes: impl Iterator<Item = Size>) -> usize {
+        let mut all = Size::default();
+        let fits = sizes.take_while(|size| {
+            all = all.and(*size);
+            all.segments <= self.options.max_part_segments
+                && all.rows <= self.options.max_part_rows
+                && all.build_bytes <= self.options.max_build_bytes
+        });
+        fits.count()
+    }
 }
 
 /// How much is to be done.
@@ -173,7 +182,7 @@ impl Step {
             return None;
         }
         let schema = &table.snapshot.schema;
-        let count = Size::fitting(&index.definition, schema, options, tail);
+        let count = Sizes::new(&index.definition, schema, options).fitting(tail);
         Some(Self {
             merged: Vec::new(),
             segments: tail[..count].to_vec(),
@@ -182,14 +191,18 @@ impl Step {
 
     /// A part in place of several.
     fn merge(index: &Index, table: &TableState, options: &UpkeepOptions) -> Option<Self> {
+        if index.parts.len() < MERGE_PARTS {
+            return None;
+        }
+        let sizes = Sizes::new(&index.definition, &table.snapshot.schema, options);
         let mut tiers: BTreeMap<u32, Vec<(Size, &Arc<IndexPart>)>> = BTreeMap::new();
         for part in &index.parts {
-            let size = Size::of_part(&index.definition, &table.snapshot.schema, part);
+            let size = sizes.of_part(part);
             tiers.entry(size.tier()).or_default().push((size, part));
         }
         let merged = tiers.into_values().find_map(|mut parts| {
             parts.sort_by_key(|(size, part)| (size.rows, size.segments, part.id));
-            let count = first_that_fit(parts.iter().map(|(size, _)| *size), options);
+            let count = sizes.first_that_fit(parts.iter().map(|(size, _)| *size));
             let is_due = parts.len() >= MERGE_PARTS && count > 1;
             let merged = parts[..count].iter().map(|(_, part)| Arc::clone(part));
             is_due.then(|| merged.collect::<Vec<_>>())
