@@ -13,7 +13,7 @@ use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::Index;
-use flashmesh_storage::index::hash::is_exact;
+use flashmesh_storage::index::hash::proves;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::table::TableSnapshot;
 
@@ -89,7 +89,7 @@ impl Session {
     ) -> Result<Vec<RecordBatch>> {
         let access = AccessPath::by_keys(index, std::slice::from_ref(keys))?;
         // What the index does not prove is tested.
-        let filter = match is_exact(&[keys.data_type()]) {
+        let filter = match proves(index, &[keys.data_type()]) {
             true => vec![],
             false => vec![Expr::InList {
                 expr: Box::new(Expr::Column(ordinal)),

@@ -22,7 +22,7 @@ use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::changes::Changes;
 use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::{Database, DatabaseOptions};
+use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions};
 use tempfile::TempDir;
 
 use crate::bounded::bound_functions;
@@ -130,6 +130,10 @@ impl Engine {
             DatabaseOptions {
                 read_only: options.read_only,
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
+                upkeep: UpkeepOptions {
+                    max_build_bytes: (memory / 8).clamp(64 << 20, 2 << 30),
+                    ..UpkeepOptions::default()
+                },
                 ..DatabaseOptions::default()
             },
         )?;

@@ -116,6 +116,9 @@ impl SystemSchema {
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
         let mut columns = ListBuilder::new(StringBuilder::new());
         let mut constraints = StringBuilder::new();
+        let (mut parts, mut tail_segments, mut tail_rows) = (vec![], vec![], vec![]);
+        let mut failures = StringBuilder::new();
+        let number = |values: Vec<u64>| Arc::new(UInt64Array::from(values)) as ArrayRef;
         for schema in self.database.schemas() {
             for table in self.database.tables(&schema) {
                 // One that was dropped meanwhile has none.
@@ -135,6 +138,11 @@ impl SystemSchema {
                             (_, true) => Some("unique"),
                             _ => None,
                         });
+                        parts.push(index.parts.len() as u64);
+                        tail_segments.push(index.tail.len() as u64);
+                        tail_rows.push(index.tail_rows());
+                        let failure = self.database.index_failure(snapshot.id, &definition.name);
+                        failures.append_option(failure);
                     }
                 }
             }
@@ -150,6 +158,10 @@ impl SystemSchema {
                 Arc::new(constraints.finish()) as ArrayRef,
                 true,
             ),
+            ("parts", number(parts), false),
+            ("uncovered_segments", number(tail_segments), false),
+            ("uncovered_rows", number(tail_rows), false),
+            ("failure", Arc::new(failures.finish()) as ArrayRef, true),
         ])?)
     }
 }

@@ -23,6 +23,7 @@ use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::flash::{FileFlash, FileFlashOptions, PAGE_SIZE_BYTES};
 use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions};
+use flashmesh_storage::index::PartData;
 use flashmesh_storage::index::adjacency::{AdjacencyBuilder, AdjacencyPart};
 use flashmesh_storage::index::paged::PagedArray;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
@@ -412,7 +413,7 @@ fn write(
         column_group,
         generation: 1,
     };
-    let slices: Vec<_> = slices.iter().flat_map(PagedArray::slices).collect();
+    let slices: Vec<_> = slices.iter().flat_map(PartData::slices).collect();
     let mut writer = store.writer()?;
     let label = Arc::from(format!("array {column_group}"));
     let array = PagedArray::write(&mut writer, identity, &label, &slices, 2)?;

@@ -22,13 +22,11 @@ use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, Work};
 use crate::index::ngram::NgramQuery;
-use crate::index::{Index, IndexKind, RowSelection, hash};
+use crate::index::{Index, IndexKind, RowSelection, hash, lsh, ngram};
 use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
 use crate::store::PageReader;
-use crate::table::{
-    Segment, SegmentId, TableSnapshot, ngram_blocks, page_of_row, read_rows, row_id, row_of_id,
-};
+use crate::table::{Segment, SegmentId, TableSnapshot, page_of_row, read_rows, row_id, row_of_id};
 use crate::{Result, StorageError};
 
 /// An index is asked when it is expected to name at most one row in so many.
@@ -154,7 +152,7 @@ impl AccessPath {
     }
 
     /// The rows with one of `keys`, which has an array for each column of a `hash` index. Unless
-    /// the index proves its keys ([`hash::is_exact`]) the rows are candidates, which the Program's
+    /// the index proves its keys ([`hash::proves`]) the rows are candidates, which the Program's
     /// filter has to test.
     ///
     /// # Errors
@@ -222,6 +220,9 @@ impl AccessPath {
                 for part in &index.parts {
                     hash::probe(part, hashes, reader, |_, segment, row| found(segment, row))?;
                 }
+                let mut rows = selections(rows);
+                rows.extend(tail(index));
+                return Ok(rows);
             }
             Probe::RowIds(ids) => {
                 for (segment, row) in ids.iter().filter_map(|id| row_of_id(*id)) {
@@ -244,6 +245,12 @@ impl AccessPath {
 /// Single rows of segments, in any order.
 type SingleRows = hashbrown::HashMap<SegmentId, Vec<u32>>;
 
+/// The rows of an index's tail: all of them are candidates.
+fn tail(index: &Index) -> impl Iterator<Item = (SegmentId, Arc<RowSelection>)> {
+    let all = |segment: &Arc<Segment>| (segment.id, Arc::new(RowSelection::all(segment.rows)));
+    index.tail.iter().map(all)
+}
+
 /// Single rows as selections.
 fn selections(rows: SingleRows) -> RowsBySegment {
     rows.into_iter()
@@ -260,14 +267,23 @@ impl std::fmt::Display for AccessPath {
             Probe::Keys(index, _) => {
                 let definition = &index.definition;
                 let (name, kind) = (&definition.name, definition.kind);
-                write!(f, "{name} ({kind}, {keys} key{s})")
+                write!(f, "{name} ({kind}, {keys} key{s}")?;
+                write_tail(f, index)
             }
             Probe::RowIds(_) => write!(f, "row ids ({keys} row{s})"),
             Probe::Grams(index, _) | Probe::Near(index, _) => {
                 let definition = &index.definition;
-                write!(f, "{} ({})", definition.name, definition.kind)
+                write!(f, "{} ({}", definition.name, definition.kind)?;
+                write_tail(f, index)
             }
         }
+    }
+}
+
+fn write_tail(f: &mut std::fmt::Formatter<'_>, index: &Index) -> std::fmt::Result {
+    match index.tail_rows() {
+        0 => f.write_str(")"),
+        rows => write!(f, ", {rows} rows not covered yet)"),
     }
 }
 
@@ -288,7 +304,7 @@ fn by_constants(
         let hashes = values
             .iter()
             .filter_map(|value| hash::hash_scalars(&[(*value, data_type)]));
-        let proves = hash::is_exact(&[data_type]).then_some(conjunct);
+        let proves = hash::proves(index, &[data_type]).then_some(conjunct);
         return Some(AccessPath::of_keys(index, hashes.collect(), proves));
     }
     // Of several columns: one constant each.
@@ -312,8 +328,8 @@ fn by_text(index: &Arc<Index>, program: &Program) -> Option<AccessPath> {
     })
 }
 
-/// The rows on pages that may hold what is looked for. The index's pages of all segments are
-/// announced before the first is waited for.
+/// The rows on pages that may hold what is looked for; of segments that the index does not cover
+/// all. The index's pages of all segments are announced before the first is waited for.
 fn rows_with_grams(
     index: &Index,
     query: &NgramQuery,
@@ -321,19 +337,23 @@ fn rows_with_grams(
     reader: &mut PageReader,
 ) -> Result<RowsBySegment> {
     let ordinal = index.definition.columns[0] as usize;
+    let segments: HashMap<_, _> = table.segments.iter().map(|s| (s.id, s)).collect();
     let corrupt = || {
         StorageError::corrupt(format!(
-            "index '{}' does not cover its table; drop it and create it again",
+            "index '{}' does not fit its table; drop it and create it again",
             index.definition.name
         ))
     };
-    let mut chunks = HashMap::new();
+    let mut slices = Vec::new();
     for part in &index.parts {
+        part.opened::<()>(IndexKind::Ngram, reader)?;
         let array = part.arrays.first().ok_or_else(corrupt)?;
-        let covered = part.covers.iter().map(|(id, _)| *id);
-        chunks.extend(covered.zip(array.chunks.iter().map(|chunk| (chunk, &array.data_type))));
+        for ((id, _), chunk) in part.covers.iter().zip(&array.chunks) {
+            let segment = segments.get(id).ok_or_else(corrupt)?;
+            slices.push((*segment, chunk, &array.data_type));
+        }
     }
-    for (chunk, _) in chunks.values() {
+    for (_, chunk, _) in &slices {
         let mut last = None;
         for row in query.rows() {
             let page = chunk.aux_pages + page_of_row(chunk, *row).ok_or_else(corrupt)? as u32;
@@ -342,12 +362,11 @@ fn rows_with_grams(
             }
         }
     }
-    let mut rows = RowsBySegment::with_capacity(table.segments.len());
-    for segment in &table.segments {
-        let (chunk, data_type) = chunks.get(&segment.id).ok_or_else(corrupt)?;
-        let part = read_rows(reader, chunk, data_type, query.rows())?;
-        let blocks = ngram_blocks(segment, ordinal);
-        let found = RowSelection::of_ranges(query.candidates(&part, &blocks)?);
+    let mut rows: RowsBySegment = tail(index).collect();
+    for (segment, chunk, data_type) in slices {
+        let slots = read_rows(reader, chunk, data_type, query.rows())?;
+        let blocks = ngram::blocks(segment, ordinal);
+        let found = RowSelection::of_ranges(query.candidates(&slots, &blocks)?);
         if !found.is_empty() {
             rows.insert(segment.id, Arc::new(found));
         }
@@ -445,8 +464,8 @@ fn by_distance(program: &Program, table: &TableSnapshot, measured: bool) -> Opti
 }
 
 /// The rows that may be the nearest: more buckets are looked at until there are enough, or no
-/// more buckets. The scan then measures the distance of each. Where too few rows have a vector,
-/// those without one fill up.
+/// more buckets. The scan then measures the distance of each, and of each row that the index does
+/// not cover. Where too few rows have a vector, those without one fill up.
 fn rows_near(
     index: &Index,
     near: &Near,
@@ -459,7 +478,7 @@ fn rows_near(
     };
     let mut rows = SingleRows::default();
     let mut found = 0;
-    for part in index.lsh_parts(reader)? {
+    for part in lsh::parts(index, reader)? {
         let wanted = part.wanted(near.k);
         let mut allowed = |_: usize, segment: SegmentId, row: u32| {
             let ids = passing.as_ref();
@@ -486,7 +505,9 @@ fn rows_near(
         let all = |segment: &Arc<Segment>| Arc::new(RowSelection::all(segment.rows));
         return Ok(table.segments.iter().map(|s| (s.id, all(s))).collect());
     }
-    Ok(selections(rows))
+    let mut rows = selections(rows);
+    rows.extend(tail(index));
+    Ok(rows)
 }
 
 /// Whether the column of an index of one column has NULLs.

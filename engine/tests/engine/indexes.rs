@@ -47,7 +47,7 @@ async fn a_hash_index_finds_what_a_scan_finds() {
     .await;
     run(&session, "CREATE INDEX bc ON t USING hash (c, b)").await;
     for round in 0..12 {
-        // More rows than parts are merged from, so that merging is among what is tested.
+        // Rows that the indexes cover, and rows that they do not cover yet.
         let (b, c) = (
             random.random_range(0..50_021),
             random.random_range(0..40_009),
@@ -524,4 +524,70 @@ fn naive_components(edges: &[(i64, i64)]) -> String {
     }
     let components: BTreeSet<_> = names.values().collect();
     format!("{} {}", components.len(), names.len())
+}
+
+#[tokio::test]
+async fn rows_that_an_index_does_not_cover_yet_are_found_and_counted() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE t AS SELECT value AS a, value % 5000 AS b, 'line ' || value AS c,
+            arrow_cast(make_array(sin(value), cos(value * 3)), 'FixedSizeList(2, Float32)') AS x
+         FROM generate_series(1, 20000) AS s(value)",
+    )
+    .await;
+    for index in ["hash (b)", "ngram (c)", "lsh (x)", "adjacency (a, b)"] {
+        let name = index.split_once(' ').unwrap().0;
+        run(
+            &session,
+            &format!("CREATE INDEX i_{name} ON t USING {index}"),
+        )
+        .await;
+    }
+    let rows_added = "(20001, 77, 'a needle', arrow_cast([9.0, 9.0], 'FixedSizeList(2, Float32)')),
+        (20002, 78, 'hay', arrow_cast([9.5, 9.0], 'FixedSizeList(2, Float32)')),
+        (20003, 79, 'hay', NULL)";
+    run(&session, &format!("INSERT INTO t VALUES {rows_added}")).await;
+    let state = "SELECT name, uncovered_segments, uncovered_rows, failure FROM system.indexes ORDER BY name";
+    let lagging = |rows: u32| {
+        let names = ["adjacency", "hash", "lsh", "ngram"];
+        let line = |name| format!("i_{name} {} {rows}", rows.min(1));
+        names.map(line).to_vec()
+    };
+    let trimmed = |rows: Vec<String>| -> Vec<String> {
+        rows.iter().map(|row| row.trim_end().to_string()).collect()
+    };
+    assert_eq!(trimmed(rows(&session, state).await), lagging(3));
+    for (sql, index) in [
+        ("SELECT a FROM t WHERE b = 77", "i_hash"),
+        ("SELECT a FROM t WHERE c LIKE '%needle%'", "i_ngram"),
+        ("SELECT a FROM nearest('t', 'x', [9.0, 9.1], 1)", "i_lsh"),
+    ] {
+        let explained = plan(&session, sql).await;
+        assert!(explained.contains(index), "{explained}");
+        assert!(explained.contains("3 rows not covered yet"), "{explained}");
+    }
+    for is_covered in [false, true] {
+        if is_covered {
+            session.engine().database().settle_indexes().unwrap();
+            assert_eq!(trimmed(rows(&session, state).await), lagging(0));
+        }
+        let answers = [
+            (
+                "SELECT a FROM t WHERE b = 77 ORDER BY a DESC LIMIT 1",
+                "20001",
+            ),
+            ("SELECT count(*) FROM t WHERE b = 77", "5"),
+            ("SELECT a FROM t WHERE c LIKE '%needle%'", "20001"),
+            ("SELECT a FROM nearest('t', 'x', [9.0, 9.1], 1)", "20001"),
+            (
+                "SELECT a FROM nearest('t', 'x', (SELECT x FROM t WHERE a = 20002), 2) ORDER BY distance",
+                "20002",
+            ),
+            ("SELECT vertex FROM expand('i_adjacency', 20003, 1)", "79"),
+        ];
+        for (sql, expected) in answers {
+            assert_eq!(rows(&session, sql).await[0], expected, "{sql}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! not go to the host and back saves its whole latency).
 //!
 //! A [`Graph`] is a view over the parts of an adjacency index
-//! ([`crate::index::adjacency`]). A search runs as a [`Job`]: so many threads, a flag that cancels
+//! ([`crate::index::adjacency`]) and the edges that no part covers yet. A search runs as a [`Job`]: so many threads, a flag that cancels
 //! it, counters of the pages it has read. Lists are read from pages through the page cache; what a
 //! search keeps in memory is stated at each, in bytes a vertex, plus the pages of list starts that
 //! it has touched (about 2 bytes a vertex and direction) and, for each thread, up to 1,024 pages
@@ -44,8 +44,16 @@ use crate::accelerator::ScanMetrics;
 use crate::accelerator::device::Device;
 use crate::accelerator::offload::{Fallback, Offload};
 use crate::index::adjacency::{AdjacencyPart, KeyType, NO_VERTEX};
+use crate::index::kind::Source;
+use crate::index::pace::Pace;
+use crate::index::paged::PagedArray;
+use crate::index::{Index, IndexKind, IndexPart};
 use crate::store::{PageReader, PageStore, ReadCounters};
+use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
+
+/// Rows that an index may not cover yet when a graph is made of it.
+pub const MAX_TAIL_ROWS: u64 = 1 << 22;
 
 /// Which edges a search follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -172,6 +180,8 @@ pub struct Graph {
     store: Arc<PageStore>,
     key_type: KeyType,
     parts: Vec<Part>,
+    /// Parts of the index: their pages stay as long as the graph.
+    _stored: Vec<Arc<IndexPart>>,
     /// All keys, when there are several parts.
     keys: Option<Vec<i64>>,
     /// Numbers of vertices, those of gaps between keys among them.
@@ -181,7 +191,7 @@ pub struct Graph {
 
 #[derive(Debug)]
 struct Part {
-    adjacency: AdjacencyPart,
+    adjacency: Arc<AdjacencyPart>,
     /// `None`: the graph's numbers are the part's.
     maps: Option<Maps>,
 }
@@ -224,26 +234,53 @@ impl Part {
 }
 
 impl Graph {
+    /// The graph of an adjacency index of `table`, whose pages are in `store`: made when it is
+    /// first asked for, and kept with the index's version. Of the edges that no part covers one
+    /// is made in memory: up to [`MAX_TAIL_ROWS`] of them, about 30 bytes each.
+    ///
+    /// # Errors
+    /// `Invalid` for an index of another kind, and one that lags too far; `Corrupt`; those of
+    /// reading what is not covered, and, of several parts, the keys of their vertices.
+    pub fn of(table: &TableSnapshot, index: &Index, store: &Arc<PageStore>) -> Result<Arc<Self>> {
+        index.check_kind(IndexKind::Adjacency, "a graph is searched")?;
+        index.derived(|| {
+            let mut reader = store.reader()?;
+            let parts = index.parts.iter();
+            let parts = parts.map(|part| part.opened(IndexKind::Adjacency, &mut reader));
+            let mut parts = parts.collect::<Result<Vec<Arc<AdjacencyPart>>>>()?;
+            if !index.tail.is_empty() {
+                parts.push(Arc::new(tail_part(table, index, store)?));
+            }
+            Ok(Self {
+                _stored: index.parts.clone(),
+                ..Self::open(store, parts)?
+            })
+        })
+    }
+
     /// The graph of `parts`, whose pages are in `store`. With one part nothing is read.
     ///
     /// # Errors
     /// `Corrupt` when the parts do not belong to one index; those of reading keys.
-    pub fn open(store: &Arc<PageStore>, parts: Vec<AdjacencyPart>) -> Result<Self> {
-        let key_type = parts
-            .first()
-            .map_or(KeyType::Int64, AdjacencyPart::key_type);
+    pub fn open(
+        store: &Arc<PageStore>,
+        parts: impl IntoIterator<Item: Into<Arc<AdjacencyPart>>>,
+    ) -> Result<Self> {
+        let parts: Vec<Arc<AdjacencyPart>> = parts.into_iter().map(Into::into).collect();
+        let key_type = parts.first().map_or(KeyType::Int64, |part| part.key_type());
         if parts.iter().any(|part| part.key_type() != key_type) {
             return Err(StorageError::corrupt(
                 "adjacency index: parts with different types of keys",
             ));
         }
-        let edges = parts.iter().map(AdjacencyPart::edges).sum();
+        let edges = parts.iter().map(|part| part.edges()).sum();
         let mut graph = Self {
             store: Arc::clone(store),
             key_type,
-            vertices: parts.first().map_or(0, AdjacencyPart::vertices),
+            vertices: parts.first().map_or(0, |part| part.vertices()),
             edges,
             keys: None,
+            _stored: Vec::new(),
             parts: parts
                 .into_iter()
                 .map(|adjacency| Part {
@@ -364,6 +401,33 @@ impl Graph {
         };
         Ok(self.key_type.decode(keys))
     }
+}
+
+/// A part in memory of the edges that no part of the index covers.
+fn tail_part(
+    table: &TableSnapshot,
+    index: &Index,
+    store: &Arc<PageStore>,
+) -> Result<AdjacencyPart> {
+    let (name, rows) = (&index.definition.name, index.tail_rows());
+    if rows > MAX_TAIL_ROWS {
+        return Err(StorageError::Invalid(format!(
+            "index '{name}' does not cover {rows} rows yet, and a search takes {MAX_TAIL_ROWS} \
+             besides at most; system.indexes shows how far it is: try again when it is further, \
+             or drop the index and create it again"
+        )));
+    }
+    let data = IndexKind::Adjacency.of().build(&Source {
+        definition: &index.definition,
+        schema: &table.schema,
+        segments: &index.tail,
+        store,
+        pace: &Pace::full(),
+    })?;
+    let label = Arc::from(format!("table '{}', index '{name}', tail", table.name));
+    let arrays = data.arrays.iter();
+    let arrays = arrays.map(|slices| PagedArray::in_memory(&label, slices));
+    AdjacencyPart::open(&data.meta, arrays.collect::<Result<_>>()?)
 }
 
 /// Appends the keys of a part's vertices.

@@ -127,7 +127,7 @@ fn graph(rng: &mut SmallRng, store: &Arc<PageStore>, edges: &[Edge]) -> Graph {
     let segments: Vec<&[Edge]> = edges.chunk_by(|a, b| a.row >> 16 == b.row >> 16).collect();
     let parts = rng.random_range(1..4usize);
     let per_part = segments.len().div_ceil(parts).max(1);
-    let parts = segments
+    let parts: Vec<_> = segments
         .chunks(per_part)
         .map(|segments| write(store, part(&segments.concat())))
         .collect();

@@ -23,32 +23,61 @@ use arrow::datatypes::DataType;
 use flashmesh_pushdown::Scalar;
 use twox_hash::XxHash3_64;
 
-use super::{IndexArray, IndexPart, PartData};
-use crate::page::{Aux, Page, bytes_key, decode};
-use crate::store::{PageReader, PageRun};
-use crate::table::{Chunk, SegmentId};
+use super::kind::{Kind, Opened, Source};
+use super::paged::{BytesPage, PagedArray};
+use super::{Index, IndexDefinition, IndexKind, IndexPart, PartData};
+use crate::page::{Page, bytes_key};
+use crate::store::PageReader;
+use crate::table::SegmentId;
 use crate::{Result, StorageError};
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 12;
 
-/// Checks the types of an index's columns.
-pub(super) fn check(columns: &[(&str, &DataType)]) -> std::result::Result<(), String> {
-    for (name, data_type) in columns {
-        let is_key = match data_type {
-            DataType::Utf8View
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-            | DataType::Decimal128(..) => true,
-            other => is_word(other),
-        };
-        if !is_key {
-            return Err(format!(
-                "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
-            ));
-        }
+/// The kind.
+pub(super) struct Hash;
+
+impl Kind for Hash {
+    fn can_be_unique(&self) -> bool {
+        true
     }
-    Ok(())
+
+    fn check(
+        &self,
+        _: &IndexDefinition,
+        columns: &[(&str, &DataType)],
+    ) -> std::result::Result<(), String> {
+        for (name, data_type) in columns {
+            let is_key = match data_type {
+                DataType::Utf8View
+                | DataType::BinaryView
+                | DataType::FixedSizeBinary(_)
+                | DataType::Decimal128(..) => true,
+                other => is_word(other),
+            };
+            if !is_key {
+                return Err(format!(
+                    "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn build_bytes(&self, _: &[&DataType], rows: u32) -> u64 {
+        // Entries, their bytes, and what encoding makes of these.
+        u64::from(rows) * 48
+    }
+
+    fn build(&self, source: &Source<'_>) -> Result<PartData> {
+        let mut builder = Builder::default();
+        source.for_each(|_, columns| builder.add(columns))?;
+        Ok(builder.finish().0)
+    }
+
+    fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
+        Ok(Arc::new(Directory::open(part)?))
+    }
 }
 
 /// Whether a value is a number of up to 64 bits.
@@ -74,8 +103,14 @@ fn is_word(data_type: &DataType) -> bool {
 }
 
 /// Whether an entry of an index on these columns proves the key.
-pub fn is_exact(columns: &[&DataType]) -> bool {
+fn is_exact(columns: &[&DataType]) -> bool {
     matches!(columns, [one] if is_word(one))
+}
+
+/// Whether all rows that an index on these columns leads to have the key, as it has no tail
+/// either: then nothing need be tested.
+pub fn proves(index: &Index, columns: &[&DataType]) -> bool {
+    is_exact(columns) && index.tail.is_empty()
 }
 
 /// A bijection of 64 bits without visible pattern: the finalizer of SplitMix64 (Steele, Lea and
@@ -249,27 +284,36 @@ impl Builder {
     }
 }
 
-/// The page index of a part, opened for probes.
+/// The entries (hash and row number) of a part that was built, ascending: what a unique index must
+/// look at.
+pub(crate) fn entries(data: &PartData) -> impl Iterator<Item = (u64, u32)> {
+    let slices = data.arrays.iter().flatten();
+    let bytes = slices.filter_map(|slice| slice.as_fixed_size_binary_opt());
+    bytes.flat_map(|slice| {
+        let (entries, _) = slice.value_data().as_chunks::<ENTRY_BYTES>();
+        entries.iter().map(|entry| (hash_of(entry), row_of(entry)))
+    })
+}
+
+/// A part, opened for probes.
 #[derive(Debug)]
 struct Directory {
-    /// For each page with entries: the zone key of its last, the chunk, and the place among its
-    /// zones.
-    pages: Vec<(i64, u32, u32)>,
+    entries: PagedArray,
+    /// For each page the zone key of its last entry.
+    last: Vec<i64>,
     /// First row number of each segment covered.
     starts: Vec<u32>,
 }
 
 impl Directory {
     fn open(part: &IndexPart) -> Result<Self> {
-        let mut pages = Vec::new();
-        for (chunk_number, chunk) in part.chunks().enumerate() {
-            for (page, zone) in chunk.zones.iter().enumerate() {
-                if zone.row_count > 0 {
-                    pages.push((zone.max, chunk_number as u32, page as u32));
-                }
-            }
-        }
-        if !pages.is_sorted_by_key(|page| page.0) {
+        let [array] = part.arrays.as_slice() else {
+            return Err(StorageError::corrupt("a hash index part without its array"));
+        };
+        let entries = PagedArray::new(array.chunks.iter().cloned())?;
+        let pages = 0..entries.pages() as u32;
+        let last: Vec<i64> = pages.map(|page| entries.max(page)).collect();
+        if !last.is_sorted() {
             return Err(StorageError::corrupt(
                 "the pages of a hash index are not in the order of their keys; drop it and create it again",
             ));
@@ -282,27 +326,24 @@ impl Directory {
                 StorageError::corrupt("a part of a hash index covers more than 2^32 rows")
             })?;
         }
-        Ok(Self { pages, starts })
-    }
-
-    fn chunk<'a>(&self, array: &'a IndexArray, place: usize) -> &'a Chunk {
-        &array.chunks[self.pages[place].1 as usize]
+        if u64::from(next) < entries.len() {
+            return Err(StorageError::corrupt(
+                "a part of a hash index has more entries than rows; drop it and create it again",
+            ));
+        }
+        Ok(Self {
+            entries,
+            last,
+            starts,
+        })
     }
 
     /// Where among the entries of a page a hash may be: hashes are uniform.
-    fn guess(&self, place: usize, entries: usize, hash: u64) -> usize {
-        let below = place
-            .checked_sub(1)
-            .map_or(i64::MIN, |place| self.pages[place].0);
-        let span = self.pages[place].0.abs_diff(below);
+    fn guess(&self, page: usize, entries: usize, hash: u64) -> usize {
+        let below = page.checked_sub(1).map_or(i64::MIN, |page| self.last[page]);
+        let span = self.last[page].abs_diff(below);
         let from = zone_key(hash).abs_diff(below).min(span);
         (u128::from(from) * entries as u128 / u128::from(span.max(1))) as usize
-    }
-
-    /// The run of a page, and its number there.
-    fn page<'a>(&self, array: &'a IndexArray, place: usize) -> (&'a PageRun, u32) {
-        let chunk = self.chunk(array, place);
-        (&chunk.run, chunk.aux_pages + self.pages[place].2)
     }
 }
 
@@ -317,51 +358,42 @@ pub fn probe(
     reader: &mut PageReader,
     mut found: impl FnMut(usize, SegmentId, u32),
 ) -> Result<()> {
-    let directory = part.opened(|| Directory::open(part))?;
-    let [array] = part.arrays.as_slice() else {
-        return Err(StorageError::corrupt("a hash index part without its array"));
-    };
+    let directory: Arc<Directory> = part.opened(IndexKind::Hash, reader)?;
     // The first page that can hold each hash; equal hashes may go on in the next ones.
     let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(hashes.len());
     let mut from = 0;
     for (i, hash) in hashes.iter().enumerate() {
         let hash = zone_key(*hash);
-        from += directory.pages[from..].partition_point(|page| page.0 < hash);
-        if from == directory.pages.len() {
+        from += directory.last[from..].partition_point(|last| *last < hash);
+        if from == directory.last.len() {
             break;
         }
         wanted.push((i, from));
     }
     // All pages that are not cached are announced before the first is waited for.
-    let mut pages: Vec<(usize, Option<Arc<Page>>)> = Vec::with_capacity(directory.pages.len());
-    for (_, place) in &wanted {
-        if pages.last().is_none_or(|(last, _)| last != place) {
-            let (run, number) = directory.page(array, *place);
-            let cached = reader.cached(run, number);
-            if cached.is_none() {
-                reader.prefetch(run, number..number + 1)?;
-            }
-            pages.push((*place, cached));
+    let mut pages: Vec<(usize, Option<Arc<Page>>)> = Vec::new();
+    for (_, page) in &wanted {
+        if pages.last().is_none_or(|(last, _)| last != page) {
+            pages.push((*page, directory.entries.announce(reader, *page as u32)?));
         }
     }
     let mut pages = pages.into_iter().peekable();
-    let mut open: Option<(usize, Entries)> = None;
+    let mut open: Option<(usize, BytesPage)> = None;
     for (i, first) in wanted {
         let hash = hashes[i];
-        for place in first..directory.pages.len() {
-            if open.as_ref().is_none_or(|(opened, _)| *opened != place) {
-                let (run, number) = directory.page(array, place);
-                let announced = pages.next_if(|(announced, _)| *announced == place);
-                let page = match announced.and_then(|(_, cached)| cached) {
-                    Some(page) => page,
-                    None => reader.get(run, number)?,
+        for page in first..directory.last.len() {
+            if open.as_ref().is_none_or(|(opened, _)| *opened != page) {
+                let announced = pages.next_if(|(announced, _)| *announced == page);
+                let (all, number) = (&directory.entries, page as u32);
+                let entries = match announced.and_then(|(_, cached)| cached) {
+                    Some(cached) => all.bytes_of(reader, number, cached, ENTRY_BYTES)?,
+                    None => all.bytes_page(reader, number, ENTRY_BYTES)?,
                 };
-                let chunk = directory.chunk(array, place);
-                open = Some((place, Entries::open(page, array, chunk, reader)?));
+                open = Some((page, entries));
             }
             let Some((_, entries)) = &open else { break };
-            let entries = entries.all();
-            let range = equal(entries, directory.guess(place, entries.len(), hash), hash);
+            let (entries, _) = entries.values().as_chunks::<ENTRY_BYTES>();
+            let range = equal(entries, directory.guess(page, entries.len(), hash), hash);
             let goes_on = range.end == entries.len();
             for entry in &entries[range] {
                 let row = row_of(entry);
@@ -386,49 +418,6 @@ pub fn probe(
 /// A hash as zone maps have it.
 fn zone_key(hash: u64) -> i64 {
     bytes_key(&hash.to_be_bytes())
-}
-
-/// The entries of a page.
-enum Entries {
-    /// They lie in the page as they are.
-    Plain(Arc<Page>),
-    Decoded(FixedSizeBinaryArray),
-}
-
-impl Entries {
-    fn open(
-        page: Arc<Page>,
-        array: &IndexArray,
-        chunk: &Chunk,
-        reader: &mut PageReader,
-    ) -> Result<Self> {
-        if page.validity().is_none() && page.plain_values(ENTRY_BYTES).is_some() {
-            return Ok(Self::Plain(page));
-        }
-        let mut aux = Aux::None;
-        if chunk.aux_pages > 0 {
-            aux = Aux::parse(&*reader.get(&chunk.run, 0)?, &array.data_type)?;
-        }
-        let entries = decode(&page, &aux, &array.data_type, 0..page.header().row_count)?;
-        match entries.as_any().downcast_ref::<FixedSizeBinaryArray>() {
-            Some(entries)
-                if entries.value_length() == ENTRY_BYTES as i32 && entries.null_count() == 0 =>
-            {
-                Ok(Self::Decoded(entries.clone()))
-            }
-            _ => Err(StorageError::corrupt(
-                "a page of a hash index does not hold entries; drop it and create it again",
-            )),
-        }
-    }
-
-    fn all(&self) -> &[[u8; ENTRY_BYTES]] {
-        let bytes = match self {
-            Self::Plain(page) => page.plain_values(ENTRY_BYTES).unwrap_or_default(),
-            Self::Decoded(entries) => entries.value_data(),
-        };
-        bytes.as_chunks().0
-    }
 }
 
 /// The hash of an entry.

@@ -1,9 +1,12 @@
 //! Indexes: what the store keeps besides the rows, so that it reads less of them.
 //!
-//! An index is a list of immutable *parts*. Each covers some segments of its table, and together
-//! they cover all: `CREATE INDEX` builds one part over the segments that there are, each commit
-//! that adds segments adds a part for them (and merges small ones), so that an index never lags
-//! behind its table. A part is a few long arrays, stored in ordinary pages, and a small message of
+//! An index is a list of immutable *parts*. Each covers some segments of its table, no segment is
+//! covered twice, and those that none covers are the index's *tail*: whoever asks an index looks
+//! at the rows of its tail besides, so that an index which lags answers what one that does not
+//! would. `CREATE INDEX` builds parts over the segments that there are. Commits bring segments
+//! and leave the index as it is, unless it is unique: its part comes with the commit, as the keys
+//! have to be compared. A thread in the background ([`crate::table`]) covers tails and merges
+//! small parts. A part is a few long arrays, stored in ordinary pages, and a small message of
 //! metadata; what they mean is the business of the kind:
 //!
 //! | kind | room | what it answers |
@@ -13,12 +16,14 @@
 //! | `lsh` | [`lsh`] | which vectors are near this one (BlueDBM section 7.1) |
 //! | `adjacency` | [`adjacency`] | where a vertex's edges lead (BlueDBM section 7.2); [`crate::graph`] searches it |
 //!
-//! [`paged`] holds long arrays of integers in pages, for those that need them.
+//! [`paged`] reads the long arrays.
 
 pub mod adjacency;
 pub mod hash;
+pub(crate) mod kind;
 pub mod lsh;
 pub mod ngram;
+pub(crate) mod pace;
 pub mod paged;
 
 use std::collections::BTreeMap;
@@ -29,13 +34,10 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
 use flashmesh_pushdown::Metric;
 
-use self::adjacency::{AdjacencyPart, KeyType};
-use self::lsh::{LshBuilder, LshOptions, LshPart};
-use self::paged::PagedArray;
-use crate::graph::Graph;
+use self::kind::Opened;
 use crate::page::{ChunkIdentity, SEGMENT_ROWS, encode_chunk};
 use crate::store::{PageReader, PageRun, PageStore, PageWriter};
-use crate::table::{Chunk, SegmentId, free_chunks};
+use crate::table::{Chunk, Segment, SegmentId, free_chunks};
 use crate::{Result, StorageError};
 
 /// What an index is made for.
@@ -131,51 +133,12 @@ impl IndexDefinition {
         if types.is_empty() {
             return invalid("it names no column".into());
         }
-        if self.unique && self.kind != IndexKind::Hash {
+        let kind = self.kind.of();
+        if self.unique && !kind.can_be_unique() {
             return invalid(format!("a {} index can't be unique", self.kind));
         }
-        let checked = match self.kind {
-            IndexKind::Hash => {
-                self.check_options(&[])?;
-                hash::check(&types)
-            }
-            IndexKind::Ngram => {
-                self.check_options(&[])?;
-                match types.as_slice() {
-                    [(_, DataType::Utf8View)] => Ok(()),
-                    [(name, other)] => Err(format!(
-                        "column '{name}' of type {other} is no text, and text is what an ngram index is for"
-                    )),
-                    _ => Err("an ngram index has one column; make one for each".into()),
-                }
-            }
-            IndexKind::Lsh => {
-                self.check_options(&["tables", "bits", "probes", "metric"])?;
-                match types.as_slice() {
-                    [(_, data_type)] => self.lsh(data_type).map(|_| ()).map_err(|e| e.to_string()),
-                    _ => Err("an lsh index has one column; make one for each".into()),
-                }
-            }
-            IndexKind::Adjacency => {
-                self.check_options(&[])?;
-                match types.as_slice() {
-                    [(_, source), (_, target)] => KeyType::of(source, target)
-                        .map(|_| ())
-                        .map_err(|e| e.to_string()),
-                    [(_, source), (_, target), (name, weight)] => {
-                        match KeyType::of(source, target) {
-                            Err(error) => Err(error.to_string()),
-                            Ok(_) if weight.is_numeric() => Ok(()),
-                            Ok(_) => Err(format!(
-                                "column '{name}' of type {weight} can't be a weight; numbers can"
-                            )),
-                        }
-                    }
-                    _ => Err("an adjacency index has the columns (source, target), and after them the weight if edges have one".into()),
-                }
-            }
-        };
-        checked.or_else(invalid)
+        self.check_options(kind.options())?;
+        kind.check(self, &types).or_else(invalid)
     }
 
     /// The metric that an `lsh` index over a column of this type serves; `None` for others.
@@ -183,43 +146,8 @@ impl IndexDefinition {
         if self.kind != IndexKind::Lsh {
             return None;
         }
-        self.lsh(data_type).ok().map(|lsh| lsh.metric())
-    }
-
-    /// A builder of an `lsh` index over a column of this type.
-    ///
-    /// # Errors
-    /// `Invalid` for a type or options that don't fit.
-    pub(crate) fn lsh(&self, data_type: &DataType) -> Result<LshBuilder> {
-        let number = |name: &str| -> Result<Option<u32>> {
-            let Some(value) = self.options.get(name) else {
-                return Ok(None);
-            };
-            value.parse().map(Some).map_err(|_| {
-                StorageError::Invalid(format!("option '{name}' is a number, not '{value}'"))
-            })
-        };
-        let options = LshOptions {
-            tables: number("tables")?,
-            bits: number("bits")?,
-            probes: number("probes")?,
-            seed: 0,
-        };
-        let default = match data_type {
-            DataType::FixedSizeBinary(_) => "hamming",
-            _ => "l2",
-        };
-        let metric = match self.options.get("metric").map_or(default, String::as_str) {
-            "hamming" => Metric::Hamming,
-            "l2" => Metric::L2,
-            "cosine" => Metric::Cosine,
-            other => {
-                return Err(StorageError::Invalid(format!(
-                    "option 'metric' is hamming, l2 or cosine, not '{other}'"
-                )));
-            }
-        };
-        LshBuilder::new(data_type, metric, options)
+        let builder = lsh::builder(self, data_type).ok();
+        builder.map(|builder| builder.metric())
     }
 
     fn check_options(&self, known: &[&str]) -> Result<()> {
@@ -244,68 +172,74 @@ impl IndexDefinition {
 pub struct Index {
     /// What it is.
     pub definition: IndexDefinition,
-    /// Its parts; together they cover the version's segments, each once.
+    /// Its parts, no two of which cover a segment.
     pub parts: Vec<Arc<IndexPart>>,
-    /// The graph of an adjacency index, once it was asked for.
-    graph: OnceLock<Arc<Graph>>,
+    /// The segments that no part covers, in row order: whoever asks the index looks at them
+    /// besides. A unique index has none.
+    pub tail: Vec<Arc<Segment>>,
+    /// What is made of it as a whole.
+    derived: OnceLock<Opened>,
 }
 
 impl Index {
-    /// An index of these parts.
-    pub fn new(definition: IndexDefinition, parts: Vec<Arc<IndexPart>>) -> Self {
+    /// An index of these parts, which do not cover the segments `tail`.
+    pub fn new(
+        definition: IndexDefinition,
+        parts: Vec<Arc<IndexPart>>,
+        tail: Vec<Arc<Segment>>,
+    ) -> Self {
         Self {
             definition,
             parts,
-            graph: OnceLock::new(),
+            tail,
+            derived: OnceLock::new(),
         }
     }
 
-    /// The graph of an adjacency index, whose pages are in `store`.
-    ///
-    /// # Errors
-    /// `Invalid` for an index of another kind; `Corrupt`; of several parts, those of reading the
-    /// keys of their vertices, which happens once.
-    pub fn graph(&self, store: &Arc<PageStore>) -> Result<Arc<Graph>> {
-        if self.definition.kind != IndexKind::Adjacency {
-            return Err(StorageError::Invalid(format!(
-                "'{}' is a {} index; a graph is searched by an adjacency index",
-                self.definition.name, self.definition.kind
-            )));
-        }
-        if let Some(graph) = self.graph.get() {
-            return Ok(Arc::clone(graph));
-        }
-        let parts = self.parts.iter().map(|part| {
-            let arrays = part
-                .arrays
-                .iter()
-                .map(|a| PagedArray::new(a.chunks.clone()));
-            AdjacencyPart::open(&part.meta, arrays.collect::<Result<_>>()?)
-        });
-        let graph = Graph::open(store, parts.collect::<Result<_>>()?)?;
-        Ok(Arc::clone(self.graph.get_or_init(|| Arc::new(graph))))
+    /// Rows of the segments that no part covers.
+    pub fn tail_rows(&self) -> u64 {
+        self.tail
+            .iter()
+            .map(|segment| u64::from(segment.rows))
+            .sum()
     }
 
-    /// The parts of an `lsh` index.
-    ///
     /// # Errors
-    /// `Invalid` for an index of another kind; `Corrupt`; those of reading the parts' centres,
-    /// which happens once.
-    pub fn lsh_parts(&self, reader: &mut PageReader) -> Result<Vec<Arc<LshPart>>> {
-        if self.definition.kind != IndexKind::Lsh {
-            return Err(StorageError::Invalid(format!(
-                "'{}' is a {} index; near vectors are found by an lsh index",
-                self.definition.name, self.definition.kind
-            )));
+    /// `Invalid` for an index of another kind, of which `what` is said.
+    pub(crate) fn check_kind(&self, kind: IndexKind, what: &str) -> Result<()> {
+        if self.definition.kind == kind {
+            return Ok(());
         }
-        let open = |part: &Arc<IndexPart>| {
-            part.opened(|| {
-                let arrays = part.arrays.iter().map(|array| array.chunks.clone());
-                LshPart::open(&part.meta, arrays.collect(), reader)
-            })
-        };
-        self.parts.iter().map(open).collect()
+        Err(StorageError::Invalid(format!(
+            "'{}' is a {} index; {what} by an {kind} index",
+            self.definition.name, self.definition.kind
+        )))
     }
+
+    /// What `make` makes of the index, made once.
+    pub(crate) fn derived<T: Send + Sync + 'static>(
+        &self,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        once(&self.derived, || Ok(Arc::new(make()?)))
+    }
+}
+
+/// What a cell keeps, opened by whoever comes first.
+fn once<T: Send + Sync + 'static>(
+    cell: &OnceLock<Opened>,
+    open: impl FnOnce() -> Result<Opened>,
+) -> Result<Arc<T>> {
+    let known = match cell.get() {
+        Some(known) => known,
+        None => {
+            let new = open()?;
+            cell.get_or_init(|| new)
+        }
+    };
+    Arc::clone(known)
+        .downcast()
+        .map_err(|_| StorageError::Invalid("an index was opened as another kind's".into()))
 }
 
 /// The content of a part before it is stored.
@@ -342,7 +276,7 @@ pub struct IndexPart {
     pub meta: Vec<u8>,
     pub(crate) retired: OnceLock<Arc<PageStore>>,
     /// What the kind has made of the metadata.
-    pub(crate) opened: OnceLock<Arc<dyn std::any::Any + Send + Sync>>,
+    pub(crate) opened: OnceLock<Opened>,
 }
 
 /// One long array of a part.
@@ -351,7 +285,7 @@ pub struct IndexArray {
     /// The type of its values.
     pub data_type: DataType,
     /// Its values, up to 65,536 in a chunk.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<Arc<Chunk>>,
 }
 
 impl IndexPart {
@@ -362,7 +296,8 @@ impl IndexPart {
 
     /// Its chunks.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
-        self.arrays.iter().flat_map(|array| &array.chunks)
+        let chunks = self.arrays.iter().flat_map(|array| &array.chunks);
+        chunks.map(AsRef::as_ref)
     }
 
     /// Gives its pages back to `store` once the last reference to it is gone.
@@ -370,21 +305,13 @@ impl IndexPart {
         let _ = self.retired.set(Arc::clone(store));
     }
 
-    /// What a kind reads out of the metadata, read once.
+    /// The part of an index of this kind, opened once.
     pub(crate) fn opened<T: Send + Sync + 'static>(
         &self,
-        open: impl FnOnce() -> Result<T>,
+        kind: IndexKind,
+        reader: &mut PageReader,
     ) -> Result<Arc<T>> {
-        let known = match self.opened.get() {
-            Some(known) => known,
-            None => {
-                let new = Arc::new(open()?);
-                self.opened.get_or_init(|| new)
-            }
-        };
-        Arc::clone(known)
-            .downcast()
-            .map_err(|_| StorageError::Invalid("an index part was opened as another kind's".into()))
+        once(&self.opened, || kind.of().open(self, reader))
     }
 }
 

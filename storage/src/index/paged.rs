@@ -1,4 +1,4 @@
-//! Long arrays of integers in pages.
+//! Long arrays in pages: of integers, and of binary values of one size.
 //!
 //! A [`PagedArray`] is a list of chunks of 65,536 values (the last may be shorter), packed as the
 //! integers of a table are: each page has its own frame of reference and width, so that the
@@ -10,6 +10,7 @@
 //! addresses, so that the flash works at full depth and neighbouring pages share an operation; of a
 //! page only those blocks of 256 values are unpacked that are wanted.
 
+mod bytes;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,16 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use multiversion::multiversion;
 
+pub use bytes::BytesPage;
 pub use stream::{PageStream, PinnedPages};
 
+use crate::flash::FlashPage;
 use crate::index::write_chunks;
 use crate::page::{
-    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageZone, SEGMENT_ROWS, ints,
+    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageIdentity, PageZone,
+    SEGMENT_ROWS, encode_chunk, ints,
 };
-use crate::store::{PageReader, PageWriter};
+use crate::store::{CardId, NodeId, PageAddress, PageReader, PageRun, PageWriter};
 use crate::table::Chunk;
 use crate::{Result, StorageError};
 
@@ -35,16 +39,18 @@ use crate::{Result, StorageError};
 /// together.
 const GAP_VALUES: u64 = BLOCK_VALUES as u64;
 
-/// An array of integers in pages.
+/// An array in pages.
 #[derive(Debug)]
 pub struct PagedArray {
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Chunk>>,
     /// Position of the first value of each data page, and the number of all values.
     starts: Vec<u64>,
     /// The chunk of each data page.
     chunk_of: Vec<u32>,
     /// The first data page of each chunk, and the number of all data pages.
     first_pages: Vec<u32>,
+    /// The pages of each chunk, where they are nowhere else.
+    resident: Vec<Vec<Arc<Page>>>,
 }
 
 /// What a [`PagedArray`] can be read as: the low bits of the values.
@@ -67,12 +73,14 @@ impl PagedArray {
     /// # Errors
     /// `Corrupt` when the chunks are not those of such an array: NULLs, gaps, or a chunk before
     /// the last that is not full.
-    pub fn new(chunks: Vec<Chunk>) -> Result<Self> {
+    pub fn new(chunks: impl IntoIterator<Item: Into<Arc<Chunk>>>) -> Result<Self> {
+        let chunks: Vec<Arc<Chunk>> = chunks.into_iter().map(Into::into).collect();
         let mut array = Self {
             starts: Vec::new(),
             chunk_of: Vec::new(),
             first_pages: vec![0],
             chunks: Vec::new(),
+            resident: Vec::new(),
         };
         let count = chunks.len();
         for (number, chunk) in chunks.iter().enumerate() {
@@ -107,14 +115,6 @@ impl PagedArray {
         }
         array.chunks = chunks;
         Ok(array)
-    }
-
-    /// Cuts an array into the slices that [`Self::write`] wants; nothing is copied.
-    pub fn slices(array: &ArrayRef) -> Vec<ArrayRef> {
-        (0..array.len())
-            .step_by(SEGMENT_ROWS)
-            .map(|first| array.slice(first, SEGMENT_ROWS.min(array.len() - first)))
-            .collect()
     }
 
     /// Writes an array of integers without NULLs, given as slices of 65,536 values of which only
@@ -156,9 +156,46 @@ impl PagedArray {
         Self::new(write_chunks(writer, identity_of, label, &slices, threads)?)
     }
 
-    /// Its chunks: what the manifest names.
-    pub fn chunks(&self) -> &[Chunk] {
-        &self.chunks
+    /// An array of integers without NULLs that stays in memory, in the form that it has in pages.
+    ///
+    /// # Errors
+    /// As [`Self::write`] says of slices.
+    pub fn in_memory(label: &Arc<str>, slices: &[ArrayRef]) -> Result<Self> {
+        let identity = ChunkIdentity {
+            table: 0,
+            segment: 0,
+            column_group: 0,
+            generation: 0,
+        };
+        let first = PageAddress {
+            node: NodeId(0),
+            card: CardId(0),
+            page: FlashPage(0),
+        };
+        let (mut chunks, mut resident) = (Vec::new(), Vec::new());
+        for slice in slices {
+            let encoded = encode_chunk(slice, identity)?;
+            let run = PageRun {
+                first,
+                count: encoded.pages.len() as u32,
+                identity: identity.first_page(),
+                label: Arc::clone(label),
+            };
+            let pages = (0..).zip(encoded.pages).map(|(page, buffer)| {
+                let identity = PageIdentity {
+                    page,
+                    ..run.identity
+                };
+                Page::verify(buffer, &identity, label)
+            });
+            resident.push(pages.collect::<Result<Vec<_>>>()?);
+            let aux_pages = u32::from(encoded.aux_pages);
+            chunks.push(Chunk::new(run, aux_pages, encoded.zones));
+        }
+        Ok(Self {
+            resident,
+            ..Self::new(chunks)?
+        })
     }
 
     /// Number of values.
@@ -386,8 +423,24 @@ impl PagedArray {
     pub fn page(&self, reader: &mut PageReader, page: u32) -> Result<ArrayPage> {
         let (chunk, place) = self.place(page);
         let dictionary = self.dictionary(reader, chunk)?;
-        let page_read = reader.get(&self.chunks[chunk as usize].run, place)?;
+        let page_read = self.read_page(reader, chunk, place)?;
         self.check(page, page_read, dictionary)
+    }
+
+    /// A page of a chunk.
+    fn read_page(&self, reader: &mut PageReader, chunk: u32, place: u32) -> Result<Arc<Page>> {
+        match self.resident.get(chunk as usize) {
+            Some(pages) => Ok(Arc::clone(&pages[place as usize])),
+            None => reader.get(&self.chunks[chunk as usize].run, place),
+        }
+    }
+
+    /// The same, if it is in memory.
+    fn cached(&self, reader: &mut PageReader, chunk: u32, place: u32) -> Option<Arc<Page>> {
+        match self.resident.get(chunk as usize) {
+            Some(pages) => pages.get(place as usize).cloned(),
+            None => reader.cached(&self.chunks[chunk as usize].run, place),
+        }
     }
 
     /// The zone map of a data page.
@@ -448,16 +501,16 @@ impl PagedArray {
 
     /// What DICT pages of a chunk number.
     fn dictionary(&self, reader: &mut PageReader, chunk: u32) -> Result<Option<Arc<Dictionary>>> {
-        let chunk = &self.chunks[chunk as usize];
-        if chunk.aux_pages == 0 {
+        let Chunk { aux_pages, run, .. } = &*self.chunks[chunk as usize];
+        if *aux_pages == 0 {
             return Ok(None);
         }
         // Whatever the array's type: integers have dictionaries of eight bytes a value.
-        match Aux::parse(&*reader.get(&chunk.run, 0)?, &DataType::Int64)? {
+        match Aux::parse(&*self.read_page(reader, chunk, 0)?, &DataType::Int64)? {
             Aux::Dictionary(dictionary) => Ok(Some(dictionary)),
             _ => Err(StorageError::corrupt(format!(
                 "{}: its auxiliary page is no dictionary",
-                chunk.run.label
+                run.label
             ))),
         }
     }

@@ -1,6 +1,6 @@
 //! A database: a folder with a catalog and a flash card.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEd
 use crate::table::folder::Folder;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_schema};
 use crate::table::state::{State, TableState};
-use crate::table::{Load, LoadTarget, TableId, TableSnapshot, normalise_schema};
+use crate::table::upkeep::{Background, Upkeep};
+use crate::table::{Load, LoadTarget, TableId, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
@@ -34,6 +35,8 @@ pub struct DatabaseOptions {
     pub io: IoMode,
     /// Bound of the card, if there is one.
     pub capacity_bytes: Option<u64>,
+    /// How indexes are kept up.
+    pub upkeep: UpkeepOptions,
 }
 
 impl Default for DatabaseOptions {
@@ -44,6 +47,7 @@ impl Default for DatabaseOptions {
             cache_bytes: 1 << 30,
             io: IoMode::Auto,
             capacity_bytes: None,
+            upkeep: UpkeepOptions::default(),
         }
     }
 }
@@ -54,6 +58,14 @@ impl Default for DatabaseOptions {
 /// only at its commit.
 #[derive(Debug)]
 pub struct Database {
+    /// The thread that keeps indexes up; it ends before the rest goes.
+    _background: Option<Background>,
+    core: Arc<Core>,
+}
+
+/// The database without the thread in the background, which shares it.
+#[derive(Debug)]
+pub struct Core {
     path: PathBuf,
     read_only: bool,
     pub(super) catalog: Catalog,
@@ -65,6 +77,15 @@ pub struct Database {
     numbers: Mutex<Numbers>,
     /// Why nothing may be written: what the catalog lost can't be told from free space.
     damage: Option<String>,
+    pub(super) upkeep: Upkeep,
+}
+
+impl Deref for Database {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 impl Database {
@@ -130,7 +151,7 @@ impl Database {
             .flat_map(|t| t.snapshot.chunks())
             .map(|c| (c.run.first, c.run.count));
         let store = PageStore::open(flash, options.cache_bytes, live)?;
-        Ok(Arc::new(Self {
+        let core = Arc::new(Core {
             path,
             read_only: options.read_only,
             catalog,
@@ -139,9 +160,41 @@ impl Database {
             commit: Mutex::new(()),
             numbers: Mutex::default(),
             damage: (!problems.is_empty()).then(|| problems.join("; ")),
+            upkeep: Upkeep::new(options.upkeep.clone()),
+        });
+        let has_upkeep = options.upkeep.in_background && core.check_writable().is_ok();
+        Ok(Arc::new(Self {
+            _background: has_upkeep.then(|| Background::start(&core)),
+            core,
         }))
     }
 
+    /// Makes an empty table; types are stored as [`normalise_schema`](crate::table::normalise_schema) says.
+    pub fn create_table(
+        self: &Arc<Self>,
+        schema: &str,
+        table: &str,
+        arrow_schema: &Schema,
+    ) -> Result<Arc<TableSnapshot>> {
+        self.begin_load(LoadTarget::Create {
+            schema: schema.into(),
+            table: table.into(),
+            arrow_schema: Arc::new(arrow_schema.clone()),
+            or_replace: false,
+            indexes: Vec::new(),
+        })?
+        .commit()?;
+        self.snapshot(schema, table)
+    }
+
+    /// Starts a load: see [`Load`].
+    pub fn begin_load(self: &Arc<Self>, target: LoadTarget) -> Result<Load> {
+        self.check_writable()?;
+        Load::begin(self, target)
+    }
+}
+
+impl Core {
     /// The database's folder.
     pub fn path(&self) -> &Path {
         &self.path
@@ -246,24 +299,6 @@ impl Database {
         self.commit(&edit).map(drop)
     }
 
-    /// Makes an empty table; types are stored as [`normalise_schema`] says.
-    pub fn create_table(
-        self: &Arc<Self>,
-        schema: &str,
-        table: &str,
-        arrow_schema: &Schema,
-    ) -> Result<Arc<TableSnapshot>> {
-        self.begin_load(LoadTarget::Create {
-            schema: schema.into(),
-            table: table.into(),
-            arrow_schema: Arc::new(arrow_schema.clone()),
-            or_replace: false,
-            indexes: Vec::new(),
-        })?
-        .commit()?;
-        self.snapshot(schema, table)
-    }
-
     /// Drops a table. Readers that hold a snapshot finish undisturbed; its pages are free when
     /// the last of them is done.
     pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
@@ -280,12 +315,6 @@ impl Database {
                 return Ok(());
             }
         }
-    }
-
-    /// Starts a load: see [`Load`].
-    pub fn begin_load(self: &Arc<Self>, target: LoadTarget) -> Result<Load> {
-        self.check_writable()?;
-        Load::begin(self, target)
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
@@ -348,6 +377,7 @@ impl Database {
         self.catalog.apply(edit)?;
         let retired = self.state.write().install(edit, change);
         drop(commit);
+        self.upkeep.wake();
         // Erasing keeps nobody waiting.
         retired.release(&self.store);
         Ok(true)
@@ -369,5 +399,5 @@ pub(super) fn stored_schema(schema: &Schema) -> Result<SchemaRef> {
             "a table needs at least one column".into(),
         ));
     }
-    normalise_schema(schema)
+    crate::table::normalise_schema(schema)
 }

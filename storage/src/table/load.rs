@@ -15,7 +15,7 @@ use crate::table::database::{empty_record, stored_schema};
 use crate::table::edit::{
     DropTable, ObjectName, Operation, Precondition, PutSegment, PutTable, TableEdit,
 };
-use crate::table::indexing::NewParts;
+use crate::table::indexing::{NewParts, PartBuilder};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, encode_definition, encode_segment, scalar_record,
 };
@@ -210,17 +210,19 @@ impl Load {
         } = done;
         segments.sort_by_key(|s| s.position);
         let (schema_name, table_name) = shared.target.names();
-        let mut parts = NewParts::new(
+        let mut parts = NewParts::new(PartBuilder::new(
             &shared.database,
             shared.table,
             format!("{schema_name}.{table_name}"),
-            Arc::clone(&shared.schema),
+            &shared.schema,
+            &shared.next_segment,
             shared.generation,
-            Arc::clone(&shared.next_segment),
-        );
+        ));
         let committed = shared.commit(&segments, &mut parts);
         let reservations = reservations.into_iter().chain(parts.into_reservations());
         settle(committed, reservations)?;
+        let name = ObjectName::new(schema_name, table_name);
+        shared.database.cover_load(&name, rows);
         Ok(rows)
     }
 }
@@ -244,8 +246,8 @@ impl Shared {
     fn commit(&self, written: &[WrittenSegment], parts: &mut NewParts) -> Result<()> {
         let (schema_name, table_name) = self.target.names();
         let name = ObjectName::new(schema_name, table_name);
-        // Index parts are built before others are kept waiting; what has changed meanwhile is made
-        // up for below.
+        // Parts of unique indexes are built before others are kept waiting; what has changed
+        // meanwhile is made up for below.
         let mut present = self.database.find_table(&name)?;
         self.edit(&name, present.as_ref(), written, parts)?;
         loop {
@@ -300,15 +302,14 @@ impl Shared {
         }
         record.version += 1;
         record.segments += new.len() as u64;
-        record.parts = 0;
         let mut of_indexes = Vec::new();
         parts.start();
-        for definition in &record.indexes {
+        for definition in record.indexes.iter().filter(|index| index.unique) {
             let old = before.and_then(|table| table.snapshot.index(&definition.name));
             let old = old.map_or(&[][..], |index| &index.parts);
             let definition = decode_definition(definition)?;
-            let extended = parts.extend(&definition, old, kept, &new, &mut of_indexes)?;
-            record.parts += extended as u64;
+            let count = parts.publish(&definition, old, kept, &new, &mut of_indexes)?;
+            record.parts += count as u64;
         }
         record.next_segment = self.next_segment.load(Ordering::Relaxed);
         edit.push(Operation::PutTable(PutTable {

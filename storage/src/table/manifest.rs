@@ -466,7 +466,7 @@ pub(super) fn decode_part(
                 page: 0,
                 generation: record.generation,
             };
-            chunks.push(decode_chunk_record(chunk, identity, &label)?.0);
+            chunks.push(Arc::new(decode_chunk_record(chunk, identity, &label)?.0));
         }
         arrays.push(IndexArray {
             data_type: field.data_type().clone(),

@@ -19,6 +19,8 @@ mod schema;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unique;
+mod upkeep;
 mod views;
 
 use std::sync::{Arc, OnceLock};
@@ -29,9 +31,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
 pub use functions::{Callee, Function, FunctionQuota, NewFunction};
-pub(crate) use indexing::ngram_blocks;
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
+pub use upkeep::UpkeepOptions;
 pub use views::View;
 
 use crate::index::{Index, IndexDefinition};
@@ -185,7 +187,7 @@ pub struct TableSnapshot {
     pub segments: Vec<Arc<Segment>>,
     /// Statistics of each column over all segments.
     pub statistics: Vec<ColumnStatistics>,
-    /// Its indexes; each covers all segments.
+    /// Its indexes.
     pub indexes: Vec<Arc<Index>>,
 }
 

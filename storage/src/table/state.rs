@@ -440,38 +440,43 @@ impl Draft {
         )))
     }
 
-    /// The indexes, each of which must cover the table's segments.
+    /// The indexes; none may cover what the table does not have, or anything twice, and a unique
+    /// one covers all.
     fn indexes(&self) -> Result<Vec<Arc<Index>>> {
-        let mut live: Vec<_> = self.segments.iter().map(|s| (s.id, s.rows)).collect();
-        live.sort_unstable();
+        let live: HashMap<_, _> = self.segments.iter().map(|s| (s.id, s.rows)).collect();
         let indexes = self.record.indexes.iter().map(|record| {
             let definition = decode_definition(record)?;
             let parts = self.parts.iter().filter(|(name, _)| *name == record.name);
             let parts: Vec<_> = parts.map(|(_, part)| Arc::clone(part)).collect();
-            let covered = parts.iter().flat_map(|p| p.covers.iter().copied());
-            let mut covered: Vec<_> = covered.collect();
-            covered.sort_unstable();
-            if covered != live {
+            let mut left = live.clone();
+            let mut covered = parts.iter().flat_map(|part| &part.covers);
+            let fits = covered.all(|(id, rows)| left.remove(id) == Some(*rows));
+            if !fits || definition.unique && !left.is_empty() {
                 return Err(StorageError::corrupt(format!(
                     "table '{}', index '{}': it does not cover the table's segments",
                     self.label(),
                     record.name
                 )));
             }
+            let tail = self.segments.iter().filter(|s| left.contains_key(&s.id));
+            let tail: Vec<_> = tail.cloned().collect();
             let before = self.before.as_ref();
             let same = before.and_then(|before| before.snapshot.index(&record.name));
+            let same = same.filter(|same| {
+                same.definition == definition
+                    && are_same(&same.parts, &parts)
+                    && are_same(&same.tail, &tail)
+            });
             Ok(match same {
-                Some(same) if same.definition == definition && are_same(&same.parts, &parts) => {
-                    Arc::clone(same)
-                }
-                _ => Arc::new(Index::new(definition, parts)),
+                Some(same) => Arc::clone(same),
+                None => Arc::new(Index::new(definition, parts, tail)),
             })
         });
         indexes.collect()
     }
 }
 
-fn are_same(a: &[Arc<IndexPart>], b: &[Arc<IndexPart>]) -> bool {
+fn are_same<T>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 

@@ -3,6 +3,7 @@
 mod damage;
 mod edits;
 mod faults;
+mod lagging;
 mod opening;
 mod views;
 

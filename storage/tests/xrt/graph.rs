@@ -11,6 +11,7 @@ use flashmesh_storage::accelerator::xrt::{XrtAccelerator, XrtDevice};
 use flashmesh_storage::accelerator::{Accelerator, ScanMetrics};
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::graph::{Direction, Graph, Job};
+use flashmesh_storage::index::PartData;
 use flashmesh_storage::index::adjacency::{AdjacencyBuilder, AdjacencyPart};
 use flashmesh_storage::index::paged::PagedArray;
 use flashmesh_storage::kernel::Argument;
@@ -71,7 +72,7 @@ fn graph(
                 column_group,
                 generation: 1,
             };
-            let slices: Vec<_> = slices.iter().flat_map(PagedArray::slices).collect();
+            let slices: Vec<_> = slices.iter().flat_map(PartData::slices).collect();
             let label = Arc::from(format!("array {column_group}"));
             PagedArray::write(&mut writer, identity, &label, &slices, 1).unwrap()
         });

@@ -10,9 +10,9 @@ use datafusion::common::{Column, Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder, lit};
 use flashmesh_pushdown::{Expr as ProgramExpr, Limits, Metric, Output, QueryVector};
 use flashmesh_storage::accelerator::ScanMetrics;
-use flashmesh_storage::index::{Index, IndexKind};
+use flashmesh_storage::index::{Index, IndexKind, lsh};
 use flashmesh_storage::node::{Command, RuntimeFilters};
-use flashmesh_storage::table::{TableSnapshot, row_id};
+use flashmesh_storage::table::{Segment, TableSnapshot, row_id};
 
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
@@ -323,7 +323,8 @@ impl StoreFunction for NearestBatch {
             }
             None => {
                 let metrics = Arc::<ScanMetrics>::default();
-                let best = self.by_scan(&queries, run, &metrics);
+                let segments = &self.snapshot().segments;
+                let best = self.by_scan(&queries, segments, run, &metrics);
                 run.cost.scan.add_reads(metrics.reads());
                 run.cost.scan.add_device(&metrics);
                 best?
@@ -364,6 +365,7 @@ impl NearestBatch {
     fn by_scan(
         &self,
         queries: &[QueryVector],
+        segments: &[Arc<Segment>],
         run: &Run,
         metrics: &Arc<ScanMetrics>,
     ) -> Result<Vec<Best>> {
@@ -384,13 +386,13 @@ impl NearestBatch {
                 .verified(self.table.node())
                 .map_err(Reason::into_error)?,
             table: Arc::clone(self.snapshot()),
-            work: scan.work(None),
+            work: scan.work_over(segments.to_vec(), None),
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
             metrics: Arc::clone(metrics),
             capability: self.table.capability(),
         };
-        let threads = run.threads.min(self.snapshot().segments.len()).max(1);
+        let threads = run.threads.min(segments.len()).max(1);
         let streams = std::thread::scope(|scope| {
             let running: Vec<_> = (0..threads)
                 .map(|_| {
@@ -446,14 +448,12 @@ impl NearestBatch {
         if self.recall_sample == 0 {
             return Ok(());
         }
-        // What one search for them all may ask for.
-        let limits = Limits::default();
-        let most = (limits.top_k_rows / self.k as u64).min(limits.queries.into());
-        let sample = self.recall_sample.min(most as usize).max(1);
+        let sample = self.recall_sample.min(self.queries_at_once());
         let step = queries.len().div_ceil(sample);
         let sample: Vec<_> = queries.iter().step_by(step).cloned().collect();
         // Its cost is not the query's.
-        let exact = self.by_scan(&sample, run, &Arc::default())?;
+        let segments = &self.snapshot().segments;
+        let exact = self.by_scan(&sample, segments, run, &Arc::default())?;
         for (exact, found) in exact.iter().zip(best.iter().step_by(step)) {
             let (exact, found) = (exact.distances(), found.distances());
             run.cost.scan.add_recall(&exact, &found);
@@ -461,14 +461,37 @@ impl NearestBatch {
         Ok(())
     }
 
-    /// Each thread asks the index for a share of the queries.
+    /// Queries that one search may ask for.
+    fn queries_at_once(&self) -> usize {
+        let limits = Limits::default();
+        let most = (limits.top_k_rows / self.k as u64).min(limits.queries.into());
+        (most as usize).max(1)
+    }
+
+    /// What the index finds, and what there is among the rows that it does not cover.
     fn by_index(&self, index: &Index, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
+        let found = self.by_parts(index, queries, run)?;
+        if index.tail.is_empty() {
+            return Ok(found);
+        }
+        let metrics = Arc::<ScanMetrics>::default();
+        let mut in_tail = Vec::with_capacity(queries.len());
+        for queries in queries.chunks(self.queries_at_once()) {
+            in_tail.extend(self.by_scan(queries, &index.tail, run, &metrics)?);
+        }
+        run.cost.scan.add_reads(metrics.reads());
+        run.cost.scan.add_device(&metrics);
+        Ok(merge(vec![found, in_tail], self.k))
+    }
+
+    /// Each thread asks the index for a share of the queries.
+    fn by_parts(&self, index: &Index, queries: &[QueryVector], run: &Run) -> Result<Vec<Best>> {
         self.table
             .node()
             .authorize(&self.table.capability(), self.snapshot())
             .map_err(from_storage)?;
         let mut reader = self.table.store().reader().map_err(from_storage)?;
-        let parts = index.lsh_parts(&mut reader).map_err(from_storage)?;
+        let parts = lsh::parts(index, &mut reader).map_err(from_storage)?;
         run.cost.scan.add_reads(reader.take_counters());
         drop(reader);
         let segments: HashMap<_, _> = self

@@ -10,7 +10,7 @@ use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::{SegmentQueue, StorageNode};
-use flashmesh_storage::table::TableSnapshot;
+use flashmesh_storage::table::{Segment, TableSnapshot};
 
 use crate::config::Pushdown;
 use crate::{Reason, cost, tree};
@@ -191,7 +191,16 @@ impl ScanSpec {
 
     /// The segments, for all streams together, and how they are to be looked at.
     pub fn work(&self, access: Option<Arc<AccessPath>>) -> Arc<SegmentQueue> {
-        let work = SegmentQueue::with_access(self.table.segments.clone(), access);
+        self.work_over(self.table.segments.clone(), access)
+    }
+
+    /// The same over some of the table's segments.
+    pub fn work_over(
+        &self,
+        segments: Vec<Arc<Segment>>,
+        access: Option<Arc<AccessPath>>,
+    ) -> Arc<SegmentQueue> {
+        let work = SegmentQueue::with_access(segments, access);
         if let Some(accelerator) = &self.accelerator {
             work.ask_for(Arc::clone(accelerator));
         }

@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::{KeyType, NO_VERTEX, Record, VERSION};
 use crate::index::PartData;
-use crate::index::paged::PagedArray;
+use crate::index::pace::Pace;
 use crate::page::SEGMENT_ROWS;
 use crate::{Result, StorageError};
 
@@ -214,7 +214,15 @@ impl AdjacencyBuilder {
     ///
     /// # Errors
     /// `Invalid` when there are more than 2^32 - 2 vertices.
-    pub fn finish(mut self) -> Result<PartData> {
+    pub fn finish(self) -> Result<PartData> {
+        self.finish_at(&Pace::full())
+    }
+
+    /// The same at this pace.
+    ///
+    /// # Errors
+    /// Likewise, and `Cancelled`.
+    pub(crate) fn finish_at(mut self, pace: &Pace) -> Result<PartData> {
         let (numbers, keys, vertices) = self.number()?;
         let mut record = Record {
             version: VERSION,
@@ -254,6 +262,7 @@ impl AdjacencyBuilder {
         let threads = self.threads;
         let by_target = sort(vertices, &targets, &sources, &rows, &weights, threads);
         drop((sources, rows, weights));
+        pace.check()?;
         targets.clear();
         expand(&by_target.offsets, &mut targets);
         let out = sort(
@@ -265,6 +274,7 @@ impl AdjacencyBuilder {
             threads,
         );
         drop(by_target);
+        pace.check()?;
         expand(&out.offsets, &mut targets);
         let sources = targets;
         let against = sort(
@@ -277,7 +287,7 @@ impl AdjacencyBuilder {
         );
         drop(sources);
 
-        let slices = |array: ArrayRef| PagedArray::slices(&array);
+        let slices = |array: ArrayRef| PartData::slices(&array);
         let mut arrays = vec![slices(Arc::new(Int64Array::from(keys)))];
         for sorted in [out, against] {
             let bits = sorted.weights.iter().map(|weight| weight.to_bits() as i64);

@@ -18,6 +18,8 @@ mod build;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
@@ -25,7 +27,10 @@ use prost::Message;
 
 pub use build::AdjacencyBuilder;
 
+use super::kind::{Kind, Opened, Source};
 use super::paged::PagedArray;
+use super::{IndexDefinition, IndexPart, PartData};
+use crate::store::PageReader;
 use crate::{Result, StorageError};
 
 /// No vertex.
@@ -34,6 +39,56 @@ pub const NO_VERTEX: u32 = u32::MAX;
 const ARRAYS: usize = 9;
 /// Version of the record.
 const VERSION: u32 = 1;
+
+/// The kind.
+pub(super) struct Adjacency;
+
+impl Kind for Adjacency {
+    fn check(
+        &self,
+        _: &IndexDefinition,
+        columns: &[(&str, &DataType)],
+    ) -> std::result::Result<(), String> {
+        let (source, target, weight) = match columns {
+            [(_, source), (_, target)] => (source, target, None),
+            [(_, source), (_, target), weight] => (source, target, Some(weight)),
+            _ => return Err("an adjacency index has the columns (source, target), and after them the weight if edges have one".into()),
+        };
+        KeyType::of(source, target).map_err(|error| error.to_string())?;
+        match weight {
+            Some((name, weight)) if !weight.is_numeric() => Err(format!(
+                "column '{name}' of type {weight} can't be a weight; numbers can"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn build_bytes(&self, columns: &[&DataType], rows: u32) -> u64 {
+        u64::from(rows) * if columns.len() > 2 { 40 } else { 24 }
+    }
+
+    fn build(&self, source: &Source<'_>) -> Result<PartData> {
+        let has_weights = source.definition.columns.len() > 2;
+        let mut builder = AdjacencyBuilder::new(
+            source.data_type(0),
+            source.data_type(1),
+            has_weights,
+            source.pace.threads(),
+        )?;
+        source.for_each(|segment, columns| {
+            let weights = columns.get(2).map(|weights| weights.as_ref());
+            builder.add(segment.id.0, &columns[0], &columns[1], weights)
+        })?;
+        builder.finish_at(source.pace)
+    }
+
+    fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
+        let arrays = part.arrays.iter();
+        let arrays = arrays.map(|array| PagedArray::new(array.chunks.iter().cloned()));
+        let opened = AdjacencyPart::open(&part.meta, arrays.collect::<Result<_>>()?)?;
+        Ok(Arc::new(opened))
+    }
+}
 
 /// The type of vertex keys: the wider of the two columns' types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +160,8 @@ impl KeyType {
     /// Back from [`Self::encode`].
     pub fn decode(self, keys: Vec<i64>) -> ArrayRef {
         match self {
-            Self::Int64 => std::sync::Arc::new(Int64Array::from(keys)),
-            Self::UInt64 => std::sync::Arc::new(UInt64Array::from_iter_values(
+            Self::Int64 => Arc::new(Int64Array::from(keys)),
+            Self::UInt64 => Arc::new(UInt64Array::from_iter_values(
                 keys.into_iter().map(|key| key as u64 ^ 1 << 63),
             )),
         }
@@ -171,7 +226,7 @@ pub struct AdjacencyPart {
 }
 
 impl AdjacencyPart {
-    /// The part with this record and these arrays, in the order of [`PartData`](super::PartData).
+    /// The part with this record and these arrays, in the order of [`PartData`].
     ///
     /// # Errors
     /// `Corrupt` when they do not belong together, `Invalid` for a record of a newer flashmesh.

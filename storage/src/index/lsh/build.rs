@@ -12,6 +12,7 @@ use super::centres::{self, Random, Vectors};
 use super::{LshOptions, MAX_BITS, MAX_SEGMENTS, Meta, VERSION, floats, normalised};
 use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
 use crate::index::PartData;
+use crate::index::pace::Pace;
 use crate::page::{PAYLOAD_SIZE_BYTES, SEGMENT_ROWS};
 use crate::table::SegmentId;
 use crate::{Result, StorageError};
@@ -143,6 +144,14 @@ impl LshBuilder {
     /// # Errors
     /// Those of Arrow.
     pub fn finish(self) -> Result<PartData> {
+        self.finish_at(&Pace::full())
+    }
+
+    /// The part, built at this pace.
+    ///
+    /// # Errors
+    /// Those of Arrow; `Cancelled`.
+    pub(crate) fn finish_at(self, pace: &Pace) -> Result<PartData> {
         let vectors = self.vectors();
         let mut random = Random(self.options.seed);
         let buckets = match self.options.bits {
@@ -152,14 +161,15 @@ impl LshBuilder {
         let tables = self.options.tables.unwrap_or(1);
         let mut hashed = Vec::new();
         for _ in 0..tables {
-            let centres = centres::choose(&vectors, buckets, &mut random);
+            let centres = centres::choose(&vectors, buckets, &mut random, pace)?;
             let nearest = centres::assign(
                 &vectors,
                 &Vectors {
                     values: &centres,
                     ..vectors
                 },
-            );
+                pace,
+            )?;
             hashed.push((centres, nearest));
         }
         let steps = match vectors.metric {
@@ -168,7 +178,7 @@ impl LshBuilder {
         };
         let probes = match self.options.probes {
             Some(probes) => probes,
-            None => tune(&vectors, &hashed, &mut random),
+            None => tune(&vectors, &hashed, &mut random, pace)?,
         };
         let mut arrays = Vec::new();
         for (centres, nearest) in &hashed {
@@ -227,10 +237,10 @@ impl LshBuilder {
             }
         }
         Ok([
-            slices(binary(centres.to_vec(), vectors.size)?),
-            slices(Arc::new(UInt32Array::from(starts))),
-            slices(Arc::new(UInt32Array::from_iter_values(rows))),
-            slices(binary(codes, code_size)?),
+            PartData::slices(&binary(centres.to_vec(), vectors.size)?),
+            PartData::slices(&(Arc::new(UInt32Array::from(starts)) as ArrayRef)),
+            PartData::slices(&(Arc::new(UInt32Array::from_iter_values(rows)) as ArrayRef)),
+            PartData::slices(&binary(codes, code_size)?),
         ])
     }
 }
@@ -248,13 +258,6 @@ fn binary(bytes: Vec<u8>, size: usize) -> Result<ArrayRef> {
         .map_err(|_| StorageError::Invalid(format!("lsh index: vectors of {size} bytes")))?;
     let array = FixedSizeBinaryArray::try_new(size, Buffer::from_vec(bytes), None)?;
     Ok(Arc::new(array))
-}
-
-fn slices(array: ArrayRef) -> Vec<ArrayRef> {
-    (0..array.len())
-        .step_by(SEGMENT_ROWS)
-        .map(|start| array.slice(start, SEGMENT_ROWS.min(array.len() - start)))
-        .collect()
 }
 
 /// Four bits of each element of the difference between a vector and its centre: element `i` in
@@ -293,10 +296,18 @@ fn steps(vectors: &Vectors<'_>, centres: &[u8], nearest: &[u32]) -> Vec<f32> {
 }
 
 /// How many buckets have to be probed to find nearly all neighbours of some of the rows.
-fn tune(vectors: &Vectors<'_>, hashed: &[(Vec<u8>, Vec<u32>)], random: &mut Random) -> u32 {
+///
+/// # Errors
+/// `Cancelled`.
+fn tune(
+    vectors: &Vectors<'_>,
+    hashed: &[(Vec<u8>, Vec<u32>)],
+    random: &mut Random,
+    pace: &Pace,
+) -> Result<u32> {
     let rows = vectors.len();
     if rows < 2 {
-        return 1;
+        return Ok(1);
     }
     let chosen: Vec<usize> = (0..TUNING_QUERIES).map(|_| random.below(rows)).collect();
     let queries: Vec<_> = chosen.iter().map(|row| vectors.query(*row)).collect();
@@ -307,6 +318,7 @@ fn tune(vectors: &Vectors<'_>, hashed: &[(Vec<u8>, Vec<u32>)], random: &mut Rand
     let sample: Vec<u32> = (0..rows).step_by(stride).map(|row| row as u32).collect();
     for part in sample.chunks(BUCKET_ROWS) {
         search.add(vectors.values, Positions::List(part), u64::from);
+        pace.check()?;
     }
     let found = search.take();
     let mut needed = Vec::new();
@@ -336,5 +348,5 @@ fn tune(vectors: &Vectors<'_>, hashed: &[(Vec<u8>, Vec<u32>)], random: &mut Rand
     }
     needed.sort_unstable();
     let last = (needed.len() as f64 * TUNING_RECALL) as usize;
-    needed.get(last).or(needed.last()).copied().unwrap_or(1)
+    Ok(needed.get(last).or(needed.last()).copied().unwrap_or(1))
 }

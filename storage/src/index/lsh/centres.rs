@@ -4,7 +4,9 @@
 use flashmesh_pushdown::{Metric, QueryVector};
 
 use super::floats;
+use crate::Result;
 use crate::distance::{Found, Order, Positions, Search, Targets};
+use crate::index::pace::Pace;
 
 /// Rows of the sample for each centre.
 const SAMPLE_EACH: usize = 16;
@@ -105,10 +107,16 @@ pub(super) fn nearest(
 }
 
 /// The number of the nearest centre of each vector.
-pub(super) fn assign(vectors: &Vectors<'_>, centres: &Vectors<'_>) -> Vec<u32> {
+///
+/// # Errors
+/// `Cancelled`.
+pub(super) fn assign(
+    vectors: &Vectors<'_>,
+    centres: &Vectors<'_>,
+    pace: &Pace,
+) -> Result<Vec<u32>> {
     let rows = vectors.len();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = rows.div_ceil(threads).max(BATCH);
+    let share = rows.div_ceil(pace.threads()).max(BATCH);
     let assign_some = |first: usize| {
         let end = (first + share).min(rows);
         let mut nearest_of = Vec::with_capacity(end - first);
@@ -119,29 +127,39 @@ pub(super) fn assign(vectors: &Vectors<'_>, centres: &Vectors<'_>) -> Vec<u32> {
                 .iter()
                 .map(|found| found.first().map_or(0, |n| *n as u32));
             nearest_of.extend(found);
+            pace.check()?;
         }
-        nearest_of
+        Ok(nearest_of)
     };
     std::thread::scope(|scope| {
         let parts: Vec<_> = (0..rows)
             .step_by(share)
             .map(|first| scope.spawn(move || assign_some(first)))
             .collect();
-        let parts = parts.into_iter();
-        // A thread only ends early by a panic, which goes on here.
-        parts
-            .flat_map(|part| {
-                part.join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
+        let mut nearest_of = Vec::with_capacity(rows);
+        for part in parts {
+            // Without a result a thread only ends by a panic, which goes on here.
+            let part: Result<Vec<u32>> = part
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            nearest_of.append(&mut part?);
+        }
+        Ok(nearest_of)
     })
 }
 
 /// About `count` centres of vectors, at most as many as there are vectors.
-pub(super) fn choose(vectors: &Vectors<'_>, count: usize, random: &mut Random) -> Vec<u8> {
+///
+/// # Errors
+/// `Cancelled`.
+pub(super) fn choose(
+    vectors: &Vectors<'_>,
+    count: usize,
+    random: &mut Random,
+    pace: &Pace,
+) -> Result<Vec<u8>> {
     if vectors.len() == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let rows = vectors.len().min(count.saturating_mul(SAMPLE_EACH));
     let mut sample = Vec::with_capacity(rows * vectors.size);
@@ -157,20 +175,20 @@ pub(super) fn choose(vectors: &Vectors<'_>, count: usize, random: &mut Random) -
         values: &sample,
         ..*vectors
     };
-    let mut centres = draw(&sample, count.min(rows), random);
+    let mut centres = draw(&sample, count.min(rows), random, pace)?;
     for _ in 0..MOVES {
         let old = Vectors {
             values: &centres,
             ..*vectors
         };
-        let nearest = assign(&sample, &old);
+        let nearest = assign(&sample, &old, pace)?;
         centres = middles(&sample, &nearest, &old);
     }
-    centres
+    Ok(centres)
 }
 
 /// Draws centres one after the other, each with a chance by its distance from those before.
-fn draw(sample: &Vectors<'_>, count: usize, random: &mut Random) -> Vec<u8> {
+fn draw(sample: &Vectors<'_>, count: usize, random: &mut Random, pace: &Pace) -> Result<Vec<u8>> {
     let mut centres = Vec::with_capacity(count * sample.size);
     let mut weights = vec![f64::INFINITY; sample.len()];
     let mut distances = Vec::new();
@@ -195,8 +213,9 @@ fn draw(sample: &Vectors<'_>, count: usize, random: &mut Random) -> Vec<u8> {
                 left < 0.0
             })
             .unwrap_or(sample.len() - 1);
+        pace.check()?;
     }
-    centres
+    Ok(centres)
 }
 
 /// The middle of what is nearest to each centre: means, or the majority of each bit.

@@ -24,14 +24,102 @@ mod build;
 mod centres;
 mod search;
 
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
 use flashmesh_pushdown::Metric;
 use prost::Message;
 
+use super::kind::{Kind, Opened, Source};
+use super::{Index, IndexDefinition, IndexKind, IndexPart, PartData};
+use crate::store::PageReader;
 use crate::table::SegmentId;
 use crate::{Result, StorageError};
 
 pub use build::LshBuilder;
 pub use search::{Candidate, Candidates, LshPart, Neighbour};
+
+/// The kind.
+pub(super) struct Lsh;
+
+impl Kind for Lsh {
+    fn options(&self) -> &'static [&'static str] {
+        &["tables", "bits", "probes", "metric"]
+    }
+
+    fn check(
+        &self,
+        definition: &IndexDefinition,
+        columns: &[(&str, &DataType)],
+    ) -> std::result::Result<(), String> {
+        match columns {
+            [(_, data_type)] => match builder(definition, data_type) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+            _ => Err("an lsh index has one column; make one for each".into()),
+        }
+    }
+
+    fn build_bytes(&self, columns: &[&DataType], rows: u32) -> u64 {
+        let vector = match columns {
+            [DataType::FixedSizeBinary(bytes)] => *bytes as u64,
+            [DataType::FixedSizeList(_, elements)] => 4 * *elements as u64,
+            _ => 0,
+        };
+        // Vectors, and the codes, rows and buckets of a table.
+        u64::from(rows) * (2 * vector + 16)
+    }
+
+    fn build(&self, source: &Source<'_>) -> Result<PartData> {
+        let mut builder = builder(source.definition, source.data_type(0))?;
+        source.for_each(|segment, columns| builder.add(segment.id, &columns[0]))?;
+        builder.finish_at(source.pace)
+    }
+
+    fn open(&self, part: &IndexPart, reader: &mut PageReader) -> Result<Opened> {
+        let arrays = part.arrays.iter().map(|array| array.chunks.clone());
+        let opened = LshPart::open(&part.meta, arrays.collect(), reader)?;
+        Ok(Arc::new(opened))
+    }
+}
+
+/// A builder as an index over a column of this type is defined.
+///
+/// # Errors
+/// `Invalid` for a type or options that don't fit.
+pub(super) fn builder(definition: &IndexDefinition, data_type: &DataType) -> Result<LshBuilder> {
+    let number = |name: &str| -> Result<Option<u32>> {
+        let Some(value) = definition.options.get(name) else {
+            return Ok(None);
+        };
+        value.parse().map(Some).map_err(|_| {
+            StorageError::Invalid(format!("option '{name}' is a number, not '{value}'"))
+        })
+    };
+    let options = LshOptions {
+        tables: number("tables")?,
+        bits: number("bits")?,
+        probes: number("probes")?,
+        seed: 0,
+    };
+    let default = match data_type {
+        DataType::FixedSizeBinary(_) => "hamming",
+        _ => "l2",
+    };
+    let metric = definition.options.get("metric");
+    let metric = match metric.map_or(default, String::as_str) {
+        "hamming" => Metric::Hamming,
+        "l2" => Metric::L2,
+        "cosine" => Metric::Cosine,
+        other => {
+            return Err(StorageError::Invalid(format!(
+                "option 'metric' is hamming, l2 or cosine, not '{other}'"
+            )));
+        }
+    };
+    LshBuilder::new(data_type, metric, options)
+}
 
 /// Arrays of each table: centres, starts of the buckets, rows, codes.
 pub const ARRAYS_EACH_TABLE: usize = 4;
@@ -130,6 +218,19 @@ impl Meta {
     fn segments(&self) -> Vec<SegmentId> {
         self.segments.iter().map(|id| SegmentId(*id)).collect()
     }
+}
+
+/// The parts of an `lsh` index.
+///
+/// # Errors
+/// `Invalid` for an index of another kind; `Corrupt`; those of reading the parts' centres, which
+/// happens once.
+pub fn parts(index: &Index, reader: &mut PageReader) -> Result<Vec<Arc<LshPart>>> {
+    index.check_kind(IndexKind::Lsh, "near vectors are found")?;
+    let parts = index.parts.iter();
+    parts
+        .map(|part| part.opened(IndexKind::Lsh, reader))
+        .collect()
 }
 
 fn corrupt(problem: impl std::fmt::Display) -> StorageError {

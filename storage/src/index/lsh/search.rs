@@ -1,11 +1,9 @@
 //! Searching parts.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, UInt32Type};
+use arrow::datatypes::DataType;
 use flashmesh_pushdown::{Metric, QueryVector};
 use multiversion::multiversion;
 use prost::Message;
@@ -15,7 +13,8 @@ use super::centres::{self, Vectors};
 use super::{ARRAYS_EACH_TABLE, MAX_BITS, MAX_SEGMENTS, MAX_TABLES, Meta, VERSION};
 use super::{corrupt, floats, normalised};
 use crate::distance::{FixedVectors, Found, Order, Search, Targets};
-use crate::page::{Aux, Page, SEGMENT_ROWS, decode, flags, gather};
+use crate::index::paged::PagedArray;
+use crate::page::{Aux, Page, gather};
 use crate::store::PageReader;
 use crate::table::{Chunk, Segment, SegmentId, page_of_row};
 use crate::{Result, StorageError};
@@ -37,15 +36,8 @@ struct Table {
     centres: Vec<u8>,
     /// The bucket `b` is rows `starts[b]..starts[b + 1]` of the arrays.
     starts: Vec<u32>,
-    rows: Stored,
-    codes: Stored,
-}
-
-/// An array in pages.
-#[derive(Debug)]
-struct Stored {
-    data_type: DataType,
-    chunks: Vec<Chunk>,
+    rows: PagedArray,
+    codes: PagedArray,
 }
 
 /// A row that may be a neighbour.
@@ -89,7 +81,11 @@ impl LshPart {
     ///
     /// # Errors
     /// `Corrupt` for what no builder has made; the reader's errors.
-    pub fn open(meta: &[u8], arrays: Vec<Vec<Chunk>>, reader: &mut PageReader) -> Result<Self> {
+    pub fn open(
+        meta: &[u8],
+        arrays: Vec<Vec<impl Into<Arc<Chunk>>>>,
+        reader: &mut PageReader,
+    ) -> Result<Self> {
         let meta = Meta::decode(meta).map_err(corrupt)?;
         if meta.version != VERSION {
             return Err(corrupt(format!(
@@ -114,35 +110,26 @@ impl LshPart {
             _ => 4 * length,
         };
         let mut arrays = arrays.into_iter();
-        let mut next = |data_type| Stored {
-            data_type,
-            chunks: arrays.next().unwrap_or_default(),
-        };
+        let mut next = || PagedArray::new(arrays.next().into_iter().flatten());
         let mut opened = Vec::with_capacity(tables);
         for _ in 0..tables {
-            let centres = next(DataType::FixedSizeBinary(size as i32));
-            let starts = next(DataType::UInt32);
-            let code_size = code_size(metric, length);
-            let (rows, codes) = (
-                next(DataType::UInt32),
-                next(DataType::FixedSizeBinary(code_size as i32)),
-            );
+            let (centres, starts, rows, codes) = (next()?, next()?, next()?, next()?);
+            centres.prefetch(reader, &(0..centres.len()))?;
             let mut centre_bytes = Vec::new();
-            for array in centres.all(reader)? {
-                centre_bytes.extend_from_slice(FixedVectors::of(&array)?.values());
+            for page in 0..centres.pages() as u32 {
+                let page = centres.bytes_page(reader, page, size)?;
+                centre_bytes.extend_from_slice(page.values());
             }
             let mut start_values: Vec<u32> = Vec::new();
-            for array in starts.all(reader)? {
-                start_values.extend_from_slice(array.as_primitive::<UInt32Type>().values());
-            }
+            starts.read(reader, 0..starts.len(), &mut start_values)?;
             let buckets = centre_bytes.len() / size;
             let is_sound = buckets <= 1 << MAX_BITS
                 && start_values.len() == buckets + 1
                 && start_values.is_sorted()
                 && start_values.first() == Some(&0)
                 && start_values.last() == Some(&meta.rows)
-                && rows.is_dense(meta.rows)
-                && codes.is_dense(meta.rows);
+                && rows.len() == u64::from(meta.rows)
+                && codes.len() == u64::from(meta.rows);
             if !is_sound {
                 return Err(corrupt("its arrays are not of one length"));
             }
@@ -296,27 +283,32 @@ impl LshPart {
         visits.sort_unstable();
         let rows_of = |bucket: u32| {
             let bucket = bucket as usize;
-            table.starts[bucket]..table.starts[bucket + 1]
+            u64::from(table.starts[bucket])..u64::from(table.starts[bucket + 1])
         };
         for same in visits.chunk_by(|l, r| l.0 == r.0) {
-            table.codes.prefetch(rows_of(same[0].0), reader)?;
+            let rows = rows_of(same[0].0);
+            table.codes.prefetch(reader, &rows)?;
             if allowed.is_some() {
-                table.rows.prefetch(rows_of(same[0].0), reader)?;
+                table.rows.prefetch(reader, &rows)?;
             }
         }
         let targets = Targets::new(metric, self.length, queries);
         let mut search = Search::new(targets, Order::Ascending, wanted);
         let mut distances = Vec::new();
         let mut residual = Vec::new();
-        let mut pages = Vec::new();
+        let (mut pages, mut numbers) = (Vec::new(), Vec::new());
+        let code_size = code_size(self.metric, self.length);
         for same in visits.chunk_by(|l, r| l.0 == r.0) {
             let rows = rows_of(same[0].0);
             // A filter has to know the rows of whatever is near.
-            let numbers = match allowed {
-                Some(_) => table.rows.numbers(rows.clone(), reader)?,
-                None => Vec::new(),
-            };
-            table.codes.pages(rows.clone(), reader, &mut pages)?;
+            numbers.clear();
+            if allowed.is_some() {
+                table.rows.read::<u32>(reader, rows.clone(), &mut numbers)?;
+            }
+            pages.clear();
+            for page in table.codes.pages_with(&rows)? {
+                pages.push(table.codes.bytes_page(reader, page, code_size)?);
+            }
             let centre = &table.centres[same[0].0 as usize * size..][..size];
             for (_, query) in same {
                 let query = *query as usize;
@@ -324,11 +316,10 @@ impl LshPart {
                     residual.clear();
                     residual.extend(values.iter().zip(floats(centre)).map(|(v, c)| v - c));
                 }
-                for part in &pages {
-                    let values = part.values();
-                    let first = part.first;
+                for page in &pages {
+                    let (first, values) = page.at(&rows);
                     let mut place = |number: u32| {
-                        let place = first + number;
+                        let place = first + u64::from(number);
                         if let Some(allowed) = allowed {
                             let number = numbers[(place - rows.start) as usize];
                             let segment = self.segments.get((number >> 16) as usize)?;
@@ -336,7 +327,7 @@ impl LshPart {
                                 return None;
                             }
                         }
-                        Some(u64::from(place))
+                        Some(place)
                     };
                     if metric == Metric::Hamming {
                         search.add_codes(query, values, &mut place);
@@ -360,13 +351,14 @@ impl LshPart {
         search: &Search,
         reader: &mut PageReader,
     ) -> Result<Vec<Vec<Candidate>>> {
-        let places = found.iter().flatten().map(|found| found.place as u32);
-        let mut places: Vec<u32> = places.collect();
+        let places = found.iter().flatten().map(|found| found.place);
+        let mut places: Vec<u64> = places.collect();
         places.sort_unstable();
         places.dedup();
-        let numbers = table.rows.gather(&places, reader)?;
+        let mut numbers: Vec<u32> = Vec::with_capacity(places.len());
+        table.rows.gather(reader, &places, &mut numbers)?;
         let candidate = |found: &Found| {
-            let index = places.binary_search(&(found.place as u32));
+            let index = places.binary_search(&found.place);
             let number = index.ok().and_then(|index| numbers.get(index)).copied();
             let number = number.ok_or_else(|| corrupt("a row is missing"))?;
             let segment = self.segments.get((number >> 16) as usize);
@@ -506,192 +498,6 @@ impl LshPart {
             let of_query = |found: &Vec<Candidate>| found.iter().map(neighbour).collect();
             return Ok(found.of_queries.iter().map(of_query).collect());
         }
-    }
-}
-
-/// Values of consecutive rows of an array.
-struct StoredPart {
-    /// The row of the first.
-    first: u32,
-    bytes: Bytes,
-}
-
-enum Bytes {
-    /// This part of a page's data.
-    Plain(Arc<Page>, Range<usize>),
-    /// Decoded.
-    Decoded(FixedVectors),
-}
-
-impl StoredPart {
-    fn values(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Plain(page, range) => &page.data()[range.clone()],
-            Bytes::Decoded(vectors) => vectors.values(),
-        }
-    }
-}
-
-impl Stored {
-    /// Whether the chunks are full but for the last, and together of so many rows, no NULL among
-    /// them.
-    fn is_dense(&self, rows: u32) -> bool {
-        let mut left = rows as usize;
-        for chunk in &self.chunks {
-            let here: usize = chunk.zones.iter().map(|zone| zone.row_count as usize).sum();
-            let nulls: u32 = chunk.zones.iter().map(|zone| zone.null_count).sum();
-            if here != left.min(SEGMENT_ROWS) || here == 0 || nulls > 0 {
-                return false;
-            }
-            left -= here;
-        }
-        left == 0
-    }
-
-    /// All of it.
-    fn all(&self, reader: &mut PageReader) -> Result<Vec<ArrayRef>> {
-        let mut arrays = Vec::new();
-        for chunk in &self.chunks {
-            reader.prefetch(&chunk.run, 0..chunk.run.count)?;
-        }
-        for chunk in &self.chunks {
-            for zone in 0..chunk.zones.len() {
-                let (page, aux) = load(chunk, zone, &self.data_type, reader)?;
-                if page.header().has(flags::CONTINUES) || page.is_continuation() {
-                    return Err(corrupt("vectors longer than a page"));
-                }
-                let rows = 0..page.header().row_count;
-                let array = decode(&page, &aux, &self.data_type, rows)?;
-                if array.null_count() > 0 {
-                    return Err(corrupt("a NULL"));
-                }
-                arrays.push(array);
-            }
-        }
-        Ok(arrays)
-    }
-
-    /// The page that has row `next`, and which of its own rows are from there on and before `end`.
-    fn page_of(&self, next: u32, end: u32) -> Result<(&Chunk, usize, Range<u32>)> {
-        let (chunk, row) = (next as usize / SEGMENT_ROWS, next % SEGMENT_ROWS as u32);
-        let chunk = self.chunks.get(chunk);
-        let chunk = chunk.ok_or_else(|| corrupt("a bucket beyond its arrays"))?;
-        let zone = zone_of(chunk, row)?;
-        let first = chunk.zones[zone].first_row;
-        let page_end = first + chunk.zones[zone].row_count;
-        let until = page_end.min(row.saturating_add(end - next));
-        Ok((chunk, zone, row - first..until - first))
-    }
-
-    /// Calls `f` with each page that holds some of the rows, and which of its own these are.
-    fn for_pages(
-        &self,
-        rows: Range<u32>,
-        mut f: impl FnMut(&Chunk, usize, Range<u32>) -> Result<()>,
-    ) -> Result<()> {
-        let mut next = rows.start;
-        while next < rows.end {
-            let (chunk, zone, local) = self.page_of(next, rows.end)?;
-            next += local.len() as u32;
-            f(chunk, zone, local)?;
-        }
-        Ok(())
-    }
-
-    fn prefetch(&self, rows: Range<u32>, reader: &mut PageReader) -> Result<()> {
-        let mut wanted: Option<(&Chunk, Range<u32>)> = None;
-        let mut next = rows.start;
-        while next < rows.end {
-            let (chunk, zone, local) = self.page_of(next, rows.end)?;
-            let page = chunk.aux_pages + zone as u32;
-            match &mut wanted {
-                Some((present, pages)) if std::ptr::eq(*present, chunk) && pages.end == page => {
-                    pages.end += 1;
-                }
-                _ => {
-                    if let Some((chunk, pages)) = wanted.take() {
-                        reader.prefetch(&chunk.run, pages)?;
-                    }
-                    wanted = Some((chunk, page..page + 1));
-                }
-            }
-            next += local.len() as u32;
-        }
-        match wanted {
-            Some((chunk, pages)) => reader.prefetch(&chunk.run, pages),
-            None => Ok(()),
-        }
-    }
-
-    /// The pages of some rows of an array of vectors.
-    fn pages(
-        &self,
-        rows: Range<u32>,
-        reader: &mut PageReader,
-        out: &mut Vec<StoredPart>,
-    ) -> Result<()> {
-        out.clear();
-        let mut first = rows.start;
-        self.for_pages(rows, |chunk, zone, local| {
-            let (page, aux) = load(chunk, zone, &self.data_type, reader)?;
-            let count = local.len() as u32;
-            let size = match self.data_type {
-                DataType::FixedSizeBinary(size) => size as usize,
-                _ => 4,
-            };
-            let bytes = if page.plain_values(size).is_some() {
-                let (start, end) = (local.start as usize * size, local.end as usize * size);
-                Bytes::Plain(page, start..end)
-            } else {
-                Bytes::Decoded(FixedVectors::of(&decode(
-                    &page,
-                    &aux,
-                    &self.data_type,
-                    local,
-                )?)?)
-            };
-            out.push(StoredPart { first, bytes });
-            first += count;
-            Ok(())
-        })
-    }
-
-    /// Some consecutive rows of an array of numbers.
-    fn numbers(&self, rows: Range<u32>, reader: &mut PageReader) -> Result<Vec<u32>> {
-        let mut numbers = Vec::with_capacity(rows.len());
-        self.for_pages(rows, |chunk, zone, local| {
-            let (page, aux) = load(chunk, zone, &self.data_type, reader)?;
-            let array = decode(&page, &aux, &self.data_type, local)?;
-            numbers.extend_from_slice(array.as_primitive::<UInt32Type>().values());
-            Ok(())
-        })?;
-        Ok(numbers)
-    }
-
-    /// Some rows, ascending, of an array of numbers.
-    fn gather(&self, rows: &[u32], reader: &mut PageReader) -> Result<Vec<u32>> {
-        let mut pages: Vec<(&Chunk, usize, Vec<u32>)> = Vec::new();
-        for row in rows {
-            let (chunk, zone, local) = self.page_of(*row, row + 1)?;
-            let local = local.start;
-            match pages.last_mut() {
-                Some((present, same, locals)) if std::ptr::eq(*present, chunk) && *same == zone => {
-                    locals.push(local);
-                }
-                _ => {
-                    let page = chunk.aux_pages + zone as u32;
-                    reader.prefetch(&chunk.run, page..page + 1)?;
-                    pages.push((chunk, zone, vec![local]));
-                }
-            }
-        }
-        let mut numbers = Vec::with_capacity(rows.len());
-        for (chunk, zone, locals) in pages {
-            let (page, aux) = load(chunk, zone, &self.data_type, reader)?;
-            let array = gather(&page, &aux, &self.data_type, &locals)?;
-            numbers.extend_from_slice(array.as_primitive::<UInt32Type>().values());
-        }
-        Ok(numbers)
     }
 }
 

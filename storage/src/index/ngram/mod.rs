@@ -34,6 +34,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder};
 use arrow::datatypes::DataType;
 
+use super::kind::{Kind, Opened, Source};
+use super::{IndexDefinition, IndexPart, PartData};
+use crate::store::PageReader;
+use crate::table::Segment;
 use crate::{Result, StorageError};
 
 /// Bytes of a gram.
@@ -49,6 +53,85 @@ pub const DENSE_ONE_IN: usize = 4;
 const BLOCKS_AT_ONCE: usize = 1024;
 const VERSION: u8 = 1;
 const ANYWHERE: u8 = 0xFF;
+
+/// The kind.
+pub(super) struct Ngram;
+
+impl Kind for Ngram {
+    fn check(
+        &self,
+        _: &IndexDefinition,
+        columns: &[(&str, &DataType)],
+    ) -> std::result::Result<(), String> {
+        match columns {
+            [(_, DataType::Utf8View)] => Ok(()),
+            [(name, other)] => Err(format!(
+                "column '{name}' of type {other} is no text, and text is what an ngram index is for"
+            )),
+            _ => Err("an ngram index has one column; make one for each".into()),
+        }
+    }
+
+    fn build_bytes(&self, _: &[&DataType], rows: u32) -> u64 {
+        // A segment's array: its views, and lists of blocks, more of them where texts are long.
+        u64::from(PART_ROWS) * 16 + u64::from(rows) * 16
+    }
+
+    /// An array with a slice for each segment.
+    fn build(&self, source: &Source<'_>) -> Result<PartData> {
+        let ordinal = source.definition.columns[0] as usize;
+        let build = |segments: &[Arc<Segment>]| -> Result<Vec<ArrayRef>> {
+            let mut slices = Vec::with_capacity(segments.len());
+            let source = Source {
+                segments,
+                ..*source
+            };
+            source.for_each(|segment, columns| {
+                slices.push(build(&columns[0], &blocks(segment, ordinal))?);
+                Ok(())
+            })?;
+            Ok(slices)
+        };
+        let segments = source.segments;
+        let share = segments.len().div_ceil(source.pace.threads()).max(1);
+        let slices = std::thread::scope(|scope| {
+            let running: Vec<_> = segments
+                .chunks(share)
+                .map(|segments| scope.spawn(|| build(segments)))
+                .collect();
+            let ended = running.into_iter().map(|thread| {
+                let failed = || StorageError::Invalid("building an ngram index failed".into());
+                thread.join().unwrap_or_else(|_| Err(failed()))
+            });
+            ended.collect::<Result<Vec<_>>>()
+        })?;
+        Ok(PartData {
+            arrays: vec![slices.into_iter().flatten().collect()],
+            meta: Vec::new(),
+        })
+    }
+
+    fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
+        let slices = part.arrays.first().map_or(0, |array| array.chunks.len());
+        if slices != part.covers.len() {
+            return Err(StorageError::corrupt(format!(
+                "an ngram index has {slices} arrays for {} segments; drop it and create it again",
+                part.covers.len()
+            )));
+        }
+        Ok(Arc::new(()))
+    }
+}
+
+/// The rows of a segment that an n-gram index tells apart: those of each page of the column.
+pub(crate) fn blocks(segment: &Segment, ordinal: usize) -> Vec<Range<u32>> {
+    let chunk = segment.chunks.get(ordinal);
+    let zones = chunk.map_or(&[][..], |chunk| &chunk.zones);
+    let zones = zones.iter().filter(|zone| zone.row_count > 0);
+    zones
+        .map(|zone| zone.first_row..zone.first_row + zone.row_count)
+        .collect()
+}
 
 /// The slot of a gram whose letters are small.
 fn slot(gram: [u8; GRAM_BYTES]) -> u32 {

@@ -63,10 +63,9 @@ impl<'a> PageStream<'a> {
         let number = self.wanted[self.taken];
         self.taken += 1;
         let (chunk, place) = self.array.place(number);
-        let run = &self.array.chunks[chunk as usize].run;
         let page = match cached {
             Some(page) => page,
-            None => reader.get(run, place)?,
+            None => self.array.read_page(reader, chunk, place)?,
         };
         let dictionary = if self.array.chunks[chunk as usize].aux_pages == 0 {
             None
@@ -91,7 +90,7 @@ impl<'a> PageStream<'a> {
                 break;
             };
             let (chunk, place) = self.array.place(number);
-            let cached = reader.cached(&self.array.chunks[chunk as usize].run, place);
+            let cached = self.array.cached(reader, chunk, place);
             if cached.is_none() {
                 match &mut missing {
                     Some((of, pages)) if *of == chunk && pages.end == place => pages.end += 1,

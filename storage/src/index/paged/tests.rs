@@ -1,11 +1,12 @@
 //! Arrays in pages against the vectors that they were made of.
 
-use arrow::array::{Int64Array, UInt32Array, UInt64Array};
+use arrow::array::{FixedSizeBinaryArray, Int64Array, UInt32Array, UInt64Array};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::flash::{FaultFlash, FaultOptions, Flash, Geometry, MemoryFlash, When};
+use crate::index::PartData;
 use crate::store::PageStore;
 
 /// Runs a test with seeds that differ from run to run; `FLASHMESH_TEST_SEED` replays one.
@@ -42,7 +43,7 @@ fn write(store: &Arc<PageStore>, array: ArrayRef) -> PagedArray {
         column_group: 2,
         generation: 3,
     };
-    let slices = PagedArray::slices(&array);
+    let slices = PartData::slices(&array);
     let array = PagedArray::write(&mut writer, identity, &Arc::from("a"), &slices, 2).unwrap();
     writer.finish().unwrap().keep();
     array
@@ -275,4 +276,67 @@ fn a_fault_is_an_error() {
         .read(&mut reader, 0..array.len(), &mut Vec::<i64>::new())
         .unwrap_err();
     assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+}
+
+#[test]
+fn an_array_in_memory_is_what_it_was_made_of() {
+    for_seeds(20, |rng| {
+        let values = random_values(rng);
+        let slices = PartData::slices(&(Arc::new(Int64Array::from(values.clone())) as ArrayRef));
+        let array = PagedArray::in_memory(&Arc::from("a"), &slices).unwrap();
+        // Nothing of it is on this device.
+        let (store, _) = store(0);
+        let mut reader = store.reader().unwrap();
+        assert_eq!(array.len(), values.len() as u64);
+        let mut read = Vec::<i64>::new();
+        array.read(&mut reader, 0..array.len(), &mut read).unwrap();
+        assert_eq!(read, values);
+        let mut positions: Vec<u64> = (0..values.len().min(50))
+            .map(|_| rng.random_range(0..array.len()))
+            .collect();
+        positions.sort_unstable();
+        let mut some = Vec::<i64>::new();
+        array.gather(&mut reader, &positions, &mut some).unwrap();
+        let expected: Vec<i64> = positions.iter().map(|at| values[*at as usize]).collect();
+        assert_eq!(some, expected);
+        for position in positions {
+            let value = array.get(&mut reader, position).unwrap();
+            assert_eq!(value, values[position as usize]);
+        }
+    });
+}
+
+#[test]
+fn binary_values_come_back_and_pages_of_others_are_refused() {
+    for_seeds(10, |rng| {
+        let (store, _) = store(1 << 20);
+        let mut reader = store.reader().unwrap();
+        let size = [1, 4, 12, 100][rng.random_range(0..4)];
+        let count = [1, 1000, 70_000][rng.random_range(0..3)];
+        let few = rng.random_bool(0.5);
+        let byte = |rng: &mut SmallRng| rng.random::<u8>() & if few { 1 } else { 255 };
+        let bytes: Vec<u8> = (0..count * size).map(|_| byte(rng)).collect();
+        let array = FixedSizeBinaryArray::new(size as i32, bytes.clone().into(), None);
+        let slices = PartData::slices(&(Arc::new(array) as ArrayRef));
+        let array = PagedArray::in_memory(&Arc::from("a"), &slices).unwrap();
+        let mut all = Vec::new();
+        for page in 0..array.pages() as u32 {
+            let page = array.bytes_page(&mut reader, page, size).unwrap();
+            all.extend_from_slice(page.values());
+        }
+        assert_eq!(all, bytes);
+        let (a, b) = (rng.random_range(0..=count), rng.random_range(0..=count));
+        let wanted = a.min(b) as u64..a.max(b) as u64;
+        let mut some = Vec::new();
+        for page in array.pages_with(&wanted).unwrap() {
+            let page = array.bytes_page(&mut reader, page, size).unwrap();
+            let (first, values) = page.at(&wanted);
+            assert_eq!(first, wanted.start + (some.len() / size) as u64);
+            some.extend_from_slice(values);
+        }
+        assert_eq!(some, bytes[a.min(b) * size..a.max(b) * size]);
+        assert!(array.pages_with(&(0..count as u64 + 1)).is_err());
+        let other = array.bytes_page(&mut reader, 0, size + 1).unwrap_err();
+        assert!(matches!(other, StorageError::Corrupt { .. }), "{other}");
+    });
 }

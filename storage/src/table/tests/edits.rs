@@ -8,7 +8,7 @@ use prost::Message;
 use super::*;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::table::edit::{Operation, TableEdit};
-use crate::table::indexing::NewParts;
+use crate::table::indexing::{NewParts, PartBuilder};
 use crate::table::{Segment, TableId};
 
 fn hash_index(name: &str, column: u32) -> IndexDefinition {
@@ -104,7 +104,7 @@ fn published(parts: &mut NewParts, definition: &IndexDefinition, new: &[Arc<Segm
     let mut operations = Vec::new();
     parts.start();
     parts
-        .extend(definition, &[], &[], new, &mut operations)
+        .publish(definition, &[], &[], new, &mut operations)
         .unwrap();
     let part = |operation: Operation| match operation {
         Operation::PutPart(put) => put.part,
@@ -121,25 +121,27 @@ fn a_part_serves_its_own_definition_and_what_came_meanwhile_gets_a_part_more() {
     load(&database, append(), &rows(50, 50)).unwrap();
     let table = database.table_state("public", "t").unwrap();
     let segments = &table.snapshot.segments;
-    let mut parts = NewParts::new(
-        &database,
-        table.snapshot.id,
-        "public.t".into(),
-        Arc::clone(&table.snapshot.schema),
-        database.next_generation().unwrap(),
-        Arc::clone(&table.next_segment),
-    );
-    let first = published(&mut parts, &hash_index("i", 0), &segments[..1]);
+    let unique = |column| IndexDefinition {
+        unique: true,
+        ..hash_index("i", column)
+    };
+    let mut parts = NewParts::new(PartBuilder::of(&database, &table).unwrap());
+    let first = published(&mut parts, &unique(0), &segments[..1]);
     assert_eq!(first.len(), 1);
     // The index was dropped and made anew on another column.
-    let other = published(&mut parts, &hash_index("i", 1), &segments[..1]);
+    let other = published(&mut parts, &unique(1), &segments[..1]);
     assert_eq!(other.len(), 1);
     assert_ne!(first, other);
     // Nothing of what is built is built again.
-    let both = published(&mut parts, &hash_index("i", 0), segments);
+    let both = published(&mut parts, &unique(0), segments);
     assert_eq!(both.len(), 2);
     assert_eq!(both[0], first[0]);
-    assert_eq!(published(&mut parts, &hash_index("i", 0), segments), both);
+    assert_eq!(published(&mut parts, &unique(0), segments), both);
+    // What need not be unique is left to the tail.
+    let later = hash_index("i", 0);
+    parts.build(&later, &segments[..1]).unwrap();
+    assert_eq!(published(&mut parts, &later, segments).len(), 1);
+    assert!(published(&mut parts, &later, &segments[1..]).is_empty());
 }
 
 #[test]

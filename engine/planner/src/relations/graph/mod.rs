@@ -405,7 +405,7 @@ impl StoreFunction for GraphFunction {
     }
 
     fn expected_rows(&self) -> usize {
-        let edges: u64 = self.index.parts.iter().map(|part| part.rows()).sum();
+        let edges = self.table.snapshot().rows();
         match &self.search {
             Search::Path { .. } => EXPECTED_STEPS,
             // A neighbourhood of one hop is short, one of several may be everything.
@@ -421,7 +421,8 @@ impl StoreFunction for GraphFunction {
             .node()
             .authorize(&self.table.capability(), self.table.snapshot())
             .map_err(from_storage)?;
-        let graph = self.index.graph(self.table.store()).map_err(from_storage)?;
+        let graph = Graph::of(self.table.snapshot(), &self.index, self.table.store())
+            .map_err(from_storage)?;
         let mut job = Job::new(run.threads).cancelled_by(Arc::clone(&run.cancelled));
         if let Some(device) = &self.device {
             let (offload, metrics) = (Arc::clone(&device.offload), Arc::clone(&run.cost.scan));

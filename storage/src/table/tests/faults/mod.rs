@@ -12,14 +12,28 @@ use self::devices::{Disks, Fault, Rig};
 use self::workloads::{Step, Workload};
 use super::read;
 use crate::table::catalog::{Catalog, CatalogFile};
-use crate::table::{Database, DatabaseOptions};
+use crate::table::{Database, DatabaseOptions, UpkeepOptions};
 use crate::{Result, StorageError};
 
 pub(super) fn open(rig: &Rig) -> Result<Arc<Database>> {
+    // What a workload does, it does in the same order each time.
+    open_with(
+        rig,
+        UpkeepOptions {
+            in_background: false,
+            ..UpkeepOptions::default()
+        },
+    )
+}
+
+pub(super) fn open_with(rig: &Rig, upkeep: UpkeepOptions) -> Result<Arc<Database>> {
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());
     let catalog = Catalog::existing(&path.join("catalog"), path, file)?;
-    let options = DatabaseOptions::default();
+    let options = DatabaseOptions {
+        upkeep,
+        ..DatabaseOptions::default()
+    };
     Database::with_parts(path.to_path_buf(), catalog, rig.card.clone(), &options)
 }
 

@@ -23,6 +23,8 @@ pub enum Step {
     DropTable(&'static str),
     CreateIndex(&'static str, IndexKind),
     DropIndex(&'static str),
+    /// Indexes are covered and merged.
+    Settle,
     /// A function; the number tells its versions apart.
     Function(&'static str, u8),
     DropFunction(&'static str),
@@ -64,14 +66,24 @@ pub fn all() -> Vec<Workload> {
         workload("append", &[Create("t", 50, false)], &[Append("t", 5); 4]),
         workload("append to indexes", &indexed, &[Append("t", 30); 2]),
         workload(
+            "cover what was appended",
+            &[&indexed[..], &[Append("t", 30)]].concat(),
+            &[Settle, Append("t", 3), Settle],
+        ),
+        workload(
             "merge parts of indexes",
-            &[indexed.as_slice(), &[Append("t", 3); 7]].concat(),
-            &[Append("t", 3); 3],
+            &[indexed.as_slice(), &[Append("t", 3), Settle].repeat(7)].concat(),
+            &[Append("t", 3), Settle, Append("t", 3), Settle],
         ),
         workload(
             "overwrite",
             &indexed,
-            &[Overwrite("t", 700), Overwrite("t", 0), Append("t", 9)],
+            &[
+                Overwrite("t", 700),
+                Settle,
+                Overwrite("t", 0),
+                Append("t", 9),
+            ],
         ),
         workload(
             "replace",
@@ -177,6 +189,7 @@ impl Step {
                 database.create_index("public", table, definition(table, kind, false))
             }
             Self::DropIndex(index) => database.drop_index("public", index),
+            Self::Settle => database.settle_indexes(),
             Self::Function(name, number) => {
                 let new = NewFunction {
                     name,

@@ -1,0 +1,139 @@
+//! That no two rows of a unique index have one key.
+
+use std::sync::Arc;
+
+use arrow::array::make_comparator;
+use arrow::compute::SortOptions;
+use arrow::datatypes::SchemaRef;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use crate::index::kind::Source;
+use crate::index::pace::Pace;
+use crate::index::{IndexDefinition, IndexPart, hash};
+use crate::store::{PageReader, PageStore};
+use crate::table::{Segment, SegmentId};
+use crate::{Result, StorageError};
+
+/// The keys of a unique index.
+pub(super) struct Keys<'a> {
+    pub definition: &'a IndexDefinition,
+    /// `schema.table`.
+    pub table: &'a str,
+    pub schema: &'a SchemaRef,
+    pub store: &'a Arc<PageStore>,
+}
+
+impl Keys<'_> {
+    /// Two rows of equal hashes must have different keys. `entries` (hash and row) ascend and number
+    /// rows through `segments`.
+    ///
+    /// # Errors
+    /// `DuplicateKey`; those of reading keys.
+    pub fn check_twins(&self, segments: &[Arc<Segment>], entries: &[(u64, u32)]) -> Result<()> {
+        let mut reader = self.store.reader()?;
+        let mut starts = Vec::with_capacity(segments.len());
+        let mut next = 0u64;
+        for segment in segments {
+            starts.push(next);
+            next += u64::from(segment.rows);
+        }
+        let place = |row: u32| {
+            let segment = starts.partition_point(|start| *start <= u64::from(row)) - 1;
+            (
+                &segments[segment],
+                (u64::from(row) - starts[segment]) as usize,
+            )
+        };
+        for pair in entries.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            self.check_pair(place(pair[0].1), place(pair[1].1), &mut reader)?;
+        }
+        Ok(())
+    }
+
+    /// No key of the part `new`, whose `hashes` ascend, may be in another one.
+    ///
+    /// # Errors
+    /// `DuplicateKey`; those of reading keys and parts.
+    pub fn check_unique(
+        &self,
+        new: &IndexPart,
+        hashes: &[u64],
+        others: &[&Arc<IndexPart>],
+        segments: &[Arc<Segment>],
+    ) -> Result<()> {
+        let mut reader = self.store.reader()?;
+        for part in others {
+            let mut found = Vec::new();
+            hash::probe(part, hashes, &mut reader, |i, segment, row| {
+                found.push((hashes[i], segment, row));
+            })?;
+            for (hash, segment, row) in found {
+                let mut own = Vec::new();
+                hash::probe(new, &[hash], &mut reader, |_, segment, row| {
+                    own.push((segment, row));
+                })?;
+                let place = |id: SegmentId, row: u32| {
+                    let segment = segments.iter().find(|s| s.id == id);
+                    segment.map(|segment| (segment, row as usize))
+                };
+                let Some(there) = place(segment, row) else {
+                    continue;
+                };
+                for (segment, row) in own {
+                    if let Some(here) = place(segment, row) {
+                        self.check_pair(there, here, &mut reader)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pair(
+        &self,
+        a: (&Arc<Segment>, usize),
+        b: (&Arc<Segment>, usize),
+        reader: &mut PageReader,
+    ) -> Result<()> {
+        let definition = self.definition;
+        let source = Source {
+            definition,
+            schema: self.schema,
+            segments: &[],
+            store: self.store,
+            pace: &Pace::full(),
+        };
+        let keys_a = source.columns(a.0, reader)?;
+        let keys_b = source.columns(b.0, reader)?;
+        for (x, y) in keys_a.iter().zip(&keys_b) {
+            if make_comparator(x, y, SortOptions::default())?(a.1, b.1).is_ne() {
+                return Ok(());
+            }
+        }
+        let options = FormatOptions::default();
+        let key = keys_a
+            .iter()
+            .map(|column| {
+                Ok(ArrayFormatter::try_new(column, &options)?
+                    .value(a.1)
+                    .to_string())
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let fields = self.schema.fields();
+        let columns = definition.columns.iter();
+        let names: Vec<_> = columns
+            .map(|c| fields[*c as usize].name().as_str())
+            .collect();
+        let index = if definition.primary {
+            "the primary key".to_string()
+        } else {
+            format!("unique index '{}'", definition.name)
+        };
+        Err(StorageError::DuplicateKey {
+            columns: names.join(", "),
+            values: format!(" = ({})", key.join(", ")),
+            index,
+            table: self.table.into(),
+        })
+    }
+}

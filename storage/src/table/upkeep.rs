@@ -1,0 +1,479 @@
+//! Keeping indexes up: parts for the segments that none covers, and fewer, larger parts in place
+//! of many small ones.
+//!
+//! Commits leave the tails of indexes behind, and unique indexes with a part for each commit. One
+//! thread of a database that is open for writing sees to them when a commit wakes it. What it does
+//! goes in steps: each builds a part and publishes it as a [`TableEdit`](super::edit::TableEdit)
+//! of its own, in place of those that it covers; when the table has changed so that the part fits
+//! no more, its pages are given back, and the step is taken anew from the version that there is.
+//!
+//! Parts are merged in tiers: from eight of about one size on those of a tier become one, so that
+//! a row is built into a part only as often as the table has tiers, and an index has few parts
+//! beside those that are as large as parts may be ([`UpkeepOptions`]).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arrow::datatypes::{DataType, SchemaRef};
+use parking_lot::Mutex;
+
+use crate::index::kind::Kind;
+use crate::index::pace::{Control, Pace};
+use crate::index::{Index, IndexDefinition, IndexPart};
+use crate::table::database::Core;
+use crate::table::edit::ObjectName;
+use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
+use crate::table::load::settle;
+use crate::table::state::TableState;
+use crate::table::{Database, Segment, SegmentId, TableId};
+use crate::{Result, StorageError};
+
+/// Parts of about one size from which on they are merged.
+const MERGE_PARTS: usize = 8;
+/// A tail of so many segments or rows gets a part in the background: one that is shorter costs
+/// little to look at.
+const TAIL_SEGMENTS: usize = 16;
+const TAIL_ROWS: u64 = 8192;
+/// A load of so many rows covers them itself, with all threads, once it is committed.
+const BULK_ROWS: u64 = 1 << 20;
+/// Reading a segment costs as much as reading so many rows.
+const SEGMENT_COST_ROWS: u64 = 256;
+/// The background begins anew no sooner.
+const PAUSE: Duration = Duration::from_millis(50);
+/// What has failed in the background is tried again after this.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// How a database keeps its indexes up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpkeepOptions {
+    /// A thread does it. Without one only [`Database::settle_indexes`] does.
+    pub in_background: bool,
+    /// Share of the time that this thread works at most.
+    pub share: f64,
+    /// Segments that a part covers at most, unless it covers only one; formats allow 65,536.
+    pub max_part_segments: usize,
+    /// Rows likewise; formats allow 2^32.
+    pub max_part_rows: u64,
+    /// Bytes of memory that building a part takes at most, about, likewise.
+    pub max_build_bytes: u64,
+}
+
+impl Default for UpkeepOptions {
+    /// Half a thread, parts of up to 8,192 segments and 67 million rows, 2 GiB.
+    fn default() -> Self {
+        Self {
+            in_background: true,
+            share: 0.5,
+            max_part_segments: 1 << 13,
+            max_part_rows: 1 << 26,
+            max_build_bytes: 2 << 30,
+        }
+    }
+}
+
+/// What a part covers, or would cover.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    segments: usize,
+    rows: u64,
+    build_bytes: u64,
+}
+
+impl Size {
+    fn and(self, other: Self) -> Self {
+        Self {
+            segments: self.segments + other.segments,
+            rows: self.rows.saturating_add(other.rows),
+            build_bytes: self.build_bytes.saturating_add(other.build_bytes),
+        }
+    }
+
+    /// Parts of one tier differ by less than eight times in what it costs to build them.
+    fn tier(&self) -> u32 {
+        (self.rows + self.segments as u64 * SEGMENT_COST_ROWS + 1).ilog2() / 3
+    }
+}
+
+/// How large the parts of an index are, and may be.
+pub(super) struct Sizes<'a> {
+    kind: &'static dyn Kind,
+    columns: Vec<&'a DataType>,
+    options: &'a UpkeepOptions,
+}
+
+impl<'a> Sizes<'a> {
+    pub fn new(
+        definition: &IndexDefinition,
+        schema: &'a SchemaRef,
+        options: &'a UpkeepOptions,
+    ) -> Self {
+        let columns = definition.columns.iter();
+        let columns = columns.map(|column| schema.field(*column as usize).data_type());
+        Self {
+            kind: definition.kind.of(),
+            columns: columns.collect(),
+            options,
+        }
+    }
+
+    /// How many of the first segments, at least one, can be a part together.
+    pub fn fitting(&self, segments: &[Arc<Segment>]) -> usize {
+        let sizes = segments.iter().map(|segment| self.of_segment(segment.rows));
+        self.first_that_fit(sizes).max(1).min(segments.len())
+    }
+
+    fn of_segment(&self, rows: u32) -> Size {
+        Size {
+            segments: 1,
+            rows: rows.into(),
+            build_bytes: self.kind.build_bytes(&self.columns, rows),
+        }
+    }
+
+    fn of_part(&self, part: &IndexPart) -> Size {
+        let sizes = part.covers.iter().map(|(_, rows)| self.of_segment(*rows));
+        sizes.fold(Size::default(), Size::and)
+    }
+
+    /// How many of the first ones can be a part together.
+    fn first_that_fit(&self, sizes: impl Iterator<Item = Size>) -> usize {
+        let mut all = Size::default();
+        let fits = sizes.take_while(|size| {
+            all = all.and(*size);
+            all.segments <= self.options.max_part_segments
+                && all.rows <= self.options.max_part_rows
+                && all.build_bytes <= self.options.max_build_bytes
+        });
+        fits.count()
+    }
+}
+
+/// How much is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// What is worth it now.
+    Due,
+    /// Every tail gets a part, and nothing is merged.
+    Tails,
+    /// Every tail gets a part, and what is many is merged.
+    All,
+}
+
+/// What is to be done next for an index: a part over what no part or these cover.
+struct Step {
+    merged: Vec<Arc<IndexPart>>,
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Step {
+    /// A part for the tail; `thorough`: none is short enough to stay.
+    fn cover(
+        index: &Index,
+        table: &TableState,
+        options: &UpkeepOptions,
+        thorough: bool,
+    ) -> Option<Self> {
+        let tail = &index.tail;
+        let is_long = tail.len() >= TAIL_SEGMENTS || index.tail_rows() >= TAIL_ROWS;
+        if !is_long && (!thorough || tail.is_empty()) {
+            return None;
+        }
+        let schema = &table.snapshot.schema;
+        let count = Sizes::new(&index.definition, schema, options).fitting(tail);
+        Some(Self {
+            merged: Vec::new(),
+            segments: tail[..count].to_vec(),
+        })
+    }
+
+    /// A part in place of several.
+    fn merge(index: &Index, table: &TableState, options: &UpkeepOptions) -> Option<Self> {
+        if index.parts.len() < MERGE_PARTS {
+            return None;
+        }
+        let sizes = Sizes::new(&index.definition, &table.snapshot.schema, options);
+        let mut tiers: BTreeMap<u32, Vec<(Size, &Arc<IndexPart>)>> = BTreeMap::new();
+        for part in &index.parts {
+            let size = sizes.of_part(part);
+            tiers.entry(size.tier()).or_default().push((size, part));
+        }
+        let merged = tiers.into_values().find_map(|mut parts| {
+            parts.sort_by_key(|(size, part)| (size.rows, size.segments, part.id));
+            let count = sizes.first_that_fit(parts.iter().map(|(size, _)| *size));
+            let is_due = parts.len() >= MERGE_PARTS && count > 1;
+            let merged = parts[..count].iter().map(|(_, part)| Arc::clone(part));
+            is_due.then(|| merged.collect::<Vec<_>>())
+        })?;
+        let covered = merged.iter().flat_map(|part| &part.covers);
+        let covered: HashSet<_> = covered.map(|(id, _)| *id).collect();
+        let segments = table.snapshot.segments.iter();
+        let segments = segments.filter(|segment| covered.contains(&segment.id));
+        Some(Self {
+            segments: segments.cloned().collect(),
+            merged,
+        })
+    }
+
+    /// Whether the part fits this version of the index.
+    fn fits(&self, index: &Index) -> bool {
+        let has = |part: &Arc<IndexPart>| index.parts.iter().any(|other| other.id == part.id);
+        let covered = self.merged.iter().flat_map(|part| &part.covers);
+        let tail = index.tail.iter().map(|segment| segment.id);
+        let known: HashSet<SegmentId> = tail.chain(covered.map(|(id, _)| *id)).collect();
+        self.merged.iter().all(has) && self.segments.iter().all(|s| known.contains(&s.id))
+    }
+}
+
+/// How far a database is with its indexes.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    options: UpkeepOptions,
+    control: Arc<Control>,
+    /// Held during a step, so that nothing is built twice.
+    working: Mutex<()>,
+    /// What went wrong in the background, by table and index.
+    failures: Mutex<BTreeMap<(TableId, String), (Instant, String)>>,
+}
+
+impl Upkeep {
+    pub fn new(options: UpkeepOptions) -> Self {
+        Self {
+            options,
+            control: Arc::default(),
+            working: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Something was committed.
+    pub fn wake(&self) {
+        self.control.wake();
+    }
+
+    fn has_failed_lately(&self, table: TableId, index: &str) -> bool {
+        let failures = self.failures.lock();
+        let failure = failures.get(&(table, index.into()));
+        failure.is_some_and(|(when, _)| when.elapsed() < RETRY_AFTER)
+    }
+
+    fn note(&self, table: TableId, index: &str, result: &Result<bool>) {
+        let mut failures = self.failures.lock();
+        let key = (table, index.to_string());
+        match result {
+            Err(StorageError::Cancelled) => {}
+            Err(error) => {
+                log::warn!("keeping index '{index}' up failed: {error}");
+                drop(failures.insert(key, (Instant::now(), error.to_string())));
+            }
+            Ok(_) => drop(failures.remove(&key)),
+        }
+    }
+}
+
+/// The thread that keeps indexes up.
+#[derive(Debug)]
+pub(super) struct Background {
+    control: Arc<Control>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub fn start(core: &Arc<Core>) -> Self {
+        let control = Arc::clone(&core.upkeep.control);
+        // Tails that an earlier life of the database has left.
+        control.wake();
+        let core = Arc::clone(core);
+        let thread = std::thread::Builder::new().name("flashmesh-upkeep".into());
+        let thread = thread.spawn(move || run(&core));
+        Self {
+            control,
+            // Without it tails grow, and answers are right.
+            thread: thread
+                .inspect_err(|error| log::warn!("no thread keeps indexes up: {error}"))
+                .ok(),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.control.end();
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            log::warn!("the thread that keeps indexes up has failed");
+        }
+    }
+}
+
+fn run(core: &Core) {
+    let control = &core.upkeep.control;
+    while control.wait(RETRY_AFTER) {
+        let pace = Pace::background(core.upkeep.options.share, control);
+        match core.keep_up(None, &pace, Extent::Due) {
+            // Nothing more can be written.
+            Err(StorageError::NeedsReopening { .. }) => return,
+            // Each index says how it failed.
+            _ => control.rest(PAUSE),
+        }
+    }
+}
+
+impl Database {
+    /// Does all that is to be done for indexes now, as fast as can be: afterwards none has a tail
+    /// or parts to merge, unless others have committed meanwhile.
+    ///
+    /// # Errors
+    /// `ReadOnly`; the first of `Full`, `Io`, `Corrupt`; `NeedsReopening`. Indexes that have failed
+    /// are as they were.
+    pub fn settle_indexes(&self) -> Result<()> {
+        self.check_writable()?;
+        let _hurried = self.upkeep.control.hurry();
+        self.keep_up(None, &Pace::full(), Extent::All)
+    }
+
+    /// How keeping an index up has failed when it was last tried.
+    pub fn index_failure(&self, table: TableId, index: &str) -> Option<String> {
+        let failures = self.upkeep.failures.lock();
+        let failure = failures.get(&(table, index.into()));
+        failure.map(|(_, failure)| failure.clone())
+    }
+}
+
+impl Core {
+    pub(super) fn upkeep_options(&self) -> &UpkeepOptions {
+        &self.upkeep.options
+    }
+
+    /// Covers what a large load has brought. How that fails is kept, and is no failure of the load.
+    pub(super) fn cover_load(&self, table: &ObjectName, rows: u64) {
+        if rows >= BULK_ROWS {
+            let _hurried = self.upkeep.control.hurry();
+            // The index is asked all the same.
+            let _ = self.keep_up(Some(table), &Pace::full(), Extent::Tails);
+        }
+    }
+
+    /// Takes the steps for the indexes of a table, or of all.
+    fn keep_up(&self, of: Option<&ObjectName>, pace: &Pace, extent: Extent) -> Result<()> {
+        let mut indexes = Vec::new();
+        for (name, table) in &self.state.read().tables {
+            if of.is_some_and(|of| of != name) {
+                continue;
+            }
+            let of_table = table.snapshot.indexes.iter();
+            let key = |index: &Arc<Index>| (name.clone(), index.definition.name.clone());
+            indexes.extend(of_table.map(key));
+        }
+        // In the same order each time.
+        indexes.sort();
+        if of.is_none() {
+            self.forget_failures();
+        }
+        let mut kept_up = Ok(());
+        for (table, index) in indexes {
+            loop {
+                match self.take_step(&table, &index, pace, extent) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(
+                        error @ (StorageError::Cancelled | StorageError::NeedsReopening { .. }),
+                    ) => {
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        kept_up = kept_up.and(Err(error));
+                        break;
+                    }
+                }
+            }
+        }
+        kept_up
+    }
+
+    /// Takes the next step for an index; FALSE when none is due.
+    fn take_step(
+        &self,
+        name: &ObjectName,
+        index: &str,
+        pace: &Pace,
+        extent: Extent,
+    ) -> Result<bool> {
+        let _working = self.upkeep.working.lock();
+        let Some((table, present)) = self.present(name, index) else {
+            return Ok(false);
+        };
+        let id = table.snapshot.id;
+        if extent == Extent::Due && self.upkeep.has_failed_lately(id, index) {
+            return Ok(false);
+        }
+        let options = &self.upkeep.options;
+        let step = Step::cover(&present, &table, options, extent != Extent::Due);
+        let step = match extent {
+            Extent::Tails => step,
+            _ => step.or_else(|| Step::merge(&present, &table, options)),
+        };
+        let Some(step) = step else {
+            return Ok(false);
+        };
+        let definition = &present.definition;
+        let taken = PartBuilder::of(self, &table)
+            .and_then(|builder| builder.build(definition, &step.segments, pace))
+            .and_then(|built| self.publish(name, &table, definition, &step, built));
+        self.upkeep.note(id, index, &taken);
+        taken
+    }
+
+    /// Forgets what is said of indexes that are gone.
+    fn forget_failures(&self) {
+        let state = self.state.read();
+        let mut failures = self.upkeep.failures.lock();
+        failures.retain(|(id, index), _| {
+            let mut tables = state.tables.values();
+            let table = tables.find(|table| table.snapshot.id == *id);
+            table.is_some_and(|table| table.snapshot.index(index).is_some())
+        });
+    }
+
+    fn present(&self, name: &ObjectName, index: &str) -> Option<(TableState, Arc<Index>)> {
+        let table = self.find_table(name).ok()??;
+        let index = Arc::clone(table.snapshot.index(index)?);
+        Some((table, index))
+    }
+
+    /// Publishes the part that a step has built, if it fits the present version of the table.
+    fn publish(
+        &self,
+        name: &ObjectName,
+        before: &TableState,
+        definition: &IndexDefinition,
+        step: &Step,
+        built: Built,
+    ) -> Result<bool> {
+        self.store().sync()?;
+        let id = before.snapshot.id;
+        loop {
+            let _editing = before.editing.lock();
+            let present = self.present(name, &definition.name);
+            let present = present.filter(|(table, index)| {
+                table.snapshot.id == id && index.definition == *definition && step.fits(index)
+            });
+            let Some((table, _)) = present else {
+                return Ok(true);
+            };
+            let mut record = (*table.record).clone();
+            record.next_segment = table.next_segment.load(Ordering::Relaxed);
+            record.parts = record.parts + 1 - step.merged.len() as u64;
+            let mut edit = index_edit(name, &table, record);
+            step.merged.iter().for_each(|part| edit.drop_part(id, part));
+            edit.push(put_part(id, definition, &built.part));
+            match self.commit(&edit) {
+                Ok(false) => {}
+                committed => {
+                    return settle(committed.map(drop), [built.reservation]).map(|()| true);
+                }
+            }
+        }
+    }
+}
