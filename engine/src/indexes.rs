@@ -119,8 +119,7 @@ impl Session {
 
     /// A name as SQL means it: in lower case unless quoted.
     pub(crate) fn normalise(&self, name: &ast::Ident) -> String {
-        let state = self.context().state();
-        let lower = state.config_options().sql_parser.enable_ident_normalization;
+        let lower = self.options().sql_parser.enable_ident_normalization;
         IdentNormalizer::new(lower).normalize(name.clone())
     }
 

@@ -378,6 +378,13 @@ impl Session {
         &self.context
     }
 
+    /// The session's options. (A whole state is a copy of thousands of entries.)
+    pub(crate) fn options(&self) -> Arc<ConfigOptions> {
+        let state = self.context.state_ref();
+        let options = state.read().config().options().clone();
+        options
+    }
+
     pub(crate) fn catalog(&self) -> &FlashCatalog {
         &self.catalog
     }

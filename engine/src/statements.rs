@@ -45,8 +45,7 @@ use crate::views;
 impl Session {
     /// Splits SQL into statements, in the session's dialect.
     pub fn parse(&self, query: &str) -> Result<Vec<ParsedStatement>> {
-        let state = self.context().state();
-        parse(query, state.config_options().sql_parser.dialect.as_ref())
+        parse(query, self.options().sql_parser.dialect.as_ref())
     }
 
     /// Refuses a plan that holds, at any depth, what the session's user may not do.
@@ -190,8 +189,7 @@ impl Session {
     /// Makes an option that was set take effect outside the session.
     fn apply_option(&self, name: &str) {
         if name.eq_ignore_ascii_case("flashmesh.cache_size") {
-            let state = self.context().state();
-            if let Some(bytes) = FlashmeshOptions::of(state.config_options()).cache_size_bytes {
+            if let Some(bytes) = FlashmeshOptions::of(&self.options()).cache_size_bytes {
                 self.engine()
                     .database()
                     .store()
@@ -427,8 +425,8 @@ impl Session {
 
     /// The name with catalog and schema.
     pub(crate) fn resolve(&self, name: TableReference) -> ResolvedTableReference {
-        let state = self.context().state();
-        let defaults = &state.config_options().catalog;
+        let options = self.options();
+        let defaults = &options.catalog;
         name.resolve(&defaults.default_catalog, &defaults.default_schema)
     }
 

@@ -198,8 +198,7 @@ impl Session {
             schema.replace_session_table(name.table.to_string(), Arc::new(view));
             return self.nothing();
         }
-        let state = self.context().state();
-        let options = state.config_options();
+        let options = self.options();
         let dialect = options.sql_parser.dialect.to_string();
         let text = create.definition.unwrap_or_default();
         let ParsedStatement::Statement(statement) = parse(&text, &dialect)? else {

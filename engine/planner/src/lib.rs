@@ -15,6 +15,8 @@
 //!
 //! 5. [`join_order`] orders joins by the store's exact statistics while the plan is logical.
 //!
+//! [`physical_plan`] spares a query that was run before its optimising.
+//!
 //! [`kernels`] are functions that users added.
 //!
 //! [`relations`] plans the functions that stand where a table stands.
@@ -30,6 +32,7 @@ pub mod interrupt;
 pub mod join_order;
 pub mod kernels;
 mod min_max;
+mod plan_cache;
 pub mod progress;
 mod reason;
 pub mod relations;
@@ -47,6 +50,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 
 pub use authority::Authority;
 pub use config::{Fallback, FlashmeshOptions, Pushdown, parse_size};
+pub use plan_cache::{physical_plan, plans_reused};
 pub use reason::Reason;
 pub use scan::FlashScanExec;
 pub use table::FlashTable;
@@ -68,6 +72,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .get_or_insert_default()
         .extend(min_max::functions());
     let config = builder.config().get_or_insert_default();
+    *config = plan_cache::with_plan_cache(std::mem::take(config));
     if config
         .options()
         .extensions

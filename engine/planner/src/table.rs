@@ -88,6 +88,11 @@ impl FlashTable {
         &self.table
     }
 
+    /// Whether it shows its columns alone, and a search for near rows is as the session says.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.row_ids && self.approximate.is_none()
+    }
+
     /// The same at another version.
     pub(crate) fn at(&self, table: NamedTable) -> Self {
         Self {

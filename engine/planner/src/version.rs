@@ -168,25 +168,30 @@ impl AnalyzerRule for PinTables {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut named = Vec::new();
-        plan.apply_with_subqueries(|node| {
-            if let Some(table) = table_of(node)
-                && table.capability.is_none()
-            {
-                named.push(table);
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        let Some(first) = named.first() else {
-            return Ok(plan);
-        };
-        // All under one lock: no commit comes between two of them.
-        let snapshots = first.database.snapshots(named.iter().map(NamedTable::name));
-        let names = named.iter().map(|table| table.name().clone());
-        let versions: HashMap<_, _> = names.zip(snapshots).collect();
-        let plan = plan.transform_up_with_subqueries(|node| pin(node, &versions))?;
-        Ok(plan.data)
+        pin_tables(plan)
     }
+}
+
+/// A plan with the present version of each table that has none yet, as [`PinTables`] says.
+pub(crate) fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut named = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let Some(table) = table_of(node)
+            && table.capability.is_none()
+        {
+            named.push(table);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let Some(first) = named.first() else {
+        return Ok(plan);
+    };
+    // All under one lock: no commit comes between two of them.
+    let snapshots = first.database.snapshots(named.iter().map(NamedTable::name));
+    let names = named.iter().map(|table| table.name().clone());
+    let versions: HashMap<_, _> = names.zip(snapshots).collect();
+    let plan = plan.transform_up_with_subqueries(|node| pin(node, &versions))?;
+    Ok(plan.data)
 }
 
 /// The table that a node of a plan reads.

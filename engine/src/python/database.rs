@@ -234,8 +234,7 @@ impl Database {
     /// The value of an option, as `SET` takes it; `None` where it has none.
     fn setting(&self, name: &str) -> PyResult<Option<String>> {
         let session = self.link.session()?;
-        let state = session.context().state();
-        let options = state.config_options().entries();
+        let options = session.options().entries();
         let option = options.into_iter().find(|option| option.key == name);
         let option = option.ok_or_else(|| Error::usage(format!("there is no setting '{name}'")))?;
         Ok(option.value)
@@ -256,8 +255,7 @@ impl Database {
     /// Names and descriptions of all options.
     fn settings(&self) -> PyResult<Vec<(String, &'static str)>> {
         let session = self.link.session()?;
-        let state = session.context().state();
-        let options = state.config_options().entries().into_iter();
+        let options = session.options().entries().into_iter();
         Ok(options.map(|o| (o.key, o.description)).collect())
     }
 

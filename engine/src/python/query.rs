@@ -87,7 +87,11 @@ fn run(
 fn plan(py: Python<'_>, frame: DataFrame) -> PyResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
     wait(py, async move {
         let context = Arc::new(frame.task_ctx());
-        Ok((frame.create_physical_plan().await?, context))
+        let (state, plan) = frame.into_parts();
+        Ok((
+            flashmesh_planner::physical_plan(&state, &plan).await?,
+            context,
+        ))
     })
 }
 

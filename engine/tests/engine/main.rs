@@ -10,6 +10,7 @@ mod indexes;
 mod kernel_limits;
 mod kernels;
 mod loads;
+mod plan_cache;
 mod prepared;
 mod searches;
 mod shell;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::util::pretty::pretty_format_batches;
+use datafusion::dataframe::DataFrame;
+use datafusion::physical_plan::collect;
 use flashmesh::{Engine, EngineOptions, Session};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -37,6 +39,17 @@ pub fn session_of_threads(threads: usize) -> Session {
     Engine::open(options).unwrap().session().unwrap()
 }
 
+/// The rows of a query by the plan that servers and shells make of it: that of an earlier one, if
+/// it was run before.
+pub async fn collect_as_servers_do(
+    frame: DataFrame,
+) -> datafusion::error::Result<Vec<RecordBatch>> {
+    let context = Arc::new(frame.task_ctx());
+    let (state, plan) = frame.into_parts();
+    let plan = flashmesh_planner::physical_plan(&state, &plan).await?;
+    collect(plan, context).await
+}
+
 /// The whole result of a statement as one batch.
 pub async fn batch(session: &Session, sql: &str) -> RecordBatch {
     let frame = session
@@ -44,8 +57,7 @@ pub async fn batch(session: &Session, sql: &str) -> RecordBatch {
         .await
         .unwrap_or_else(|e| panic!("{sql}: {e}"));
     let schema = Arc::clone(frame.schema().inner());
-    let batches = frame
-        .collect()
+    let batches = collect_as_servers_do(frame)
         .await
         .unwrap_or_else(|e| panic!("{sql}: {e}"));
     let schema = batches.first().map_or(schema, RecordBatch::schema);

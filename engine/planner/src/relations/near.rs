@@ -12,7 +12,8 @@ use flashmesh_pushdown::{Expr as ProgramExpr, Limits, Metric, Output, QueryVecto
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::index::{Index, IndexKind, lsh};
 use flashmesh_storage::node::{Command, RuntimeFilters};
-use flashmesh_storage::table::{Segment, TableSnapshot, row_id};
+use flashmesh_storage::segment::{Segment, row_id};
+use flashmesh_storage::table::TableSnapshot;
 
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};

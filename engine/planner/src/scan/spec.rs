@@ -10,7 +10,8 @@ use flashmesh_storage::access::{AccessPath, NearSearch};
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::{SegmentQueue, StorageNode};
-use flashmesh_storage::table::{Segment, TableSnapshot};
+use flashmesh_storage::segment::Segment;
+use flashmesh_storage::table::TableSnapshot;
 
 use crate::config::Pushdown;
 use crate::{Reason, cost, tree};

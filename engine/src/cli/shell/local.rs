@@ -149,7 +149,8 @@ impl Backend for Local {
         );
         let frame = self.0.execute(plan).await?;
         let context = Arc::new(frame.task_ctx());
-        let plan = frame.create_physical_plan().await?;
+        let (state, plan) = frame.into_parts();
+        let plan = flashmesh_planner::physical_plan(&state, &plan).await?;
         let progress = {
             let plan = Arc::clone(&plan);
             move || ScanProgress::of(plan.as_ref())

@@ -135,8 +135,7 @@ const SCHEMA: &str = "datafusion.catalog.default_schema";
 
 /// All options that have a value.
 pub(super) fn get(session: &Session) -> Options {
-    let state = session.context().state();
-    let entries = state.config_options().entries();
+    let entries = session.options().entries();
     let text = |value| OptionValue {
         value: Some(Value::Text(value)),
     };

@@ -239,8 +239,7 @@ async fn insert_of(
 
 /// `sql` with its `?` as `$1`, `$2`, …
 fn number_parameters(session: &Session, sql: &str) -> Result<String> {
-    let state = session.context().state();
-    let dialect = dialect_from_str(state.config_options().sql_parser.dialect)
+    let dialect = dialect_from_str(session.options().sql_parser.dialect)
         .ok_or_else(|| Error::usage("the session's SQL dialect is not known"))?;
     let tokens = Tokenizer::new(dialect.as_ref(), sql).tokenize_with_location();
     // What can't be cut into tokens can't be parsed either; the parser says why.

@@ -88,7 +88,7 @@ impl Planned {
     /// Plans a query.
     async fn new(session: &Session, query: &LogicalPlan) -> Result<Self> {
         let state = session.context().state();
-        let mut plan = state.create_physical_plan(query).await?;
+        let mut plan = flashmesh_planner::physical_plan(&state, query).await?;
         let schema = with_origins(session, query, &client_schema(&plan.schema()))?;
         let scan = (plan.as_ref() as &dyn Any).downcast_ref::<FlashScanExec>();
         if let Some(scan) = scan.and_then(FlashScanExec::with_plain_text) {
