@@ -14,12 +14,13 @@ use parking_lot::{Mutex, RwLock};
 use redb::{ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use self::records::Records;
+use crate::segment::{SegmentId, TableId};
 use crate::table::database::FORMAT_VERSION;
 use crate::table::edit::{
     ObjectName, Operation, PutFunction, PutPart, PutSegment, PutTable, TableEdit,
 };
 use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord};
-use crate::table::{Function, SegmentId, TableId, View};
+use crate::table::{Function, View};
 use crate::{Result, StorageError};
 
 pub(super) use file::CatalogFile;
@@ -520,6 +521,14 @@ fn other(error: impl Into<redb::Error>) -> StorageError {
             StorageError::corrupt("catalog: its file is cut short")
         }
         redb::Error::Io(e) => StorageError::io("reading or writing the catalog", e),
+        // Each was made with the catalog: its name was damaged, or what it is.
+        e @ (redb::Error::TableDoesNotExist(_)
+        | redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TableIsNotMultimap(_)
+        | redb::Error::TypeDefinitionChanged { .. }) => {
+            StorageError::corrupt(format!("catalog: {e}"))
+        }
         e => StorageError::Catalog(e.to_string()),
     }
 }

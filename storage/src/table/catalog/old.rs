@@ -3,9 +3,9 @@
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::{CatalogTable, Contents, META, other};
+use crate::segment::{SegmentId, TableId};
 use crate::table::edit::ObjectName;
 use crate::table::manifest::{FunctionRecord, SegmentRecord, TableRecord, unseal};
-use crate::table::{SegmentId, TableId};
 use crate::{Result, StorageError};
 
 const SCHEMAS: TableDefinition<&str, ()> = TableDefinition::new("schemas");

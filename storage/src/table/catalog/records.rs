@@ -5,12 +5,12 @@ use prost::Message;
 use redb::{ReadableTable, TableDefinition};
 
 use super::{Contents, GENERATION_BATCH, TABLE_BATCH, guarded, other};
+use crate::segment::{SegmentId, TableId};
 use crate::table::catalog::{CatalogTable, Numbers};
 use crate::table::edit::{ObjectName, Operation, TableEdit};
 use crate::table::manifest::{
     FunctionRecord, NameRecord, RootRecord, SchemaRecord, TableRecord, ViewRecord, seal, unseal,
 };
-use crate::table::{SegmentId, TableId};
 use crate::{Result, StorageError};
 
 /// Key ▸ sealed record, since format 3.
