@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flashmesh_storage::segment::Segment;
 use flashmesh_storage::store::NodeId;
-use flashmesh_storage::table::Segment;
 
 /// The segments of a scan, by the node that owns them.
 ///

@@ -25,8 +25,9 @@ use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash, lsh, ngram};
 use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
+use crate::segment::{Segment, SegmentId, page_of_row, read_rows, row_id, row_of_id};
 use crate::store::PageReader;
-use crate::table::{Segment, SegmentId, TableSnapshot, page_of_row, read_rows, row_id, row_of_id};
+use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
 
 /// An index is asked when it is expected to name at most one row in so many.

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::table::TableId;
+use crate::segment::TableId;
 use crate::{Result, StorageError};
 
 /// One thing that may be done with a table.

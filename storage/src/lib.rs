@@ -5,17 +5,20 @@
 //!
 //! | module | what is in it |
 //! |---|---|
+//! | [`segment`] | segments and their chunks: which pages hold which rows, and how values are read |
+//! | [`capability`] | what a request may do, sealed |
 //! | [`index`] | what indexes hold, and how they are asked |
-//! | [`table`] | segments, snapshots, statistics, the catalog and its commits |
-//! | [`access`] | which rows a scan looks at: all, or those that an index names |
+//! | [`table`] | tables, snapshots, statistics, the catalog and its commits |
 //! | [`kernel`] | kernels that users add: packages, manifests, arguments |
-//! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`accelerator`] | what runs a Program over segments |
+//! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
+//! | [`access`] | which rows a scan looks at: all, or those that an index names |
 //! | [`functions`] | users' functions: kernels by the names that the catalog has for them |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //! | [`changes`] | what changes a database, under the capability of whoever asks |
 //!
-//! Dependencies point upwards only; nothing here knows DataFusion.
+//! Each uses only those above it in the table, which `cargo xtask floors` checks; nothing here knows
+//! DataFusion.
 
 pub mod accelerator;
 pub mod access;
@@ -28,6 +31,7 @@ pub mod index;
 pub mod kernel;
 mod literals;
 pub mod node;
+pub mod segment;
 pub mod table;
 
 pub use flashmesh_pages::{Result, StorageError, flash, page, store};

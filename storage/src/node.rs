@@ -22,8 +22,9 @@ use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
 use crate::functions::Kernels;
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
+use crate::segment::Segment;
 use crate::store::{PageReader, PageStore};
-use crate::table::{Segment, TableSnapshot};
+use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
 
 /// How long a capability holds: longer than a query waits and runs, short enough that one which

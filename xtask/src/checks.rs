@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::run::{
     Error, Result, cargo, command, flashmesh_binary, run, target_dir, workspace_root,
 };
-use crate::{crash, python};
+use crate::{crash, floors, python};
 
 /// Rounds of the crash test in CI; `cargo xtask crash --rounds 100` is the long form.
 const CI_CRASH_ROUNDS: u32 = 6;
@@ -15,8 +15,9 @@ const CI_CRASH_ROUNDS: u32 = 6;
 /// Runs every step, prints how long each took, stops at the first failure.
 pub fn ci() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
-    let steps: [Step; 9] = [
+    let steps: [Step; 10] = [
         ("fmt", fmt),
+        ("floors", floors),
         ("clippy", clippy),
         ("test", || test(None)),
         ("doc", doc),
@@ -52,6 +53,11 @@ pub fn ci() -> Result<()> {
 /// `rustfmt` leaves nothing to change.
 pub fn fmt() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))
+}
+
+/// No module of storage uses one that stands on it.
+pub fn floors() -> Result<()> {
+    floors::check(&workspace_root())
 }
 
 /// Clippy on every target and feature, warnings denied.

@@ -6,6 +6,7 @@
 mod bench;
 mod checks;
 mod crash;
+mod floors;
 mod python;
 mod run;
 
@@ -35,6 +36,8 @@ enum Task {
     Ci,
     /// Check the formatting of the Rust sources
     Fmt,
+    /// Check that no module of storage uses one that stands on it
+    Floors,
     /// Lint every target of every crate, warnings denied
     Clippy,
     /// Rust unit, integration and doc tests
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => checks::demo(args.scale_factor),
         Task::Ci => checks::ci(),
         Task::Fmt => checks::fmt(),
+        Task::Floors => checks::floors(),
         Task::Clippy => checks::clippy(),
         Task::Test(args) => checks::test(args.filter.as_deref()),
         Task::Pytest => checks::pytest(),

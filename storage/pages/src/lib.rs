@@ -6,7 +6,7 @@
 //! | [`page`] | one page's bytes: header, encodings, checks |
 //! | [`store`] | the log-structured page store and the page cache |
 //!
-//! Nothing here knows tables. [`StorageError`] is the error of all storage.
+//! Each uses only those above it, which `cargo xtask floors` checks; nothing here knows tables. [`StorageError`] is the error of all storage.
 
 mod error;
 pub mod flash;

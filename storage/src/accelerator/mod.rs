@@ -10,8 +10,9 @@ use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 use crate::Result;
 use crate::index::RowSelection;
 use crate::kernel::{KernelSet, Package, Target};
+use crate::segment::Segment;
 use crate::store::{PageReader, ReadCounters};
-use crate::table::{Segment, TableSnapshot};
+use crate::table::TableSnapshot;
 
 pub mod cpu;
 pub(crate) mod device;

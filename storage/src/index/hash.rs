@@ -27,8 +27,8 @@ use super::kind::{Kind, Opened, Source};
 use super::paged::{BytesPage, PagedArray};
 use super::{Index, IndexDefinition, IndexKind, IndexPart, PartData};
 use crate::page::{Page, bytes_key};
+use crate::segment::SegmentId;
 use crate::store::PageReader;
-use crate::table::SegmentId;
 use crate::{Result, StorageError};
 
 /// Bytes of an entry.

@@ -9,8 +9,8 @@ use arrow::datatypes::{DataType, SchemaRef};
 use super::pace::Pace;
 use super::{IndexDefinition, IndexKind, IndexPart, PartData};
 use crate::Result;
+use crate::segment::{Segment, read_column};
 use crate::store::{PageReader, PageStore};
-use crate::table::{Segment, read_column};
 
 /// A part as its kind reads it.
 pub(crate) type Opened = Arc<dyn Any + Send + Sync>;

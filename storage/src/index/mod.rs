@@ -36,8 +36,8 @@ use flashmesh_pushdown::Metric;
 
 use self::kind::Opened;
 use crate::page::{ChunkIdentity, SEGMENT_ROWS, encode_chunk};
+use crate::segment::{Chunk, Segment, SegmentId, free_chunks};
 use crate::store::{PageReader, PageRun, PageStore, PageWriter};
-use crate::table::{Chunk, Segment, SegmentId, free_chunks};
 use crate::{Result, StorageError};
 
 /// What an index is made for.

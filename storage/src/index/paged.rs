@@ -31,8 +31,8 @@ use crate::page::{
     Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageIdentity, PageZone,
     SEGMENT_ROWS, encode_chunk, ints,
 };
+use crate::segment::Chunk;
 use crate::store::{CardId, NodeId, PageAddress, PageReader, PageRun, PageWriter};
-use crate::table::Chunk;
 use crate::{Result, StorageError};
 
 /// Positions of a page that are wanted with fewer others than this between them are unpacked

@@ -8,6 +8,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
 
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
+use crate::segment::TableId;
 use crate::store::PageStore;
 use crate::table::catalog::{Catalog, Numbers};
 use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
@@ -15,7 +16,7 @@ use crate::table::folder::Folder;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_schema};
 use crate::table::state::{State, TableState};
 use crate::table::upkeep::{Background, Upkeep};
-use crate::table::{Load, LoadTarget, TableId, TableSnapshot, UpkeepOptions};
+use crate::table::{Load, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.

@@ -7,7 +7,7 @@
 use prost::{Message, Oneof};
 
 use crate::index::IndexPart;
-use crate::table::TableId;
+use crate::segment::TableId;
 use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord};
 
 /// One atomic change, to one or several tables.

@@ -2,8 +2,9 @@
 
 use crate::Result;
 use crate::page::{Aux, decode, flags};
+use crate::segment::Chunk;
 use crate::store::PageReader;
-use crate::table::{Chunk, Database};
+use crate::table::Database;
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,7 @@ use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::{Index, IndexArray, IndexDefinition, IndexPart, PartData, hash, write_chunks};
 use crate::page::ChunkIdentity;
+use crate::segment::{Segment, SegmentId, TableId};
 use crate::store::{PageStore, Reservation};
 use crate::table::database::Core;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit};
@@ -19,7 +20,7 @@ use crate::table::manifest::{TableRecord, encode_definition, encode_part};
 use crate::table::state::{TableState, not_found};
 use crate::table::unique::Keys;
 use crate::table::upkeep::Sizes;
-use crate::table::{Database, Segment, SegmentId, TableId, TableSnapshot, UpkeepOptions};
+use crate::table::{Database, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
 impl Database {

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 
 use crate::index::IndexDefinition;
 use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
+use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::{PageRun, PageWriter, Reservation};
+use crate::table::Database;
 use crate::table::database::{empty_record, stored_schema};
 use crate::table::edit::{
     DropTable, ObjectName, Operation, Precondition, PutSegment, PutTable, TableEdit,
@@ -20,7 +22,6 @@ use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, encode_definition, encode_segment, scalar_record,
 };
 use crate::table::state::{TableState, exists, labels, not_found};
-use crate::table::{Chunk, Database, Segment, SegmentId, TableId};
 use crate::{Result, StorageError};
 
 /// What a load writes to.

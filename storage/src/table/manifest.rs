@@ -14,8 +14,9 @@ use prost::Message;
 use crate::flash::FlashPage;
 use crate::index::{IndexArray, IndexDefinition, IndexKind, IndexPart};
 use crate::page::{PageIdentity, PageZone, estimate_distinct, merge_sketches};
+use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::{CardId, NodeId, PageAddress, PageRun};
-use crate::table::{Chunk, ColumnStatistics, Segment, SegmentId, TableId};
+use crate::table::ColumnStatistics;
 use crate::{Result, StorageError};
 
 /// A table, as the manifest keeps it.

@@ -8,13 +8,14 @@ use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
 use crate::index::{Index, IndexPart};
+use crate::segment::{Segment, SegmentId, TableId};
 use crate::store::PageStore;
 use crate::table::catalog::CatalogTable;
 use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit, TableVersion};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
 };
-use crate::table::{Function, Segment, SegmentId, TableId, TableSnapshot, View, scan_schema};
+use crate::table::{Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 
 /// The committed state, as readers see it.

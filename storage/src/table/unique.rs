@@ -10,8 +10,8 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::{IndexDefinition, IndexPart, hash};
+use crate::segment::{Segment, SegmentId};
 use crate::store::{PageReader, PageStore};
-use crate::table::{Segment, SegmentId};
 use crate::{Result, StorageError};
 
 /// The keys of a unique index.

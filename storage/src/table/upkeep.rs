@@ -23,12 +23,13 @@ use parking_lot::Mutex;
 use crate::index::kind::Kind;
 use crate::index::pace::{Control, Pace};
 use crate::index::{Index, IndexDefinition, IndexPart};
+use crate::segment::{Segment, SegmentId, TableId};
+use crate::table::Database;
 use crate::table::database::Core;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
 use crate::table::load::settle;
 use crate::table::state::TableState;
-use crate::table::{Database, Segment, SegmentId, TableId};
 use crate::{Result, StorageError};
 
 /// Parts of about one size from which on they are merged.

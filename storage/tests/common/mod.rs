@@ -12,10 +12,9 @@ use flashmesh_storage::accelerator::{Accelerator, ScanMetrics};
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
+use flashmesh_storage::segment::{Chunk, Segment, SegmentId, TableId};
 use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
-use flashmesh_storage::table::{
-    Chunk, ColumnStatistics, Segment, SegmentId, TableId, TableSnapshot, scan_schema,
-};
+use flashmesh_storage::table::{ColumnStatistics, TableSnapshot, scan_schema};
 use flashmesh_storage::{Result, StorageError};
 
 /// Writes a batch as a segment.

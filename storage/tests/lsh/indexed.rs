@@ -10,8 +10,8 @@ use flashmesh_storage::Result;
 use flashmesh_storage::index::PartData;
 use flashmesh_storage::index::lsh::{LshBuilder, LshOptions, LshPart};
 use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
+use flashmesh_storage::segment::{Chunk, Segment, SegmentId};
 use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
-use flashmesh_storage::table::{Chunk, Segment, SegmentId};
 
 /// The number of the table's only column.
 pub const COLUMN: usize = 0;

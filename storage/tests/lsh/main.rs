@@ -11,8 +11,8 @@ use flashmesh_pushdown::{Metric, QueryVector, distance};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::index::lsh::{LshBuilder, LshOptions, LshPart, Neighbour};
+use flashmesh_storage::segment::SegmentId;
 use flashmesh_storage::store::PageStore;
-use flashmesh_storage::table::SegmentId;
 use indexed::{COLUMN, Indexed, codes, vectors};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 

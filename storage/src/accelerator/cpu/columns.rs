@@ -18,8 +18,8 @@ use super::prune::Facts;
 use super::row_ids;
 use crate::distance::{FixedVectors, Positions, Targets};
 use crate::page::{Aux, ColumnBuilder, Encoding, Page, PageZone, ints};
+use crate::segment::{Chunk, Segment};
 use crate::store::PageReader;
-use crate::table::{Chunk, Segment};
 use crate::{Result, StorageError};
 
 /// Some rows of a segment, ascending.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::bitmap::Bitmap;
 use crate::Result;
 use crate::page::Page;
+use crate::segment::{Chunk, PageStart};
 use crate::store::PageReader;
-use crate::table::{Chunk, PageStart};
 
 /// The pages of a chunk, by place: only those with rows count.
 #[derive(Debug, Default)]

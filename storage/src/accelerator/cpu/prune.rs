@@ -26,7 +26,7 @@ use super::eval::kernels::civil_from_days;
 use super::eval::text::TextTest;
 use super::eval::vector::Kind;
 use crate::page::{PageZone, ZoneKey, zone_key};
-use crate::table::Chunk;
+use crate::segment::Chunk;
 
 /// What a value can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

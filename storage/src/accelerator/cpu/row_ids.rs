@@ -7,8 +7,8 @@ use crate::Result;
 use crate::page::{
     ChunkIdentity, EncodedChunk, Page, PageIdentity, PageZone, SEGMENT_ROWS, encode_chunk,
 };
+use crate::segment::{Chunk, Segment, row_id, row_ids};
 use crate::store::{PageAddress, PageRun};
-use crate::table::{Chunk, Segment, row_id, row_ids};
 
 const IDENTITY: ChunkIdentity = ChunkIdentity {
     table: 0,

@@ -14,7 +14,7 @@ use crate::distance::{FixedVectors, Order, Positions, Search, Targets};
 use crate::index::PartData;
 use crate::index::pace::Pace;
 use crate::page::{PAYLOAD_SIZE_BYTES, SEGMENT_ROWS};
-use crate::table::SegmentId;
+use crate::segment::SegmentId;
 use crate::{Result, StorageError};
 
 /// Rows of a bucket that are aimed at.

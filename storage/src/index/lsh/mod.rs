@@ -32,8 +32,8 @@ use prost::Message;
 
 use super::kind::{Kind, Opened, Source};
 use super::{Index, IndexDefinition, IndexKind, IndexPart, PartData};
+use crate::segment::SegmentId;
 use crate::store::PageReader;
-use crate::table::SegmentId;
 use crate::{Result, StorageError};
 
 pub use build::LshBuilder;

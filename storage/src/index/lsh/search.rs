@@ -15,8 +15,8 @@ use super::{corrupt, floats, normalised};
 use crate::distance::{FixedVectors, Found, Order, Search, Targets};
 use crate::index::paged::PagedArray;
 use crate::page::{Aux, Page, gather};
+use crate::segment::{Chunk, Segment, SegmentId, page_of_row};
 use crate::store::PageReader;
-use crate::table::{Chunk, Segment, SegmentId, page_of_row};
 use crate::{Result, StorageError};
 
 /// One part of an index, open: its centres and the starts of its buckets are in memory, all else

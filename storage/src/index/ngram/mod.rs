@@ -36,8 +36,8 @@ use arrow::datatypes::DataType;
 
 use super::kind::{Kind, Opened, Source};
 use super::{IndexDefinition, IndexPart, PartData};
+use crate::segment::Segment;
 use crate::store::PageReader;
-use crate::table::Segment;
 use crate::{Result, StorageError};
 
 /// Bytes of a gram.

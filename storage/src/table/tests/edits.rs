@@ -7,9 +7,9 @@ use prost::Message;
 
 use super::*;
 use crate::index::{IndexDefinition, IndexKind};
+use crate::segment::{Segment, TableId};
 use crate::table::edit::{Operation, TableEdit};
 use crate::table::indexing::{NewParts, PartBuilder};
-use crate::table::{Segment, TableId};
 
 fn hash_index(name: &str, column: u32) -> IndexDefinition {
     IndexDefinition {

@@ -22,9 +22,8 @@ use crate::access::{AccessPath, NearSearch};
 use crate::graph::{Direction, Graph, Job, MAX_TAIL_ROWS};
 use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
-use crate::table::{
-    Database, DatabaseOptions, LoadTarget, Segment, SegmentId, TableSnapshot, UpkeepOptions,
-};
+use crate::segment::{Segment, SegmentId};
+use crate::table::{Database, DatabaseOptions, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,243 @@
+//! Segments: up to 65,536 rows of a table, as chunks of pages, and how their values are read.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{ArrayRef, UInt64Array};
+use arrow::datatypes::DataType;
+
+use crate::page::{Aux, ColumnBuilder, PageZone, SEGMENT_ROWS};
+use crate::store::{PageReader, PageRun, PageStore};
+use crate::{Result, StorageError};
+
+/// Number of a table, never reused within a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u32);
+
+/// Number of a segment within its table, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SegmentId(pub u32);
+
+/// Up to 65,536 rows of a table, immutable.
+#[derive(Debug)]
+pub struct Segment {
+    /// Its number.
+    pub id: SegmentId,
+    /// The commit that wrote it; every page carries it too.
+    pub generation: u32,
+    /// Its rows.
+    pub rows: u32,
+    /// One chunk for each column of the table, in schema order.
+    pub chunks: Vec<Chunk>,
+    /// Set when no version of the table has the segment any more: the store that gets its pages
+    /// back when the last reader lets go of it.
+    retired: OnceLock<Arc<PageStore>>,
+}
+
+impl Segment {
+    /// A live segment.
+    pub fn new(id: SegmentId, generation: u32, rows: u32, chunks: Vec<Chunk>) -> Self {
+        Self {
+            id,
+            generation,
+            rows,
+            chunks,
+            retired: OnceLock::new(),
+        }
+    }
+
+    /// Gives the segment's pages back to `store` once the last reference to it is gone.
+    pub(crate) fn retire(&self, store: &Arc<PageStore>) {
+        // A segment is retired by the one commit that drops it; a second call changes nothing.
+        let _ = self.retired.set(Arc::clone(store));
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if let Some(store) = self.retired.get() {
+            free_chunks(store, &self.chunks);
+        }
+    }
+}
+
+/// Gives the pages of chunks back that no manifest names any more.
+pub(crate) fn free_chunks<'a>(store: &PageStore, chunks: impl IntoIterator<Item = &'a Chunk>) {
+    for chunk in chunks {
+        if let Err(error) = store.free(chunk.run.first, chunk.run.count) {
+            // The manifest no longer names the pages: the next opening reclaims them.
+            log::warn!(
+                "pages of {} stay allocated until the database is reopened: {error}",
+                chunk.run.label
+            );
+        }
+    }
+}
+
+/// One column of one segment.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    /// Its pages, the auxiliary page (if any) first.
+    pub run: PageRun,
+    /// 1 when the run starts with an auxiliary page, else 0.
+    pub aux_pages: u32,
+    /// The zone map of each data page; `zones[i]` is page `aux_pages + i` of the run. A page of
+    /// `row_count` 0 continues the long value of the page before it.
+    pub zones: Vec<PageZone>,
+    /// NULLs of the chunk.
+    pub null_count: u32,
+    /// Least zone key of the chunk; above `max` when all values are NULL.
+    pub min: i64,
+    /// Greatest zone key.
+    pub max: i64,
+    starts: OnceLock<Arc<[PageStart]>>,
+}
+
+/// A data page with rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageStart {
+    /// Its first row.
+    pub row: u32,
+    /// Its place among the chunk's zones.
+    pub zone: u32,
+}
+
+impl Chunk {
+    /// A chunk with the totals of its zone maps.
+    pub fn new(run: PageRun, aux_pages: u32, zones: Vec<PageZone>) -> Self {
+        let with_values = || zones.iter().filter(|z| z.null_count < z.row_count);
+        let (null_count, min, max) = (
+            zones.iter().map(|z| z.null_count).sum(),
+            with_values().map(|z| z.min).min().unwrap_or(i64::MAX),
+            with_values().map(|z| z.max).max().unwrap_or(i64::MIN),
+        );
+        Self {
+            run,
+            aux_pages,
+            zones,
+            null_count,
+            min,
+            max,
+            starts: OnceLock::new(),
+        }
+    }
+
+    /// The data pages that have rows: those that continue a long value are left out.
+    pub(crate) fn starts(&self) -> Arc<[PageStart]> {
+        let starts = self.starts.get_or_init(|| {
+            let zones = (0..)
+                .zip(&self.zones)
+                .filter(|(_, zone)| zone.row_count > 0);
+            let starts = zones.map(|(zone, of)| PageStart {
+                row: of.first_row,
+                zone,
+            });
+            starts.collect()
+        });
+        Arc::clone(starts)
+    }
+}
+
+/// The ids of a segment's rows: its number times 65,536, and the row. They stay as long as the
+/// row's segment does.
+pub fn row_ids(segment: &Segment) -> ArrayRef {
+    let first = row_id(segment.id, 0);
+    Arc::new(UInt64Array::from_iter_values(
+        first..first + u64::from(segment.rows),
+    ))
+}
+
+/// The id of a row.
+pub fn row_id(segment: SegmentId, row: u32) -> u64 {
+    u64::from(segment.0) * SEGMENT_ROWS as u64 + u64::from(row)
+}
+
+/// The segment and the row of an id; `None` for a number that can't be one.
+pub fn row_of_id(id: u64) -> Option<(SegmentId, u32)> {
+    let segment = u32::try_from(id / SEGMENT_ROWS as u64).ok()?;
+    Some((SegmentId(segment), (id % SEGMENT_ROWS as u64) as u32))
+}
+
+/// The values of one column of a segment; the column behind the last holds the rows' ids.
+///
+/// # Errors
+/// The device's errors; `Corrupt`, which names the page.
+pub fn read_column(
+    reader: &mut PageReader,
+    segment: &Segment,
+    ordinal: usize,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
+    if ordinal == segment.chunks.len() {
+        return Ok(row_ids(segment));
+    }
+    let Some(chunk) = segment.chunks.get(ordinal) else {
+        return Err(StorageError::Invalid(format!(
+            "a table of {} columns has no column number {ordinal}",
+            segment.chunks.len()
+        )));
+    };
+    let mut builder = ColumnBuilder::new(data_type, segment.rows as usize)?;
+    let mut aux = Aux::None;
+    reader.prefetch(&chunk.run, 0..chunk.run.count)?;
+    for number in 0..chunk.run.count {
+        let page = reader.get(&chunk.run, number)?;
+        if number < chunk.aux_pages {
+            aux = Aux::parse(&page, data_type)?;
+        } else {
+            builder.append_rows(&page, &aux, 0..page.header().row_count)?;
+        }
+    }
+    builder.finish()
+}
+
+/// Some rows, ascending, of a chunk.
+///
+/// # Errors
+/// The device's errors; `Corrupt`, which names the page; `Invalid` for a row beyond the chunk.
+pub(crate) fn read_rows(
+    reader: &mut PageReader,
+    chunk: &Chunk,
+    data_type: &DataType,
+    rows: &[u32],
+) -> Result<ArrayRef> {
+    let mut builder = ColumnBuilder::new(data_type, rows.len())?;
+    let mut aux = Aux::None;
+    if chunk.aux_pages > 0 {
+        aux = Aux::parse(&*reader.get(&chunk.run, 0)?, data_type)?;
+    }
+    let mut left = rows;
+    let mut local = Vec::new();
+    while let [first, ..] = left {
+        let place = page_of_row(chunk, *first).ok_or_else(|| {
+            StorageError::Invalid(format!(
+                "{}: row {first} is beyond its end",
+                chunk.run.label
+            ))
+        })?;
+        let zone = &chunk.zones[place];
+        let here = left.partition_point(|row| *row < zone.first_row + zone.row_count);
+        local.clear();
+        local.extend(left[..here].iter().map(|row| row - zone.first_row));
+        left = &left[here..];
+        let page = reader.get(&chunk.run, chunk.aux_pages + place as u32)?;
+        builder.append_gather(&page, &aux, &local)?;
+        // A long value goes on in the pages behind.
+        for (next, _) in chunk.zones.iter().enumerate().skip(place + 1) {
+            if chunk.zones[next].row_count > 0 {
+                break;
+            }
+            let page = reader.get(&chunk.run, chunk.aux_pages + next as u32)?;
+            builder.append_rows(&page, &aux, 0..0)?;
+        }
+    }
+    builder.finish()
+}
+
+/// The place among a chunk's zones of the page that holds a row.
+pub(crate) fn page_of_row(chunk: &Chunk, row: u32) -> Option<usize> {
+    // Pages that continue a value have no rows, and the first row behind the value.
+    let after = chunk.zones.partition_point(|zone| zone.first_row <= row);
+    let place = (0..after).rfind(|place| chunk.zones[*place].row_count > 0)?;
+    let zone = &chunk.zones[place];
+    (row < zone.first_row + zone.row_count).then_some(place)
+}
