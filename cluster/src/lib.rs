@@ -1,11 +1,9 @@
-//! Which node owns which segment: the rack file and placement.
+//! The rack file.
 //!
 //! A rack is described by one file and by nothing else: no discovery (the seeds' network
-//! configuration file; BlueDBM section 3.2.2). So far a rack has one node; links and replicas
-//! come with the mesh.
+//! configuration file; BlueDBM section 3.2.2). No query goes by way of it yet: the engine
+//! runs on one node, and replicas and the mesh are to come.
 
-mod placement;
 mod rack;
 
-pub use placement::Placement;
 pub use rack::{Card, Node, Rack, RackError};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use flashmesh_storage::store::{CardId, NodeId};
+use flashmesh_pages::store::{CardId, NodeId};
 use serde::Deserialize;
 
 /// A rack: its nodes and their flash cards.
