@@ -380,9 +380,7 @@ impl Session {
 
     /// The session's options. (A whole state is a copy of thousands of entries.)
     pub(crate) fn options(&self) -> Arc<ConfigOptions> {
-        let state = self.context.state_ref();
-        let options = state.read().config().options().clone();
-        options
+        Arc::clone(self.context.state_ref().read().config().options())
     }
 
     pub(crate) fn catalog(&self) -> &FlashCatalog {

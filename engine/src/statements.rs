@@ -188,14 +188,14 @@ impl Session {
 
     /// Makes an option that was set take effect outside the session.
     fn apply_option(&self, name: &str) {
-        if name.eq_ignore_ascii_case("flashmesh.cache_size") {
-            if let Some(bytes) = FlashmeshOptions::of(&self.options()).cache_size_bytes {
-                self.engine()
-                    .database()
-                    .store()
-                    .cache()
-                    .set_capacity_bytes(bytes);
-            }
+        if name.eq_ignore_ascii_case("flashmesh.cache_size")
+            && let Some(bytes) = FlashmeshOptions::of(&self.options()).cache_size_bytes
+        {
+            self.engine()
+                .database()
+                .store()
+                .cache()
+                .set_capacity_bytes(bytes);
         }
     }
 
