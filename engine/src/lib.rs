@@ -21,6 +21,7 @@ mod bounded;
 mod catalog;
 pub mod cli;
 mod create_table;
+mod depth;
 mod error;
 mod exact;
 mod files;

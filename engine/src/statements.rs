@@ -30,6 +30,7 @@ use crate::Session;
 use crate::assign::{assign, mark_casts};
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::create_table::{declared_not_null, with_declared};
+use crate::depth;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::load::{self, LoadProgress, blocking};
@@ -517,6 +518,7 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
 pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
     let dialect = dialect_from_str(dialect)
         .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
+    depth::check(query, dialect.as_ref())?;
     let mut statements = Vec::from(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?);
     if query.to_ascii_lowercase().contains("distinct") {
         statements.iter_mut().for_each(precedence::correct);

@@ -674,3 +674,51 @@ async fn options_go_back_to_their_defaults() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+/// Of a stack that overflows nothing is left to tell.
+#[tokio::test]
+async fn chains_that_no_stack_holds_are_refused() {
+    let session = session();
+    let chain = |link: &str, count: usize| link.repeat(count);
+    // Frames are larger without optimisation.
+    let (operators, queries) = match cfg!(debug_assertions) {
+        true => (100, 50),
+        false => (990, 490),
+    };
+    for (sql, expected) in [
+        (
+            format!("SELECT {}1", chain("1 + ", operators)),
+            operators + 1,
+        ),
+        (
+            format!(
+                "SELECT sum({}v) FROM generate_series(1, 1) AS t(v)",
+                chain("v + ", operators)
+            ),
+            operators + 1,
+        ),
+        (
+            format!(
+                "SELECT count(*) FROM ({}SELECT 1)",
+                chain("SELECT 1 UNION ALL ", queries)
+            ),
+            queries + 1,
+        ),
+    ] {
+        assert_eq!(rows(&session, &sql).await, [expected.to_string()]);
+    }
+    for sql in [
+        format!("SELECT {}1", chain("1 + ", 200_000)),
+        format!(
+            "SELECT {}1 FROM generate_series(1, 1) AS t(v)",
+            chain("v + ", 20_000)
+        ),
+        format!("{}SELECT 1", chain("SELECT 1 UNION ALL ", 20_000)),
+        format!("SELECT {}TRUE", chain("1 % 2 = 3 OR ", 100_000)),
+        format!("CREATE VIEW v AS SELECT {}1", chain("1 + ", 200_000)),
+        format!("PREPARE p AS SELECT {}1", chain("1 + ", 200_000)),
+    ] {
+        let message = error(&session, &sql).await;
+        assert!(message.contains("one after the other"), "{message}");
+    }
+}

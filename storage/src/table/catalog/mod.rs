@@ -5,7 +5,7 @@ mod old;
 mod records;
 
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
@@ -48,9 +48,39 @@ pub(super) struct Catalog {
 }
 
 enum Handle {
-    Open(redb::Database),
+    Open(Redb),
     /// Nobody knows which version is durable.
     Lost(String),
+}
+
+/// An open `redb`, there until it is dropped. It writes when it is closed, and panics at damaged
+/// bytes then as at any other time.
+struct Redb(Option<redb::Database>);
+
+impl Deref for Redb {
+    type Target = redb::Database;
+
+    fn deref(&self) -> &redb::Database {
+        self.0.as_ref().expect("it is not closed")
+    }
+}
+
+impl DerefMut for Redb {
+    fn deref_mut(&mut self) -> &mut redb::Database {
+        self.0.as_mut().expect("it is not closed")
+    }
+}
+
+impl Drop for Redb {
+    fn drop(&mut self) {
+        let closed = guarded(|| {
+            drop(self.0.take());
+            Ok(())
+        });
+        if let Err(error) = closed {
+            log::warn!("closing the catalog: {error}");
+        }
+    }
 }
 
 impl std::fmt::Debug for Handle {
@@ -368,12 +398,7 @@ impl Catalog {
     fn recover(&self, handle: &mut Handle) -> Option<u64> {
         let file = &self.file;
         let lost = "an error left the catalog in doubt".to_string();
-        if let Err(error) = guarded(|| {
-            drop(std::mem::replace(handle, Handle::Lost(lost)));
-            Ok(())
-        }) {
-            log::warn!("closing the catalog: {error}");
-        }
+        *handle = Handle::Lost(lost);
         let opened = if file.sync_has_failed() {
             Err(StorageError::Catalog("a sync of it has failed".into()))
         } else {
@@ -396,8 +421,9 @@ impl Catalog {
     }
 }
 
-fn open_redb(file: &Arc<CatalogFile>) -> Result<redb::Database, redb::DatabaseError> {
-    redb::Builder::new().create_with_backend(file::Lease(Arc::clone(file)))
+fn open_redb(file: &Arc<CatalogFile>) -> Result<Redb, redb::DatabaseError> {
+    let opened = redb::Builder::new().create_with_backend(file::Lease(Arc::clone(file)))?;
+    Ok(Redb(Some(opened)))
 }
 
 thread_local! {
