@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::var_provider::{VarProvider, VarType};
@@ -127,6 +127,7 @@ impl Session {
             }
         }
         shifts_of_dates(&plan, &mut types)?;
+        casts_to_numbers(&plan, &mut types)?;
         let fields = types.into_iter().enumerate().map(|(place, known)| {
             let advertised = advertised(known.unwrap_or(UNKNOWN));
             Arc::new(Field::new(format!("${}", place + 1), advertised, true))
@@ -368,7 +369,27 @@ fn shifts_of_dates(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result
                         }
                     }
                 }
-                Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
+/// What is cast to a number is told to be one: drivers bind no number to a text. (A text is cast to
+/// a date or a moment as often as not.)
+fn casts_to_numbers(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::Cast(cast) = expr
+                    && let Expr::Placeholder(placeholder) = cast.expr.as_ref()
+                    && let Some(number) = number(&placeholder.id)
+                    && cast.field.data_type().is_numeric()
+                {
+                    types[number - 1].get_or_insert_with(|| cast.field.data_type().clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
