@@ -54,7 +54,7 @@ impl Changes {
     /// Makes a schema, which takes the right to create any table of it.
     ///
     /// # Errors
-    /// `Denied`; what [`Database::create_schema`] says.
+    /// `Denied`; what `Database::create_schema` says.
     pub fn create_schema(&self, capability: &Capability, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(name, "*"), Right::Create)?;
         self.database.create_schema(name)
@@ -63,7 +63,7 @@ impl Changes {
     /// Drops an empty schema, as [`Changes::create_schema`] makes one.
     ///
     /// # Errors
-    /// `Denied`; what [`Database::drop_schema`] says.
+    /// `Denied`; what `Database::drop_schema` says.
     pub fn drop_schema(&self, capability: &Capability, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(name, "*"), Right::Create)?;
         self.database.drop_schema(name)
@@ -91,7 +91,7 @@ impl Changes {
     /// Drops a table.
     ///
     /// # Errors
-    /// `Denied`; what [`Database::drop_table`] says.
+    /// `Denied`; what `Database::drop_table` says.
     pub fn drop_table(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
         let found = self.database.snapshot(schema, table)?;
         self.verify_table(capability, &found)?;
