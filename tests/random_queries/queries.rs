@@ -17,6 +17,9 @@ pub enum Comparison {
     Multiset,
 }
 
+/// Around what only the oracle needs parentheses for.
+const TIGHT: (char, char) = ('\u{1}', '\u{2}');
+
 /// A query and how to compare its results.
 pub struct Query {
     pub sql: String,
@@ -37,6 +40,17 @@ impl Query {
 
     /// A random query on one or both tables.
     pub fn random(rng: &mut SmallRng, tables: &[RandomTable; 2]) -> Query {
+        let query = Query::marked(rng, tables);
+        let oracle = query.oracle.as_ref().unwrap_or(&query.sql);
+        Query {
+            oracle: Some(oracle.replace(TIGHT.0, "(").replace(TIGHT.1, ")")),
+            sql: query.sql.replace([TIGHT.0, TIGHT.1], ""),
+            ..query
+        }
+    }
+
+    /// With the marks of [`distinct_from`].
+    fn marked(rng: &mut SmallRng, tables: &[RandomTable; 2]) -> Query {
         if rng.random_bool(0.35) {
             return shape(rng, tables);
         }
@@ -282,6 +296,13 @@ pub fn predicate(rng: &mut SmallRng, table: &RandomTable, depth: u32) -> String 
     leaf(rng, table)
 }
 
+/// `left IS [NOT] DISTINCT FROM right`: DataFusion takes all that follows for the right side, were
+/// it not in parentheses.
+pub fn distinct_from(left: &str, not: &str, right: &str) -> String {
+    let (open, close) = TIGHT;
+    format!("{open}{left} IS {not}DISTINCT FROM {right}{close}")
+}
+
 fn leaf(rng: &mut SmallRng, table: &RandomTable) -> String {
     let operator = *["=", "<>", "<", "<=", ">", ">="]
         .choose(rng)
@@ -313,10 +334,7 @@ fn leaf(rng: &mut SmallRng, table: &RandomTable) -> String {
         }
         4 => {
             let not = if rng.random_bool(0.5) { "NOT " } else { "" };
-            format!(
-                "{name} IS {not}DISTINCT FROM {}",
-                literal(rng, table, column)
-            )
+            distinct_from(name, not, &literal(rng, table, column))
         }
         5 => match pick(rng, table, |a| a.small_integer) {
             Some(small) => {

@@ -6,7 +6,9 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
-use super::queries::{Comparison, Query, pick, pick_column, predicate, qualified, where_clause};
+use super::queries::{
+    Comparison, Query, distinct_from, pick, pick_column, predicate, qualified, where_clause,
+};
 use super::tables::RandomTable;
 
 /// A random query of one of these kinds.
@@ -46,7 +48,7 @@ fn sets(rng: &mut SmallRng, [big, small]: &[RandomTable; 2]) -> Option<Query> {
 
 fn null_equal_join(rng: &mut SmallRng, [big, small]: &[RandomTable; 2]) -> Option<Query> {
     let filter = qualified(&predicate(rng, small, 1), small);
-    let on = "big.key IS NOT DISTINCT FROM small.key";
+    let on = distinct_from("big.key", "NOT ", "small.key");
     Some(Query::new(match rng.random_range(0..4) {
         0 => format!("SELECT count(*), sum(big.id) FROM small JOIN big ON {on} WHERE {filter}"),
         1 => format!(

@@ -33,10 +33,14 @@ impl From<std::io::Error> for Error {
 /// The result of a task.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The root of the workspace, found from where this package was compiled.
+/// The root of the workspace, found from where cargo runs this package: clones that share a
+/// target directory share this program, so that where it was compiled says nothing.
 pub fn workspace_root() -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().unwrap_or(package).to_path_buf()
+    let package = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package
+        .parent()
+        .map_or_else(|| package.clone(), Path::to_path_buf)
 }
 
 /// The folder for everything that is not in the clone.
