@@ -10,11 +10,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::catalog::{Session as DataFusionSession, TableProvider};
+use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::datasource::source_as_provider;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableSource};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use flashmesh_planner::FlashTable;
 use flashmesh_planner::relations::is_store_function;
@@ -70,14 +69,12 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
         | LogicalPlan::Unnest(_)
         | LogicalPlan::RecursiveQuery(_) => Ok(()),
         // What is not on flash is the session's own: what it may not see, its catalog has not.
-        LogicalPlan::TableScan(scan) => {
-            match provider(&scan.source)?.downcast_ref::<FlashTable>() {
-                Some(table) => check_table(principal, Right::Read, table),
-                None => Ok(()),
-            }
-        }
-        LogicalPlan::Dml(dml) => match provider(&dml.target)?.downcast_ref::<FlashTable>() {
-            Some(table) => check_table(principal, Right::Write, table),
+        LogicalPlan::TableScan(scan) => match FlashTable::of(&scan.source) {
+            Some(table) => check_table(principal, Right::Read, &table),
+            None => Ok(()),
+        },
+        LogicalPlan::Dml(dml) => match FlashTable::of(&dml.target) {
+            Some(table) => check_table(principal, Right::Write, &table),
             None => principal.check_admin("write to tables outside the database"),
         },
         LogicalPlan::Copy(_) => principal.check_admin("write files of the server"),
@@ -110,10 +107,6 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
         // Options are checked by name where they are set.
         LogicalPlan::Statement(_) => Ok(()),
     }
-}
-
-fn provider(source: &Arc<dyn TableSource>) -> Result<Arc<dyn TableProvider>> {
-    Ok(source_as_provider(source)?)
 }
 
 fn check_table(principal: &Principal, right: Right, table: &FlashTable) -> Result<()> {

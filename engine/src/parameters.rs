@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
@@ -126,8 +126,7 @@ impl Session {
                 types[number - 1] = Some(field.data_type().clone());
             }
         }
-        shifts_of_dates(&plan, &mut types)?;
-        casts_to_numbers(&plan, &mut types)?;
+        note_types(&plan, &mut types)?;
         let fields = types.into_iter().enumerate().map(|(place, known)| {
             let advertised = advertised(known.unwrap_or(UNKNOWN));
             Arc::new(Field::new(format!("${}", place + 1), advertised, true))
@@ -340,34 +339,26 @@ impl Visitor for Hints {
     }
 }
 
-/// What is added to a date or taken from it is a number of days, not a date, as the planner has
-/// it; what is added to a timestamp is an interval.
-fn shifts_of_dates(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> {
+/// The types that parameters get from what the planner leaves open.
+fn note_types(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> {
     plan.apply_with_subqueries(|node| {
-        let inputs = node.inputs();
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
-                if let Expr::BinaryExpr(binary) = expr
-                    && matches!(binary.op, Operator::Plus | Operator::Minus)
-                {
-                    for (shift, of) in
-                        [(&binary.left, &binary.right), (&binary.right, &binary.left)]
+                match expr {
+                    Expr::BinaryExpr(binary)
+                        if matches!(binary.op, Operator::Plus | Operator::Minus) =>
                     {
-                        let Expr::Placeholder(placeholder) = shift.as_ref() else {
-                            continue;
-                        };
-                        let of = inputs.iter().find_map(|i| of.get_type(i.schema()).ok());
-                        let shift = match of {
-                            Some(DataType::Date32 | DataType::Date64) => DataType::Int64,
-                            Some(DataType::Timestamp(..)) => {
-                                DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano)
-                            }
-                            _ => continue,
-                        };
-                        if let Some(number) = number(&placeholder.id) {
-                            types[number - 1] = Some(shift);
+                        note_shift(&binary.left, &binary.right, node, types);
+                        note_shift(&binary.right, &binary.left, node, types);
+                    }
+                    // Drivers bind no number to a text. (A text is cast to a date or a moment as
+                    // often as not.)
+                    Expr::Cast(cast) if cast.field.data_type().is_numeric() => {
+                        if let Some(number) = parameter(&cast.expr) {
+                            types[number - 1].get_or_insert_with(|| cast.field.data_type().clone());
                         }
                     }
+                    _ => {}
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
@@ -376,24 +367,26 @@ fn shifts_of_dates(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result
     Ok(())
 }
 
-/// What is cast to a number is told to be one: drivers bind no number to a text. (A text is cast to
-/// a date or a moment as often as not.)
-fn casts_to_numbers(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                if let Expr::Cast(cast) = expr
-                    && let Expr::Placeholder(placeholder) = cast.expr.as_ref()
-                    && let Some(number) = number(&placeholder.id)
-                    && cast.field.data_type().is_numeric()
-                {
-                    types[number - 1].get_or_insert_with(|| cast.field.data_type().clone());
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
-    Ok(())
+/// What is added to a date or taken from it is a number of days, not a date, as the planner has
+/// it; what is added to a timestamp is an interval.
+fn note_shift(shift: &Expr, of: &Expr, node: &LogicalPlan, types: &mut [Option<DataType>]) {
+    let Some(number) = parameter(shift) else {
+        return;
+    };
+    let mut inputs = node.inputs().into_iter();
+    types[number - 1] = match inputs.find_map(|input| of.get_type(input.schema()).ok()) {
+        Some(DataType::Date32 | DataType::Date64) => Some(DataType::Int64),
+        Some(DataType::Timestamp(..)) => Some(DataType::Interval(IntervalUnit::MonthDayNano)),
+        _ => return,
+    };
+}
+
+/// The number of the parameter that an expression is.
+fn parameter(expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Placeholder(placeholder) => number(&placeholder.id),
+        _ => None,
+    }
 }
 
 /// `plan` with literals in the place of variables; its columns keep their names.

@@ -14,12 +14,14 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Constraints, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use quick_cache::sync::Cache;
+
+use flashmesh_storage::segment::TableId;
 
 use crate::FlashTable;
 use crate::kernels::KernelFunction;
@@ -97,7 +99,7 @@ pub async fn physical_plan(
 #[derive(Debug, Clone)]
 struct Query {
     plan: LogicalPlan,
-    versions: Vec<(TableName, u64, u64)>,
+    versions: Vec<Version>,
     /// A session's options are changed by putting others in their place.
     options: Arc<ConfigOptions>,
 }
@@ -136,11 +138,9 @@ fn is_repeatable(plan: &LogicalPlan) -> bool {
 
 fn is_repeatable_node(node: &LogicalPlan) -> bool {
     let is_known = match node {
-        LogicalPlan::TableScan(scan) => source_as_provider(&scan.source).is_ok_and(|table| {
-            table
-                .downcast_ref::<FlashTable>()
-                .is_some_and(FlashTable::is_plain)
-        }),
+        LogicalPlan::TableScan(scan) => {
+            FlashTable::of(&scan.source).is_some_and(|table| table.is_plain())
+        }
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::Window(_)
@@ -183,28 +183,27 @@ fn tables(plan: &LogicalPlan) -> Result<Vec<FlashTable>> {
     let mut tables = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
-            && let Some(table) = source_as_provider(&scan.source)?.downcast_ref::<FlashTable>()
+            && let Some(table) = FlashTable::of(&scan.source)
         {
-            tables.push(table.clone());
+            tables.push(table);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(tables)
 }
 
-fn version(table: &FlashTable) -> (TableName, u64, u64) {
+/// What a table is called, which one it is, and how often it has been changed.
+type Version = (TableName, TableId, u64);
+
+fn version(table: &FlashTable) -> Version {
     let snapshot = table.named().snapshot();
-    (
-        table.named().name().clone(),
-        u64::from(snapshot.id.0),
-        snapshot.version,
-    )
+    (table.named().name().clone(), snapshot.id, snapshot.version)
 }
 
 /// Whether each table is there at one version only: a plan may have been put together of several
 /// that had begun to run.
-fn have_one_version(versions: &[(TableName, u64, u64)]) -> bool {
-    let differ = |a: &(TableName, u64, u64), b: &(TableName, u64, u64)| a.0 == b.0 && a != b;
+fn have_one_version(versions: &[Version]) -> bool {
+    let differ = |a: &Version, b: &Version| a.0 == b.0 && a != b;
     let mut of_table = versions.iter().enumerate();
     of_table.all(|(i, a)| !versions[..i].iter().any(|b| differ(a, b)))
 }
@@ -229,16 +228,14 @@ impl TableSource for Absent {
 
 fn without_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
     with_sources(plan, |scan| {
-        let provider = source_as_provider(&scan.source)?;
-        let table = provider.downcast_ref::<FlashTable>();
-        Ok(table.map(|table| {
+        FlashTable::of(&scan.source).map(|table| {
             let constraints = scan.source.constraints().cloned();
             Arc::new(Absent {
                 name: table.named().name().clone(),
                 schema: scan.source.schema(),
                 constraints: constraints.unwrap_or_default(),
             }) as _
-        }))
+        })
     })
 }
 
@@ -246,16 +243,16 @@ fn with_tables(plan: LogicalPlan, tables: &[FlashTable]) -> Result<LogicalPlan> 
     with_sources(plan, |scan| {
         let absent = scan.source.downcast_ref::<Absent>();
         let table = absent.and_then(|a| tables.iter().find(|t| *t.named().name() == a.name));
-        Ok(table.map(|table| provider_as_source(Arc::new(table.clone()))))
+        table.map(|table| provider_as_source(Arc::new(table.clone())))
     })
 }
 
 fn with_sources(
     plan: LogicalPlan,
-    source: impl Fn(&TableScan) -> Result<Option<Arc<dyn TableSource>>>,
+    source: impl Fn(&TableScan) -> Option<Arc<dyn TableSource>>,
 ) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| match node {
-        LogicalPlan::TableScan(mut scan) => match source(&scan)? {
+        LogicalPlan::TableScan(mut scan) => match source(&scan) {
             Some(other) => {
                 scan.source = other;
                 Ok(Transformed::yes(LogicalPlan::TableScan(scan)))

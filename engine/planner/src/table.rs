@@ -10,8 +10,9 @@ use datafusion::common::{
     Constraint, Constraints, DFSchema, Result, Statistics, not_impl_err, plan_err,
 };
 use datafusion::datasource::sink::DataSinkExec;
+use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource, TableType};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
@@ -64,6 +65,12 @@ impl FlashTable {
             approximate: None,
             table,
         }
+    }
+
+    /// The table that a scan in a logical plan reads, if it is one of the database.
+    pub fn of(source: &Arc<dyn TableSource>) -> Option<Self> {
+        let provider = source_as_provider(source).ok()?;
+        provider.downcast_ref::<Self>().cloned()
     }
 
     /// The same with the ids of its rows as the last column.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Result, plan_err};
 use datafusion::config::ConfigOptions;
-use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{Extension, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use flashmesh_storage::capability::{Capability, Right};
@@ -197,11 +197,7 @@ pub(crate) fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
 /// The table that a node of a plan reads.
 fn table_of(node: &LogicalPlan) -> Option<NamedTable> {
     match node {
-        LogicalPlan::TableScan(scan) => {
-            let provider = source_as_provider(&scan.source).ok()?;
-            let table = provider.downcast_ref::<FlashTable>()?;
-            Some(table.named().clone())
-        }
+        LogicalPlan::TableScan(scan) => Some(FlashTable::of(&scan.source)?.named().clone()),
         LogicalPlan::Extension(extension) => {
             let node = extension
                 .node
@@ -223,8 +219,7 @@ fn pin(
     let table = table.at(versions.get(table.name()).cloned().flatten())?;
     Ok(Transformed::yes(match node {
         LogicalPlan::TableScan(mut scan) => {
-            let provider = source_as_provider(&scan.source)?;
-            if let Some(provider) = provider.downcast_ref::<FlashTable>() {
+            if let Some(provider) = FlashTable::of(&scan.source) {
                 scan.source = provider_as_source(Arc::new(provider.at(table)));
             }
             LogicalPlan::TableScan(scan)

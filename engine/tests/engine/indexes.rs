@@ -8,14 +8,7 @@ use flashmesh::{Engine, EngineOptions, Session};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::support::{error, random, rows, session};
-
-async fn run(session: &Session, sql: &str) {
-    session
-        .sql(sql)
-        .await
-        .unwrap_or_else(|e| panic!("{sql}: {e}"));
-}
+use crate::support::{error, random, rows, run, session};
 
 async fn plan(session: &Session, sql: &str) -> String {
     rows(session, &format!("EXPLAIN {sql}")).await.join("\n")

@@ -6,14 +6,7 @@ use flashmesh::Session;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::support::{random, rows, session};
-
-async fn run(session: &Session, sql: &str) {
-    session
-        .sql(sql)
-        .await
-        .unwrap_or_else(|e| panic!("{sql}: {e}"));
-}
+use crate::support::{random, rows, run, session};
 
 async fn set_pushdown(session: &Session, mode: &str) {
     run(session, &format!("SET flashmesh.pushdown = '{mode}'")).await;

@@ -50,6 +50,11 @@ pub async fn collect_as_servers_do(
     collect(plan, context).await
 }
 
+/// Runs a statement to its end.
+pub async fn run(session: &Session, sql: &str) {
+    batch(session, sql).await;
+}
+
 /// The whole result of a statement as one batch.
 pub async fn batch(session: &Session, sql: &str) -> RecordBatch {
     let frame = session

@@ -3,12 +3,7 @@
 
 use flashmesh::{Engine, EngineOptions, Session};
 
-use crate::support::{error, rows, session};
-
-async fn run(session: &Session, sql: &str) {
-    let frame = session.sql(sql).await.unwrap();
-    frame.collect().await.unwrap();
-}
+use crate::support::{error, rows, run, session};
 
 #[tokio::test]
 async fn a_view_shows_what_was_committed_since() {

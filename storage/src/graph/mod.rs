@@ -2,8 +2,8 @@
 //! them (BlueDBM section 7.2: a traversal is a chain of dependent look-ups, so each hop that does
 //! not go to the host and back saves its whole latency).
 //!
-//! A [`Graph`] is a view over the parts of an adjacency index
-//! ([`crate::index::adjacency`]) and the edges that no part covers yet. A search runs as a [`Job`]: so many threads, a flag that cancels
+//! A [`Graph`] is a view over the parts of an adjacency index ([`crate::index::adjacency`]) and the
+//! edges that no part covers yet. A search runs as a [`Job`]: so many threads, a flag that cancels
 //! it, counters of the pages it has read. Lists are read from pages through the page cache; what a
 //! search keeps in memory is stated at each, in bytes a vertex, plus the pages of list starts that
 //! it has touched (about 2 bytes a vertex and direction) and, for each thread, up to 1,024 pages

@@ -134,13 +134,14 @@ impl Catalog {
         // What a crash while a catalog was made has left: nothing was in it.
         match std::fs::remove_file(&unfinished) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error(e, &unfinished));
+                return Err(StorageError::of_path("writing", &unfinished, e));
             }
             _ => {}
         }
         let file = CatalogFile::open(&unfinished, true).map_err(|e| open_error(e, database))?;
         let catalog = Self::make(path, database, file)?;
-        std::fs::rename(&unfinished, path).map_err(|e| io_error(e, path))?;
+        std::fs::rename(&unfinished, path)
+            .map_err(|e| StorageError::of_path("writing", path, e))?;
         Ok(catalog)
     }
 
@@ -372,7 +373,7 @@ impl Catalog {
             let value = work(&txn, &mut records)?;
             done = Some((records.finish()?, value));
             txn.commit().map_err(|e| match redb::Error::from(e) {
-                redb::Error::Io(e) => io_error(e, &self.path),
+                redb::Error::Io(e) => StorageError::of_path("writing", &self.path, e),
                 e => other(e),
             })
         });
@@ -509,10 +510,6 @@ fn set_format(txn: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 
-fn io_error(error: std::io::Error, path: &Path) -> StorageError {
-    StorageError::of_path("writing", path, error)
-}
-
 fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
     use redb::DatabaseError as E;
     match error {
@@ -532,7 +529,9 @@ fn open_error(error: redb::DatabaseError, database: &Path) -> StorageError {
         {
             StorageError::corrupt(format!("catalog of {database:?}: {e}; put it back"))
         }
-        E::Storage(redb::StorageError::Io(e)) => io_error(e, &database.join("catalog.redb")),
+        E::Storage(redb::StorageError::Io(e)) => {
+            StorageError::of_path("writing", &database.join("catalog.redb"), e)
+        }
         E::Storage(redb::StorageError::Corrupted(what)) => {
             StorageError::corrupt(format!("catalog of {database:?}: {what}"))
         }
