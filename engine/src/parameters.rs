@@ -354,7 +354,7 @@ fn note_types(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> 
                     // Drivers bind no number to a text. (A text is cast to a date or a moment as
                     // often as not.)
                     Expr::Cast(cast) if cast.field.data_type().is_numeric() => {
-                        if let Some(number) = parameter(&cast.expr) {
+                        if let Some(number) = planned_parameter(&cast.expr) {
                             types[number - 1].get_or_insert_with(|| cast.field.data_type().clone());
                         }
                     }
@@ -370,7 +370,7 @@ fn note_types(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> 
 /// What is added to a date or taken from it is a number of days, not a date, as the planner has
 /// it; what is added to a timestamp is an interval.
 fn note_shift(shift: &Expr, of: &Expr, node: &LogicalPlan, types: &mut [Option<DataType>]) {
-    let Some(number) = parameter(shift) else {
+    let Some(number) = planned_parameter(shift) else {
         return;
     };
     let mut inputs = node.inputs().into_iter();
@@ -381,8 +381,8 @@ fn note_shift(shift: &Expr, of: &Expr, node: &LogicalPlan, types: &mut [Option<D
     };
 }
 
-/// The number of the parameter that an expression is.
-fn parameter(expr: &Expr) -> Option<usize> {
+/// The same in a plan.
+fn planned_parameter(expr: &Expr) -> Option<usize> {
     match expr {
         Expr::Placeholder(placeholder) => number(&placeholder.id),
         _ => None,
