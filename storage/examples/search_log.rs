@@ -100,9 +100,14 @@ struct Part {
 fn index(table: &TestTable) -> Vec<Part> {
     let (mut time, mut stored_pages) = (Duration::ZERO, 0);
     let mut index = Vec::new();
+    let mut reader = table.store.reader().expect("a reader");
     for (segment, batch) in table.snapshot.segments.iter().zip(&table.batches) {
-        let zones = segment.chunks[0].zones.iter();
-        let pages: Vec<Range<u32>> = zones
+        let page_index = segment.chunks[0]
+            .page_index(&mut reader)
+            .expect("in memory");
+        let pages: Vec<Range<u32>> = page_index
+            .zones()
+            .iter()
             .filter(|zone| zone.row_count > 0)
             .map(|zone| zone.first_row..zone.first_row + zone.row_count)
             .collect();

@@ -25,7 +25,7 @@ use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash, lsh, ngram};
 use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
-use crate::segment::{Segment, SegmentId, page_of_row, read_rows, row_id, row_of_id};
+use crate::segment::{Segment, SegmentId, read_rows, row_id, row_of_id};
 use crate::store::PageReader;
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
@@ -355,9 +355,10 @@ fn rows_with_grams(
         }
     }
     for (_, chunk, _) in &slices {
+        let index = chunk.page_index(reader)?;
         let mut last = None;
         for row in query.rows() {
-            let page = chunk.aux_pages + page_of_row(chunk, *row).ok_or_else(corrupt)? as u32;
+            let page = chunk.aux_pages + index.page_of_row(*row).ok_or_else(corrupt)? as u32;
             if last.replace(page) != Some(page) {
                 reader.prefetch(&chunk.run, page..page + 1)?;
             }
@@ -366,7 +367,7 @@ fn rows_with_grams(
     let mut rows: RowsBySegment = tail(index).collect();
     for (segment, chunk, data_type) in slices {
         let slots = read_rows(reader, chunk, data_type, query.rows())?;
-        let blocks = ngram::blocks(segment, ordinal);
+        let blocks = ngram::blocks(segment, ordinal, reader)?;
         let found = RowSelection::of_ranges(query.candidates(&slots, &blocks)?);
         if !found.is_empty() {
             rows.insert(segment.id, Arc::new(found));

@@ -329,14 +329,18 @@ impl SegmentQueue {
         }
     }
 
-    fn take(&self) -> Option<Arc<Segment>> {
+    /// The next segment, and the one whose page indexes are to be read meanwhile: so far ahead that
+    /// they are there when some stream takes it.
+    fn take(&self) -> Option<(Arc<Segment>, Option<&Arc<Segment>>)> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        self.segments.get(index).cloned()
+        let segment = self.segments.get(index).cloned()?;
+        let distance = 2 * self.streams.load(Ordering::Relaxed);
+        Some((segment, self.segments.get(index + distance)))
     }
 
     /// A segment to read ahead for. Near the end a stream takes none, as another stream may be
     /// free to start on it at once.
-    fn take_ahead(&self) -> Option<Arc<Segment>> {
+    fn take_ahead(&self) -> Option<(Arc<Segment>, Option<&Arc<Segment>>)> {
         let left = self
             .segments
             .len()
@@ -419,10 +423,13 @@ impl ResultStream {
                 true => self.work.take_ahead(),
                 false => self.work.take(),
             };
-            let Some(segment) = segment else {
+            let Some((segment, later)) = segment else {
                 return Ok(None);
             };
             let Some(Some(by_segment)) = &self.rows else {
+                if let Some(later) = later {
+                    later.prefetch_page_indexes(&mut self.reader)?;
+                }
                 return Ok(Some(Work {
                     segment,
                     rows: None,

@@ -1,16 +1,18 @@
 //! What the planner expects: rows that pass a filter, groups, bytes.
 //!
-//! Zone maps serve as histograms. A page's values are taken to lie evenly between its least and
-//! its greatest, so that a range on a clustered column is estimated to the page and a range on a
-//! shuffled one by its share of the whole span. Columns count as independent.
+//! The zone maps of chunks serve as histograms; those of pages may be on flash, which planning does
+//! not read. A chunk's values are taken to lie evenly between its least and its greatest, so that a
+//! range on a clustered column is estimated to the segment and a range on a shuffled one by its
+//! share of the whole span. Columns count as independent.
 
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::{CompareOp, DatePart, Expr, Literal, Scalar};
-use flashmesh_storage::page::{PageZone, ZoneKey, zone_key};
+use flashmesh_storage::page::{ZoneKey, zone_key};
+use flashmesh_storage::segment::Totals;
 use flashmesh_storage::table::TableSnapshot;
 
-/// Zones that an estimate looks at; of more pages an even sample is taken.
-const SAMPLED_ZONES: usize = 2048;
+/// Chunks that an estimate looks at; of more an even sample is taken.
+const SAMPLED_CHUNKS: usize = 2048;
 
 /// Shares of rows where nothing better is known.
 mod default_share {
@@ -93,17 +95,14 @@ fn key_of(value: &Scalar, data_type: &DataType) -> Option<i64> {
     }
 }
 
-/// Calls `f` with a sample of the column's zones.
-fn sample_zones(column: u32, table: &TableSnapshot, f: impl FnMut(&PageZone)) {
-    let chunks = || {
-        table
-            .segments
-            .iter()
-            .filter_map(|s| s.chunks.get(column as usize))
-    };
-    let count: usize = chunks().map(|c| c.zones.len()).sum();
-    let step = count.div_ceil(SAMPLED_ZONES).max(1);
-    chunks().flat_map(|c| &c.zones).step_by(step).for_each(f);
+/// Calls `f` with a sample of the column's chunks.
+fn sample_chunks(column: u32, table: &TableSnapshot, mut f: impl FnMut(&Totals)) {
+    let step = table.segments.len().div_ceil(SAMPLED_CHUNKS).max(1);
+    for segment in table.segments.iter().step_by(step) {
+        if let Some(chunk) = segment.chunks.get(column as usize) {
+            f(&chunk.totals);
+        }
+    }
 }
 
 fn range_share(range: &Range<'_>, table: &TableSnapshot) -> f64 {
@@ -115,12 +114,12 @@ fn range_share(range: &Range<'_>, table: &TableSnapshot) -> f64 {
         return default_share::RANGE;
     };
     let (mut rows, mut passing) = (0.0, 0.0);
-    sample_zones(range.column, table, |zone| {
-        rows += f64::from(zone.row_count);
+    sample_chunks(range.column, table, |zone| {
+        rows += f64::from(zone.rows);
         if zone.min > zone.max || zone.max < min || zone.min > max {
             return;
         }
-        let values = f64::from(zone.row_count - zone.null_count.min(zone.row_count));
+        let values = f64::from(zone.rows.saturating_sub(zone.null_count));
         let (from, to) = (zone.min.max(min) as f64, zone.max.min(max) as f64);
         passing += values * (to - from + 1.0) / (zone.max as f64 - zone.min as f64 + 1.0);
     });
@@ -161,18 +160,11 @@ fn equal_share(expr: &Expr, value: Option<&Literal>, table: &TableSnapshot) -> f
     };
     if let Some(key) = value.and_then(|v| key_of(&v.value, &v.data_type)) {
         let mut found = false;
-        sample_zones(*column, table, |zone| {
+        sample_chunks(*column, table, |zone| {
             found |= (zone.min..=zone.max).contains(&key)
         });
         // Of a sample only the hits prove something.
-        let complete = table
-            .segments
-            .iter()
-            .filter_map(|s| s.chunks.get(*column as usize))
-            .map(|c| c.zones.len())
-            .sum::<usize>()
-            <= SAMPLED_ZONES;
-        if !found && complete {
+        if !found && table.segments.len() <= SAMPLED_CHUNKS {
             return 0.0;
         }
     }

@@ -75,8 +75,8 @@ impl Kind for Hash {
         Ok(builder.finish().0)
     }
 
-    fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
-        Ok(Arc::new(Directory::open(part)?))
+    fn open(&self, part: &IndexPart, reader: &mut PageReader) -> Result<Opened> {
+        Ok(Arc::new(Directory::open(part, reader)?))
     }
 }
 
@@ -306,11 +306,11 @@ struct Directory {
 }
 
 impl Directory {
-    fn open(part: &IndexPart) -> Result<Self> {
+    fn open(part: &IndexPart, reader: &mut PageReader) -> Result<Self> {
         let [array] = part.arrays.as_slice() else {
             return Err(StorageError::corrupt("a hash index part without its array"));
         };
-        let entries = PagedArray::new(array.chunks.iter().cloned())?;
+        let entries = PagedArray::new(array.chunks.iter().cloned(), reader)?;
         let pages = 0..entries.pages() as u32;
         let last: Vec<i64> = pages.map(|page| entries.max(page)).collect();
         if !last.is_sorted() {

@@ -28,8 +28,8 @@ pub use stream::{PageStream, PinnedPages};
 use crate::flash::FlashPage;
 use crate::index::write_chunks;
 use crate::page::{
-    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageIdentity, PageZone,
-    SEGMENT_ROWS, encode_chunk, ints,
+    Aux, BLOCK_VALUES, ChunkIdentity, Dictionary, Encoding, Page, PageIdentity, PageIndex,
+    PageZone, SEGMENT_ROWS, encode_chunk, ints,
 };
 use crate::segment::Chunk;
 use crate::store::{CardId, NodeId, PageAddress, PageReader, PageRun, PageWriter};
@@ -43,6 +43,8 @@ const GAP_VALUES: u64 = BLOCK_VALUES as u64;
 #[derive(Debug)]
 pub struct PagedArray {
     chunks: Vec<Arc<Chunk>>,
+    /// The page index of each chunk.
+    indexes: Vec<Arc<PageIndex>>,
     /// Position of the first value of each data page, and the number of all values.
     starts: Vec<u64>,
     /// The chunk of each data page.
@@ -68,28 +70,45 @@ pub struct ArrayPage {
 }
 
 impl PagedArray {
-    /// An array of chunks as [`Self::write`] wrote them.
+    /// An array of chunks as [`Self::write`] wrote them. Their page indexes are read.
     ///
     /// # Errors
     /// `Corrupt` when the chunks are not those of such an array: NULLs, gaps, or a chunk before
-    /// the last that is not full.
-    pub fn new(chunks: impl IntoIterator<Item: Into<Arc<Chunk>>>) -> Result<Self> {
+    /// the last that is not full; those of reading pages.
+    pub fn new(
+        chunks: impl IntoIterator<Item: Into<Arc<Chunk>>>,
+        reader: &mut PageReader,
+    ) -> Result<Self> {
         let chunks: Vec<Arc<Chunk>> = chunks.into_iter().map(Into::into).collect();
+        let indexes = chunks.iter().map(|chunk| chunk.page_index(reader));
+        let indexes = indexes.collect::<Result<_>>()?;
+        Self::of(chunks, indexes)
+    }
+
+    /// The same of chunks whose page indexes are in memory.
+    fn of_new(chunks: Vec<Chunk>) -> Result<Self> {
+        let indexes = chunks.iter().filter_map(Chunk::resident_index).cloned();
+        let indexes = indexes.collect();
+        Self::of(chunks.into_iter().map(Arc::new).collect(), indexes)
+    }
+
+    fn of(chunks: Vec<Arc<Chunk>>, indexes: Vec<Arc<PageIndex>>) -> Result<Self> {
         let mut array = Self {
             starts: Vec::new(),
             chunk_of: Vec::new(),
             first_pages: vec![0],
             chunks: Vec::new(),
+            indexes: Vec::new(),
             resident: Vec::new(),
         };
         let count = chunks.len();
-        for (number, chunk) in chunks.iter().enumerate() {
+        for (number, (chunk, index)) in chunks.iter().zip(&indexes).enumerate() {
             let corrupt = |what: &str| {
                 StorageError::corrupt(format!("{}, chunk {number}: {what}", chunk.run.label))
             };
             let base = number as u64 * SEGMENT_ROWS as u64;
             let mut rows = 0;
-            for zone in &chunk.zones {
+            for zone in index.zones() {
                 if zone.first_row != rows || zone.row_count == 0 || zone.null_count != 0 {
                     return Err(corrupt("its pages do not follow each other"));
                 }
@@ -101,7 +120,7 @@ impl PagedArray {
             if rows == 0 || rows as usize > SEGMENT_ROWS || !is_whole {
                 return Err(corrupt(&format!("{rows} values")));
             }
-            let pages = u64::from(chunk.aux_pages) + chunk.zones.len() as u64;
+            let pages = u64::from(chunk.aux_pages) + index.zones().len() as u64;
             if chunk.aux_pages > 1 || u64::from(chunk.run.count) != pages {
                 return Err(corrupt("the number of its pages is wrong"));
             }
@@ -114,6 +133,7 @@ impl PagedArray {
             array.starts.push(0);
         }
         array.chunks = chunks;
+        array.indexes = indexes;
         Ok(array)
     }
 
@@ -153,7 +173,7 @@ impl PagedArray {
             ..identity
         };
         let slices: Vec<&ArrayRef> = slices.iter().collect();
-        Self::new(write_chunks(writer, identity_of, label, &slices, threads)?)
+        Self::of_new(write_chunks(writer, identity_of, label, &slices, threads)?)
     }
 
     /// An array of integers without NULLs that stays in memory, in the form that it has in pages.
@@ -194,7 +214,7 @@ impl PagedArray {
         }
         Ok(Self {
             resident,
-            ..Self::new(chunks)?
+            ..Self::of_new(chunks)?
         })
     }
 
@@ -446,7 +466,7 @@ impl PagedArray {
     /// The zone map of a data page.
     fn zone(&self, page: u32) -> &PageZone {
         let chunk = self.chunk_of[page as usize] as usize;
-        &self.chunks[chunk].zones[(page - self.first_pages[chunk]) as usize]
+        &self.indexes[chunk].zones()[(page - self.first_pages[chunk]) as usize]
     }
 
     /// The chunk of a data page, and its place in the chunk's run.

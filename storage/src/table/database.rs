@@ -21,9 +21,10 @@ use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
 ///
-/// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed; databases of
-/// earlier formats are read, and become format 3 when they are opened for writing.
-pub const FORMAT_VERSION: u32 = 3;
+/// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
+/// pages; databases of earlier formats are read, and become format 4 when they are opened for
+/// writing.
+pub const FORMAT_VERSION: u32 = 4;
 
 /// How to open a database.
 #[derive(Debug, Clone)]
@@ -135,7 +136,7 @@ impl Database {
         }
         for table in contents.tables {
             let name = table.name.clone();
-            match State::opened_table(&table) {
+            match State::opened_table(table) {
                 Ok(table) => drop(state.tables.insert(name, table)),
                 Err(error) => drop(state.damaged.insert(name, error.damage())),
             }
@@ -149,8 +150,8 @@ impl Database {
         let live = state
             .tables
             .values()
-            .flat_map(|t| t.snapshot.chunks())
-            .map(|c| (c.run.first, c.run.count));
+            .flat_map(|t| t.snapshot.runs())
+            .map(|run| (run.first, run.count));
         let store = PageStore::open(flash, options.cache_bytes, live)?;
         let core = Arc::new(Core {
             path,

@@ -1,7 +1,7 @@
 //! The check of every page of a database.
 
 use crate::Result;
-use crate::page::{Aux, decode, flags};
+use crate::page::{Aux, PageZone, decode, flags};
 use crate::segment::Chunk;
 use crate::store::PageReader;
 use crate::table::Database;
@@ -50,8 +50,8 @@ impl Database {
             .collect::<Vec<_>>();
         let pages_total = snapshots
             .iter()
-            .flat_map(|t| t.chunks())
-            .map(|c| u64::from(c.run.count))
+            .flat_map(|t| t.runs())
+            .map(|run| u64::from(run.count))
             .sum();
         // What the cache holds was checked when it was read; the check is of the flash.
         self.store().cache().clear();
@@ -103,6 +103,15 @@ fn check_chunk(
     data_type: &arrow::datatypes::DataType,
     report: &mut FsckReport,
 ) -> Result<()> {
+    report.pages += chunk
+        .runs()
+        .skip(1)
+        .map(|run| u64::from(run.count))
+        .sum::<u64>();
+    let index = chunk.page_index(reader);
+    if let Err(error) = &index {
+        report.problems.push(error.to_string());
+    }
     reader.prefetch(&chunk.run, 0..chunk.run.count)?;
     let mut aux = Some(Aux::None);
     for number in 0..chunk.run.count {
@@ -128,13 +137,14 @@ fn check_chunk(
             };
             continue;
         }
-        let (zone, header) = (
-            &chunk.zones[(number - chunk.aux_pages) as usize],
-            page.header(),
-        );
-        let same = (zone.row_count, zone.null_count, zone.min, zone.max)
-            == (header.row_count, header.null_count, header.min, header.max);
-        if !same {
+        let header = page.header();
+        let zone = index.as_ref().ok();
+        let zone = zone.map(|index| index.zones()[(number - chunk.aux_pages) as usize]);
+        let is_same = |zone: PageZone| {
+            (zone.row_count, zone.null_count, zone.min, zone.max)
+                == (header.row_count, header.null_count, header.min, header.max)
+        };
+        if !zone.is_none_or(is_same) {
             report.problems.push(format!(
                 "{}: the manifest's zone map is not the page's",
                 place()
@@ -142,7 +152,7 @@ fn check_chunk(
         }
         // Without its auxiliary page a page can't be decoded, which is reported once above. The
         // parts of a long value decode only together: their checksums are all there is to check.
-        let whole = zone.row_count > 0 && !header.has(flags::CONTINUES);
+        let whole = header.row_count > 0 && !header.has(flags::CONTINUES);
         if let (Some(aux), true) = (&aux, whole)
             && let Err(error) = decode(&page, aux, data_type, 0..header.row_count)
         {

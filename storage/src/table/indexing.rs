@@ -11,7 +11,7 @@ use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::{Index, IndexArray, IndexDefinition, IndexPart, PartData, hash, write_chunks};
 use crate::page::ChunkIdentity;
-use crate::segment::{Segment, SegmentId, TableId};
+use crate::segment::{Segment, SegmentId, TableId, write_page_indexes};
 use crate::store::{PageStore, Reservation};
 use crate::table::database::Core;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit};
@@ -319,7 +319,8 @@ impl PartBuilder {
             column_group: number as u16,
             generation: self.generation,
         };
-        let chunks = write_chunks(&mut pages, identity_of, &label, &slices, threads)?;
+        let mut chunks = write_chunks(&mut pages, identity_of, &label, &slices, threads)?;
+        write_page_indexes(&mut pages, identity_of(0), &label, &mut chunks)?;
         let mut chunks = chunks.into_iter().map(Arc::new);
         let arrays = data.arrays.iter().map(|slices| IndexArray {
             data_type: slices

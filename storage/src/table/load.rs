@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::index::IndexDefinition;
 use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
-use crate::segment::{Chunk, Segment, SegmentId, TableId};
+use crate::segment::{Chunk, Segment, SegmentId, TableId, write_page_indexes};
 use crate::store::{PageRun, PageWriter, Reservation};
 use crate::table::Database;
 use crate::table::database::{empty_record, stored_schema};
@@ -21,7 +21,7 @@ use crate::table::indexing::{NewParts, PartBuilder};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, encode_definition, encode_segment, scalar_record,
 };
-use crate::table::state::{TableState, exists, labels, not_found};
+use crate::table::state::{Labels, TableState, exists, not_found};
 use crate::{Result, StorageError};
 
 /// What a load writes to.
@@ -83,7 +83,7 @@ struct Shared {
     table: TableId,
     generation: u32,
     next_segment: Arc<AtomicU32>,
-    labels: Vec<Arc<str>>,
+    labels: Labels,
     writers: AtomicU32,
     rows: AtomicU64,
     done: Mutex<Done>,
@@ -143,7 +143,7 @@ impl Load {
                 )
             }
         };
-        let labels = labels(&label, &schema);
+        let labels = Labels::new(&label, &schema);
         let generation = database.next_generation()?;
         Ok(Self {
             shared: Arc::new(Shared {
@@ -518,7 +518,7 @@ impl LoadWriter {
         }
         let mut chunks = Vec::with_capacity(encoded.len());
         let mut columns = Vec::with_capacity(encoded.len());
-        for ((identity, chunk), label) in encoded.into_iter().zip(&shared.labels) {
+        for ((identity, chunk), label) in encoded.into_iter().zip(&shared.labels.columns) {
             let count = chunk.pages.len() as u32;
             let run = PageRun {
                 first: self.pages.append(chunk.pages)?,
@@ -529,6 +529,18 @@ impl LoadWriter {
             columns.push(column_record(&chunk.stats, count, batch.num_rows() as u32));
             chunks.push(Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones));
         }
+        let identity = ChunkIdentity {
+            table: shared.table.0,
+            segment: id.0,
+            column_group: 0,
+            generation: shared.generation,
+        };
+        write_page_indexes(
+            &mut self.pages,
+            identity,
+            &shared.labels.page_indexes,
+            &mut chunks,
+        )?;
         self.segments.push(WrittenSegment {
             segment: Arc::new(Segment::new(
                 id,

@@ -13,10 +13,11 @@ use prost::Message;
 
 use crate::flash::FlashPage;
 use crate::index::{IndexArray, IndexDefinition, IndexKind, IndexPart};
-use crate::page::{PageIdentity, PageZone, estimate_distinct, merge_sketches};
-use crate::segment::{Chunk, Segment, SegmentId, TableId};
+use crate::page::{PageIdentity, estimate_distinct, merge_sketches};
+use crate::segment::{Chunk, Segment, SegmentId, TableId, Totals, ZoneLists, page_index_identity};
 use crate::store::{CardId, NodeId, PageAddress, PageRun};
 use crate::table::ColumnStatistics;
+use crate::table::state::Labels;
 use crate::{Result, StorageError};
 
 /// A table, as the manifest keeps it.
@@ -158,6 +159,9 @@ pub(super) struct PartRecord {
     /// All chunks, array by array; their column groups count up through the part.
     #[prost(message, repeated, tag = "8")]
     pub chunks: Vec<ChunkRecord>,
+    /// As [`SegmentRecord::page_indexes`].
+    #[prost(message, optional, tag = "9")]
+    pub page_indexes: Option<RunRecord>,
 }
 
 /// Statistics of a column over all segments.
@@ -211,10 +215,26 @@ pub(super) struct SegmentRecord {
     pub order: u64,
     #[prost(message, repeated, tag = "4")]
     pub chunks: Vec<ChunkRecord>,
+    /// Since format 4, unless the chunks hold them: the pages of their page indexes.
+    #[prost(message, optional, tag = "5")]
+    pub page_indexes: Option<RunRecord>,
 }
 
-/// A chunk. Zone maps are kept as parallel packed lists; `mins` and `spans` (max − min, wrapping)
-/// are delta-friendly varints.
+/// Pages that follow each other.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RunRecord {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(uint32, tag = "2")]
+    pub card: u32,
+    #[prost(uint64, tag = "3")]
+    pub first_page: u64,
+    #[prost(uint32, tag = "4")]
+    pub pages: u32,
+}
+
+/// A chunk, with its page index as the lists of [`ZoneLists`] or, where that is in pages, with the
+/// totals of its zone maps.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ChunkRecord {
     #[prost(uint32, tag = "1")]
@@ -233,6 +253,24 @@ pub(super) struct ChunkRecord {
     pub mins: Vec<i64>,
     #[prost(uint64, repeated, tag = "8")]
     pub spans: Vec<u64>,
+    #[prost(message, optional, tag = "9")]
+    pub totals: Option<TotalsRecord>,
+}
+
+/// What the zone maps of a chunk say together.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct TotalsRecord {
+    /// Data pages.
+    #[prost(uint32, tag = "1")]
+    pub pages: u32,
+    #[prost(uint32, tag = "2")]
+    pub rows: u32,
+    #[prost(uint32, tag = "3")]
+    pub null_count: u32,
+    #[prost(sint64, tag = "4")]
+    pub min: i64,
+    #[prost(sint64, tag = "5")]
+    pub max: i64,
 }
 
 /// Seals a record: CRC32C of its key and the message, then the message.
@@ -276,74 +314,147 @@ pub(super) fn decode_schema(bytes: &[u8], what: &str) -> Result<SchemaRef> {
 }
 
 fn encode_chunk_record(chunk: &Chunk) -> ChunkRecord {
-    ChunkRecord {
+    let place = ChunkRecord {
         node: u32::from(chunk.run.first.node.0),
         card: u32::from(chunk.run.first.card.0),
         first_page: chunk.run.first.page.0,
         aux_pages: chunk.aux_pages,
-        row_counts: chunk.zones.iter().map(|z| z.row_count).collect(),
-        null_counts: if chunk.null_count == 0 {
-            Vec::new()
-        } else {
-            chunk.zones.iter().map(|z| z.null_count).collect()
+        ..ChunkRecord::default()
+    };
+    match chunk.resident_index() {
+        Some(index) => {
+            let lists = ZoneLists::of(index);
+            ChunkRecord {
+                row_counts: lists.row_counts,
+                null_counts: lists.null_counts,
+                mins: lists.mins,
+                spans: lists.spans,
+                ..place
+            }
+        }
+        None => ChunkRecord {
+            totals: Some(TotalsRecord {
+                pages: chunk.data_pages() as u32,
+                rows: chunk.totals.rows,
+                null_count: chunk.totals.null_count,
+                min: chunk.totals.min,
+                max: chunk.totals.max,
+            }),
+            ..place
         },
-        mins: chunk.zones.iter().map(|z| z.min).collect(),
-        spans: chunk
-            .zones
-            .iter()
-            .map(|z| z.max.wrapping_sub(z.min) as u64)
-            .collect(),
     }
 }
 
-/// The chunk that `record` describes, and its rows.
-fn decode_chunk_record(
-    record: &ChunkRecord,
+/// The pages of the chunks' page indexes, if they have any.
+fn page_indexes_record<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Option<RunRecord> {
+    let run = chunks.into_iter().find_map(Chunk::page_index_run)?;
+    Some(RunRecord {
+        node: u32::from(run.first.node.0),
+        card: u32::from(run.first.card.0),
+        first_page: run.first.page.0,
+        pages: run.count,
+    })
+}
+
+fn address(node: u32, card: u32, page: u64) -> Option<PageAddress> {
+    Some(PageAddress {
+        node: NodeId(node.try_into().ok()?),
+        card: CardId(card.try_into().ok()?),
+        page: FlashPage(page),
+    })
+}
+
+/// What is known of the chunks of a segment or a part together.
+struct Chunks<'a> {
+    /// Of its first page.
     identity: PageIdentity,
-    label: &Arc<str>,
-) -> Result<(Chunk, u32)> {
-    let corrupt = |why: &str| {
-        StorageError::corrupt(format!(
-            "segment {} of table number {}: the page index of {label} {why}",
-            identity.segment, identity.table
-        ))
-    };
-    let pages = record.row_counts.len();
-    let same_length = record.mins.len() == pages
-        && record.spans.len() == pages
-        && (record.null_counts.is_empty() || record.null_counts.len() == pages);
-    let narrow = u16::try_from(record.node).is_ok()
-        && u16::try_from(record.card).is_ok()
-        && record.aux_pages <= 1;
-    if !same_length || !narrow || pages + record.aux_pages as usize > usize::from(u16::MAX) + 1 {
-        return Err(corrupt("is malformed"));
-    }
-    let mut zones = Vec::with_capacity(pages);
-    let mut first_row = 0u32;
-    for i in 0..pages {
-        let min = record.mins[i];
-        zones.push(PageZone {
-            first_row,
-            row_count: record.row_counts[i],
-            null_count: record.null_counts.get(i).copied().unwrap_or(0),
-            min,
-            max: min.wrapping_add(record.spans[i] as i64),
+    page_indexes: Option<Arc<PageRun>>,
+    records: &'a [ChunkRecord],
+}
+
+impl<'a> Chunks<'a> {
+    fn new(
+        identity: PageIdentity,
+        records: &'a [ChunkRecord],
+        page_indexes: Option<&RunRecord>,
+        label: &Arc<str>,
+    ) -> Result<Self> {
+        let run = page_indexes.map(|record| {
+            let first = address(record.node, record.card, record.first_page);
+            let run = first.filter(|_| record.pages > 0).map(|first| PageRun {
+                first,
+                count: record.pages,
+                identity: page_index_identity(identity),
+                label: Arc::clone(label),
+            });
+            run.map(Arc::new)
+                .ok_or_else(|| malformed(&identity, "where the page indexes are"))
         });
-        first_row = first_row
-            .checked_add(record.row_counts[i])
-            .ok_or_else(|| corrupt("overflows"))?;
+        Ok(Self {
+            identity,
+            page_indexes: run.transpose()?,
+            records,
+        })
     }
-    let run = PageRun {
-        first: PageAddress {
-            node: NodeId(record.node as u16),
-            card: CardId(record.card as u16),
-            page: FlashPage(record.first_page),
-        },
-        count: pages as u32 + record.aux_pages,
-        identity,
-        label: Arc::clone(label),
-    };
-    Ok((Chunk::new(run, record.aux_pages, zones), first_row))
+
+    /// The chunk of this number.
+    fn decode(&self, number: usize, label: &Arc<str>) -> Result<Chunk> {
+        let record = &self.records[number];
+        let malformed = || malformed(&self.identity, &format!("the page index of {label}"));
+        let lists = || ZoneLists {
+            row_counts: record.row_counts.clone(),
+            null_counts: record.null_counts.clone(),
+            mins: record.mins.clone(),
+            spans: record.spans.clone(),
+        };
+        let pages = match &record.totals {
+            Some(totals) => totals.pages as usize,
+            None => record.row_counts.len(),
+        };
+        let count = pages.saturating_add(record.aux_pages as usize);
+        if record.aux_pages > 1 || count > usize::from(u16::MAX) + 1 {
+            return Err(malformed());
+        }
+        let run = PageRun {
+            first: address(record.node, record.card, record.first_page).ok_or_else(malformed)?,
+            count: count as u32,
+            identity: PageIdentity {
+                column_group: number as u16,
+                ..self.identity
+            },
+            label: Arc::clone(label),
+        };
+        match (&record.totals, &self.page_indexes) {
+            (None, _) => {
+                let zones = lists().zones().ok_or_else(malformed)?;
+                Ok(Chunk::new(run, record.aux_pages, zones))
+            }
+            (Some(totals), Some(page_indexes)) => {
+                let totals = Totals {
+                    rows: totals.rows,
+                    null_count: totals.null_count,
+                    min: totals.min,
+                    max: totals.max,
+                };
+                let (indexes, row) = (Arc::clone(page_indexes), number as u32);
+                Ok(Chunk::with_index_in(
+                    run,
+                    record.aux_pages,
+                    totals,
+                    indexes,
+                    row,
+                ))
+            }
+            (Some(_), None) => Err(malformed()),
+        }
+    }
+}
+
+fn malformed(of: &PageIdentity, what: &str) -> StorageError {
+    StorageError::corrupt(format!(
+        "segment {} of table number {}: {what} is malformed",
+        of.segment, of.table
+    ))
 }
 
 pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
@@ -352,15 +463,16 @@ pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
         rows: segment.rows,
         order,
         chunks: segment.chunks.iter().map(encode_chunk_record).collect(),
+        page_indexes: page_indexes_record(&segment.chunks),
     }
 }
 
-/// The segment that `record` describes. `labels` name its columns.
+/// The segment that `record` describes.
 pub(super) fn decode_segment(
     record: &SegmentRecord,
     table: TableId,
     id: SegmentId,
-    labels: &[Arc<str>],
+    labels: &Labels,
 ) -> Result<Segment> {
     let corrupt = |why: String| {
         StorageError::corrupt(format!(
@@ -368,32 +480,38 @@ pub(super) fn decode_segment(
             id.0, table.0
         ))
     };
-    if record.chunks.len() != labels.len() {
+    if record.chunks.len() != labels.columns.len() {
         return Err(corrupt(format!(
             "{} chunks for {} columns",
             record.chunks.len(),
-            labels.len()
+            labels.columns.len()
         )));
     }
+    let identity = first_page_of(table, id, record.generation);
+    let indexes = record.page_indexes.as_ref();
+    let records = Chunks::new(identity, &record.chunks, indexes, &labels.page_indexes)?;
     let mut chunks = Vec::with_capacity(record.chunks.len());
-    for (column, (chunk, label)) in record.chunks.iter().zip(labels).enumerate() {
-        let identity = PageIdentity {
-            table: table.0,
-            segment: id.0,
-            column_group: column as u16,
-            page: 0,
-            generation: record.generation,
-        };
-        let (chunk, rows) = decode_chunk_record(chunk, identity, label)?;
-        if rows != record.rows {
+    for (column, label) in labels.columns.iter().enumerate() {
+        let chunk = records.decode(column, label)?;
+        if chunk.totals.rows != record.rows {
             return Err(corrupt(format!(
-                "{label} has {rows} rows of {}",
-                record.rows
+                "{label} has {} rows of {}",
+                chunk.totals.rows, record.rows
             )));
         }
         chunks.push(chunk);
     }
     Ok(Segment::new(id, record.generation, record.rows, chunks))
+}
+
+fn first_page_of(table: TableId, id: SegmentId, generation: u32) -> PageIdentity {
+    PageIdentity {
+        table: table.0,
+        segment: id.0,
+        column_group: 0,
+        page: 0,
+        generation,
+    }
 }
 
 pub(super) fn encode_definition(definition: &IndexDefinition) -> IndexRecord {
@@ -433,6 +551,7 @@ pub(super) fn encode_part(part: &IndexPart, index: &str) -> PartRecord {
         schema: encode_schema(&Arc::new(Schema::new(fields))),
         array_chunks: part.arrays.iter().map(|a| a.chunks.len() as u32).collect(),
         chunks: part.chunks().map(encode_chunk_record).collect(),
+        page_indexes: page_indexes_record(part.chunks()),
     }
 }
 
@@ -455,19 +574,15 @@ pub(super) fn decode_part(
         return Err(corrupt("is malformed"));
     }
     let label: Arc<str> = what.as_str().into();
-    let mut left = record.chunks.iter().enumerate();
+    let identity = first_page_of(table, id, record.generation);
+    let indexes = record.page_indexes.as_ref();
+    let records = Chunks::new(identity, &record.chunks, indexes, &label)?;
+    let mut left = 0..record.chunks.len();
     let mut arrays = Vec::with_capacity(record.array_chunks.len());
     for (field, count) in schema.fields().iter().zip(&record.array_chunks) {
         let mut chunks = Vec::with_capacity(*count as usize);
-        for (number, chunk) in left.by_ref().take(*count as usize) {
-            let identity = PageIdentity {
-                table: table.0,
-                segment: id.0,
-                column_group: number as u16,
-                page: 0,
-                generation: record.generation,
-            };
-            chunks.push(Arc::new(decode_chunk_record(chunk, identity, &label)?.0));
+        for number in left.by_ref().take(*count as usize) {
+            chunks.push(Arc::new(records.decode(number, &label)?));
         }
         arrays.push(IndexArray {
             data_type: field.data_type().clone(),

@@ -37,6 +37,7 @@ pub use views::View;
 
 use crate::index::{Index, IndexDefinition};
 use crate::segment::{Chunk, Segment, TableId};
+use crate::store::PageRun;
 
 /// One version of a table, as a reader sees it for as long as it holds it.
 #[derive(Debug)]
@@ -97,6 +98,11 @@ impl TableSnapshot {
         let parts = self.indexes.iter().flat_map(|index| &index.parts);
         let segments = self.segments.iter().flat_map(|segment| &segment.chunks);
         segments.chain(parts.flat_map(|part| part.chunks()))
+    }
+
+    /// The pages of all these, and of their page indexes.
+    pub fn runs(&self) -> impl Iterator<Item = &PageRun> {
+        self.chunks().flat_map(Chunk::runs)
     }
 
     /// The index of that name.

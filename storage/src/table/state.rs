@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
 use crate::index::{Index, IndexPart};
-use crate::segment::{Segment, SegmentId, TableId};
+use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::PageStore;
 use crate::table::catalog::CatalogTable;
 use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit, TableVersion};
@@ -290,18 +290,20 @@ impl State {
         retired
     }
 
-    /// The state of a table that the catalog holds.
-    pub fn opened_table(table: &CatalogTable) -> Result<TableState> {
+    /// The state of a table that the catalog holds. Records go as what they describe comes: there
+    /// may be many.
+    pub fn opened_table(table: CatalogTable) -> Result<TableState> {
         let mut draft = Draft::new(&table.name, table.id, &table.record)?;
         let labels = draft.labels();
-        for (id, record) in &table.segments {
-            let segment = decode_segment(record, table.id, *id, &labels)?;
+        draft.segments.reserve_exact(table.segments.len());
+        for (id, record) in table.segments {
+            let segment = decode_segment(&record, table.id, id, &labels)?;
             draft.segments.push(Arc::new(segment));
             draft.next_order = draft.next_order.max(record.order.saturating_add(1));
         }
-        for (id, record) in &table.index_parts {
-            let part = decode_part(record, table.id, *id, &draft.label())?;
-            draft.parts.push((record.index.clone(), Arc::new(part)));
+        for (id, record) in table.index_parts {
+            let part = decode_part(&record, table.id, id, &draft.label())?;
+            draft.parts.push((record.index, Arc::new(part)));
         }
         draft.finish()
     }
@@ -385,13 +387,17 @@ impl Draft {
         format!("{}.{}", self.name.schema, self.name.name)
     }
 
-    fn labels(&self) -> Vec<Arc<str>> {
-        match self.segments.first() {
-            Some(segment) => {
-                let chunks = segment.chunks.iter();
-                chunks.map(|chunk| Arc::clone(&chunk.run.label)).collect()
-            }
-            None => labels(&self.label(), &self.schema),
+    fn labels(&self) -> Labels {
+        let new = || Labels::new(&self.label(), &self.schema);
+        let Some(segment) = self.segments.first() else {
+            return new();
+        };
+        let chunks = segment.chunks.iter();
+        let page_indexes = segment.chunks.iter().find_map(Chunk::page_index_run);
+        Labels {
+            columns: chunks.map(|chunk| Arc::clone(&chunk.run.label)).collect(),
+            page_indexes: page_indexes
+                .map_or_else(|| new().page_indexes, |run| Arc::clone(&run.label)),
         }
     }
 
@@ -481,12 +487,24 @@ fn are_same<T>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-/// What errors call each column of a table.
-pub(super) fn labels(table: &str, schema: &SchemaRef) -> Vec<Arc<str>> {
-    let fields = schema.fields().iter();
-    fields
-        .map(|f| format!("table '{table}', column '{}'", f.name()).into())
-        .collect()
+/// What errors call the parts of a table.
+#[derive(Debug)]
+pub(super) struct Labels {
+    /// Each column.
+    pub columns: Vec<Arc<str>>,
+    /// The page indexes of its segments.
+    pub page_indexes: Arc<str>,
+}
+
+impl Labels {
+    pub fn new(table: &str, schema: &SchemaRef) -> Self {
+        let fields = schema.fields().iter();
+        let columns = fields.map(|f| format!("table '{table}', column '{}'", f.name()).into());
+        Self {
+            columns: columns.collect(),
+            page_indexes: format!("table '{table}', page indexes").into(),
+        }
+    }
 }
 
 pub(super) fn not_found(kind: &'static str, name: &ObjectName) -> StorageError {

@@ -443,7 +443,7 @@ fn a_database_reads_as_the_document_says() {
     let catalog = catalog.begin_read().unwrap();
     let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
     let meta = catalog.open_table(meta).unwrap();
-    assert_eq!(meta.get("format").unwrap().unwrap().value(), 3);
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 4);
     let records: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
     let records = catalog.open_table(records).unwrap();
     let get = |key: &[u8]| records.get(key).unwrap().unwrap().value().to_vec();
@@ -489,21 +489,38 @@ fn a_database_reads_as_the_document_says() {
     assert!(in_order.len() >= 2);
     assert_eq!(record.number(6), in_order.len() as u64);
     let mut cells = vec![Vec::new(); 4];
+    let mut in_pages = 0;
     for (_, segment, key, sealed) in &in_order {
         let record = reader::unseal(key, sealed);
         assert_eq!(record.all(4).count(), 4);
+        let identity = ChunkIdentity {
+            table,
+            segment: *segment,
+            column_group: 0,
+            generation: record.number(1) as u32,
+        };
+        let indexes = record.all(5).next().map(Message::parse);
+        let indexes = indexes.map(|run| read_page_indexes(&card, &run, identity));
+        in_pages += usize::from(indexes.is_some());
         for (column, chunk) in record.all(4).enumerate() {
             let identity = ChunkIdentity {
-                table,
-                segment: *segment,
                 column_group: column as u16,
-                generation: record.number(1) as u32,
+                ..identity
             };
-            let rows = read_chunk(&card, &Message::parse(chunk), identity);
+            let chunk = Message::parse(chunk);
+            let index = indexes.as_ref().map(|indexes| match &indexes[column] {
+                Cell::Bytes(index) => Message::parse(index),
+                other => panic!("{other:?} among page indexes"),
+            });
+            let rows = read_chunk(&card, &chunk, index.as_ref().unwrap_or(&chunk), identity);
+            if let Some(index) = &index {
+                check_totals(&chunk, index, rows.len());
+            }
             assert_eq!(rows.len() as u64, record.number(2));
             cells[column].extend(rows);
         }
     }
+    assert!(in_pages > 0);
     assert!(
         cells[0]
             .iter()
@@ -533,13 +550,54 @@ fn write(folder: &std::path::Path, batch: &RecordBatch) {
     load.commit().unwrap();
 }
 
+/// The page indexes of a segment.
+fn read_page_indexes(card: &[u8], run: &Message<'_>, of: ChunkIdentity) -> Vec<Cell> {
+    assert_eq!((run.number(1), run.number(2)), (0, 0));
+    let (first, pages) = (run.number(3) as usize, run.number(4) as usize);
+    let pages = (first..first + pages).map(|page| &card[8192 * page..8192 * (page + 1)]);
+    let pages: Vec<&[u8]> = pages.collect();
+    for (number, page) in pages.iter().enumerate() {
+        let found = reader::header(page);
+        assert_eq!((found.table, found.segment), (of.table, of.segment));
+        assert_eq!(
+            (found.column_group, found.generation),
+            (65_535, of.generation)
+        );
+        assert_eq!(usize::from(found.page), number);
+    }
+    reader::chunk(pages)
+}
+
+/// What a chunk's record says of all its pages.
+fn check_totals(chunk: &Message<'_>, index: &Message<'_>, rows: usize) {
+    let totals = Message::parse(chunk.all(9).next().unwrap());
+    let pages = index.packed(5).len();
+    assert_eq!(
+        (totals.number(1), totals.number(2)),
+        (pages as u64, rows as u64)
+    );
+    assert_eq!(totals.number(3), index.packed(6).iter().sum::<u64>());
+    let mins = index.packed(7).into_iter().map(reader::zigzag);
+    let keys = mins
+        .zip(index.packed(8))
+        .map(|(min, span)| (min, min.wrapping_add(span as i64)));
+    let (least, greatest) = keys.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap();
+    assert_eq!(reader::zigzag(totals.number(4)), least);
+    assert_eq!(reader::zigzag(totals.number(5)), greatest);
+}
+
 /// The rows of a chunk, its page index checked against its pages.
-fn read_chunk(card: &[u8], chunk: &Message<'_>, identity: ChunkIdentity) -> Vec<Cell> {
+fn read_chunk(
+    card: &[u8],
+    chunk: &Message<'_>,
+    index: &Message<'_>,
+    identity: ChunkIdentity,
+) -> Vec<Cell> {
     assert_eq!((chunk.number(1), chunk.number(2)), (0, 0));
     let (first, aux_pages) = (chunk.number(3) as usize, chunk.number(4) as usize);
-    let row_counts = chunk.packed(5);
-    let (mins, spans) = (chunk.packed(7), chunk.packed(8));
-    let null_counts = match chunk.packed(6) {
+    let row_counts = index.packed(5);
+    let (mins, spans) = (index.packed(7), index.packed(8));
+    let null_counts = match index.packed(6) {
         none if none.is_empty() => vec![0; row_counts.len()],
         counts => counts,
     };

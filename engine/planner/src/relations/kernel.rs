@@ -9,6 +9,7 @@ use datafusion::logical_expr::LogicalPlan;
 use flashmesh_storage::flash::PAGE_SIZE_BYTES;
 use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::kernel::{Kind, Returns};
+use flashmesh_storage::segment::Chunk;
 
 use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
@@ -134,13 +135,9 @@ impl StoreFunction for KernelRows {
     }
 
     fn expected_rows(&self) -> usize {
-        let chunks = self
-            .table
-            .snapshot()
-            .segments
-            .iter()
-            .map(|s| &s.chunks[self.column]);
-        chunks.map(|chunk| chunk.zones.len()).sum()
+        let segments = self.table.snapshot().segments.iter();
+        let chunks = segments.map(|segment| &segment.chunks[self.column]);
+        chunks.map(Chunk::data_pages).sum()
     }
 
     fn kernels(&self) -> Option<&Arc<Kernels>> {

@@ -1,4 +1,4 @@
-//! The page cache: verified pages, bounded in bytes.
+//! The page cache: verified pages, and the page indexes that were made of some, bounded in bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,23 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::PageAddress;
 use crate::flash::PAGE_SIZE_BYTES;
-use crate::page::Page;
+use crate::page::{Page, PageIdentity, PageIndex};
 
 /// What a cached page costs: its bytes, its header and its entry.
 const ENTRY_BYTES: u64 = PAGE_SIZE_BYTES as u64 + size_of::<Page>() as u64 + 64;
 /// Entries that tables are laid out for at first; they grow with use.
 const INITIAL_ENTRIES_MAX: u64 = 1 << 16;
 
+/// Page indexes may take up this share of what pages may, besides.
+const INDEX_SHARE: u64 = 16;
+
 /// Verified pages by address, evicted by a scan-resistant policy (a variant of CLOCK-Pro) when
 /// their bytes exceed the capacity. Pages that someone still holds stay in memory beyond it.
 #[derive(Debug)]
 pub struct PageCache {
     pages: Cache<PageAddress, Arc<Page>, ByBytes>,
+    /// By the first page of their chunk: no other ever has its identity.
+    indexes: Cache<PageIdentity, Arc<PageIndex>, ByBytes>,
     capacity_bytes: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -47,6 +52,12 @@ impl Weighter<PageAddress, Arc<Page>> for ByBytes {
     }
 }
 
+impl Weighter<PageIdentity, Arc<PageIndex>> for ByBytes {
+    fn weight(&self, _: &PageIdentity, index: &Arc<PageIndex>) -> u64 {
+        index.memory_bytes() as u64 + 64
+    }
+}
+
 impl PageCache {
     pub(super) fn new(capacity_bytes: u64) -> Self {
         let entries = (capacity_bytes / ENTRY_BYTES).clamp(1024, INITIAL_ENTRIES_MAX);
@@ -63,6 +74,7 @@ impl PageCache {
                 DefaultLifecycle::default(),
             ),
             capacity_bytes: AtomicU64::new(capacity_bytes),
+            indexes: Cache::with_weighter(1024, capacity_bytes / INDEX_SHARE, ByBytes),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
@@ -74,6 +86,7 @@ impl PageCache {
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
         self.capacity_bytes.store(capacity_bytes, Ordering::Relaxed);
         self.pages.set_capacity(capacity_bytes);
+        self.indexes.set_capacity(capacity_bytes / INDEX_SHARE);
     }
 
     /// The counters.
@@ -86,9 +99,10 @@ impl PageCache {
         }
     }
 
-    /// Drops all pages.
+    /// Drops everything.
     pub fn clear(&self) {
         self.pages.clear();
+        self.indexes.clear();
     }
 
     #[inline]
@@ -98,6 +112,14 @@ impl PageCache {
 
     pub(super) fn insert(&self, address: PageAddress, page: Arc<Page>) {
         self.pages.insert(address, page);
+    }
+
+    pub(super) fn index(&self, chunk: &PageIdentity) -> Option<Arc<PageIndex>> {
+        self.indexes.get(chunk)
+    }
+
+    pub(super) fn insert_index(&self, chunk: PageIdentity, index: Arc<PageIndex>) {
+        self.indexes.insert(chunk, index);
     }
 
     pub(super) fn remove(&self, address: &PageAddress) {

@@ -20,7 +20,7 @@ use hashbrown::hash_map::Entry;
 use super::queues::QueueLease;
 use super::{PageAddress, PageRun, PageStore, address, own_page};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer, Tag};
-use crate::page::{Page, PageIdentity};
+use crate::page::{Page, PageIdentity, PageIndex};
 use crate::{Result, StorageError};
 
 /// Pages that a reader holds at most, in flight or not taken yet (32 MiB), unless there are many
@@ -212,6 +212,19 @@ impl PageReader {
             self.look_up(run, page)
         } else {
             None
+        }
+    }
+
+    /// The page index of the chunk whose first page has this identity, if the cache has it.
+    pub fn cached_index(&self, chunk: &PageIdentity) -> Option<Arc<PageIndex>> {
+        let cache = self.uses_cache.then_some(&self.store.cache)?;
+        cache.index(chunk)
+    }
+
+    /// Puts a chunk's page index into the cache.
+    pub fn cache_index(&self, chunk: PageIdentity, index: &Arc<PageIndex>) {
+        if self.uses_cache {
+            self.store.cache.insert_index(chunk, Arc::clone(index));
         }
     }
 

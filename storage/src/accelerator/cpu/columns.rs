@@ -128,7 +128,8 @@ impl Columns {
         }
     }
 
-    /// Takes up a segment. Nothing is read yet.
+    /// Takes up a segment. Nothing is read yet: before [`Self::read_page_indexes`] only the totals
+    /// of its chunks are known.
     pub fn open(&mut self, segment: &Arc<Segment>) -> Result<()> {
         self.rows = segment.rows;
         for column in &mut self.columns {
@@ -144,10 +145,18 @@ impl Columns {
                     segment.chunks.len()
                 )));
             };
-            column.pages.open(chunk);
             column.aux = (chunk.aux_pages == 0).then_some(Aux::None);
             column.codes_block = 0;
             column.segment = Some(Arc::clone(segment));
+        }
+        Ok(())
+    }
+
+    /// Reads the page indexes of the segment's chunks.
+    pub fn read_page_indexes(&mut self, reader: &mut PageReader) -> Result<()> {
+        for column in &mut self.columns {
+            let index = column.chunk().page_index(reader)?;
+            column.pages.open(index);
         }
         Ok(())
     }
@@ -199,7 +208,7 @@ impl Columns {
     pub fn zones(&self, column: usize) -> impl Iterator<Item = &PageZone> {
         let column = &self.columns[column];
         let starts = column.pages.starts().iter();
-        starts.map(|start| &column.chunk().zones[start.zone as usize])
+        starts.map(|start| &column.pages.zones()[start.zone as usize])
     }
 
     /// The zone map of the page that `row` is on.
@@ -207,7 +216,7 @@ impl Columns {
         let column = &self.columns[column];
         let starts = column.pages.starts();
         let place = starts.partition_point(|start| start.row <= row);
-        &column.chunk().zones[starts[place.saturating_sub(1)].zone as usize]
+        &column.pages.zones()[starts[place.saturating_sub(1)].zone as usize]
     }
 
     /// A page with rows, counted as [`Self::zones`] does, and what its codes or symbols need.
@@ -246,7 +255,7 @@ impl Columns {
         let column = &self.columns[column];
         match column.row_ids {
             Some(_) => 0,
-            None => column.pages.count(),
+            None => column.chunk().data_pages(),
         }
     }
 
@@ -434,8 +443,8 @@ impl Column {
         }
         let chunk = &segment.chunks[self.ordinal];
         let read = || reader.get(&chunk.run, chunk.aux_pages + index as u32);
+        let zone = self.pages.zones()[index];
         self.pages.load(index, read, |page| {
-            let zone = &chunk.zones[index];
             let rows_agree = page.header().row_count == zone.row_count
                 && (zone.row_count == 0 || u32::from(page.header().first_row) == zone.first_row);
             if rows_agree {
@@ -470,7 +479,7 @@ impl Column {
 
     /// First row of the page at `place`, and the first behind it.
     fn rows_of(&self, place: usize) -> (u32, u32) {
-        let zone = &self.chunk().zones[self.pages.starts()[place].zone as usize];
+        let zone = &self.pages.zones()[self.pages.starts()[place].zone as usize];
         (zone.first_row, zone.first_row + zone.row_count)
     }
 

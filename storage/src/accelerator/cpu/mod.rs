@@ -242,8 +242,10 @@ impl CpuRun {
                 planned.plan
             }
             None => {
-                self.columns.open(segment)?;
-                self.filter.plan(&self.graph, &self.columns, segment.rows)
+                let columns = &mut self.columns;
+                columns.open(segment)?;
+                self.filter
+                    .plan(&self.graph, columns, segment.rows, reader)?
             }
         };
         let Some(plan) = plan else {
@@ -427,7 +429,9 @@ impl TaskRun for CpuRun {
         }
         let mut columns = self.spare.pop().unwrap_or_else(|| self.columns.fresh());
         columns.open(segment)?;
-        let plan = self.filter.plan(&self.graph, &columns, segment.rows);
+        let plan = self
+            .filter
+            .plan(&self.graph, &mut columns, segment.rows, reader)?;
         let mut has_outputs = false;
         if let Some(plan) = &plan {
             let filters = self.filters(runtime);

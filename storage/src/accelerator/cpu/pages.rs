@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::bitmap::Bitmap;
 use crate::Result;
-use crate::page::Page;
-use crate::segment::{Chunk, PageStart};
+use crate::page::{Page, PageIndex, PageStart, PageZone};
+use crate::segment::Chunk;
 use crate::store::PageReader;
 
 /// The pages of a chunk, by place: only those with rows count.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    starts: Arc<[PageStart]>,
+    index: Arc<PageIndex>,
     /// All data pages, as the chunk's zones count them.
     slots: Vec<Slot>,
     /// Pages that were read.
@@ -32,11 +32,11 @@ enum Slot {
 }
 
 impl Pages {
-    /// Takes up a chunk. Nothing is read yet.
-    pub fn open(&mut self, chunk: &Chunk) {
-        self.starts = chunk.starts();
+    /// Takes up a chunk. No data page is read yet.
+    pub fn open(&mut self, index: Arc<PageIndex>) {
         self.slots.clear();
-        self.slots.resize(chunk.zones.len(), Slot::Absent);
+        self.slots.resize(index.zones().len(), Slot::Absent);
+        self.index = index;
         self.read = 0;
         self.hint = 0;
     }
@@ -44,20 +44,20 @@ impl Pages {
     /// Lets go of all pages.
     pub fn close(&mut self) {
         self.slots.clear();
-        self.starts = Arc::default();
+        self.index = Arc::default();
     }
 
     /// First row and zone of each page with rows.
     pub fn starts(&self) -> &[PageStart] {
-        &self.starts
+        self.index.starts()
     }
 
-    /// Pages, those that continue a long value among them.
-    pub fn count(&self) -> usize {
-        self.slots.len()
+    /// The zone map of each data page.
+    pub fn zones(&self) -> &[PageZone] {
+        self.index.zones()
     }
 
-    /// How many of them were read.
+    /// How many pages were read.
     pub fn read(&self) -> usize {
         self.read
     }
@@ -68,8 +68,8 @@ impl Pages {
             return self.slots.len();
         }
         let mut count = 0;
-        for_places(&self.starts, rows, |place| {
-            count += zones_of(&self.starts, self.slots.len(), place).len();
+        for_places(self.starts(), rows, |place| {
+            count += self.zones_of(place).len();
         });
         count
     }
@@ -83,7 +83,7 @@ impl Pages {
         rows: &Bitmap,
         reader: &mut PageReader,
     ) -> Result<()> {
-        let starts = Arc::clone(&self.starts);
+        let starts = Arc::clone(self.index.starts());
         let mut wanted = 0..if with_aux { chunk.aux_pages } else { 0 };
         let mut result = Ok(());
         for_places(&starts, rows, |place| {
@@ -153,16 +153,16 @@ impl Pages {
 
     /// The zones of the page at a place and of the pages that continue it.
     pub fn zones_of(&self, place: usize) -> Range<usize> {
-        zones_of(&self.starts, self.slots.len(), place)
+        zones_of(self.starts(), self.slots.len(), place)
     }
 
     /// Place of the page that `row` is on.
     pub fn find(&mut self, row: u32) -> usize {
-        let from = match self.starts.get(self.hint) {
+        let from = match self.starts().get(self.hint) {
             Some(start) if start.row <= row => self.hint,
             _ => 0,
         };
-        self.hint = place_of(&self.starts, row, from);
+        self.hint = place_of(self.starts(), row, from);
         self.hint
     }
 }
@@ -209,14 +209,24 @@ mod tests {
     fn places_of_rows() {
         for seed in 0..300 {
             let mut rng = StdRng::seed_from_u64(seed);
-            let (mut starts, mut row, mut zone) = (Vec::new(), 0, 0);
+            let (mut zones, mut rows) = (Vec::new(), 0);
             for _ in 0..rng.random_range(1..60) {
-                starts.push(PageStart { row, zone });
-                row += rng.random_range(1..50);
+                let row_count = rng.random_range(1..50);
                 // A long value goes on in some zones without rows.
-                zone += rng.random_range(1..4);
+                let continued = vec![0; rng.random_range(0..3)];
+                for row_count in std::iter::once(row_count).chain(continued) {
+                    zones.push(PageZone {
+                        first_row: rows,
+                        row_count,
+                        null_count: 0,
+                        min: 0,
+                        max: 0,
+                    });
+                    rows += row_count;
+                }
             }
-            let rows = row;
+            let index = Arc::new(PageIndex::new(zones));
+            let starts = Arc::clone(index.starts());
             let share = rng.random_range(0.0..1.0);
             let wanted = Bitmap::from_fn(rows as usize, |_| rng.random_bool(share));
             let place = |row| starts.iter().filter(|start| start.row <= row).count() - 1;
@@ -228,13 +238,13 @@ mod tests {
             let mut found = Vec::new();
             for_places(&starts, &wanted, |place| found.push(place));
             assert_eq!(found, expected, "seed {seed}");
-            let mut pages = Pages {
-                starts: starts.clone().into(),
-                ..Pages::default()
-            };
+            let mut pages = Pages::default();
+            pages.open(index);
             for _ in 0..200 {
                 let row = rng.random_range(0..rows);
                 assert_eq!(pages.find(row), place(row), "seed {seed}, row {row}");
+                let of_index = pages.index.page_of_row(row);
+                assert_eq!(of_index, Some(starts[place(row)].zone as usize));
             }
         }
     }

@@ -26,7 +26,7 @@ use super::eval::kernels::civil_from_days;
 use super::eval::text::TextTest;
 use super::eval::vector::Kind;
 use crate::page::{PageZone, ZoneKey, zone_key};
-use crate::segment::Chunk;
+use crate::segment::{Chunk, Totals};
 
 /// What a value can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,15 @@ impl Facts {
 
     /// From a chunk's zone map.
     pub fn of_chunk(chunk: &Chunk, rows: u32, kind: Kind) -> Self {
-        Self::of(chunk.null_count, rows, chunk.min, chunk.max, kind)
+        {
+            let Totals {
+                null_count,
+                min,
+                max,
+                ..
+            } = chunk.totals;
+            Self::of(null_count, rows, min, max, kind)
+        }
     }
 
     fn of(nulls: u32, rows: u32, min: i64, max: i64, kind: Kind) -> Self {

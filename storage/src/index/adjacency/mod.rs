@@ -82,9 +82,9 @@ impl Kind for Adjacency {
         builder.finish_at(source.pace)
     }
 
-    fn open(&self, part: &IndexPart, _: &mut PageReader) -> Result<Opened> {
+    fn open(&self, part: &IndexPart, reader: &mut PageReader) -> Result<Opened> {
         let arrays = part.arrays.iter();
-        let arrays = arrays.map(|array| PagedArray::new(array.chunks.iter().cloned()));
+        let arrays = arrays.map(|array| PagedArray::new(array.chunks.iter().cloned(), reader));
         let opened = AdjacencyPart::open(&part.meta, arrays.collect::<Result<_>>()?)?;
         Ok(Arc::new(opened))
     }

@@ -14,8 +14,8 @@ use super::{ARRAYS_EACH_TABLE, MAX_BITS, MAX_SEGMENTS, MAX_TABLES, Meta, VERSION
 use super::{corrupt, floats, normalised};
 use crate::distance::{FixedVectors, Found, Order, Search, Targets};
 use crate::index::paged::PagedArray;
-use crate::page::{Aux, Page, gather};
-use crate::segment::{Chunk, Segment, SegmentId, page_of_row};
+use crate::page::{Aux, Page, PageZone, gather};
+use crate::segment::{Chunk, Segment, SegmentId};
 use crate::store::PageReader;
 use crate::{Result, StorageError};
 
@@ -110,10 +110,12 @@ impl LshPart {
             _ => 4 * length,
         };
         let mut arrays = arrays.into_iter();
-        let mut next = || PagedArray::new(arrays.next().into_iter().flatten());
+        let mut next =
+            |reader: &mut PageReader| PagedArray::new(arrays.next().into_iter().flatten(), reader);
         let mut opened = Vec::with_capacity(tables);
         for _ in 0..tables {
-            let (centres, starts, rows, codes) = (next()?, next()?, next()?, next()?);
+            let (centres, starts, rows, codes) =
+                (next(reader)?, next(reader)?, next(reader)?, next(reader)?);
             centres.prefetch(reader, &(0..centres.len()))?;
             let mut centre_bytes = Vec::new();
             for page in 0..centres.pages() as u32 {
@@ -408,22 +410,26 @@ impl LshPart {
         for (segment, row, _) in &wanted {
             let chunk = segments[segment].chunks.get(column);
             let chunk = chunk.ok_or_else(|| corrupt("a segment without the column"))?;
-            let zone = zone_of(chunk, *row)?;
+            let index = chunk.page_index(reader)?;
+            let zone = index
+                .page_of_row(*row)
+                .ok_or_else(|| corrupt(format!("{}: no page holds row {row}", chunk.run.label)))?;
             let page = chunk.aux_pages + zone as u32;
             if last.replace((*segment, page)) != Some((*segment, page)) {
                 reader.prefetch(&chunk.run, page..page + 1)?;
             }
-            places.push((chunk, zone));
+            places.push((chunk, zone, index.zones()[zone]));
         }
         let targets = Targets::new(self.metric, self.length, queries);
         let mut search = Search::new(targets, Order::Ascending, k);
         let mut present: Option<((SegmentId, usize), Arc<Page>, Aux)> = None;
-        for (number, ((segment, row, query), (chunk, zone))) in (0..).zip(wanted.iter().zip(places))
+        for (number, ((segment, row, query), (chunk, zone, map))) in
+            (0..).zip(wanted.iter().zip(places))
         {
             let key = (*segment, zone);
             let (page, aux) = match present.take() {
                 Some((loaded, page, aux)) if loaded == key => (page, aux),
-                _ => load(chunk, zone, &data_type, reader)?,
+                _ => load(chunk, zone, &map, &data_type, reader)?,
             };
             let local = row - u32::from(page.header().first_row);
             let query = *query as usize;
@@ -501,16 +507,11 @@ impl LshPart {
     }
 }
 
-/// The place among a chunk's zones of the page that has a row.
-fn zone_of(chunk: &Chunk, row: u32) -> Result<usize> {
-    page_of_row(chunk, row)
-        .ok_or_else(|| corrupt(format!("{}: no page holds row {row}", chunk.run.label)))
-}
-
 /// A data page, checked against its zone map, and its auxiliary page.
 fn load(
     chunk: &Chunk,
-    zone: usize,
+    number: usize,
+    zone: &PageZone,
     data_type: &DataType,
     reader: &mut PageReader,
 ) -> Result<(Arc<Page>, Aux)> {
@@ -518,8 +519,8 @@ fn load(
         0 => Aux::None,
         _ => Aux::parse(reader.get(&chunk.run, 0)?.as_ref(), data_type)?,
     };
-    let page = reader.get(&chunk.run, chunk.aux_pages + zone as u32)?;
-    let (header, zone) = (page.header(), &chunk.zones[zone]);
+    let page = reader.get(&chunk.run, chunk.aux_pages + number as u32)?;
+    let header = page.header();
     if header.row_count != zone.row_count || u32::from(header.first_row) != zone.first_row {
         return Err(corrupt(format!(
             "{}: a page's rows are not those of its zone map",

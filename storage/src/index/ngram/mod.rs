@@ -82,12 +82,13 @@ impl Kind for Ngram {
         let ordinal = source.definition.columns[0] as usize;
         let build = |segments: &[Arc<Segment>]| -> Result<Vec<ArrayRef>> {
             let mut slices = Vec::with_capacity(segments.len());
+            let mut reader = source.store.reader()?;
             let source = Source {
                 segments,
                 ..*source
             };
             source.for_each(|segment, columns| {
-                slices.push(build(&columns[0], &blocks(segment, ordinal))?);
+                slices.push(build(&columns[0], &blocks(segment, ordinal, &mut reader)?)?);
                 Ok(())
             })?;
             Ok(slices)
@@ -124,13 +125,19 @@ impl Kind for Ngram {
 }
 
 /// The rows of a segment that an n-gram index tells apart: those of each page of the column.
-pub(crate) fn blocks(segment: &Segment, ordinal: usize) -> Vec<Range<u32>> {
-    let chunk = segment.chunks.get(ordinal);
-    let zones = chunk.map_or(&[][..], |chunk| &chunk.zones);
-    let zones = zones.iter().filter(|zone| zone.row_count > 0);
-    zones
+pub(crate) fn blocks(
+    segment: &Segment,
+    ordinal: usize,
+    reader: &mut PageReader,
+) -> Result<Vec<Range<u32>>> {
+    let Some(chunk) = segment.chunks.get(ordinal) else {
+        return Ok(Vec::new());
+    };
+    let index = chunk.page_index(reader)?;
+    let zones = index.zones().iter().filter(|zone| zone.row_count > 0);
+    Ok(zones
         .map(|zone| zone.first_row..zone.first_row + zone.row_count)
-        .collect()
+        .collect())
 }
 
 /// The slot of a gram whose letters are small.

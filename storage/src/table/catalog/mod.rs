@@ -175,13 +175,18 @@ impl Catalog {
         let catalog = Self::over(path, database, file, false)?;
         let found = catalog.check_format(database)?;
         catalog.check_integrity()?;
-        if found < 3 && catalog.damage.lock().is_none() {
-            catalog.upgrade()?;
+        if catalog.damage.lock().is_none() {
+            match found {
+                ..3 => catalog.upgrade()?,
+                // A build that does not know page indexes in pages must not take them for free.
+                ..FORMAT_VERSION => catalog.write(|txn, _| set_format(txn))?,
+                _ => {}
+            }
         }
         Ok(catalog)
     }
 
-    /// Makes the records of format 3 from those of an earlier one. A build that does not know it
+    /// Makes the records of formats 3 and 4 from those of an earlier one. A build that does not know it
     /// would not keep them up, so it may not write to the database from here on.
     fn upgrade(&self) -> Result<()> {
         let (contents, packages) = self.read(|txn| {
@@ -422,8 +427,13 @@ impl Catalog {
     }
 }
 
+/// Bound of `redb`'s own cache: what it holds is read once, when the database is opened.
+const CACHE_BYTES: usize = 8 << 20;
+
 fn open_redb(file: &Arc<CatalogFile>) -> Result<Redb, redb::DatabaseError> {
-    let opened = redb::Builder::new().create_with_backend(file::Lease(Arc::clone(file)))?;
+    let mut builder = redb::Builder::new();
+    let builder = builder.set_cache_size(CACHE_BYTES);
+    let opened = builder.create_with_backend(file::Lease(Arc::clone(file)))?;
     Ok(Redb(Some(opened)))
 }
 

@@ -9,7 +9,8 @@ use crate::segment::{SegmentId, TableId};
 use crate::table::catalog::{CatalogTable, Numbers};
 use crate::table::edit::{ObjectName, Operation, TableEdit};
 use crate::table::manifest::{
-    FunctionRecord, NameRecord, RootRecord, SchemaRecord, TableRecord, ViewRecord, seal, unseal,
+    FunctionRecord, NameRecord, RootRecord, SchemaRecord, SegmentRecord, TableRecord, ViewRecord,
+    seal, unseal,
 };
 use crate::{Result, StorageError};
 
@@ -402,13 +403,14 @@ impl Reading {
             guarded(|| record(&self.table, &Key::Table(id.0)))?.ok_or_else(|| {
                 StorageError::corrupt(format!("{what}: its manifest record is missing"))
             })?;
-        let mut segments = self.numbered(|n| Key::Segment(id.0, n), &what)?;
-        let index_parts = self.numbered(|n| Key::Part(id.0, n), &what)?;
-        segments.sort_by_key(
-            |(id, record): &(SegmentId, crate::table::manifest::SegmentRecord)| {
-                (record.order, id.0)
-            },
-        );
+        // Decoding leaves room for further chunks, which many small records can't afford.
+        let compact = |record: SegmentRecord| SegmentRecord {
+            chunks: record.chunks.clone(),
+            ..record
+        };
+        let mut segments = self.numbered(|n| Key::Segment(id.0, n), &what, compact)?;
+        let index_parts = self.numbered(|n| Key::Part(id.0, n), &what, |record| record)?;
+        segments.sort_by_key(|(id, record)| (record.order, id.0));
         Ok(CatalogTable {
             name: name.clone(),
             id,
@@ -418,27 +420,31 @@ impl Reading {
         })
     }
 
-    /// The records of all numbers.
+    /// The records of all numbers, as `keep` leaves them.
     fn numbered<M: Message + Default>(
         &self,
         key: impl Fn(u32) -> Key<'static>,
         what: &str,
+        keep: impl Fn(M) -> M,
     ) -> Result<Vec<(SegmentId, M)>> {
         let mut problems = Vec::new();
         let rows = self.rows(&key(0).encode(), &key(u32::MAX).encode(), &mut problems)?;
         if let Some(problem) = problems.pop() {
             return Err(StorageError::corrupt(format!("{what}: {problem}")));
         }
-        let opened = rows.iter().map(|(bytes, sealed)| match Key::decode(bytes) {
-            Some(found @ (Key::Segment(_, number) | Key::Part(_, number))) => {
-                let record = unseal(bytes, sealed, &format!("{what}: {found}"))?;
-                Ok((SegmentId(number), record))
-            }
-            _ => Err(StorageError::corrupt(format!(
-                "{what}: a record of it has the key {bytes:02x?}"
-            ))),
-        });
-        opened.collect()
+        let mut opened = Vec::with_capacity(rows.len());
+        for (bytes, sealed) in rows {
+            let Some(found @ (Key::Segment(_, number) | Key::Part(_, number))) =
+                Key::decode(&bytes)
+            else {
+                return Err(StorageError::corrupt(format!(
+                    "{what}: a record of it has the key {bytes:02x?}"
+                )));
+            };
+            let record = unseal(&bytes, &sealed, &format!("{what}: {found}"))?;
+            opened.push((SegmentId(number), keep(record)));
+        }
+        Ok(opened)
     }
 
     /// The records of a kind.

@@ -191,7 +191,40 @@ fn an_edit_is_the_same_behind_its_bytes() {
 }
 
 #[test]
-fn a_database_of_format_2_is_read_and_becomes_format_3_when_it_is_written() {
+fn a_database_of_format_3_is_read_and_becomes_one_of_today_when_it_is_written() {
+    use redb::ReadableTable;
+
+    const META: redb::TableDefinition<&str, u32> = redb::TableDefinition::new("meta");
+    let dir = TempDir::new().unwrap();
+    load(&open(dir.path()), create(false), &rows(0, 500)).unwrap();
+    let path = dir.path().join("catalog.redb");
+    let format = |new: Option<u32>| {
+        let catalog = redb::Database::open(&path).unwrap();
+        let txn = catalog.begin_write().unwrap();
+        let found = {
+            let mut meta = txn.open_table(META).unwrap();
+            let found = meta.get("format").unwrap().unwrap().value();
+            meta.insert("format", new.unwrap_or(found)).unwrap();
+            found
+        };
+        txn.commit().unwrap();
+        found
+    };
+    format(Some(3));
+    let options = DatabaseOptions {
+        read_only: true,
+        ..DatabaseOptions::default()
+    };
+    let readers = Database::open(dir.path(), options).unwrap();
+    assert_eq!(ids(&readers), (0..500).collect::<Vec<_>>());
+    drop(readers);
+    assert_eq!(format(None), 3);
+    assert_eq!(ids(&open(dir.path())), (0..500).collect::<Vec<_>>());
+    assert_eq!(format(None), crate::table::FORMAT_VERSION);
+}
+
+#[test]
+fn a_database_of_format_2_is_read_and_becomes_one_of_today_when_it_is_written() {
     let dir = TempDir::new().unwrap();
     let database = open(dir.path());
     load(&database, create(false), &rows(0, 500)).unwrap();

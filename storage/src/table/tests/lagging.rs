@@ -709,8 +709,8 @@ fn steps_that_meet_commits_lose_neither_rows_nor_parts() {
     assert!(problems.is_empty(), "{problems:?}");
     // What was built in vain has given its pages back.
     let named: u64 = table(&database)
-        .chunks()
-        .map(|c| u64::from(c.run.count))
+        .runs()
+        .map(|run| u64::from(run.count))
         .sum();
     drop(database);
     let options = DatabaseOptions {

@@ -5,6 +5,10 @@ use std::fs;
 use redb::ReadableTable;
 
 use super::*;
+use crate::flash::PAGE_SIZE_BYTES;
+use crate::page::SEGMENT_ROWS;
+use crate::table::edit::{ObjectName, Operation, PutSegment, PutTable, TableEdit};
+use crate::table::manifest::encode_segment;
 
 fn refused(dir: &Path, named: &str) {
     let before = contents(dir);
@@ -120,4 +124,108 @@ fn one_bad_record_costs_its_table_and_every_write() {
     assert!(error.contains("can only be read"), "{error}");
     let problems = database.fsck(&mut |_| ()).unwrap().problems;
     assert!(problems[0].contains("'public.t'"), "{problems:?}");
+}
+
+/// Where the test below finds the database in the process that only opens it.
+const LARGE: &str = "FLASHMESH_TEST_LARGE_DATABASE";
+
+/// Of 10 million pages (80 GB), as the card's length and the catalog have them: opening reads no
+/// page and keeps no page's zone map in memory.
+#[test]
+fn opening_takes_memory_for_segments_and_not_for_pages() {
+    if let Ok(dir) = std::env::var(LARGE) {
+        let (before, started) = (resident_bytes(), std::time::Instant::now());
+        let database = open(Path::new(&dir));
+        let elapsed = started.elapsed();
+        let pages = database.store().usage().live_pages;
+        let bytes = resident_bytes().saturating_sub(before);
+        println!("\nopened {pages} pages in {elapsed:?} with {bytes} bytes of memory");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let segments = large(dir.path());
+    let me = "table::tests::opening::opening_takes_memory_for_segments_and_not_for_pages";
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", me, "--nocapture"])
+        .env(LARGE, dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with("opened "));
+    let line = line.unwrap_or_else(|| panic!("{text}\n{}", String::from_utf8_lossy(&child.stderr)));
+    println!("{segments} segments; {line}");
+    let numbers: Vec<u64> = line
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert!(numbers[0] >= 10_000_000, "{line}");
+    assert!(numbers[1] < 100_000_000, "{line}");
+}
+
+/// Makes a database whose one table has so many copies of a segment that they take up 10 million
+/// pages, of which only the first copy's were written; gives the number of segments.
+fn large(dir: &Path) -> u64 {
+    let database = open(dir);
+    let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, false)]));
+    let target = LoadTarget::Create {
+        schema: "public".into(),
+        table: "t".into(),
+        arrow_schema: Arc::clone(&schema),
+        or_replace: false,
+        indexes: Vec::new(),
+    };
+    let values = (0..SEGMENT_ROWS as i64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64));
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(values));
+    load(
+        &database,
+        target,
+        &RecordBatch::try_new(schema, vec![values]).unwrap(),
+    )
+    .unwrap();
+    let name = ObjectName::new("public", "t");
+    let table = database.find_table(&name).unwrap().unwrap();
+    let segment = &table.snapshot.segments[0];
+    let pages: u32 = table.snapshot.runs().map(|run| run.count).sum();
+    let segments = 10_000_000_u64.div_ceil(pages.into());
+    let first = encode_segment(segment, 0);
+    let mut edit = TableEdit::default();
+    let mut record = (*table.record).clone();
+    record.version += 1;
+    record.segments = segments;
+    record.rows = segments * SEGMENT_ROWS as u64;
+    record.next_segment = segment.id.0 + segments as u32;
+    for number in 1..segments {
+        let mut copy = first.clone();
+        copy.order = number;
+        copy.chunks[0].first_page += number * u64::from(pages);
+        copy.page_indexes.as_mut().unwrap().first_page += number * u64::from(pages);
+        edit.push(Operation::PutSegment(PutSegment {
+            table: table.snapshot.id.0,
+            segment: segment.id.0 + number as u32,
+            record: copy,
+        }));
+    }
+    edit.push(Operation::PutTable(PutTable {
+        name,
+        table: table.snapshot.id.0,
+        record,
+    }));
+    assert!(database.commit(&edit).unwrap());
+    drop((table, database));
+    let card = fs::OpenOptions::new()
+        .write(true)
+        .open(dir.join("card0.flash"));
+    let bytes = (segments + 1) * u64::from(pages) * PAGE_SIZE_BYTES as u64;
+    card.unwrap()
+        .set_len(bytes.next_multiple_of(1 << 30))
+        .unwrap();
+    segments
+}
+
+/// Memory that the process has.
+fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+    1024 * kilobytes.parse::<u64>().unwrap()
 }

@@ -526,8 +526,8 @@ fn is_clustered(key: NodeId, program: &Program, graph: &Graph, table: &TableSnap
     let ordinal = program.columns[column].ordinal as usize;
     let chunks = table.segments.iter().filter_map(|s| s.chunks.get(ordinal));
     let mut ranges: Vec<(i64, i64)> = chunks
-        .filter(|c| c.min <= c.max)
-        .map(|c| (c.min, c.max))
+        .map(|chunk| (chunk.totals.min, chunk.totals.max))
+        .filter(|(min, max)| min <= max)
         .collect();
     ranges.sort_unstable();
     let mut end = i64::MIN;

@@ -131,15 +131,22 @@ impl Filter {
 
     /// Asks the zone maps of the chunks, then of the pages. `None`: no row of the segment can
     /// survive.
-    pub fn plan(&self, graph: &Graph, columns: &Columns, rows: u32) -> Option<ZonePlan> {
+    pub fn plan(
+        &self,
+        graph: &Graph,
+        columns: &mut Columns,
+        rows: u32,
+        reader: &mut PageReader,
+    ) -> Result<Option<ZonePlan>> {
         let chunk = |c: usize| columns.facts(c);
         let mut verdicts = Vec::with_capacity(self.tests.len());
         for test in &self.tests {
             match test.verdict(graph, &chunk) {
-                Verdict::Drop => return None,
+                Verdict::Drop => return Ok(None),
                 verdict => verdicts.push(verdict),
             }
         }
+        columns.read_page_indexes(reader)?;
         let mut plan = ZonePlan {
             rows: Bitmap::filled(rows as usize, true),
             undecided: Vec::new(),
@@ -151,7 +158,7 @@ impl Filter {
             };
             plan.undecided.push(undecided);
         }
-        plan.rows.any().then_some(plan)
+        Ok(plan.rows.any().then_some(plan))
     }
 
     /// Calls `f` with each column that is read, and for which of `rows`.

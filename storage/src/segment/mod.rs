@@ -1,13 +1,21 @@
 //! Segments: up to 65,536 rows of a table, as chunks of pages, and how their values are read.
 
+mod page_index;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::DataType;
 
-use crate::page::{Aux, ColumnBuilder, PageZone, SEGMENT_ROWS};
+use crate::page::{Aux, ColumnBuilder, PageIndex, PageZone, SEGMENT_ROWS};
 use crate::store::{PageReader, PageRun, PageStore};
 use crate::{Result, StorageError};
+
+use page_index::Place;
+pub use page_index::Totals;
+pub(crate) use page_index::{ZoneLists, page_index_identity, write_page_indexes};
 
 /// Number of a table, never reused within a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,12 +70,12 @@ impl Drop for Segment {
 
 /// Gives the pages of chunks back that no manifest names any more.
 pub(crate) fn free_chunks<'a>(store: &PageStore, chunks: impl IntoIterator<Item = &'a Chunk>) {
-    for chunk in chunks {
-        if let Err(error) = store.free(chunk.run.first, chunk.run.count) {
+    for run in chunks.into_iter().flat_map(Chunk::runs) {
+        if let Err(error) = store.free(run.first, run.count) {
             // The manifest no longer names the pages: the next opening reclaims them.
             log::warn!(
                 "pages of {} stay allocated until the database is reopened: {error}",
-                chunk.run.label
+                run.label
             );
         }
     }
@@ -80,60 +88,41 @@ pub struct Chunk {
     pub run: PageRun,
     /// 1 when the run starts with an auxiliary page, else 0.
     pub aux_pages: u32,
-    /// The zone map of each data page; `zones[i]` is page `aux_pages + i` of the run. A page of
-    /// `row_count` 0 continues the long value of the page before it.
-    pub zones: Vec<PageZone>,
-    /// NULLs of the chunk.
-    pub null_count: u32,
-    /// Least zone key of the chunk; above `max` when all values are NULL.
-    pub min: i64,
-    /// Greatest zone key.
-    pub max: i64,
-    starts: OnceLock<Arc<[PageStart]>>,
-}
-
-/// A data page with rows.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PageStart {
-    /// Its first row.
-    pub row: u32,
-    /// Its place among the chunk's zones.
-    pub zone: u32,
+    /// What is known of all its rows.
+    pub totals: Totals,
+    index: Place,
 }
 
 impl Chunk {
-    /// A chunk with the totals of its zone maps.
+    /// A chunk whose data pages have these zone maps.
     pub fn new(run: PageRun, aux_pages: u32, zones: Vec<PageZone>) -> Self {
-        let with_values = || zones.iter().filter(|z| z.null_count < z.row_count);
-        let (null_count, min, max) = (
-            zones.iter().map(|z| z.null_count).sum(),
-            with_values().map(|z| z.min).min().unwrap_or(i64::MAX),
-            with_values().map(|z| z.max).max().unwrap_or(i64::MIN),
-        );
         Self {
             run,
             aux_pages,
-            zones,
-            null_count,
-            min,
-            max,
-            starts: OnceLock::new(),
+            totals: Totals::of(&zones),
+            index: Place::Memory(Arc::new(PageIndex::new(zones))),
         }
     }
 
-    /// The data pages that have rows: those that continue a long value are left out.
-    pub(crate) fn starts(&self) -> Arc<[PageStart]> {
-        let starts = self.starts.get_or_init(|| {
-            let zones = (0..)
-                .zip(&self.zones)
-                .filter(|(_, zone)| zone.row_count > 0);
-            let starts = zones.map(|(zone, of)| PageStart {
-                row: of.first_row,
-                zone,
-            });
-            starts.collect()
-        });
-        Arc::clone(starts)
+    /// A chunk whose page index is the value `row` of those in `indexes`.
+    pub(crate) fn with_index_in(
+        run: PageRun,
+        aux_pages: u32,
+        totals: Totals,
+        indexes: Arc<PageRun>,
+        row: u32,
+    ) -> Self {
+        Self {
+            run,
+            aux_pages,
+            totals,
+            index: Place::Pages { run: indexes, row },
+        }
+    }
+
+    /// Number of its data pages.
+    pub fn data_pages(&self) -> usize {
+        self.run.count.saturating_sub(self.aux_pages) as usize
     }
 }
 
@@ -205,16 +194,18 @@ pub(crate) fn read_rows(
     if chunk.aux_pages > 0 {
         aux = Aux::parse(&*reader.get(&chunk.run, 0)?, data_type)?;
     }
+    let index = chunk.page_index(reader)?;
+    let zones = index.zones();
     let mut left = rows;
     let mut local = Vec::new();
     while let [first, ..] = left {
-        let place = page_of_row(chunk, *first).ok_or_else(|| {
+        let place = index.page_of_row(*first).ok_or_else(|| {
             StorageError::Invalid(format!(
                 "{}: row {first} is beyond its end",
                 chunk.run.label
             ))
         })?;
-        let zone = &chunk.zones[place];
+        let zone = &zones[place];
         let here = left.partition_point(|row| *row < zone.first_row + zone.row_count);
         local.clear();
         local.extend(left[..here].iter().map(|row| row - zone.first_row));
@@ -222,22 +213,13 @@ pub(crate) fn read_rows(
         let page = reader.get(&chunk.run, chunk.aux_pages + place as u32)?;
         builder.append_gather(&page, &aux, &local)?;
         // A long value goes on in the pages behind.
-        for (next, _) in chunk.zones.iter().enumerate().skip(place + 1) {
-            if chunk.zones[next].row_count > 0 {
-                break;
-            }
+        for (next, _) in (place + 1..)
+            .zip(&zones[place + 1..])
+            .take_while(|(_, z)| z.row_count == 0)
+        {
             let page = reader.get(&chunk.run, chunk.aux_pages + next as u32)?;
             builder.append_rows(&page, &aux, 0..0)?;
         }
     }
     builder.finish()
-}
-
-/// The place among a chunk's zones of the page that holds a row.
-pub(crate) fn page_of_row(chunk: &Chunk, row: u32) -> Option<usize> {
-    // Pages that continue a value have no rows, and the first row behind the value.
-    let after = chunk.zones.partition_point(|zone| zone.first_row <= row);
-    let place = (0..after).rfind(|place| chunk.zones[*place].row_count > 0)?;
-    let zone = &chunk.zones[place];
-    (row < zone.first_row + zone.row_count).then_some(place)
 }
