@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 const REMEMBERED: usize = 1_000;
 /// A longer statement is cut in the log: a bulk INSERT may be megabytes.
 const LOGGED_SQL_BYTES: usize = 10_000;
+/// Tags that are remembered: those of queries that wait to be fetched, run or have ended.
+const TAGS: usize = 4_000;
 /// A longer plan is cut: a list of literals may be as long as a message.
 const PLAN_TEXT_BYTES: usize = 64 << 10;
 
@@ -26,6 +28,8 @@ const PLAN_TEXT_BYTES: usize = 64 << 10;
 pub struct Queries {
     last_id: AtomicU64,
     running: Mutex<BTreeMap<u64, Arc<Query>>>,
+    /// What clients call their latest queries.
+    tags: Mutex<BTreeMap<u64, Arc<str>>>,
     ended: Mutex<VecDeque<Arc<Query>>>,
     totals: Totals,
 }
@@ -46,6 +50,8 @@ pub struct Totals {
 pub struct Query {
     /// Its number: what `KILL QUERY` takes.
     pub id: u64,
+    /// What its client calls it.
+    pub tag: Option<Arc<str>>,
     /// Who asked.
     pub user: String,
     /// The statement; the start of it where it is long.
@@ -126,6 +132,8 @@ pub struct PlanReport {
 pub struct QueryReport {
     /// Its number.
     pub id: u64,
+    /// What its client calls it.
+    pub tag: Option<Arc<str>>,
     /// Who asked.
     pub user: String,
     /// The statement.
@@ -146,6 +154,15 @@ impl Queries {
     /// A number for a query.
     pub fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes what the client calls the query of this number, which has not started yet.
+    pub fn tag(&self, id: u64, tag: &str) {
+        let mut tags = self.tags.lock();
+        tags.insert(id, tag.into());
+        if tags.len() > TAGS {
+            tags.pop_first();
+        }
     }
 
     /// Registers a query under a number of [`Queries::next_id`]; it runs until
@@ -176,6 +193,7 @@ impl Queries {
         };
         let query = Arc::new(Query {
             id,
+            tag: self.tags.lock().get(&id).cloned(),
             user: user.to_string(),
             sql: sql.into(),
             asked_at: SystemTime::now(),
@@ -353,6 +371,7 @@ impl Query {
         };
         QueryReport {
             id: self.id,
+            tag: self.tag.clone(),
             user: self.user.clone(),
             sql: self.sql.clone(),
             asked_at: self.asked_at,

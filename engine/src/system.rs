@@ -205,6 +205,7 @@ fn batch_of(queries: &[QueryReport]) -> Result<RecordBatch> {
         QueryState::Failed(error) => Some(error.as_str()),
         _ => None,
     });
+    let tags = queries.iter().map(|query| query.tag.as_deref());
     Ok(RecordBatch::try_from_iter_with_nullable([
         ("id", numbers(|q| q.id), false),
         ("user", texts(|q| &q.user), false),
@@ -235,6 +236,11 @@ fn batch_of(queries: &[QueryReport]) -> Result<RecordBatch> {
         ),
         ("segments", numbers(|q| q.plan.scans.segments), false),
         ("plan", texts(|q| &q.plan.plan), false),
+        (
+            "tag",
+            Arc::new(StringArray::from_iter(tags)) as ArrayRef,
+            true,
+        ),
     ])?)
 }
 

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -26,6 +27,9 @@ SCHEMES = ("grpc://", "grpc+tls://")
 #: The greatest message that is read, in bytes; a server's own limit is lower.
 MAX_MESSAGE_SIZE = 1 << 30
 
+#: The header in which a server is told what a statement is called in `system.queries`.
+TAG = "flashmesh-tag"
+
 #: Seconds for a cancelled call to return.
 GRACE = 5.0
 #: Seconds between two looks at a statement that takes long.
@@ -34,8 +38,8 @@ LOOK = 0.5
 T = TypeVar("T")
 #: SQL, or the bytes of a Substrait plan.
 Statement = str | bytes
-#: What is done while a query runs, with its number among the server's queries.
-Watch = Callable[[int], None]
+#: What is done while a query runs, with its tag among the server's queries.
+Watch = Callable[[str], None]
 
 
 class Client:
@@ -119,13 +123,13 @@ class Client:
         this returns."""
         cursor = self._cursor()
         try:
-            reader = self._wait(cursor, lambda: _execute(cursor, statement))
-            query = _query(cursor)
+            tag = uuid.uuid4().hex
+            reader = self._wait(cursor, lambda: _execute(cursor, statement, tag))
         except BaseException:
             self._end(cursor)
             raise
-        look = functools.partial(watch, query) if watch and query is not None else None
-        return Rows(reader.schema, self._batches(cursor, reader, look), query)
+        look = functools.partial(watch, tag) if watch else None
+        return Rows(reader.schema, self._batches(cursor, reader, look), tag)
 
     def columns(self, statement: Statement) -> pa.Schema | None:
         """The columns of a query; None for a statement that changes something."""
@@ -249,12 +253,12 @@ class Rows:
     """Rows of a statement, read once. Columns have distinct names."""
 
     def __init__(
-        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], query: int | None = None
+        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], tag: str = ""
     ) -> None:
         self.schema = distinct(schema)
         self._batches = batches
-        #: The statement's number among the server's queries.
-        self.query = query
+        #: What the statement is called among the server's queries.
+        self.tag = tag
 
     def __iter__(self) -> Rows:
         return self
@@ -301,51 +305,18 @@ def distinct(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _execute(cursor: Cursor, statement: Statement) -> Any:
+def _execute(cursor: Cursor, statement: Statement, tag: str = "") -> Any:
+    from adbc_driver_flightsql import StatementOptions
+
     # Cursors would prepare it, and a prepared statement is two more requests.
     driver = cursor.adbc_statement
+    driver.set_options(**{StatementOptions.RPC_CALL_HEADER_PREFIX.value + TAG: tag})
     if isinstance(statement, str):
         driver.set_sql_query(statement)
     else:
         driver.set_substrait_plan(statement)
     rows, _ = driver.execute_query()
     return pa.RecordBatchReader.from_stream(rows)
-
-
-def _query(cursor: Cursor) -> int | None:
-    """The number that the server gave the statement; None where it gives none."""
-    from adbc_driver_flightsql import StatementOptions
-
-    info = cursor.adbc_statement.get_option_bytes(StatementOptions.LAST_FLIGHT_INFO.value)
-    number = _app_metadata(info)
-    return int(number) if number.isdigit() else None
-
-
-def _app_metadata(info: bytes) -> bytes:
-    """Field 7 of a FlightInfo (Flight.proto). pyarrow does not read what the driver gives, which
-    lacks the descriptor."""
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = info[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    at = 0
-    while at < len(info):
-        key = varint()
-        value = varint()
-        # The others are numbers.
-        if key & 7 == 2:
-            at += value
-            if key >> 3 == 7:
-                return info[at - value : at]
-    return b""
 
 
 def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:

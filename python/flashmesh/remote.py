@@ -364,15 +364,15 @@ class Served:
         if progress is None:
             return self.remote._client.run(self.statement)
         return self.remote._client.run(
-            self.statement, lambda query: self._report(query, progress)
+            self.statement, lambda tag: self._report(tag, progress)
         )
 
-    def _report(self, query: int, progress: Report) -> None:
+    def _report(self, tag: str, progress: Report) -> None:
         """Tell how far the query is. Its own end says what is wrong with the server, if
         anything is."""
         look = (
             "SELECT segments_done, segments, bytes_from_flash FROM system.queries "
-            f"WHERE state = 'running' AND id = {query}"
+            f"WHERE state = 'running' AND tag = '{tag}'"
         )
         with contextlib.suppress(Error):
             for row in pa.table(self.remote._client.run(look)).to_pylist():
@@ -499,16 +499,15 @@ class Plan(Served):
             return Text(self.remote, text, self.columns).plan_rows(verbose, analyze, format)
         # EXPLAIN takes no Substrait, but the server remembers the plans of what it ran.
         rows = self.stream()
-        query = rows.query
         next(rows, None)
         if analyze:
             for _ in rows:
                 pass
+        tag = rows.tag
         # Ends it.
         del rows
         return self.remote._client.run(
-            "SELECT 'physical_plan' AS plan_type, plan FROM system.queries "
-            f"WHERE id = {query or 0}"
+            f"SELECT 'physical_plan' AS plan_type, plan FROM system.queries WHERE tag = '{tag}'"
         )
 
 

@@ -305,6 +305,17 @@ def test_a_statement_tells_its_number(server, table):
         assert int(info.app_metadata) != server.running(LONG.format(table))["id"]
 
 
+def test_a_statement_has_the_tag_that_its_client_gave(server, table):
+    options = flight.FlightCallOptions(headers=[(b"flashmesh-tag", f"tag of {table}".encode())])
+    sql = f"SELECT 1 AS tagged_{table}"
+    with server.flight() as client:
+        info = client.get_flight_info(query(sql), options)
+        client.do_get(info.endpoints[0].ticket).read_all()
+    with server.connect() as connection:
+        found = rows(connection, f"SELECT id, query FROM system.queries WHERE tag = 'tag of {table}'")
+    assert found == [(int(info.app_metadata), sql)]
+
+
 def test_a_join_that_finds_nothing_ends_when_its_time_is_up(start, table):
     server = start("--query-time-limit", "3s", "--threads", "2")
     done = threading.Event()

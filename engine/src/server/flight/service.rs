@@ -41,6 +41,12 @@ use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
 
+/// The header of a request for a `FlightInfo` in which a client says what it calls the statement:
+/// its `tag` in `system.queries`. Drivers that keep `app_metadata` to themselves need it.
+const TAG: &str = "flashmesh-tag";
+/// A longer tag is none.
+const TAG_BYTES: usize = 128;
+
 /// The server as Flight SQL sees it.
 #[derive(Clone)]
 pub(in crate::server) struct FlightSql {
@@ -228,7 +234,12 @@ impl FlightSql {
         plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
-        let statement = Statement::new(&self.state, session, sql, plans).await?;
+        let tag = request
+            .metadata()
+            .get(TAG)
+            .and_then(|tag| tag.to_str().ok());
+        let tag = tag.filter(|tag| tag.len() <= TAG_BYTES);
+        let statement = Statement::new(&self.state, session, sql, tag, plans).await?;
         let statement = Arc::new(statement);
         let info = statement.info(request.into_inner())?;
         session.add_statement(statement);

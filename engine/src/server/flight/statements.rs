@@ -218,13 +218,18 @@ async fn asked(
 
 impl Statement {
     /// Plans a query, or runs a statement that changes something: `plans`, one after another.
+    /// `tag` is what the client calls it.
     pub async fn new(
         state: &State,
         session: &ClientSession,
         sql: &str,
+        tag: Option<&str>,
         plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
     ) -> std::result::Result<Self, Status> {
         let id = state.queries().next_id();
+        if let Some(tag) = tag {
+            state.queries().tag(id, tag);
+        }
         let asked = asked(session.session.clone(), plans);
         let (kind, work) = match plan_apart(state, session, id, sql, asked).await? {
             Asked::Query(kind, planned) => (kind, Work::Query(planned)),
@@ -260,7 +265,7 @@ impl Statement {
         sql: &str,
         plans: impl Future<Output = Result<Vec<LogicalPlan>>> + Send + 'static,
     ) -> std::result::Result<Self, Status> {
-        let mut statement = Self::new(state, session, sql, plans).await?;
+        let mut statement = Self::new(state, session, sql, None, plans).await?;
         if let Work::Query(plans) = &mut statement.work {
             plans.iter_mut().for_each(|plan| plan.endpoints = 1);
         }
