@@ -525,6 +525,25 @@ impl ResultStream {
     }
 }
 
+impl ResultStream {
+    /// Bytes of memory that its results so far take up: groups, or the first rows in an order.
+    pub fn memory_bytes(&self) -> usize {
+        self.run.memory_bytes()
+    }
+
+    /// Gives up what it can of that memory, as batches or by leaving out what no longer matters.
+    ///
+    /// # Errors
+    /// None that a sound Program meets.
+    pub fn shed(&mut self) -> Result<()> {
+        self.run.shed()?;
+        if matches!(self.state, State::BetweenSegments) {
+            self.state = State::InSegment;
+        }
+        Ok(())
+    }
+}
+
 impl Iterator for ResultStream {
     type Item = Result<RecordBatch>;
 

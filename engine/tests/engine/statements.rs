@@ -8,7 +8,7 @@ use flashmesh::{Engine, EngineOptions, Error};
 use flashmesh_storage::StorageError;
 use futures::TryStreamExt;
 
-use crate::support::{error, rows, session};
+use crate::support::{error, rows, run, session};
 
 #[tokio::test]
 async fn a_created_table_is_empty_and_keeps_its_columns() {
@@ -624,6 +624,36 @@ async fn a_query_over_its_memory_limit_spills_or_says_so() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn scans_take_their_groups_and_first_rows_from_the_memory_limit() {
+    let options = EngineOptions {
+        memory_limit_bytes: Some(32 << 20),
+        threads: std::num::NonZeroUsize::new(1),
+        ..EngineOptions::default()
+    };
+    let session = Engine::open(options).unwrap().session().unwrap();
+    run(
+        &session,
+        "CREATE TABLE t AS SELECT value AS a, 'some text that takes room, more than one would think ' || value AS b
+           FROM generate_series(1, 400000) AS s(value);
+         SET flashmesh.pushdown = 'always'",
+    )
+    .await;
+    // 400,000 groups of 64 bytes and more: given out early, and merged above, which spills.
+    let grouped = "SELECT count(*), sum(n), min(m) FROM (SELECT b, count(*) AS n, max(a) AS m FROM t GROUP BY b)";
+    assert_eq!(rows(&session, grouped).await, ["400000 400000 1"]);
+    // The first rows of all can't be given out before the last is known.
+    let first = "SELECT b FROM t ORDER BY a DESC LIMIT 390000";
+    let message = error(&session, &format!("SELECT count(*) FROM ({first})")).await;
+    assert!(
+        message.contains("FlashScanExec") && message.contains("memory"),
+        "{message}"
+    );
+    let few = "SELECT count(*), min(b) FROM (SELECT b FROM t ORDER BY a DESC LIMIT 1000)";
+    let least = "some text that takes room, more than one would think 399001";
+    assert_eq!(rows(&session, few).await, [format!("1000 {least}")]);
 }
 
 #[tokio::test]

@@ -110,6 +110,12 @@ pub trait TaskRun: Send {
 
     /// TRUE when further segments can't change the output (a limit is reached).
     fn is_satisfied(&self) -> bool;
+
+    /// Bytes of memory that the output so far takes up: groups, or the first rows in an order.
+    fn memory_bytes(&self) -> usize;
+
+    /// Gives up what it can of that memory; batches that are given out for it come next.
+    fn shed(&mut self) -> Result<()>;
 }
 
 /// Counters of one scan, shared by its streams; `EXPLAIN ANALYZE` prints them.

@@ -58,6 +58,8 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
 pub struct TestTable {
     pub batches: Vec<RecordBatch>,
     pub snapshot: Arc<TableSnapshot>,
+    #[allow(dead_code, reason = "few tests read pages themselves")]
+    pub store: Arc<PageStore>,
     pub node: Arc<StorageNode>,
     pub metrics: Arc<ScanMetrics>,
 }
@@ -106,7 +108,8 @@ impl TestTable {
         Self {
             batches,
             snapshot,
-            node: node(store),
+            node: node(Arc::clone(&store)),
+            store,
             metrics: Arc::default(),
         }
     }

@@ -9,6 +9,7 @@ use arrow::compute::nullif;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
@@ -24,6 +25,9 @@ use super::FlashScanExec;
 use super::runtime::DynamicFilters;
 use crate::error::from_storage;
 use crate::kernels::aside;
+
+/// What a partition may take up beside the query's memory: most never take more.
+const UNACCOUNTED_BYTES: usize = 1 << 20;
 
 /// The executions of a plan's scan that are known: usually one.
 #[derive(Debug, Default)]
@@ -91,6 +95,8 @@ impl Executions {
             null_for_zero: scan.spec().null_for_zero.clone(),
             execution,
             state: State::Waiting(Box::new(command)),
+            pool: Arc::clone(context.memory_pool()),
+            memory: None,
         };
         Ok(Box::pin(cooperative(stream)))
     }
@@ -138,6 +144,9 @@ struct FlashStream {
     null_for_zero: Vec<usize>,
     execution: Arc<Execution>,
     state: State,
+    pool: Arc<dyn MemoryPool>,
+    /// What its groups or first rows take up, once that is much.
+    memory: Option<MemoryReservation>,
 }
 
 impl FlashStream {
@@ -157,7 +166,30 @@ impl FlashStream {
             true => aside(|| results.step()),
             false => results.step(),
         };
-        step.transpose().map_err(from_storage)
+        let step = step.transpose().map_err(from_storage)?;
+        self.account()?;
+        Ok(step)
+    }
+
+    /// Takes what the results so far take up from the query's memory. Where there is no more,
+    /// groups are given out before all of them are known; the operators above merge them, and
+    /// spill.
+    fn account(&mut self) -> Result<()> {
+        let State::Running(results) = &mut self.state else {
+            return Ok(());
+        };
+        let bytes = results.memory_bytes();
+        if bytes <= UNACCOUNTED_BYTES && self.memory.is_none() {
+            return Ok(());
+        }
+        let memory = self
+            .memory
+            .get_or_insert_with(|| MemoryConsumer::new("FlashScanExec").register(&self.pool));
+        if memory.try_resize(bytes).is_ok() {
+            return Ok(());
+        }
+        results.shed().map_err(from_storage)?;
+        memory.try_resize(results.memory_bytes())
     }
 
     /// A batch of the Program as the plan knows it.
@@ -195,6 +227,7 @@ impl Stream for FlashStream {
         };
         if !matches!(item, Some(Ok(_))) {
             this.state = State::Ended;
+            this.memory = None;
         }
         Poll::Ready(item)
     }

@@ -501,6 +501,24 @@ impl TaskRun for CpuRun {
             Sink::Nearest(nearest) => nearest.is_satisfied(),
         }
     }
+
+    fn memory_bytes(&self) -> usize {
+        match &self.sink {
+            Sink::Rows(_) => 0,
+            Sink::TopK(topk) => topk.memory_bytes(),
+            Sink::Aggregate(aggregation) => aggregation.memory_bytes(),
+            Sink::Nearest(nearest) => nearest.memory_bytes(),
+        }
+    }
+
+    fn shed(&mut self) -> Result<()> {
+        match &mut self.sink {
+            Sink::Rows(_) => Ok(()),
+            Sink::TopK(topk) => topk.shed(),
+            Sink::Aggregate(aggregation) => aggregation.shed(),
+            Sink::Nearest(nearest) => nearest.shed(),
+        }
+    }
 }
 
 /// Leaves of `rows` those that an index named; FALSE when there are none.

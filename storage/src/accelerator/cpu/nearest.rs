@@ -77,6 +77,21 @@ impl Nearest {
         graph.node(self.vectors).columns.clone()
     }
 
+    /// Bytes of memory of the rows that were best at some time.
+    pub fn memory_bytes(&self) -> usize {
+        let result = self.result.iter().map(|(best, _)| best);
+        let batches = self.batches.iter().chain(result);
+        batches.map(RecordBatch::get_array_memory_size).sum()
+    }
+
+    /// Forgets the rows that are no longer among the best.
+    pub fn shed(&mut self) -> Result<()> {
+        match &self.result {
+            Some(_) => Ok(()),
+            None => self.clear_out(),
+        }
+    }
+
     /// No row can matter.
     pub fn is_satisfied(&self) -> bool {
         self.search.is_satisfied()

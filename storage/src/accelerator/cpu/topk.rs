@@ -7,11 +7,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{
+    Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch, RecordBatchOptions,
+};
+use arrow::buffer::Buffer;
 use arrow::compute::{
     SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch,
 };
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{ByteViewType, SchemaRef};
 use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar, SortKey};
 
 use super::BLOCK_ROWS;
@@ -27,6 +30,9 @@ const SMALL_K: usize = 16_384;
 /// Candidates beyond *k*, or *k* of them if that is more, from which on they are cut down without
 /// a threshold: sorting them costs more than keeping them.
 const SLACK_ROWS: usize = 1024;
+
+/// Bytes of texts up to which those that are wanted no more are left alone.
+const COMPACT_BYTES: usize = 64 << 10;
 
 /// Keeps the best rows.
 #[derive(Debug)]
@@ -90,6 +96,21 @@ impl TopK {
         columns.sort_unstable();
         columns.dedup();
         columns
+    }
+
+    /// Bytes of memory of the candidates.
+    pub fn memory_bytes(&self) -> usize {
+        let result = self.result.iter().map(|(best, _)| best);
+        let batches = self.candidates.iter().chain(result);
+        batches.map(RecordBatch::get_array_memory_size).sum()
+    }
+
+    /// Keeps no more candidates than *k*.
+    pub fn shed(&mut self) -> Result<()> {
+        match self.rows > self.k {
+            true => self.cut_down(),
+            false => Ok(()),
+        }
     }
 
     /// No row can matter.
@@ -171,7 +192,7 @@ impl TopK {
             })
             .collect();
         let places = lexsort_to_indices(&columns, Some(self.k))?;
-        let best = take_record_batch(&all, &places)?;
+        let best = compacted(take_record_batch(&all, &places)?)?;
         self.rows = best.num_rows();
         if self.rows == self.k {
             self.threshold = self.threshold_of(&best);
@@ -230,6 +251,34 @@ impl TopK {
         *given += count;
         Ok(Some(batch))
     }
+}
+
+/// The same without the texts of rows that are no longer there: views keep them all.
+fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| {
+        if let Some(views) = column.as_string_view_opt()
+            && has_waste(views)
+        {
+            return Arc::new(views.gc()) as ArrayRef;
+        }
+        match column.as_binary_view_opt() {
+            Some(views) if has_waste(views) => Arc::new(views.gc()),
+            _ => Arc::clone(column),
+        }
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = columns.collect();
+    Ok(RecordBatch::try_new_with_options(
+        batch.schema(),
+        columns,
+        &options,
+    )?)
+}
+
+/// Whether most of what the views keep is wanted no more.
+fn has_waste<T: ByteViewType>(views: &GenericByteViewArray<T>) -> bool {
+    let kept: usize = views.data_buffers().iter().map(Buffer::len).sum();
+    kept > COMPACT_BYTES && kept > 2 * views.total_buffer_bytes_used()
 }
 
 fn options(key: &SortKey) -> SortOptions {

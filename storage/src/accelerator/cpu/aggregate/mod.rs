@@ -143,6 +143,20 @@ impl Aggregation {
         Ok(self.ready.pop_front())
     }
 
+    /// Bytes of memory of the groups.
+    pub fn memory_bytes(&self) -> usize {
+        let states = self.states.iter().map(State::memory_bytes);
+        self.table.size_bytes() + states.sum::<usize>()
+    }
+
+    /// Gives out the groups: whoever receives them merges them with those to come.
+    pub fn shed(&mut self) -> Result<()> {
+        match self.keys.is_empty() {
+            true => Ok(()),
+            false => self.give_out(),
+        }
+    }
+
     fn consume_ungrouped(&mut self, work: &mut Work<'_>) -> Result<()> {
         let mut left = Vec::new();
         for (index, spec) in self.specs.iter().enumerate() {

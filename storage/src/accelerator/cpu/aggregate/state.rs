@@ -165,6 +165,24 @@ impl State {
         }
     }
 
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        let slots = match &self.slots {
+            Slots::Count(v) | Slots::SumI64(v) | Slots::LeastI64(v) | Slots::GreatestI64(v) => {
+                size_of_val(v.as_slice())
+            }
+            Slots::SumI128(v) | Slots::LeastI128(v) | Slots::GreatestI128(v) => {
+                size_of_val(v.as_slice())
+            }
+            Slots::SumF64(v) => size_of_val(v.as_slice()),
+            Slots::LeastBytes(v) | Slots::GreatestBytes(v) => {
+                let values = v.iter().flatten().map(|value| value.len());
+                size_of_val(v.as_slice()) + values.sum::<usize>()
+            }
+        };
+        slots + self.seen.as_ref().map_or(0, Vec::len)
+    }
+
     /// Counts rows.
     pub fn count(&mut self, addition: Addition<'_>) {
         let Slots::Count(counts) = &mut self.slots else {
