@@ -8,13 +8,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::{CreateFunction, DropFunction, Expr};
 use flashmesh_planner::kernels::{aggregate_function, scalar_function};
 use flashmesh_planner::relations::table_functions;
 use flashmesh_planner::translate::program_type;
 use flashmesh_storage::StorageError;
-use flashmesh_storage::kernel::{MemoryBudget, Package, Returns, Signature};
+use flashmesh_storage::kernel::{Package, Returns, Signature};
 use parking_lot::Mutex;
 
 use crate::Session;
@@ -25,29 +24,6 @@ use crate::load::blocking;
 const DATA_URL: &str = "data:application/wasm;base64,";
 /// The language of `CREATE FUNCTION`.
 const LANGUAGE: &str = "hls";
-
-/// The memory of kernels, taken from the pool of all queries.
-#[derive(Debug)]
-pub(crate) struct KernelMemory(MemoryReservation);
-
-impl KernelMemory {
-    /// Takes from `pool`.
-    pub fn new(pool: &Arc<dyn MemoryPool>) -> Self {
-        Self(MemoryConsumer::new("kernels").register(pool))
-    }
-}
-
-impl MemoryBudget for KernelMemory {
-    fn grow(&self, bytes: usize) -> flashmesh_storage::Result<()> {
-        self.0
-            .try_grow(bytes)
-            .map_err(|e| StorageError::Invalid(e.strip_backtrace()))
-    }
-
-    fn shrink(&self, bytes: usize) {
-        self.0.shrink(bytes);
-    }
-}
 
 /// The users' functions that a session's context knows, as of some version of the catalog.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! One user's part of the memory that queries share.
+//! The memory that queries share: one user's part of it, and what storage takes from it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +9,31 @@ use datafusion::error::Result;
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
+use flashmesh_storage::StorageError;
+use flashmesh_storage::memory::MemoryBudget;
+
+/// What storage takes from the pool of all queries.
+#[derive(Debug)]
+pub(crate) struct StorageMemory(MemoryReservation);
+
+impl StorageMemory {
+    /// Takes from `pool`; `what` for is said where there is no more.
+    pub fn new(pool: &Arc<dyn MemoryPool>, what: &str) -> Self {
+        Self(MemoryConsumer::new(what).register(pool))
+    }
+}
+
+impl MemoryBudget for StorageMemory {
+    fn grow(&self, bytes: usize) -> flashmesh_storage::Result<()> {
+        self.0
+            .try_grow(bytes)
+            .map_err(|e| StorageError::Invalid(e.strip_backtrace()))
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.0.shrink(bytes);
+    }
+}
 
 /// A part of a pool: what is taken of it is taken of the pool, and bounded besides.
 #[derive(Debug)]

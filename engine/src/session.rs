@@ -29,9 +29,10 @@ use crate::bounded::bound_functions;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
-use crate::functions::{KernelMemory, SessionFunctions};
+use crate::functions::SessionFunctions;
 use crate::gate::GatedPlanner;
 use crate::grants::Principal;
+use crate::memory::StorageMemory;
 use crate::prepare::PreparedStatements;
 use crate::queries::Queries;
 use crate::stores::{NamedStores, NoStores};
@@ -125,30 +126,32 @@ impl Engine {
             .or(temporary.as_ref().map(TempDir::path))
             .unwrap_or(Path::new(""));
         let memory = memory_bytes();
+        let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
+        let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
+        let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
+            FairSpillPool::new(memory_limit),
+            NonZeroUsize::new(3).expect("3 is not 0"),
+        ));
         let database = Database::open(
             path,
             DatabaseOptions {
                 read_only: options.read_only,
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
                 upkeep: UpkeepOptions {
-                    max_build_bytes: (memory / 8).clamp(64 << 20, 2 << 30),
+                    max_build_bytes: (memory_limit as u64 / 6).clamp(8 << 20, 2 << 30),
                     ..UpkeepOptions::default()
                 },
+                memory: Arc::new(StorageMemory::new(&pool, "builds of indexes")),
                 ..DatabaseOptions::default()
             },
         )?;
-        let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
-        let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
         let mut disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![spill.path().into()]));
         if let Some(bytes) = options.spill_limit_bytes {
             disk = disk.with_max_temp_directory_size(bytes);
         }
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(TrackConsumersPool::new(
-                FairSpillPool::new(memory_limit),
-                NonZeroUsize::new(3).expect("3 is not 0"),
-            )))
+            .with_memory_pool(Arc::clone(&pool))
             .with_disk_manager_builder(disk)
             // A folder that is queried twice is listed twice: files come and go between.
             .with_object_list_cache_limit(0)
@@ -168,7 +171,7 @@ impl Engine {
         let kernels = Kernels::new(
             Arc::clone(&database),
             options.kernels,
-            Arc::new(KernelMemory::new(&runtime.memory_pool)),
+            Arc::new(StorageMemory::new(&pool, "kernels")),
         );
         let mut accelerators: Vec<Arc<dyn Accelerator>> = vec![Arc::new(CpuAccelerator::new())];
         if let Some(container) = &options.container {

@@ -13,7 +13,8 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::Float64Type;
 use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::sandbox::{Sandbox, SandboxOptions};
-use flashmesh_storage::kernel::{CallContext, CallTime, Kernel, MemoryBudget, Package};
+use flashmesh_storage::kernel::{CallContext, CallTime, Kernel, Package};
+use flashmesh_storage::memory::MemoryBudget;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 const ROUNDS: usize = 31;

@@ -11,8 +11,9 @@ use crate::accelerator::Accelerator;
 use crate::accelerator::sandbox::{Sandbox, SandboxOptions};
 use crate::capability::{Capability, Right};
 use crate::kernel::{
-    Kernel, KernelSet, Manifest, MemoryBudget, Package, QueryCalls, check_call, for_each_kernel,
+    Kernel, KernelSet, Manifest, Package, QueryCalls, check_call, for_each_kernel,
 };
+use crate::memory::MemoryBudget;
 use crate::table::{Callee, Database, Function, NewFunction};
 use crate::{Result, StorageError};
 

@@ -5,6 +5,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
+//! | [`memory`] | memory that is asked for before it is taken |
 //! | [`segment`] | segments and their chunks: which pages hold which rows, and how values are read |
 //! | [`capability`] | what a request may do, sealed |
 //! | [`index`] | what indexes hold, and how they are asked |
@@ -30,6 +31,7 @@ pub mod graph;
 pub mod index;
 pub mod kernel;
 mod literals;
+pub mod memory;
 pub mod node;
 pub mod segment;
 pub mod table;

@@ -657,6 +657,38 @@ async fn scans_take_their_groups_and_first_rows_from_the_memory_limit() {
 }
 
 #[tokio::test]
+async fn builds_of_indexes_take_their_memory_from_the_memory_limit() {
+    let table = "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 300000) AS s(value)";
+    let index = "CREATE INDEX i ON t USING hash (a)";
+    let with_limit = |memory: u64| {
+        let options = EngineOptions {
+            memory_limit_bytes: Some(memory),
+            ..EngineOptions::default()
+        };
+        Engine::open(options).unwrap().session().unwrap()
+    };
+    // 48 bytes a row while it is built: in parts, so that 32 MB suffice.
+    let session = with_limit(32 << 20);
+    run(&session, table).await;
+    run(&session, index).await;
+    let found = "SELECT a FROM lookup('t', [77, 299999]) ORDER BY a";
+    run(&session, &format!("EXPLAIN {found}")).await;
+    assert_eq!(rows(&session, found).await, ["77", "299999"]);
+
+    let session = with_limit(2 << 20);
+    run(&session, table).await;
+    let message = error(&session, index).await;
+    assert!(
+        message.contains("index 'i'") && message.contains("builds of indexes"),
+        "{message}"
+    );
+    assert_eq!(
+        rows(&session, "SELECT count(*) FROM t WHERE a = 77").await,
+        ["1"]
+    );
+}
+
+#[tokio::test]
 async fn an_aggregate_whose_filter_no_row_passes_is_null() {
     let session = session();
     session

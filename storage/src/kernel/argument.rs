@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::CallTime;
 use crate::Result;
+use crate::memory::MemoryBudget;
 
 /// One C argument.
 #[derive(Debug)]
@@ -30,18 +31,6 @@ pub enum ScalarArgument {
     F32(f32),
     /// `double`.
     F64(f64),
-}
-
-/// Memory that a query may use, asked for before it is taken.
-pub trait MemoryBudget: Debug + Send + Sync {
-    /// Asks for `bytes` more.
-    ///
-    /// # Errors
-    /// `Invalid` with the limit that would be passed.
-    fn grow(&self, bytes: usize) -> Result<()>;
-
-    /// Gives `bytes` back.
-    fn shrink(&self, bytes: usize);
 }
 
 /// What a call may use and when it has to end.
@@ -78,33 +67,5 @@ pub trait Target: Debug + Send + Sync {
     fn session(&self, memory: &Arc<dyn MemoryBudget>) -> Option<Arc<dyn Target>> {
         let _ = memory;
         None
-    }
-}
-
-/// Bytes taken from a budget, given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Charge<'a> {
-    memory: &'a dyn MemoryBudget,
-    bytes: usize,
-}
-
-impl<'a> Charge<'a> {
-    pub(crate) fn new(memory: &'a dyn MemoryBudget, bytes: usize) -> Result<Self> {
-        memory.grow(bytes)?;
-        Ok(Self { memory, bytes })
-    }
-
-    /// Asks for what is missing of `bytes`.
-    pub(crate) fn up_to(&mut self, bytes: usize) -> Result<()> {
-        let more = bytes.saturating_sub(self.bytes);
-        self.memory.grow(more)?;
-        self.bytes += more;
-        Ok(())
-    }
-}
-
-impl Drop for Charge<'_> {
-    fn drop(&mut self) {
-        self.memory.shrink(self.bytes);
     }
 }

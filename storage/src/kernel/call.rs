@@ -10,14 +10,14 @@ use arrow::buffer::{MutableBuffer, NullBuffer};
 use arrow::compute;
 use arrow::datatypes::{DataType, Float64Type};
 
-use super::argument::Charge;
 use super::columns::{self, Inputs, Scratch, bitmap_bytes, count};
 use super::functions::element_type;
 use super::signature::sql_type;
 use super::{
-    Argument, CallContext, Kind, Limits, Manifest, MemoryBudget, Nulls, Package, Returns,
-    Signature, Target, results,
+    Argument, CallContext, Kind, Limits, Manifest, Nulls, Package, Returns, Signature, Target,
+    results,
 };
+use crate::memory::{Charge, MemoryBudget};
 use crate::{Result, StorageError};
 
 /// Times that a kernel may ask for more room for one call's result.

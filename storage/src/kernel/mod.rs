@@ -16,8 +16,7 @@ mod signature;
 mod table;
 
 pub use aggregate::States;
-pub(crate) use argument::Charge;
-pub use argument::{Argument, CallContext, MemoryBudget, ScalarArgument, Target};
+pub use argument::{Argument, CallContext, ScalarArgument, Target};
 pub use call::Kernel;
 pub use functions::{CArgument, CFunction, Extent};
 pub use manifest::{Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls, Test};

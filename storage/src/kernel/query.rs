@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{CallContext, MemoryBudget};
+use super::CallContext;
+use crate::memory::MemoryBudget;
 use crate::{Result, StorageError};
 
 /// The time of a query's calls.

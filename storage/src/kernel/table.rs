@@ -7,12 +7,12 @@ use arrow::buffer::MutableBuffer;
 use arrow::compute;
 use arrow::datatypes::{Field, Schema};
 
-use super::argument::Charge;
 use super::columns::{Scratch, count};
 use super::functions::element_type;
 use super::{Argument, CallContext, Kernel, Kind, Returns, results};
 use crate::Result;
 use crate::flash::PAGE_SIZE_BYTES as PAGE_SIZE;
+use crate::memory::Charge;
 
 impl Kernel {
     /// The rows that a table kernel makes of `pages`, whole pages as on flash. `constants` are

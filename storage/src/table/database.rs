@@ -8,6 +8,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
 
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
+use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::TableId;
 use crate::store::PageStore;
 use crate::table::catalog::{Catalog, Numbers};
@@ -39,10 +40,13 @@ pub struct DatabaseOptions {
     pub capacity_bytes: Option<u64>,
     /// How indexes are kept up.
     pub upkeep: UpkeepOptions,
+    /// What building indexes takes its memory from.
+    pub memory: Arc<dyn MemoryBudget>,
 }
 
 impl Default for DatabaseOptions {
-    /// Reads and writes, a page cache of 1 GiB, io_uring with O_DIRECT where they work.
+    /// Reads and writes, a page cache of 1 GiB, io_uring with O_DIRECT where they work, no bound of
+    /// the memory of builds.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -50,6 +54,7 @@ impl Default for DatabaseOptions {
             io: IoMode::Auto,
             capacity_bytes: None,
             upkeep: UpkeepOptions::default(),
+            memory: Arc::new(Unbounded),
         }
     }
 }
@@ -80,6 +85,8 @@ pub struct Core {
     /// Why nothing may be written: what the catalog lost can't be told from free space.
     damage: Option<String>,
     pub(super) upkeep: Upkeep,
+    /// Of builds of indexes.
+    pub(super) memory: Arc<dyn MemoryBudget>,
 }
 
 impl Deref for Database {
@@ -163,6 +170,7 @@ impl Database {
             numbers: Mutex::default(),
             damage: (!problems.is_empty()).then(|| problems.join("; ")),
             upkeep: Upkeep::new(options.upkeep.clone()),
+            memory: Arc::clone(&options.memory),
         });
         let has_upkeep = options.upkeep.in_background && core.check_writable().is_ok();
         Ok(Arc::new(Self {

@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::{Index, IndexArray, IndexDefinition, IndexPart, PartData, hash, write_chunks};
+use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, write_page_indexes};
 use crate::store::{PageStore, Reservation};
@@ -194,6 +195,7 @@ pub(super) struct PartBuilder {
     generation: u32,
     next_segment: Arc<AtomicU32>,
     options: UpkeepOptions,
+    memory: Arc<dyn MemoryBudget>,
 }
 
 /// A part that no version of the table has yet; dropped, it gives its pages back.
@@ -222,6 +224,7 @@ impl PartBuilder {
             generation,
             next_segment: Arc::clone(next_segment),
             options: core.upkeep_options().clone(),
+            memory: Arc::clone(&core.memory),
         }
     }
 
@@ -266,6 +269,14 @@ impl PartBuilder {
         segments: &[Arc<Segment>],
         pace: &Pace,
     ) -> Result<Built> {
+        let sizes = Sizes::new(definition, &self.schema, &self.options);
+        let bytes = sizes.build_bytes(segments);
+        let _charge = Charge::new(&*self.memory, bytes as usize).map_err(|error| {
+            StorageError::Invalid(format!(
+                "index '{}': building a part of it takes about {bytes} bytes of memory: {error}",
+                definition.name
+            ))
+        })?;
         let data = definition.kind.of().build(&Source {
             definition,
             schema: &self.schema,

@@ -126,6 +126,12 @@ impl<'a> Sizes<'a> {
         self.first_that_fit(sizes).max(1).min(segments.len())
     }
 
+    /// Bytes of memory that building one part of all these takes, about.
+    pub fn build_bytes(&self, segments: &[Arc<Segment>]) -> u64 {
+        let sizes = segments.iter().map(|segment| self.of_segment(segment.rows));
+        sizes.fold(Size::default(), Size::and).build_bytes
+    }
+
     fn of_segment(&self, rows: u32) -> Size {
         Size {
             segments: 1,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use flashmesh_storage::Result;
 use flashmesh_storage::kernel::interface::ArgumentUse;
-use flashmesh_storage::kernel::{Argument, CFunction, CallContext, CallTime, MemoryBudget, Target};
+use flashmesh_storage::kernel::{Argument, CFunction, CallContext, CallTime, Target};
+use flashmesh_storage::memory::MemoryBudget;
 
 use super::vectors::{Call, Case, Content, Element, Vectors};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use flashmesh_storage::accelerator::sandbox::{Sandbox, SandboxOptions};
-use flashmesh_storage::kernel::{Kernel, MemoryBudget, Package};
+use flashmesh_storage::kernel::{Kernel, Package};
+use flashmesh_storage::memory::MemoryBudget;
 
 use super::kernels::{Compiler, Source, Unit, all, first_mutants, named};
 use super::runner::{NoLimit, run};

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array};
 use flashmesh_storage::accelerator::sandbox::{Sandbox, SandboxOptions};
-use flashmesh_storage::kernel::{Kernel, MemoryBudget};
+use flashmesh_storage::kernel::Kernel;
+use flashmesh_storage::memory::MemoryBudget;
 use flashmesh_storage::{Result, StorageError};
 
 use crate::guest::{Budget, context, package};

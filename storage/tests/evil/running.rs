@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array};
 use flashmesh_storage::Result;
-use flashmesh_storage::kernel::{CallContext, CallTime, Kernel, MemoryBudget};
+use flashmesh_storage::kernel::{CallContext, CallTime, Kernel};
+use flashmesh_storage::memory::MemoryBudget;
 
 use crate::guest::{Budget, context, package};
 use crate::harness::{

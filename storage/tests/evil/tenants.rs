@@ -6,7 +6,8 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray};
 use arrow::datatypes::Int64Type;
 use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::sandbox::Sandbox;
-use flashmesh_storage::kernel::{Argument, CallContext, Kernel, MemoryBudget, Target};
+use flashmesh_storage::kernel::{Argument, CallContext, Kernel, Target};
+use flashmesh_storage::memory::MemoryBudget;
 
 use crate::guest::{Budget, context, package};
 use crate::harness::{

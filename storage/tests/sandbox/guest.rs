@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flashmesh_storage::kernel::{CallContext, CallTime, MemoryBudget, Package};
+use flashmesh_storage::kernel::{CallContext, CallTime, Package};
+use flashmesh_storage::memory::MemoryBudget;
 use flashmesh_storage::{Result, StorageError};
 
 /// A budget with a limit that remembers its peak.

@@ -8,6 +8,7 @@ use arrow::array::{
 use arrow::datatypes::{Float32Type, Float64Type, Int32Type, Int64Type};
 use flashmesh_storage::accelerator::sandbox::{Sandbox, SandboxOptions};
 use flashmesh_storage::kernel::Kernel;
+use flashmesh_storage::memory::MemoryBudget;
 use rand::RngExt;
 
 use crate::guest::{Budget, context, package};
@@ -226,7 +227,7 @@ fn a_kernel_calls_another_through_the_store() {
     assert!(refused.contains("may not call 'add_one'"), "{refused}");
     let two = Kernel::new(two.clone(), sandbox.compile(&two, &[one]).unwrap());
     let budget = Budget::new(64 << 20);
-    let memory: Arc<dyn flashmesh_storage::kernel::MemoryBudget> = budget.clone();
+    let memory: Arc<dyn MemoryBudget> = budget.clone();
     let values = Int64Array::from_iter_values(0..20_000);
     let arguments = [Arc::new(values.clone()) as ArrayRef];
     for kernel in [two.clone(), two.for_query(&memory)] {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, StringViewArray};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use flashmesh_storage::accelerator::sandbox::{Sandbox, SandboxOptions};
-use flashmesh_storage::kernel::{Kernel, MemoryBudget, Package};
+use flashmesh_storage::kernel::{Kernel, Package};
+use flashmesh_storage::memory::MemoryBudget;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use guest::{Budget, context, package};

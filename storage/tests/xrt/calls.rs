@@ -7,9 +7,8 @@ use std::time::Duration;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::xrt::{DeviceState, XrtAccelerator, XrtDevice, XrtKernel};
-use flashmesh_storage::kernel::{
-    Argument, CallContext, CallTime, MemoryBudget, Package, ScalarArgument, Target,
-};
+use flashmesh_storage::kernel::{Argument, CallContext, CallTime, Package, ScalarArgument, Target};
+use flashmesh_storage::memory::MemoryBudget;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -12,7 +12,8 @@ use wasmtime::{Func, Memory, ResourceLimiter, Store, StoreContextMut, Trap, Upda
 use super::MAX_DEPTH;
 use super::compile::{Compiled, HEAP_BASE, INITIALIZE, WASM_PAGE_BYTES, one_line};
 use crate::Result;
-use crate::kernel::{Argument, CallContext, CallTime, MemoryBudget, ScalarArgument, Target};
+use crate::kernel::{Argument, CallContext, CallTime, ScalarArgument, Target};
+use crate::memory::MemoryBudget;
 
 /// Arrays begin at multiples of that, a cache line.
 const ALIGNMENT: usize = 64;

@@ -27,7 +27,8 @@ use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm, WasmFeatures};
 use self::compile::Compiled;
 use self::instance::Instance;
 use self::ticker::Ticker;
-use crate::kernel::{Argument, CallContext, Kernel, MemoryBudget, Package, Target};
+use crate::kernel::{Argument, CallContext, Kernel, Package, Target};
+use crate::memory::MemoryBudget;
 use crate::table::FunctionQuota;
 use crate::{Result, StorageError};
 

@@ -6,9 +6,8 @@ use wasmtime::{Caller, Val};
 
 use super::instance::{Guest, Stop};
 use crate::kernel::interface::ArgumentUse;
-use crate::kernel::{
-    Argument, CArgument, CFunction, Charge, Extent, Kernel, Kind, ScalarArgument, Target,
-};
+use crate::kernel::{Argument, CArgument, CFunction, Extent, Kernel, Kind, ScalarArgument, Target};
+use crate::memory::Charge;
 
 /// A kernel that another one may call.
 #[derive(Debug, Clone)]
