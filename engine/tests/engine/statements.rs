@@ -638,6 +638,7 @@ async fn scans_take_their_groups_and_first_rows_from_the_memory_limit() {
         &session,
         "CREATE TABLE t AS SELECT value AS a, 'some text that takes room, more than one would think ' || value AS b
            FROM generate_series(1, 400000) AS s(value);
+         CREATE TABLE u AS SELECT a, repeat('x', 200) || a AS b FROM t;
          SET flashmesh.pushdown = 'always'",
     )
     .await;
@@ -645,8 +646,8 @@ async fn scans_take_their_groups_and_first_rows_from_the_memory_limit() {
     let grouped = "SELECT count(*), sum(n), min(m) FROM (SELECT b, count(*) AS n, max(a) AS m FROM t GROUP BY b)";
     assert_eq!(rows(&session, grouped).await, ["400000 400000 1"]);
     // The first rows of all can't be given out before the last is known.
-    let first = "SELECT b FROM t ORDER BY a DESC LIMIT 390000";
-    let message = error(&session, &format!("SELECT count(*) FROM ({first})")).await;
+    let first = "SELECT b FROM u ORDER BY a DESC LIMIT 390000";
+    let message = error(&session, &format!("SELECT max(b) FROM ({first})")).await;
     assert!(
         message.contains("FlashScanExec") && message.contains("memory"),
         "{message}"

@@ -1,7 +1,7 @@
 //! Which version of the tables a statement sees: the one at which it starts to run, whatever was
 //! planned before.
 
-use flashmesh::{Engine, EngineOptions, Session};
+use flashmesh::{Engine, EngineOptions};
 
 use crate::support::{error, rows, run, session};
 

@@ -179,7 +179,7 @@ impl Catalog {
             match found {
                 ..3 => catalog.upgrade()?,
                 // A build that does not know page indexes in pages must not take them for free.
-                ..FORMAT_VERSION => catalog.write(|txn, _| set_format(txn))?,
+                3..FORMAT_VERSION => catalog.write(|txn, _| set_format(txn))?,
                 _ => {}
             }
         }
