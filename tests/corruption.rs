@@ -114,12 +114,12 @@ fn card(folder: &Path) -> PathBuf {
 }
 
 fn assert_names_the_place(message: &str, story: &str) {
-    for part in ["table 'public.t'", "column '", "page "] {
-        assert!(
-            message.contains(part),
-            "{story}: {part:?} is not in the message: {message}"
-        );
-    }
+    let names = |part: &str| message.contains(part);
+    let names_column = names("column '") || names("page indexes");
+    assert!(
+        names("table 'public.t'") && names_column && names("page "),
+        "{story}: the message does not name the place: {message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
