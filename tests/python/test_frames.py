@@ -372,13 +372,15 @@ def test_statements_run_at_once(db):
     assert db.sql("SHOW flashmesh.pushdown").count() == 1
 
 
-@embedded
-def test_frames_keep_their_snapshot(db):
+def test_frames_see_what_was_committed_since(db):
     db.execute("CREATE TABLE t AS SELECT 1 AS a")
-    before = db.table("t")
+    frame = db.table("t")
+    assert frame.count() == 1
     db.execute("INSERT INTO t VALUES (2)")
-    assert before.count() == 1
-    assert db.table("t").count() == 2
+    assert frame.count() == 2
+    db.execute("DROP TABLE t")
+    with pytest.raises(Exception, match="does not exist|not found"):
+        frame.count()
 
 
 @pytest.mark.parametrize("dialect", ["generic", "mysql"])
