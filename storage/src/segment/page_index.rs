@@ -145,18 +145,41 @@ pub(crate) fn write_page_indexes(
 }
 
 impl Chunk {
-    /// The zone map of each data page: data page `i` is page `aux_pages + i` of the run.
+    /// The zone map of each data page: data page `i` is page `aux_pages + i` of the run. One whose
+    /// own pages are damaged is made again from the chunk's.
     ///
     /// # Errors
     /// The device's errors; `Corrupt`, which names the page.
     pub fn page_index(&self, reader: &mut PageReader) -> Result<Arc<PageIndex>> {
+        if let Place::Memory(index) = &self.index {
+            return Ok(Arc::clone(index));
+        }
+        if let Some(known) = reader.cached_index(&self.run.identity) {
+            return Ok(known);
+        }
+        let index = match self.stored_page_index(reader) {
+            Err(error @ StorageError::Corrupt { .. }) => {
+                let Some(index) = self.page_index_of_headers(reader) else {
+                    return Err(error);
+                };
+                log::error!("{error}; it is made again from {}", self.run.label);
+                Arc::new(index)
+            }
+            index => index?,
+        };
+        reader.cache_index(self.run.identity, &index);
+        Ok(index)
+    }
+
+    /// The same as it is stored.
+    ///
+    /// # Errors
+    /// Those of [`Self::page_index`].
+    pub(crate) fn stored_page_index(&self, reader: &mut PageReader) -> Result<Arc<PageIndex>> {
         let (run, row) = match &self.index {
             Place::Memory(index) => return Ok(Arc::clone(index)),
             Place::Pages { run, row } => (run, *row),
         };
-        if let Some(known) = reader.cached_index(&self.run.identity) {
-            return Ok(known);
-        }
         let lists = ZoneLists::decode(read_value(reader, run, row)?.as_slice());
         let zones = lists.ok().and_then(|lists| lists.zones());
         let index = zones.map(PageIndex::new);
@@ -166,9 +189,29 @@ impl Chunk {
                 run.label, self.run.label
             ))
         })?;
-        let index = Arc::new(index);
-        reader.cache_index(self.run.identity, &index);
-        Ok(index)
+        Ok(Arc::new(index))
+    }
+
+    /// The same as the headers of its pages have it; `None` where they can't be read.
+    fn page_index_of_headers(&self, reader: &mut PageReader) -> Option<PageIndex> {
+        let pages = self.aux_pages..self.run.count;
+        reader.prefetch(&self.run, pages.clone()).ok()?;
+        let mut first_row = 0u32;
+        let mut zones = Vec::with_capacity(pages.len());
+        for page in pages {
+            let page = reader.get(&self.run, page).ok()?;
+            let header = page.header();
+            zones.push(PageZone {
+                first_row,
+                row_count: header.row_count,
+                null_count: header.null_count,
+                min: header.min,
+                max: header.max,
+            });
+            first_row = first_row.checked_add(header.row_count)?;
+        }
+        let index = PageIndex::new(zones);
+        self.is_of(&index).then_some(index)
     }
 
     /// Its own pages and, for the first chunk of those whose page indexes are written together,

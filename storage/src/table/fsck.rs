@@ -108,7 +108,7 @@ fn check_chunk(
         .skip(1)
         .map(|run| u64::from(run.count))
         .sum::<u64>();
-    let index = chunk.page_index(reader);
+    let index = chunk.stored_page_index(reader);
     if let Err(error) = &index {
         report.problems.push(error.to_string());
     }
