@@ -242,7 +242,7 @@ impl Chunk {
 
     /// Whether the chunk's totals are those of the index.
     fn is_of(&self, index: &PageIndex) -> bool {
-        index.zones().len() == self.data_pages() && Totals::of(index.zones()) == self.totals
+        Totals::of(index.zones()) == self.totals
     }
 }
 
@@ -260,15 +260,22 @@ impl Segment {
 }
 
 /// What the zone maps of a chunk say together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Totals {
+    /// Data pages of the chunk.
+    #[prost(uint32, tag = "1")]
+    pub pages: u32,
     /// Rows of the chunk.
+    #[prost(uint32, tag = "2")]
     pub rows: u32,
     /// NULLs among them.
+    #[prost(uint32, tag = "3")]
     pub null_count: u32,
     /// Least zone key; above `max` when all values are NULL.
+    #[prost(sint64, tag = "4")]
     pub min: i64,
     /// Greatest zone key.
+    #[prost(sint64, tag = "5")]
     pub max: i64,
 }
 
@@ -279,6 +286,7 @@ impl Totals {
             |count: fn(&PageZone) -> u32| zones.iter().map(count).fold(0, u32::saturating_add);
         let with_values = || zones.iter().filter(|z| z.null_count < z.row_count);
         Self {
+            pages: zones.len() as u32,
             rows: sum(|zone| zone.row_count),
             null_count: sum(|zone| zone.null_count),
             min: with_values().map(|z| z.min).min().unwrap_or(i64::MAX),

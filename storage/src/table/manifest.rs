@@ -254,23 +254,7 @@ pub(super) struct ChunkRecord {
     #[prost(uint64, repeated, tag = "8")]
     pub spans: Vec<u64>,
     #[prost(message, optional, tag = "9")]
-    pub totals: Option<TotalsRecord>,
-}
-
-/// What the zone maps of a chunk say together.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct TotalsRecord {
-    /// Data pages.
-    #[prost(uint32, tag = "1")]
-    pub pages: u32,
-    #[prost(uint32, tag = "2")]
-    pub rows: u32,
-    #[prost(uint32, tag = "3")]
-    pub null_count: u32,
-    #[prost(sint64, tag = "4")]
-    pub min: i64,
-    #[prost(sint64, tag = "5")]
-    pub max: i64,
+    pub totals: Option<Totals>,
 }
 
 /// Seals a record: CRC32C of its key and the message, then the message.
@@ -333,13 +317,7 @@ fn encode_chunk_record(chunk: &Chunk) -> ChunkRecord {
             }
         }
         None => ChunkRecord {
-            totals: Some(TotalsRecord {
-                pages: chunk.data_pages() as u32,
-                rows: chunk.totals.rows,
-                null_count: chunk.totals.null_count,
-                min: chunk.totals.min,
-                max: chunk.totals.max,
-            }),
+            totals: Some(chunk.totals),
             ..place
         },
     }
@@ -430,20 +408,9 @@ impl<'a> Chunks<'a> {
                 Ok(Chunk::new(run, record.aux_pages, zones))
             }
             (Some(totals), Some(page_indexes)) => {
-                let totals = Totals {
-                    rows: totals.rows,
-                    null_count: totals.null_count,
-                    min: totals.min,
-                    max: totals.max,
-                };
                 let (indexes, row) = (Arc::clone(page_indexes), number as u32);
-                Ok(Chunk::with_index_in(
-                    run,
-                    record.aux_pages,
-                    totals,
-                    indexes,
-                    row,
-                ))
+                let aux_pages = record.aux_pages;
+                Ok(Chunk::with_index_in(run, aux_pages, *totals, indexes, row))
             }
             (Some(_), None) => Err(malformed()),
         }
