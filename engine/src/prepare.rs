@@ -20,6 +20,8 @@ use crate::parameters::{self, Values};
 
 /// Statements that a session may have prepared.
 const PREPARED_STATEMENTS: usize = 10_000;
+/// Bytes of their text.
+const PREPARED_BYTES: usize = 16 << 20;
 
 /// The prepared statements of a session, by name.
 pub(crate) type PreparedStatements = Mutex<HashMap<String, Arc<PreparedStatement>>>;
@@ -31,6 +33,8 @@ pub(crate) struct PreparedStatement {
     /// The types that its parameters are said to have; none where nothing is said.
     types: Vec<DataType>,
     statement: Box<ast::Statement>,
+    /// Of its text.
+    bytes: usize,
 }
 
 impl PreparedStatement {
@@ -83,6 +87,7 @@ impl Session {
         Ok(PreparedStatement {
             name,
             types,
+            bytes: statement.to_string().len(),
             statement,
         })
     }
@@ -99,6 +104,12 @@ impl Session {
         if prepared.len() >= PREPARED_STATEMENTS {
             return Err(Error::usage(format!(
                 "the session has {PREPARED_STATEMENTS} prepared statements; DEALLOCATE some"
+            )));
+        }
+        let bytes: usize = prepared.values().map(|kept| kept.bytes).sum();
+        if bytes + statement.bytes > PREPARED_BYTES {
+            return Err(Error::usage(format!(
+                "the session's prepared statements would be longer than {PREPARED_BYTES} bytes; DEALLOCATE some"
             )));
         }
         prepared.insert(name.clone(), Arc::new(statement));

@@ -1,6 +1,6 @@
 //! `PREPARE` and `EXECUTE`.
 
-use crate::support::{error, rows, session};
+use crate::support::{error, rows, run, session};
 
 #[tokio::test]
 async fn each_execution_sees_the_tables_of_its_time() {
@@ -59,4 +59,23 @@ async fn a_value_means_what_its_literal_means() {
     assert_eq!(rows(&session, "EXECUTE typed(3)").await, ["1"]);
     let message = error(&session, "EXECUTE typed").await;
     assert!(message.contains("1 parameters, 0 were given"), "{message}");
+}
+
+#[tokio::test]
+async fn prepared_statements_are_bounded_by_their_text() {
+    let session = session();
+    let long = "x".repeat(4 << 20);
+    for number in 0..3 {
+        run(
+            &session,
+            &format!("PREPARE p{number} AS SELECT length('{long}')"),
+        )
+        .await;
+    }
+    let last = format!("PREPARE p AS SELECT length('{long}')");
+    let message = error(&session, &last).await;
+    assert!(message.contains("DEALLOCATE"), "{message}");
+    run(&session, "DEALLOCATE p1").await;
+    run(&session, &last).await;
+    assert_eq!(rows(&session, "EXECUTE p").await, [(4 << 20).to_string()]);
 }
