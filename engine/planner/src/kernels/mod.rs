@@ -1,6 +1,6 @@
 //! Kernels that users added, as functions of SQL.
 //!
-//! The same kernel runs in two places: beside the pages, as [`Expr::Kernel`] of a Program, and
+//! The same kernel runs in two places: beside the pages, as `Expr::Kernel` of a Program, and
 //! above the scan, where DataFusion calls it like any function of its own. Both go through one
 //! compiled kernel of the store, so both give the same.
 
