@@ -3,7 +3,7 @@
 //! A [`Server`] serves one [`Engine`]. A client's session follows its token (or its connection,
 //! where the server knows no users) and holds options, views, prepared statements and statements
 //! whose results were not fetched yet. What a user may do is decided by the session's
-//! [`Principal`] and, once more, by the store (see `flashmesh_storage::capability`).
+//! [`Principal`](crate::grants::Principal) and, once more, by the store (see `flashmesh_storage::capability`).
 
 mod flight;
 mod gather;
