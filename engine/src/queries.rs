@@ -81,7 +81,7 @@ struct Inner {
 pub enum QueryKind {
     /// It is counted, and remembered when it has ended.
     Work,
-    /// A statement is planned: it is remembered if that is where it ended, cancelled or out of time.
+    /// A statement is planned: it is remembered if that is where it ended, killed or out of time.
     Planning,
     /// A look at the engine itself, which those who watch other queries take over and over:
     /// nothing is left of it.
@@ -407,7 +407,11 @@ impl std::ops::Deref for RunningQuery {
 
 impl Drop for RunningQuery {
     fn drop(&mut self) {
-        self.end(QueryState::Cancelled);
+        // Of what was planned for a client that has gone nothing has run.
+        self.end(match self.query.kind {
+            QueryKind::Planning => QueryState::Finished,
+            QueryKind::Work | QueryKind::Look => QueryState::Cancelled,
+        });
     }
 }
 
