@@ -68,11 +68,11 @@ async fn prepared_statements_are_bounded_by_their_text() {
     for number in 0..3 {
         run(
             &session,
-            &format!("PREPARE p{number} AS SELECT length('{long}')"),
+            &format!("PREPARE p{number} AS SELECT length('{long}') AS n"),
         )
         .await;
     }
-    let last = format!("PREPARE p AS SELECT length('{long}')");
+    let last = format!("PREPARE p AS SELECT length('{long}') AS n");
     let message = error(&session, &last).await;
     assert!(message.contains("DEALLOCATE"), "{message}");
     run(&session, "DEALLOCATE p1").await;
