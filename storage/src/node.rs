@@ -523,9 +523,7 @@ impl ResultStream {
         }
         step
     }
-}
 
-impl ResultStream {
     /// Bytes of memory that its results so far take up: groups, or the first rows in an order.
     pub fn memory_bytes(&self) -> usize {
         self.run.memory_bytes()

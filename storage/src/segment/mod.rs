@@ -15,7 +15,7 @@ use crate::{Result, StorageError};
 
 use page_index::Place;
 pub use page_index::Totals;
-pub(crate) use page_index::{ZoneLists, page_index_identity, write_page_indexes};
+pub(crate) use page_index::{ChunkRecord, page_index_identity, write_page_indexes};
 
 /// Number of a table, never reused within a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -33,10 +33,19 @@ pub(super) enum Place {
     },
 }
 
-/// A page index as lists; `spans` (max − min, wrapping) are short varints. The tags are those that
-/// the catalog's record of a chunk has for them.
+/// A chunk, as the catalog keeps it: with its page index as lists (`spans`, max − min and wrapping,
+/// are short varints) or, where that is in pages, with the totals of its zone maps. A page index in
+/// pages is such a record of nothing but the lists.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct ZoneLists {
+pub(crate) struct ChunkRecord {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(uint32, tag = "2")]
+    pub card: u32,
+    #[prost(uint64, tag = "3")]
+    pub first_page: u64,
+    #[prost(uint32, tag = "4")]
+    pub aux_pages: u32,
     #[prost(uint32, repeated, tag = "5")]
     pub row_counts: Vec<u32>,
     /// Empty: no NULL.
@@ -46,11 +55,13 @@ pub(crate) struct ZoneLists {
     pub mins: Vec<i64>,
     #[prost(uint64, repeated, tag = "8")]
     pub spans: Vec<u64>,
+    #[prost(message, optional, tag = "9")]
+    pub totals: Option<Totals>,
 }
 
-impl ZoneLists {
-    /// The lists of an index.
-    pub fn of(index: &PageIndex) -> Self {
+impl ChunkRecord {
+    /// The lists of an index, and nothing else.
+    pub fn of_index(index: &PageIndex) -> Self {
         let zones = index.zones();
         let has_null = zones.iter().any(|zone| zone.null_count > 0);
         let nulls = if has_null { zones } else { &[] };
@@ -62,10 +73,11 @@ impl ZoneLists {
                 .iter()
                 .map(|z| z.max.wrapping_sub(z.min) as u64)
                 .collect(),
+            ..Self::default()
         }
     }
 
-    /// The zone maps that they say; `None` where they contradict themselves.
+    /// The zone maps that its lists say; `None` where they contradict themselves.
     pub fn zones(&self) -> Option<Vec<PageZone>> {
         let pages = self.row_counts.len();
         let has_null = !self.null_counts.is_empty();
@@ -107,22 +119,26 @@ pub(crate) fn page_index_identity(of: PageIdentity) -> PageIdentity {
 /// Those of [`PageWriter::append`].
 pub(crate) fn write_page_indexes(
     writer: &mut PageWriter,
-    identity: ChunkIdentity,
     label: &Arc<str>,
     chunks: &mut [Chunk],
 ) -> Result<()> {
     let pages: usize = chunks.iter().map(Chunk::data_pages).sum();
+    let Some(first) = chunks.first().map(|chunk| chunk.run.identity) else {
+        return Ok(());
+    };
     if pages <= RESIDENT_PAGES || chunks.len() > SEGMENT_ROWS {
         return Ok(());
     }
     let lists = chunks.iter().filter_map(|chunk| match &chunk.index {
-        Place::Memory(index) => Some(ZoneLists::of(index).encode_to_vec()),
+        Place::Memory(index) => Some(ChunkRecord::of_index(index).encode_to_vec()),
         Place::Pages { .. } => None,
     });
     let values = BinaryViewArray::from_iter_values(lists);
     let identity = ChunkIdentity {
+        table: first.table,
+        segment: first.segment,
         column_group: COLUMN_GROUP,
-        ..identity
+        generation: first.generation,
     };
     // So many long lists that their pages can't be numbered stay where they are.
     let encoded = match encode_chunk(&values, identity) {
@@ -180,7 +196,7 @@ impl Chunk {
             Place::Memory(index) => return Ok(Arc::clone(index)),
             Place::Pages { run, row } => (run, *row),
         };
-        let lists = ZoneLists::decode(read_value(reader, run, row)?.as_slice());
+        let lists = ChunkRecord::decode(read_value(reader, run, row)?.as_slice());
         let zones = lists.ok().and_then(|lists| lists.zones());
         let index = zones.map(PageIndex::new);
         let index = index.filter(|index| self.is_of(index)).ok_or_else(|| {

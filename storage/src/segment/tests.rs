@@ -86,7 +86,7 @@ fn page_indexes_are_read_as_they_were_written() {
         let numbered = (0..).zip(zones.iter().cloned());
         let mut chunks: Vec<_> = numbered.map(|(n, zones)| chunk_of(n, zones)).collect();
         let mut writer = store.writer().unwrap();
-        write_page_indexes(&mut writer, IDENTITY, &label, &mut chunks).unwrap();
+        write_page_indexes(&mut writer, &label, &mut chunks).unwrap();
         writer.finish().unwrap().keep();
         let pages: usize = zones.iter().map(Vec::len).sum();
         let written = chunks.iter().flat_map(Chunk::runs).count() - chunks.len();

@@ -331,7 +331,7 @@ impl PartBuilder {
             generation: self.generation,
         };
         let mut chunks = write_chunks(&mut pages, identity_of, &label, &slices, threads)?;
-        write_page_indexes(&mut pages, identity_of(0), &label, &mut chunks)?;
+        write_page_indexes(&mut pages, &label, &mut chunks)?;
         let mut chunks = chunks.into_iter().map(Arc::new);
         let arrays = data.arrays.iter().map(|slices| IndexArray {
             data_type: slices

@@ -529,18 +529,7 @@ impl LoadWriter {
             columns.push(column_record(&chunk.stats, count, batch.num_rows() as u32));
             chunks.push(Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones));
         }
-        let identity = ChunkIdentity {
-            table: shared.table.0,
-            segment: id.0,
-            column_group: 0,
-            generation: shared.generation,
-        };
-        write_page_indexes(
-            &mut self.pages,
-            identity,
-            &shared.labels.page_indexes,
-            &mut chunks,
-        )?;
+        write_page_indexes(&mut self.pages, &shared.labels.page_indexes, &mut chunks)?;
         self.segments.push(WrittenSegment {
             segment: Arc::new(Segment::new(
                 id,

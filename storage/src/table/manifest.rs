@@ -14,7 +14,7 @@ use prost::Message;
 use crate::flash::FlashPage;
 use crate::index::{IndexArray, IndexDefinition, IndexKind, IndexPart};
 use crate::page::{PageIdentity, estimate_distinct, merge_sketches};
-use crate::segment::{Chunk, Segment, SegmentId, TableId, Totals, ZoneLists, page_index_identity};
+use crate::segment::{Chunk, ChunkRecord, Segment, SegmentId, TableId, page_index_identity};
 use crate::store::{CardId, NodeId, PageAddress, PageRun};
 use crate::table::ColumnStatistics;
 use crate::table::state::Labels;
@@ -233,30 +233,6 @@ pub(super) struct RunRecord {
     pub pages: u32,
 }
 
-/// A chunk, with its page index as the lists of [`ZoneLists`] or, where that is in pages, with the
-/// totals of its zone maps.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ChunkRecord {
-    #[prost(uint32, tag = "1")]
-    pub node: u32,
-    #[prost(uint32, tag = "2")]
-    pub card: u32,
-    #[prost(uint64, tag = "3")]
-    pub first_page: u64,
-    #[prost(uint32, tag = "4")]
-    pub aux_pages: u32,
-    #[prost(uint32, repeated, tag = "5")]
-    pub row_counts: Vec<u32>,
-    #[prost(uint32, repeated, tag = "6")]
-    pub null_counts: Vec<u32>,
-    #[prost(sint64, repeated, tag = "7")]
-    pub mins: Vec<i64>,
-    #[prost(uint64, repeated, tag = "8")]
-    pub spans: Vec<u64>,
-    #[prost(message, optional, tag = "9")]
-    pub totals: Option<Totals>,
-}
-
 /// Seals a record: CRC32C of its key and the message, then the message.
 pub(super) fn seal(key: &[u8], message: &impl Message) -> Vec<u8> {
     let mut bytes = vec![0; 4];
@@ -298,28 +274,19 @@ pub(super) fn decode_schema(bytes: &[u8], what: &str) -> Result<SchemaRef> {
 }
 
 fn encode_chunk_record(chunk: &Chunk) -> ChunkRecord {
-    let place = ChunkRecord {
+    let index = match chunk.resident_index() {
+        Some(index) => ChunkRecord::of_index(index),
+        None => ChunkRecord {
+            totals: Some(chunk.totals),
+            ..ChunkRecord::default()
+        },
+    };
+    ChunkRecord {
         node: u32::from(chunk.run.first.node.0),
         card: u32::from(chunk.run.first.card.0),
         first_page: chunk.run.first.page.0,
         aux_pages: chunk.aux_pages,
-        ..ChunkRecord::default()
-    };
-    match chunk.resident_index() {
-        Some(index) => {
-            let lists = ZoneLists::of(index);
-            ChunkRecord {
-                row_counts: lists.row_counts,
-                null_counts: lists.null_counts,
-                mins: lists.mins,
-                spans: lists.spans,
-                ..place
-            }
-        }
-        None => ChunkRecord {
-            totals: Some(chunk.totals),
-            ..place
-        },
+        ..index
     }
 }
 
@@ -379,12 +346,6 @@ impl<'a> Chunks<'a> {
     fn decode(&self, number: usize, label: &Arc<str>) -> Result<Chunk> {
         let record = &self.records[number];
         let malformed = || malformed(&self.identity, &format!("the page index of {label}"));
-        let lists = || ZoneLists {
-            row_counts: record.row_counts.clone(),
-            null_counts: record.null_counts.clone(),
-            mins: record.mins.clone(),
-            spans: record.spans.clone(),
-        };
         let pages = match &record.totals {
             Some(totals) => totals.pages as usize,
             None => record.row_counts.len(),
@@ -404,7 +365,7 @@ impl<'a> Chunks<'a> {
         };
         match (&record.totals, &self.page_indexes) {
             (None, _) => {
-                let zones = lists().zones().ok_or_else(malformed)?;
+                let zones = record.zones().ok_or_else(malformed)?;
                 Ok(Chunk::new(run, record.aux_pages, zones))
             }
             (Some(totals), Some(page_indexes)) => {
