@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::record_batch::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -205,11 +206,13 @@ fn encode(mut writer: LoadWriter, group: Group, progress: &LoadProgress) -> Resu
     Ok(writer)
 }
 
-/// Runs what blocks (writes, syncs) on a thread that may block.
+/// Runs what blocks (writes, syncs) on a thread that may block. When this future is dropped, work
+/// that waits for a thread is dropped with it; work that runs goes on to its end: a commit is
+/// whole or did not happen, whoever has stopped waiting for it.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> flashmesh_storage::Result<T> + Send + 'static,
 ) -> Result<T> {
-    Ok(tokio::task::spawn_blocking(work)
+    Ok(SpawnedTask::spawn_blocking(work)
         .await
         .map_err(join_error)??)
 }

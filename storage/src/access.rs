@@ -5,7 +5,7 @@
 //! at the rows that it names (BlueDBM's stream of addresses, section 7.1). Where the index proves
 //! the conjunct, the rows are not even tested for it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
@@ -25,13 +25,17 @@ use crate::index::ngram::NgramQuery;
 use crate::index::{Index, IndexKind, RowSelection, hash, lsh, ngram};
 use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
-use crate::segment::{Segment, SegmentId, read_rows, row_id, row_of_id};
+use crate::segment::{Segment, SegmentId, read_rows, row_of_id};
 use crate::store::PageReader;
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
 
 /// An index is asked when it is expected to name at most one row in so many.
 const MIN_ROWS_PER_HIT: u64 = 32;
+
+/// Of so many of the nearest rows of a part a filter is tested; where it leaves too few of them,
+/// the index doesn't help.
+const MAX_FILTERED: usize = 1 << 18;
 
 /// Rows of segments, those without any left out.
 pub type RowsBySegment = HashMap<SegmentId, Arc<RowSelection>>;
@@ -465,51 +469,79 @@ fn by_distance(program: &Program, table: &TableSnapshot, measured: bool) -> Opti
     })
 }
 
-/// The rows that may be the nearest: more buckets are looked at until there are enough, or no
-/// more buckets. The scan then measures the distance of each, and of each row that the index does
-/// not cover. Where too few rows have a vector, those without one fill up.
+/// The rows that may be the nearest. The scan then measures the distance of each, and of each row
+/// that the index does not cover. Where too few rows have a vector, those without one fill up;
+/// where the filter leaves too few of those that are near, the scan looks at all rows.
 fn rows_near(
     index: &Index,
     near: &Near,
     table: &Arc<TableSnapshot>,
     reader: &mut PageReader,
 ) -> Result<RowsBySegment> {
-    let passing = match &near.passing {
-        Some(program) => Some(ids_passing(program, table, reader)?),
-        None => None,
-    };
     let mut rows = SingleRows::default();
     let mut found = 0;
     for part in lsh::parts(index, reader)? {
-        let wanted = part.wanted(near.k);
-        let mut allowed = |_: usize, segment: SegmentId, row: u32| {
-            let ids = passing.as_ref();
-            ids.is_none_or(|ids| ids.contains(&row_id(segment, row)))
-        };
-        for round in 0.. {
-            let queries = std::slice::from_ref(&near.query);
-            let allowed = Some(&mut allowed as &mut dyn FnMut(usize, SegmentId, u32) -> bool);
-            let buckets = part.candidates(queries, wanted, round, allowed, reader)?;
-            let candidates = buckets.of_queries.first().map_or(&[][..], Vec::as_slice);
-            if candidates.len() < near.k && !buckets.complete {
-                continue;
+        match rows_near_in(&part, near, table, reader)? {
+            Some(of_part) => {
+                found += of_part.len();
+                for (segment, row) in of_part {
+                    rows.entry(segment).or_default().push(row);
+                }
             }
-            found += candidates.len();
-            for candidate in candidates {
-                rows.entry(candidate.segment)
-                    .or_default()
-                    .push(candidate.row);
-            }
-            break;
+            None => return Ok(all_rows(table)),
         }
     }
     if found < near.k && has_nulls(index, table) {
-        let all = |segment: &Arc<Segment>| Arc::new(RowSelection::all(segment.rows));
-        return Ok(table.segments.iter().map(|s| (s.id, all(s))).collect());
+        return Ok(all_rows(table));
     }
     let mut rows = selections(rows);
     rows.extend(tail(index));
     Ok(rows)
+}
+
+fn all_rows(table: &TableSnapshot) -> RowsBySegment {
+    let all = |segment: &Arc<Segment>| Arc::new(RowSelection::all(segment.rows));
+    table.segments.iter().map(|s| (s.id, all(s))).collect()
+}
+
+/// The rows of a part that pass the filter and may be the nearest: more rows, then more buckets are
+/// looked at until there are enough or no more. `None` where the filter leaves so few that the
+/// whole table is better looked at, by all streams.
+fn rows_near_in(
+    part: &lsh::LshPart,
+    near: &Near,
+    table: &Arc<TableSnapshot>,
+    reader: &mut PageReader,
+) -> Result<Option<Vec<(SegmentId, u32)>>> {
+    let enough = part.wanted(near.k);
+    let (mut wanted, mut round) = (enough, 0);
+    loop {
+        let queries = std::slice::from_ref(&near.query);
+        let buckets = part.candidates(queries, wanted, round, reader)?;
+        let candidates = buckets.of_queries.first().map_or(&[][..], Vec::as_slice);
+        let rows = candidates.iter().map(|c| (c.segment, c.row));
+        let passing: Vec<_> = match &near.passing {
+            Some(filter) => rows_passing(filter, rows, table, reader)?,
+            None => rows.collect(),
+        };
+        // There are more in these buckets.
+        let is_cut = candidates.len() >= wanted;
+        let is_enough = match near.passing {
+            Some(_) => passing.len() >= enough,
+            None => passing.len() >= near.k,
+        };
+        if is_enough || !is_cut && buckets.complete {
+            return Ok(Some(passing));
+        }
+        if candidates.len() >= MAX_FILTERED {
+            return Ok(None);
+        }
+        if is_cut {
+            wanted = wanted.saturating_mul(4);
+        } else {
+            round += 1;
+        }
+    }
 }
 
 /// Whether the column of an index of one column has NULLs.
@@ -519,18 +551,24 @@ fn has_nulls(index: &Index, table: &TableSnapshot) -> bool {
     statistics.is_none_or(|s| s.null_count > 0)
 }
 
-/// The ids of the rows that pass a filter.
-fn ids_passing(
-    program: &Arc<VerifiedProgram>,
+/// Those of `rows` that pass a filter.
+fn rows_passing(
+    filter: &Arc<VerifiedProgram>,
+    rows: impl Iterator<Item = (SegmentId, u32)>,
     table: &Arc<TableSnapshot>,
     reader: &mut PageReader,
-) -> Result<HashSet<u64>> {
-    let mut ids = HashSet::new();
-    run(program, table, None, reader, |batch| {
-        ids.extend(batch.column(0).as_primitive::<UInt64Type>().values());
+) -> Result<Vec<(SegmentId, u32)>> {
+    let mut tested = SingleRows::default();
+    for (segment, row) in rows {
+        tested.entry(segment).or_default().push(row);
+    }
+    let mut passing = Vec::new();
+    run(filter, table, Some(&selections(tested)), reader, |batch| {
+        let ids = batch.column(0).as_primitive::<UInt64Type>().values();
+        passing.extend(ids.iter().filter_map(|id| row_of_id(*id)));
         Ok(())
     })?;
-    Ok(ids)
+    Ok(passing)
 }
 
 /// Counts how many of the nearest rows are among `found`. `program` gives the distances of the

@@ -10,10 +10,9 @@
 //! 3. The rules in [`rules`] move partial aggregates and top-k into the scan.
 //!
 //!    All three go through one [`scan::ScanBuilder`], which translates ([`translate`]).
-//! 4. [`cost`] says what is worth it under `flashmesh.pushdown = 'auto'`, and each thing that
-//!    stays above carries a [`Reason`] that `EXPLAIN` prints.
-//!
-//! 5. [`join_order`] orders joins by the store's exact statistics while the plan is logical.
+//! 4. `cost` estimates rows and bytes: what is worth it under `flashmesh.pushdown = 'auto'`, and in
+//!    which order joins go (`join_order`). Each thing that stays above the scan carries a
+//!    [`Reason`] that `EXPLAIN` prints.
 //!
 //! [`physical_plan`] spares a query that was run before its optimising.
 //!
@@ -25,11 +24,11 @@
 
 mod authority;
 pub mod config;
-pub mod cost;
+mod cost;
 pub mod error;
 pub mod functions;
 pub mod interrupt;
-pub mod join_order;
+mod join_order;
 pub mod kernels;
 mod min_max;
 mod plan_cache;

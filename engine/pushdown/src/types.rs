@@ -6,11 +6,14 @@
 //! | Int8 … Int64, UInt8 … UInt64, Decimal128, Date32, Date64, Time32, Time64, Timestamp, Duration | [`Physical::Int`] | be computed with |
 //! | Float16, Float32, Float64 | [`Physical::Float`] | be computed with |
 //! | Utf8View, BinaryView, FixedSizeBinary | [`Physical::Bytes`] | be computed with |
-//! | Interval, List, LargeList, FixedSizeList, Struct | – | be *carried* |
+//! | Decimal256, Interval, List, LargeList, FixedSizeList, Struct, Map | – | be *carried* |
 //!
 //! A carried column is given back as it is, tested with `IS NULL`, or counted; nothing else.
 
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, TimeUnit};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DECIMAL256_MAX_PRECISION, DECIMAL256_MAX_SCALE,
+    DataType, TimeUnit,
+};
 
 use crate::ArithmeticOp;
 
@@ -47,7 +50,13 @@ pub fn is_integer_like(data_type: &DataType) -> bool {
 pub fn is_carried(data_type: &DataType) -> bool {
     match data_type {
         DataType::Interval(_) => true,
-        DataType::List(child) | DataType::LargeList(child) => may_be_nested(child.data_type()),
+        DataType::Decimal256(precision, scale) => {
+            (1..=DECIMAL256_MAX_PRECISION).contains(precision)
+                && (-DECIMAL256_MAX_SCALE..=*precision as i8).contains(scale)
+        }
+        DataType::List(child) | DataType::LargeList(child) | DataType::Map(child, _) => {
+            may_be_nested(child.data_type())
+        }
         DataType::FixedSizeList(child, size) => *size >= 0 && may_be_nested(child.data_type()),
         DataType::Struct(fields) => fields.iter().all(|f| may_be_nested(f.data_type())),
         _ => false,
@@ -251,7 +260,8 @@ mod tests {
         }
         let vector = DataType::new_fixed_size_list(DataType::Float32, 3, true);
         let words = DataType::new_list(DataType::Utf8, true);
-        for carried in [vector, words, DataType::Struct(Default::default())] {
+        let wide = DataType::Decimal256(76, 38);
+        for carried in [vector, words, wide, DataType::Struct(Default::default())] {
             assert!(
                 physical(&carried).is_none() && is_carried(&carried),
                 "{carried}"
@@ -264,7 +274,8 @@ mod tests {
             DataType::Decimal128(0, 0),
             DataType::Decimal128(39, 0),
             DataType::Decimal128(3, 4),
-            DataType::Decimal256(3, 1),
+            DataType::Decimal256(77, 1),
+            DataType::Decimal256(3, 4),
             DataType::new_list(DataType::Null, true),
         ] {
             assert!(!is_known(&unknown), "{unknown}");

@@ -1,8 +1,12 @@
 //! Answers that plain DataFusion gets wrong, or questions that it refuses, in every pushdown mode.
 
-use flashmesh::Session;
+use std::fmt::Write;
 
-use crate::support::{batch, error, rows, session};
+use flashmesh::Session;
+use rand::RngExt;
+use rand::seq::{IndexedRandom, SliceRandom};
+
+use crate::support::{batch, error, random, rows, session};
 
 /// The rows of a query in every mode, which must agree.
 async fn in_all_modes(session: &Session, sql: &str) -> Vec<String> {
@@ -280,4 +284,83 @@ async fn sorts_keep_what_is_renamed_or_constant() {
         in_all_modes(&session, sql).await,
         [" 1 3", " 2 6", " 3 9", "1 2 ", "2 4 ", "3 6 "]
     );
+}
+
+/// Joins of tables whose columns have the same names, with filters and runtime filters on one of
+/// them, against plans in which no filter goes down.
+#[tokio::test]
+async fn filters_find_their_column_among_those_of_one_name() {
+    let mut rng = random();
+    let session = session();
+    for (table, rows) in [("a", 40), ("b", 400), ("c", 8), ("d", 90)] {
+        session
+            .sql(&format!(
+                "CREATE TABLE {table} AS SELECT nullif(value, 3) AS id, value % {} AS k FROM generate_series(1, {rows})",
+                rng.random_range(2..9)
+            ))
+            .await
+            .unwrap();
+    }
+    // As it was found.
+    let found = "SELECT count(*), sum(b.id), sum(c.id) FROM b RIGHT JOIN c ON b.k = c.k WHERE b.id IS DISTINCT FROM 8";
+    let mut queries = vec![found.to_owned()];
+    for _ in 0..60 {
+        let mut tables = ["a", "b", "c", "d"];
+        tables.shuffle(&mut rng);
+        let tables = &tables[..rng.random_range(2..=4)];
+        let mut sql = format!(
+            "SELECT count(*), {} FROM {}",
+            tables
+                .iter()
+                .map(|t| format!("sum({t}.id)"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            tables[0]
+        );
+        for place in 1..tables.len() {
+            let join = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
+                .choose(&mut rng)
+                .unwrap();
+            let (left, right) = (tables[..place].choose(&mut rng).unwrap(), tables[place]);
+            let column = ["k", "id"].choose(&mut rng).unwrap();
+            write!(sql, " {join} {right} ON {left}.{column} = {right}.{column}").unwrap();
+        }
+        let filters: Vec<_> = (0..rng.random_range(0..3))
+            .map(|_| {
+                let table = tables.choose(&mut rng).unwrap();
+                match rng.random_range(0..4) {
+                    0 => format!("{table}.id IS DISTINCT FROM {}", rng.random_range(1..10)),
+                    1 => format!("coalesce({table}.id, 5) < {}", rng.random_range(1..30)),
+                    2 => format!("{table}.k IS NOT DISTINCT FROM {}", rng.random_range(0..3)),
+                    _ => format!(
+                        "({table}.id IS NULL OR {table}.k < {})",
+                        rng.random_range(1..6)
+                    ),
+                }
+            })
+            .collect();
+        if !filters.is_empty() {
+            write!(sql, " WHERE {}", filters.join(" AND ")).unwrap();
+        }
+        queries.push(sql);
+    }
+    let set = async |name: &str, value: &str| {
+        let sql = format!("SET {name} = '{value}'");
+        session.sql(&sql).await.unwrap();
+    };
+    for sql in queries {
+        set("flashmesh.pushdown", "never").await;
+        set(
+            "datafusion.optimizer.enable_dynamic_filter_pushdown",
+            "false",
+        )
+        .await;
+        let expected = rows(&session, &sql).await;
+        set(
+            "datafusion.optimizer.enable_dynamic_filter_pushdown",
+            "true",
+        )
+        .await;
+        assert_eq!(in_all_modes(&session, &sql).await, expected, "{sql}");
+    }
 }

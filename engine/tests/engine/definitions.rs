@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, RecordBatchIterator};
-use flashmesh::LoadMode;
+use arrow::array::{
+    ArrayRef, Decimal256Array, FixedSizeBinaryArray, Float64Array, Int64Array, Int64Builder,
+    MapBuilder, RecordBatch, RecordBatchIterator, StringBuilder,
+};
+use arrow::datatypes::{DataType, Field, Schema, i256};
+use flashmesh::{Engine, EngineOptions, LoadMode, Session};
 
-use crate::support::{error, rows, session};
+use crate::support::{batch, error, rows, run, session};
 
 #[tokio::test]
 async fn not_null_holds_in_a_table_made_of_a_query() {
@@ -301,4 +305,132 @@ async fn refusals_name_the_statement_and_the_way_out() {
         message.contains("'x'") && message.contains("integers"),
         "{message}"
     );
+}
+
+/// A table with an extension type, metadata, a map and decimals of 256 bits, twice the same row
+/// but for `n`, and a row of NULL.
+fn unusual_columns() -> RecordBatch {
+    let ids: ArrayRef = Arc::new(
+        FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+            [Some([7_u8; 16]), Some([7; 16]), None].into_iter(),
+            16,
+        )
+        .unwrap(),
+    );
+    let wide = Decimal256Array::from(vec![Some(i256::MAX), Some(i256::MIN), None]);
+    let wide = wide.with_precision_and_scale(76, 10).unwrap();
+    let mut map = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
+    for row in 0..3 {
+        if row < 2 {
+            map.keys().append_value("a");
+            map.values().append_value(row);
+        }
+        map.append(row < 2).unwrap();
+    }
+    let map: ArrayRef = Arc::new(map.finish());
+    let labelled = |name: &str, array: &ArrayRef, metadata: &[(&str, &str)]| {
+        let metadata = metadata.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+        Field::new(name, array.data_type().clone(), true).with_metadata(metadata.collect())
+    };
+    let (n, wide): (ArrayRef, ArrayRef) =
+        (Arc::new(Int64Array::from(vec![1, 2, 3])), Arc::new(wide));
+    let schema = Schema::new(vec![
+        labelled("n", &n, &[("unit", "km"), ("PARQUET:field_id", "3")]),
+        labelled("id", &ids, &[("ARROW:extension:name", "arrow.uuid")]),
+        labelled("wide", &wide, &[]),
+        labelled("map", &map, &[]),
+    ]);
+    RecordBatch::try_new(Arc::new(schema), vec![n, ids, wide, map]).unwrap()
+}
+
+#[tokio::test]
+async fn unusual_types_and_what_fields_say_of_themselves_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        path: Some(folder.path().join("db")),
+        ..EngineOptions::default()
+    };
+    let load = async |session: &Session, mode| {
+        let batch = unusual_columns();
+        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        session
+            .load_reader("t", Box::new(reader), mode)
+            .await
+            .unwrap();
+    };
+    {
+        let session = Engine::open(options.clone()).unwrap().session().unwrap();
+        load(&session, LoadMode::Create).await;
+        load(&session, LoadMode::Append).await;
+        run(&session, "CREATE TABLE u AS SELECT * FROM t").await;
+        run(&session, "INSERT INTO u SELECT * FROM t WHERE n = 1").await;
+    }
+    let session = Engine::open(options).unwrap().session().unwrap();
+    for mode in ["auto", "always", "never"] {
+        run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+        for (sql, expected) in [
+            ("SELECT n, id, wide, map FROM t", 6),
+            (
+                "SELECT n, id, wide, map FROM u WHERE n < 3 AND id IS NOT NULL",
+                6,
+            ),
+            ("SELECT n, id, wide, map FROM t ORDER BY n LIMIT 2", 2),
+            (
+                "SELECT n, id, wide, map FROM u WHERE wide IS NULL ORDER BY n",
+                2,
+            ),
+            (
+                "SELECT n, id, max(wide) AS wide, first_value(map) AS map FROM t GROUP BY n, id",
+                3,
+            ),
+            (
+                "SELECT n, id, wide, map FROM t UNION ALL SELECT n, id, wide, map FROM u",
+                14,
+            ),
+            (
+                "SELECT t.n, u.id, t.wide, u.map FROM t JOIN u ON t.n = u.n AND t.id = u.id",
+                12,
+            ),
+            (
+                "SELECT n, id, wide, map FROM t WHERE id = X'07070707070707070707070707070707'",
+                4,
+            ),
+            (
+                "SELECT n, id, wide, map FROM (SELECT DISTINCT n, id FROM t) JOIN (SELECT wide, map FROM u WHERE n = 1 LIMIT 1) ON true",
+                3,
+            ),
+        ] {
+            let found = batch(&session, sql).await;
+            assert_eq!(found.num_rows(), expected, "{mode} {sql}");
+            let schema = found.schema();
+            let (n, id) = (schema.field(0), schema.field(1));
+            assert_eq!(n.metadata().len(), 1, "{mode} {sql}");
+            assert_eq!(n.metadata()["unit"], "km", "{mode} {sql}");
+            assert_eq!(id.extension_type_name(), Some("arrow.uuid"), "{mode} {sql}");
+            assert!(
+                matches!(schema.field(2).data_type(), DataType::Decimal256(76, 10)),
+                "{mode} {sql}"
+            );
+            assert!(
+                matches!(schema.field(3).data_type(), DataType::Map(..)),
+                "{mode} {sql}"
+            );
+        }
+        assert_eq!(
+            rows(
+                &session,
+                "SELECT max(wide), min(wide), count(map), sum(map['a']) FROM t WHERE n IN (1, 2)"
+            )
+            .await,
+            [format!("{} {} 4 2", decimal(i256::MAX), decimal(i256::MIN))]
+        );
+    }
+}
+
+fn decimal(value: i256) -> String {
+    let array = Decimal256Array::from(vec![value]);
+    array
+        .with_precision_and_scale(76, 10)
+        .unwrap()
+        .value_as_string(0)
 }

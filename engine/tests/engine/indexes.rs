@@ -369,6 +369,21 @@ async fn nearest_rows_are_the_nearest() {
     .await;
     let rare = "SELECT id FROM v WHERE id IN (5, 505, 4005) ORDER BY l2_distance(x, [0.1, -0.2, 0.3, 0.9]) LIMIT 3";
     assert_eq!(rows(&session, rare).await.len(), 3);
+    // However few pass, those that do are found; with more the index may miss some.
+    for least in [100, 4_000, 4_990, 4_998] {
+        let sql = format!(
+            "SELECT id FROM v WHERE id >= {least} ORDER BY l2_distance(x, [0.1, -0.2, 0.3, 0.9]) LIMIT 4"
+        );
+        assert!(plan(&session, &sql).await.contains("index=near (lsh)"));
+        let found = rows(&session, &sql).await;
+        run(&session, "SET flashmesh.approximate = 'off'").await;
+        let exact = rows(&session, &sql).await;
+        run(&session, "SET flashmesh.approximate = 'on'").await;
+        assert_eq!(found.len(), exact.len(), "{sql}");
+        if least > 4_000 {
+            assert_eq!(found, exact, "{sql}");
+        }
+    }
     run(&session, "INSERT INTO v VALUES (9999, 3, arrow_cast([0.1, -0.2, 0.3, 0.9], 'FixedSizeList(4, Float32)')), (10000, 3, NULL)").await;
     assert_eq!(
         rows(
@@ -583,4 +598,23 @@ async fn rows_that_an_index_does_not_cover_yet_are_found_and_counted() {
             assert_eq!(rows(&session, sql).await[0], expected, "{sql}");
         }
     }
+}
+
+/// A filter that so few rows pass that the nearest 262,144 rows have not enough of them.
+#[tokio::test]
+async fn a_filter_that_hardly_a_row_passes_is_answered_by_a_scan() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE v AS SELECT value AS id, value % 100000 AS m, arrow_cast([sin(value), cos(value * 3)], 'FixedSizeList(2, Float32)') AS x \
+         FROM generate_series(1, 300000); \
+         CREATE INDEX near ON v USING lsh (x); \
+         SET flashmesh.approximate = 'on'",
+    )
+    .await;
+    let sql = "SELECT id FROM v WHERE m = 7 ORDER BY l2_distance(x, [0.5, 0.5]) LIMIT 3";
+    assert!(plan(&session, sql).await.contains("index=near (lsh)"));
+    let mut found = rows(&session, sql).await;
+    found.sort();
+    assert_eq!(found, ["100007", "200007", "7"]);
 }

@@ -16,11 +16,10 @@ use crate::{Result, StorageError};
 /// | `Decimal32`, `Decimal64` | `Decimal128` |
 /// | `ListView`, `LargeListView` | `List`, `LargeList` |
 /// | `Null` | `Boolean` (every value is NULL) |
-/// | lists and structs | the same, their children in stored form |
+/// | lists, structs and maps | the same, their children in stored form; text keys of maps `Utf8` |
 ///
 /// # Errors
-/// `Invalid`, naming column and type, for `Decimal256`, `Map` and `Union`, and for two columns of
-/// one name.
+/// `Invalid`, naming column and type, for `Union`, and for two columns of one name.
 pub fn normalise_schema(schema: &Schema) -> Result<SchemaRef> {
     let mut fields: Vec<FieldRef> = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
@@ -45,7 +44,11 @@ pub fn normalise_schema(schema: &Schema) -> Result<SchemaRef> {
 fn normalise_field(field: &Field, column: &str) -> Result<FieldRef> {
     let data_type = normalise_type(field.data_type(), column)?;
     let nullable = field.is_nullable() || field.data_type() == &DataType::Null;
-    Ok(Arc::new(Field::new(field.name(), data_type, nullable)))
+    let mut metadata = field.metadata().clone();
+    // Of the file that it came from, not of the column.
+    metadata.remove("PARQUET:field_id");
+    let stored = Field::new(field.name(), data_type, nullable);
+    Ok(Arc::new(stored.with_metadata(metadata)))
 }
 
 fn normalise_type(data_type: &DataType, column: &str) -> Result<DataType> {
@@ -66,12 +69,36 @@ fn normalise_type(data_type: &DataType, column: &str) -> Result<DataType> {
                 .map(|c| normalise_field(c, column))
                 .collect::<Result<Fields>>()?,
         ),
-        Decimal256(..) | Map(..) | Union(..) => {
+        Map(entries, sorted) => {
+            let entries = normalise_field(entries, column)?;
+            let entries = match entries.data_type() {
+                Struct(fields) => with_plain_keys(&entries, fields),
+                _ => entries,
+            };
+            Map(entries, *sorted)
+        }
+        Union(..) => {
             return Err(StorageError::Invalid(format!(
-                "column '{column}': type {data_type} can't be stored; cast it, e.g. to \
-                 DECIMAL(38, s), a list or text"
+                "column '{column}': type {data_type} can't be stored; make it a struct, or text"
             )));
         }
         other => other.clone(),
     })
+}
+
+/// The entries of a map whose keys are Utf8 where they are text: DataFusion looks up `map['key']`
+/// by text of that type.
+fn with_plain_keys(entries: &Field, fields: &Fields) -> FieldRef {
+    let fields = fields
+        .iter()
+        .enumerate()
+        .map(|(place, field)| match (place, field.data_type()) {
+            (0, DataType::Utf8View) => {
+                let field = field.as_ref().clone();
+                Arc::new(field.with_data_type(DataType::Utf8))
+            }
+            _ => Arc::clone(field),
+        });
+    let fields = DataType::Struct(fields.collect());
+    Arc::new(entries.clone().with_data_type(fields))
 }

@@ -3,7 +3,7 @@
 //! DataFusion joins in the order in which the query names its tables and only swaps the two
 //! sides of a join. The store knows exact row counts, bounds and estimates of distinct values, so
 //! this rule takes a tree of inner joins apart into relations and predicates ([`graph`]),
-//! estimates the size of every sub-join ([`estimate`]), and finds the cheapest tree
+//! estimates the size of every sub-join ([`Estimate`]), and finds the cheapest tree
 //! ([`search`]; exhaustive dynamic programming over connected subsets, Moerkotte & Neumann,
 //! "Analysis of two existing and one new dynamic programming algorithm", VLDB 2006, for few
 //! relations, greedy for many).
@@ -13,7 +13,6 @@
 //!
 //! Nothing is changed where a relation's size is unknown.
 
-mod estimate;
 mod graph;
 mod search;
 
@@ -24,8 +23,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Join, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use estimate::Estimate;
 use graph::JoinGraph;
+
+use crate::cost::Estimate;
 
 /// A semi join moves down when it is expected to keep less than this share of the rows.
 const SEMI_JOIN_SELECTIVE: f64 = 0.5;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::estimate::Estimate;
 use super::graph::{JoinGraph, PredicateKind, Tree};
+use crate::cost::{Estimate, default_share};
 
 /// Up to this many relations all trees are compared (3^n splits); above, a greedy search.
 const EXHAUSTIVE_RELATIONS: usize = 10;
@@ -51,7 +51,7 @@ impl Model {
                 }
                 // A condition over several relations; nothing is known of it.
                 PredicateKind::Other(_) if predicate.relations.count_ones() > 1 => {
-                    factors.push((predicate.relations, 0.3));
+                    factors.push((predicate.relations, default_share::OTHER));
                 }
                 PredicateKind::Other(expr) => {
                     let relation = predicate.relations.trailing_zeros() as usize;

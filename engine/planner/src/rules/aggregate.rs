@@ -194,7 +194,7 @@ fn pays(spec: &ScanSpec, keys: &[Expr]) -> Result<(), Reason> {
         return Ok(());
     }
     let rows = spec.rows_after_filter();
-    let groups = cost::groups(keys, rows, &spec.table);
+    let groups = cost::groups(keys, rows, spec.table.as_ref());
     if cost::grouping_pays(groups, rows) {
         return Ok(());
     }

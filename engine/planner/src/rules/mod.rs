@@ -10,6 +10,7 @@ mod cooperative;
 mod guarded_case;
 mod not_in;
 mod top_k;
+mod twin_names;
 mod volatile_filter;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use cooperative::CooperativeJoins;
 pub use guarded_case::GuardedCase;
 pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
+pub use twin_names::FiltersPastTwins;
 pub use volatile_filter::VolatileFilter;
 
 use crate::Reason;
@@ -39,6 +41,11 @@ use crate::scan::{FlashScanExec, ScanBuilder};
 /// DataFusion's physical rules with flashmesh's among them.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
+    for rule in &mut rules {
+        if rule.name().starts_with("FilterPushdown") {
+            *rule = Arc::new(FiltersPastTwins(Arc::clone(rule)));
+        }
+    }
     // After everything that shapes the plan, before dynamic filters are tied to its scans.
     let place = rules
         .iter()

@@ -243,7 +243,7 @@ impl ScanSpec {
     /// Share of the table's rows that pass the filter.
     pub fn selectivity(&self) -> f64 {
         let filters: Vec<Expr> = self.filters.iter().map(|f| f.expr.clone()).collect();
-        cost::selectivity(&filters, &self.table)
+        cost::selectivity(&filters, self.table.as_ref())
     }
 
     /// Rows that are expected to pass the filter.

@@ -59,7 +59,7 @@ fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
 
 /// Statistics of what leaves the scan with `schema`.
 pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize) -> Statistics {
-    let table = &spec.table;
+    let table = spec.table.as_ref();
     let all_rows = table.rows() as f64;
     let rows_passing = spec.rows_after_filter();
     let (rows, exact) = match &spec.output {

@@ -42,6 +42,7 @@ impl Kind {
             Float32 => Self::Fixed { size: 4 },
             Float64 | Interval(IntervalUnit::DayTime) => Self::Fixed { size: 8 },
             Interval(IntervalUnit::MonthDayNano) => Self::Fixed { size: 16 },
+            Decimal256(..) => Self::Fixed { size: 32 },
             FixedSizeBinary(size) if *size >= 0 => Self::Fixed {
                 size: *size as usize,
             },

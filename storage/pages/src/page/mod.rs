@@ -37,8 +37,7 @@ pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chun
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
 pub use index::{PageIndex, PageStart};
 pub use sketch::{estimate_distinct, merge_sketches};
-pub use zone::bytes_key;
-pub use zone::{PageZone, ZoneKey, zone_key};
+pub use zone::{PageZone, ZoneKey, bytes_key, float_of_key, zone_key};
 
 use crate::flash::PAGE_SIZE_BYTES;
 

@@ -84,6 +84,11 @@ pub(super) fn float_key(value: f64) -> i64 {
     bits ^ (bits >> 63) & i64::MAX
 }
 
+/// The float that has a key.
+pub fn float_of_key(key: i64) -> f64 {
+    f64::from_bits((key ^ (key >> 63) & i64::MAX) as u64)
+}
+
 /// The key of text or binary.
 pub fn bytes_key(value: &[u8]) -> i64 {
     let mut head = [0; 8];
@@ -137,6 +142,7 @@ mod tests {
             }
             if !a.is_nan() && !b.is_nan() {
                 assert_eq!(a.total_cmp(&b), ka.cmp(&kb), "{a} {b}");
+                assert_eq!(float_of_key(ka).to_bits(), a.to_bits());
             }
 
             let mut int = || rng.random::<i128>() >> rng.random_range(0..128);

@@ -174,8 +174,7 @@ impl LshPart {
         self.probes
     }
 
-    /// The nearest `wanted` rows to each query among those in the buckets that are probed, and of
-    /// them only those for which `allowed(query, segment, row)` is TRUE.
+    /// The nearest `wanted` rows to each query among those in the buckets that are probed.
     ///
     /// Round 0 probes as many buckets as the index was tuned for, each further round twice as
     /// many as the one before, until a round is [complete](Candidates::complete): so whoever
@@ -192,7 +191,6 @@ impl LshPart {
         queries: &[QueryVector],
         wanted: usize,
         round: u32,
-        mut allowed: Option<&mut dyn FnMut(usize, SegmentId, u32) -> bool>,
         reader: &mut PageReader,
     ) -> Result<Candidates> {
         let queries = self.prepared(queries)?;
@@ -203,7 +201,7 @@ impl LshPart {
             let shift = round.min(MAX_BITS + 1);
             let probes = self.probes.saturating_mul(1 << shift).min(buckets);
             complete &= probes == buckets;
-            let found = self.probe(table, &queries, wanted, probes, &mut allowed, reader)?;
+            let found = self.probe(table, &queries, wanted, probes, reader)?;
             for (of_query, found) in of_queries.iter_mut().zip(found) {
                 of_query.extend(found);
             }
@@ -262,7 +260,6 @@ impl LshPart {
         queries: &[QueryVector],
         wanted: usize,
         probes: usize,
-        allowed: &mut Option<&mut dyn FnMut(usize, SegmentId, u32) -> bool>,
         reader: &mut PageReader,
     ) -> Result<Vec<Vec<Candidate>>> {
         if wanted == 0 || probes == 0 {
@@ -290,23 +287,15 @@ impl LshPart {
         for same in visits.chunk_by(|l, r| l.0 == r.0) {
             let rows = rows_of(same[0].0);
             table.codes.prefetch(reader, &rows)?;
-            if allowed.is_some() {
-                table.rows.prefetch(reader, &rows)?;
-            }
         }
         let targets = Targets::new(metric, self.length, queries);
         let mut search = Search::new(targets, Order::Ascending, wanted);
         let mut distances = Vec::new();
         let mut residual = Vec::new();
-        let (mut pages, mut numbers) = (Vec::new(), Vec::new());
+        let mut pages = Vec::new();
         let code_size = code_size(self.metric, self.length);
         for same in visits.chunk_by(|l, r| l.0 == r.0) {
             let rows = rows_of(same[0].0);
-            // A filter has to know the rows of whatever is near.
-            numbers.clear();
-            if allowed.is_some() {
-                table.rows.read::<u32>(reader, rows.clone(), &mut numbers)?;
-            }
             pages.clear();
             for page in table.codes.pages_with(&rows)? {
                 pages.push(table.codes.bytes_page(reader, page, code_size)?);
@@ -320,23 +309,13 @@ impl LshPart {
                 }
                 for page in &pages {
                     let (first, values) = page.at(&rows);
-                    let mut place = |number: u32| {
-                        let place = first + u64::from(number);
-                        if let Some(allowed) = allowed {
-                            let number = numbers[(place - rows.start) as usize];
-                            let segment = self.segments.get((number >> 16) as usize)?;
-                            if !allowed(query, *segment, number & 0xffff) {
-                                return None;
-                            }
-                        }
-                        Some(place)
-                    };
+                    let place = |number: u32| Some(first + u64::from(number));
                     if metric == Metric::Hamming {
-                        search.add_codes(query, values, &mut place);
+                        search.add_codes(query, values, place);
                     } else {
                         distances.clear();
                         estimate(&residual, &self.steps, values, &mut distances);
-                        search.add_distances(query, &distances, &mut place);
+                        search.add_distances(query, &distances, place);
                     }
                 }
             }
@@ -487,7 +466,7 @@ impl LshPart {
     ) -> Result<Vec<Vec<Neighbour>>> {
         let mut round = 0;
         loop {
-            let found = self.candidates(queries, self.wanted(k), round, None, reader)?;
+            let found = self.candidates(queries, self.wanted(k), round, reader)?;
             let is_short = found.of_queries.iter().any(|found| found.len() < k);
             if is_short && !found.complete {
                 round += 1;

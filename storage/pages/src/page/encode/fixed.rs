@@ -49,7 +49,8 @@ pub(super) fn encode_wide(writer: ChunkWriter, array: &dyn Array) -> Result<Enco
     write(writer, bytes, size, Keys::Wide(wide))
 }
 
-/// Encodes floats, intervals, binary of a fixed size, lists of floats of a fixed size.
+/// Encodes floats, intervals, decimals of 256 bits, binary of a fixed size, lists of floats of a
+/// fixed size.
 pub(super) fn encode(writer: ChunkWriter, array: &dyn Array, size: usize) -> Result<EncodedChunk> {
     let keys = match array.data_type() {
         DataType::Float16 => Keys::Floats(

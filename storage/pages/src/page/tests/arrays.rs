@@ -35,6 +35,7 @@ pub fn data_types() -> Vec<DataType> {
         Float64,
         Decimal128(15, 2),
         Decimal128(38, 10),
+        Decimal256(76, 20),
         Date32,
         Date64,
         Time32(TimeUnit::Millisecond),
@@ -267,6 +268,16 @@ pub fn array_with(
                 .collect();
             Arc::new(
                 Decimal128Array::new(values.into(), nulls)
+                    .with_precision_and_scale(*precision, *scale)
+                    .unwrap(),
+            )
+        }
+        DataType::Decimal256(precision, scale) => {
+            let values: Vec<_> = (0..rows)
+                .map(|_| i256::from_parts(rng.random(), rng.random::<i128>() >> 10))
+                .collect();
+            Arc::new(
+                Decimal256Array::new(values.into(), nulls)
                     .with_precision_and_scale(*precision, *scale)
                     .unwrap(),
             )
