@@ -89,28 +89,38 @@ fn without_cast(value: Expr, column: &str, schema: &dyn ExprSchema) -> Result<Ex
     }
 }
 
-/// Keeps the casts that stand in the VALUES of an INSERT apart from those that DataFusion adds.
+/// Keeps the casts that stand in the VALUES of an INSERT, or in UPDATE … SET, apart from those that
+/// DataFusion adds.
 pub(crate) fn mark_casts(statement: &mut ast::Statement) {
-    let ast::Statement::Insert(insert) = statement else {
-        return;
-    };
-    let Some(ast::SetExpr::Values(values)) = insert.source.as_mut().map(|s| s.body.as_mut()) else {
-        return;
-    };
-    for value in values.rows.iter_mut().flat_map(|row| &mut row.content) {
-        if matches!(value, ast::Expr::Cast { .. }) {
-            let result = std::mem::replace(value, ast::Expr::value(ast::Value::Boolean(false)));
-            *value = ast::Expr::Case {
-                case_token: AttachedToken::empty(),
-                end_token: AttachedToken::empty(),
-                operand: None,
-                conditions: vec![ast::CaseWhen {
-                    condition: ast::Expr::value(ast::Value::Boolean(true)),
-                    result,
-                }],
-                else_result: None,
-            };
+    match statement {
+        ast::Statement::Insert(insert) => {
+            let source = insert.source.as_mut().map(|s| s.body.as_mut());
+            if let Some(ast::SetExpr::Values(values)) = source {
+                let values = values.rows.iter_mut().flat_map(|row| &mut row.content);
+                values.for_each(mark_cast);
+            }
         }
+        ast::Statement::Update(update) => {
+            let values = update.assignments.iter_mut().map(|a| &mut a.value);
+            values.for_each(mark_cast);
+        }
+        _ => {}
+    }
+}
+
+fn mark_cast(value: &mut ast::Expr) {
+    if matches!(value, ast::Expr::Cast { .. }) {
+        let result = std::mem::replace(value, ast::Expr::value(ast::Value::Boolean(false)));
+        *value = ast::Expr::Case {
+            case_token: AttachedToken::empty(),
+            end_token: AttachedToken::empty(),
+            operand: None,
+            conditions: vec![ast::CaseWhen {
+                condition: ast::Expr::value(ast::Value::Boolean(true)),
+                result,
+            }],
+            else_result: None,
+        };
     }
 }
 

@@ -19,6 +19,7 @@
 mod assign;
 mod bounded;
 mod catalog;
+mod change;
 pub mod cli;
 mod create_table;
 mod depth;
@@ -47,6 +48,7 @@ mod statements;
 mod stores;
 mod system;
 mod types;
+mod upsert;
 mod views;
 
 #[cfg(feature = "python")]

@@ -208,7 +208,8 @@ pub(crate) fn inserts_one_row(statement: &ParsedStatement) -> bool {
         return false;
     };
     let source = insert.source.as_ref().map(|query| query.body.as_ref());
-    matches!(source, Some(SetExpr::Values(values)) if values.rows.len() == 1)
+    // Each row of ON CONFLICT has to see the one before it.
+    insert.on.is_none() && matches!(source, Some(SetExpr::Values(values)) if values.rows.len() == 1)
 }
 
 /// Looks at what may hold parameters of the statement; those of a function that it makes or a

@@ -13,14 +13,15 @@ use datafusion::datasource::TableType;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    CreateCatalogSchema, DdlStatement, DropCatalogSchema, DropTable, LogicalPlan,
+    CreateCatalogSchema, DdlStatement, DmlStatement, DropCatalogSchema, DropTable, LogicalPlan,
     LogicalPlanBuilder, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use flashmesh_planner::interrupt::StopOnDrop;
-use flashmesh_planner::{Authority, FlashmeshOptions};
+use flashmesh_planner::version::pin_tables;
+use flashmesh_planner::{Authority, FlashTable, FlashmeshOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::table::LoadTarget;
@@ -29,6 +30,7 @@ use futures::StreamExt;
 use crate::Session;
 use crate::assign::{assign, mark_casts};
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
+use crate::change::{self, changed_rows};
 use crate::create_table::{declared_not_null, with_declared};
 use crate::depth;
 use crate::error::{Error, Result};
@@ -41,7 +43,11 @@ use crate::same_names;
 use crate::settings;
 use crate::show_functions;
 use crate::system::parsed_kill;
+use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
+
+/// How often UPDATE and DELETE are tried while others change the same rows.
+const CHANGE_ATTEMPTS: u32 = 20;
 
 impl Session {
     /// Splits SQL into statements, in the session's dialect.
@@ -87,13 +93,20 @@ impl Session {
                 statement = show_functions::query(filter.as_ref())?;
             }
         }
+        let mut conflict = None;
         if let ParsedStatement::Statement(statement) = &mut statement {
             mark_casts(statement);
+            change::planned_form(statement);
+            conflict = take_on_conflict(statement);
         }
         let not_null = declared_not_null(&statement);
         let mut plan = views::planning(same_names::plan(&state, statement)).await?;
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
+        }
+        if let (Some(conflict), LogicalPlan::Dml(insert)) = (conflict, &plan) {
+            let rows = assign(nullable_values(insert.input.as_ref().clone())?)?;
+            plan = on_conflict(insert.clone(), rows, &conflict, &state)?;
         }
         self.admit(&plan)?;
         Ok(plan)
@@ -164,7 +177,10 @@ impl Session {
                 self.deallocate(&deallocate.name)?;
                 self.nothing()
             }
-            other => Ok(self.context().execute_logical_plan(other).await?),
+            other => {
+                let plan = change::explained(other)?;
+                Ok(self.context().execute_logical_plan(plan).await?)
+            }
         }
     }
 
@@ -256,7 +272,9 @@ impl Session {
                 self.principal().check(Right::Create, schema, table)?;
                 Ok(Arc::new(authority.of_name(schema, table)))
             }
-            LoadTarget::Append { schema, table } | LoadTarget::Overwrite { schema, table } => {
+            LoadTarget::Append { schema, table }
+            | LoadTarget::Change { schema, table, .. }
+            | LoadTarget::Overwrite { schema, table } => {
                 self.principal().check(Right::Write, schema, table)?;
                 let table = self.engine().database().snapshot(schema, table)?;
                 Ok(authority.capability(&table))
@@ -264,7 +282,7 @@ impl Session {
         }
     }
 
-    async fn execute_dml(&self, dml: datafusion::logical_expr::DmlStatement) -> Result<DataFrame> {
+    async fn execute_dml(&self, dml: DmlStatement) -> Result<DataFrame> {
         let name = self.resolve(dml.table_name.clone());
         let on_flash = self
             .flash_schema(&name)
@@ -290,23 +308,64 @@ impl Session {
                 )));
             }
             WriteOp::Truncate => {
-                return Err(Error::usage(format!(
-                    "TRUNCATE on table '{table}' is not supported yet; INSERT OVERWRITE {table} SELECT * FROM {table} WHERE false empties it"
-                )));
+                let target = LoadTarget::Overwrite { schema, table };
+                let capability = self.check_target(&target)?;
+                let changes = self.engine().changes();
+                blocking(move || changes.begin_load(&capability, target)?.commit()).await?;
+                return self.nothing();
             }
+            WriteOp::Update | WriteOp::Delete => return self.execute_change(&dml).await,
             op => {
                 let op = match op {
                     WriteOp::MergeInto(_) => "MERGE INTO".to_owned(),
                     op => op.name().to_uppercase(),
                 };
                 return Err(Error::usage(format!(
-                    "{op} on table '{table}' is not supported yet; CREATE OR REPLACE TABLE {table} AS SELECT … rewrites it"
+                    "{op} on table '{table}' is not supported yet; UPDATE … FROM, DELETE and INSERT do the same in three statements"
                 )));
             }
         };
         let input = assign(nullable_values(dml.input.as_ref().clone())?)?;
         let rows = self.load_plan(target, input, Arc::default()).await?;
         self.count(rows)
+    }
+
+    /// Runs UPDATE or DELETE, once more where another statement has changed the same rows meanwhile.
+    async fn execute_change(&self, dml: &DmlStatement) -> Result<DataFrame> {
+        let Some(target) = FlashTable::of(&dml.target) else {
+            return Err(Error::usage("UPDATE and DELETE change tables on flash"));
+        };
+        let plan = changed_rows(dml, &target)?;
+        let mut attempts = 0;
+        loop {
+            // What is read and what is changed is of one version.
+            let plan = pin_tables(plan.clone())?;
+            let version = change::version_of(&plan, &target)?;
+            let (schema, table) = target.named().name().clone();
+            let change = LoadTarget::Change {
+                schema: schema.clone(),
+                table: table.clone(),
+                version: Arc::clone(&version),
+            };
+            attempts += 1;
+            match self.load_plan(change, plan, Arc::default()).await {
+                Err(error) if attempts < CHANGE_ATTEMPTS => {
+                    let may_pass = match error.storage() {
+                        Some(StorageError::Conflict { .. }) => true,
+                        // The key may have come meanwhile, and ON CONFLICT meets it now.
+                        Some(StorageError::DuplicateKey { .. }) => {
+                            let present = self.engine().database().snapshot(&schema, &table);
+                            present.is_ok_and(|present| present.version != version.version)
+                        }
+                        _ => false,
+                    };
+                    if !may_pass {
+                        return Err(error);
+                    }
+                }
+                changed => return self.count(changed?),
+            }
+        }
     }
 
     async fn drop_table(&self, drop: DropTable) -> Result<DataFrame> {

@@ -42,7 +42,7 @@ fn main() {
         .snapshot
         .segments
         .iter()
-        .flat_map(|s| &s.chunks)
+        .flat_map(|s| s.chunks.iter())
         .map(|c| c.run.count)
         .sum();
     println!(

@@ -22,10 +22,10 @@ use crate::accelerator::cpu::CpuAccelerator;
 use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, ScanMetrics, Task, Work};
 use crate::index::ngram::NgramQuery;
-use crate::index::{Index, IndexKind, RowSelection, hash, lsh, ngram};
+use crate::index::{Index, IndexKind, hash, lsh, ngram};
 use crate::kernel::KernelSet;
 use crate::page::SEGMENT_ROWS;
-use crate::segment::{Segment, SegmentId, read_rows, row_of_id};
+use crate::segment::{RowSelection, Segment, SegmentId, read_rows, row_of_id};
 use crate::store::PageReader;
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
@@ -513,13 +513,19 @@ fn rows_near_in(
     table: &Arc<TableSnapshot>,
     reader: &mut PageReader,
 ) -> Result<Option<Vec<(SegmentId, u32)>>> {
+    let segments: HashMap<_, _> = table.segments.iter().map(|s| (s.id, s)).collect();
     let enough = part.wanted(near.k);
     let (mut wanted, mut round) = (enough, 0);
     loop {
         let queries = std::slice::from_ref(&near.query);
         let buckets = part.candidates(queries, wanted, round, reader)?;
         let candidates = buckets.of_queries.first().map_or(&[][..], Vec::as_slice);
-        let rows = candidates.iter().map(|c| (c.segment, c.row));
+        let is_there = |c: &&lsh::Candidate| {
+            let segment = segments.get(&c.segment);
+            segment.is_some_and(|segment| segment.has_row(c.row))
+        };
+        let rows = candidates.iter().filter(is_there);
+        let rows = rows.map(|c| (c.segment, c.row));
         let passing: Vec<_> = match &near.passing {
             Some(filter) => rows_passing(filter, rows, table, reader)?,
             None => rows.collect(),

@@ -430,13 +430,11 @@ impl ResultStream {
                 if let Some(later) = later {
                     later.prefetch_page_indexes(&mut self.reader)?;
                 }
-                return Ok(Some(Work {
-                    segment,
-                    rows: None,
-                }));
+                let rows = segment.live(None);
+                return Ok(Some(Work { segment, rows }));
             };
-            if let Some(rows) = by_segment.get(&segment.id) {
-                let rows = Some(Arc::clone(rows));
+            if let Some(named) = by_segment.get(&segment.id) {
+                let rows = segment.live(Some(named));
                 return Ok(Some(Work { segment, rows }));
             }
             self.metrics

@@ -20,6 +20,8 @@ pub enum Bench {
     Size(ScaleArgs),
     /// Load time from Parquet against DuckDB's CREATE TABLE AS
     Load(ScaleArgs),
+    /// Deletes, updates and upserts against DuckDB, and queries on the changed table
+    Changes(ScaleArgs),
     /// 10,000 random rows of lineitem with all columns, warm and cold
     RandomRows(ScaleArgs),
     /// Full scan with an empty cache against fio's sequential read in the same run
@@ -163,6 +165,7 @@ impl Bench {
             }
             Bench::Size(args) => scaled(&mut script, "size", args),
             Bench::Load(args) => scaled(&mut script, "load", args),
+            Bench::Changes(args) => scaled(&mut script, "changes", args),
             Bench::RandomRows(args) => scaled(&mut script, "random_rows", args),
             Bench::ColdScan(args) => {
                 script

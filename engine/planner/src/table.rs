@@ -81,6 +81,12 @@ impl FlashTable {
         }
     }
 
+    /// What the column of the ids is called.
+    pub fn row_id_column(&self) -> &str {
+        let schema = &self.table.snapshot().scan_schema;
+        schema.field(schema.fields().len() - 1).name()
+    }
+
     /// The same where a search for near rows may miss some, or must not, whatever the session
     /// says.
     pub fn with_approximate(self, approximate: bool) -> Self {

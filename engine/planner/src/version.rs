@@ -173,7 +173,7 @@ impl AnalyzerRule for PinTables {
 }
 
 /// A plan with the present version of each table that has none yet, as [`PinTables`] says.
-pub(crate) fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut named = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let Some(table) = table_of(node)

@@ -24,6 +24,7 @@ fn code(error: &Error) -> Code {
             StorageError::NotFound { .. } => Code::NotFound,
             StorageError::AlreadyExists { .. } => Code::AlreadyExists,
             StorageError::ReadOnly { .. } => Code::FailedPrecondition,
+            StorageError::Conflict { .. } => Code::Aborted,
             StorageError::InUse { .. } | StorageError::NeedsReopening { .. } => Code::Unavailable,
             _ => Code::Internal,
         };

@@ -281,14 +281,6 @@ async fn refusals_name_the_statement_and_the_way_out() {
         .sql("CREATE TABLE t (a INT, \"Big\" INT, x REAL); INSERT INTO t VALUES (1, 2, 3)")
         .await
         .unwrap();
-    let message = error(&session, "TRUNCATE TABLE t").await;
-    let (start, way_out) = message.split_once("; ").unwrap();
-    assert_eq!(start, "TRUNCATE on table 't' is not supported yet");
-    session
-        .sql(way_out.trim_end_matches(" empties it"))
-        .await
-        .unwrap();
-    assert_eq!(rows(&session, "SELECT count(*) FROM t").await, ["0"]);
     let message = error(
         &session,
         "MERGE INTO t USING t AS s ON t.a = s.a WHEN MATCHED THEN DELETE",

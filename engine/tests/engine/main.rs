@@ -2,6 +2,7 @@
 //! DataFusion.
 
 mod answers_in_all_modes;
+mod changes;
 mod cli;
 mod corrections;
 mod definitions;

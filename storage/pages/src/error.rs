@@ -96,6 +96,14 @@ pub enum StorageError {
         /// The table.
         table: String,
     },
+    /// Another commit came first; nothing of this one was stored.
+    #[error(
+        "rows of table '{table}' were changed by another statement meanwhile; run this one again"
+    )]
+    Conflict {
+        /// The table.
+        table: String,
+    },
     /// The device or its limit is full; what was committed is untouched.
     #[error(
         "no room on {device}: {needed_bytes} bytes needed, {free_bytes} free; drop tables, raise the limit or add space"

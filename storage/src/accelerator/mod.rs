@@ -8,9 +8,8 @@ use arrow::record_batch::RecordBatch;
 use flashmesh_pushdown::{Program, RuntimeFilter, VerifiedProgram};
 
 use crate::Result;
-use crate::index::RowSelection;
 use crate::kernel::{KernelSet, Package, Target};
-use crate::segment::Segment;
+use crate::segment::{RowSelection, Segment};
 use crate::store::{PageReader, ReadCounters};
 use crate::table::TableSnapshot;
 

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::nullif;
 use arrow::datatypes::{DataType, SchemaRef};
 
 use super::pace::Pace;
@@ -81,14 +82,21 @@ impl Source<'_> {
         self.schema.field(ordinal).data_type()
     }
 
-    /// The index's columns of a segment.
+    /// The index's columns of a segment, in which deleted rows are NULL: no index has such rows.
     ///
     /// # Errors
     /// Those of reading pages.
     pub fn columns(&self, segment: &Segment, reader: &mut PageReader) -> Result<Vec<ArrayRef>> {
         let columns = self.definition.columns.iter().enumerate();
+        let gone = segment
+            .deleted()
+            .map(|rows| BooleanArray::from_iter((0..segment.rows).map(|r| Some(rows.contains(r)))));
         let columns = columns.map(|(place, ordinal)| {
-            read_column(reader, segment, *ordinal as usize, self.data_type(place))
+            let column = read_column(reader, segment, *ordinal as usize, self.data_type(place))?;
+            Ok(match &gone {
+                Some(gone) => nullif(&column, gone)?,
+                None => column,
+            })
         });
         columns.collect()
     }

@@ -1,13 +1,16 @@
 //! Segments: up to 65,536 rows of a table, as chunks of pages, and how their values are read.
 
 mod page_index;
+mod selection;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::DataType;
+use roaring::RoaringBitmap;
 
 use crate::page::{Aux, ColumnBuilder, PageIndex, PageZone, SEGMENT_ROWS};
 use crate::store::{PageReader, PageRun, PageStore};
@@ -16,6 +19,7 @@ use crate::{Result, StorageError};
 use page_index::Place;
 pub use page_index::Totals;
 pub(crate) use page_index::{ChunkRecord, page_index_identity, write_page_indexes};
+pub use selection::RowSelection;
 
 /// Number of a table, never reused within a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,42 +29,115 @@ pub struct TableId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentId(pub u32);
 
-/// Up to 65,536 rows of a table, immutable.
+/// Up to 65,536 rows of a table, immutable but for those that are deleted later, which makes another
+/// version of the segment over the same pages.
 #[derive(Debug)]
 pub struct Segment {
     /// Its number.
     pub id: SegmentId,
     /// The commit that wrote it; every page carries it too.
     pub generation: u32,
-    /// Its rows.
+    /// Its rows, the deleted ones among them.
     pub rows: u32,
     /// One chunk for each column of the table, in schema order.
-    pub chunks: Vec<Chunk>,
-    /// Set when no version of the table has the segment any more: the store that gets its pages
-    /// back when the last reader lets go of it.
-    retired: OnceLock<Arc<PageStore>>,
+    pub chunks: Arc<Chunks>,
+    deleted: Option<Deleted>,
+}
+
+/// Which rows of a segment are deleted, and which are left.
+#[derive(Debug)]
+struct Deleted {
+    rows: RoaringBitmap,
+    left: Arc<RowSelection>,
 }
 
 impl Segment {
-    /// A live segment.
+    /// A segment of which no row is deleted.
     pub fn new(id: SegmentId, generation: u32, rows: u32, chunks: Vec<Chunk>) -> Self {
+        let chunks = Chunks {
+            chunks,
+            retired: OnceLock::new(),
+        };
         Self {
             id,
             generation,
             rows,
-            chunks,
-            retired: OnceLock::new(),
+            chunks: Arc::new(chunks),
+            deleted: None,
         }
     }
 
-    /// Gives the segment's pages back to `store` once the last reference to it is gone.
+    /// The version of the segment of which these rows are deleted, and no others.
+    ///
+    /// # Errors
+    /// `Corrupt` for a row that the segment does not have.
+    pub fn with_deleted(&self, rows: RoaringBitmap) -> Result<Self> {
+        if rows.max().is_some_and(|last| last >= self.rows) {
+            return Err(StorageError::corrupt(format!(
+                "segment {}: a row beyond its {} is deleted",
+                self.id.0, self.rows
+            )));
+        }
+        let deleted = (!rows.is_empty()).then(|| Deleted {
+            left: Arc::new(RowSelection::all_but(self.rows, &rows)),
+            rows,
+        });
+        Ok(Self {
+            chunks: Arc::clone(&self.chunks),
+            deleted,
+            ..*self
+        })
+    }
+
+    /// The rows that are deleted, if any is.
+    pub fn deleted(&self) -> Option<&RoaringBitmap> {
+        self.deleted.as_ref().map(|deleted| &deleted.rows)
+    }
+
+    /// Rows that are not deleted.
+    pub fn live_rows(&self) -> u32 {
+        self.rows - self.deleted().map_or(0, |deleted| deleted.len() as u32)
+    }
+
+    /// Whether a row is there and not deleted.
+    pub fn has_row(&self, row: u32) -> bool {
+        row < self.rows && self.deleted().is_none_or(|deleted| !deleted.contains(row))
+    }
+
+    /// Of `named`, or of all rows, those that are not deleted; `None`: all.
+    pub fn live(&self, named: Option<&Arc<RowSelection>>) -> Option<Arc<RowSelection>> {
+        match (&self.deleted, named) {
+            (None, named) => named.cloned(),
+            (Some(deleted), None) => Some(Arc::clone(&deleted.left)),
+            (Some(deleted), Some(named)) => Some(Arc::new(named.and(&deleted.left))),
+        }
+    }
+
+    /// Gives the segment's pages back to `store` once the last reference to them is gone.
     pub(crate) fn retire(&self, store: &Arc<PageStore>) {
         // A segment is retired by the one commit that drops it; a second call changes nothing.
-        let _ = self.retired.set(Arc::clone(store));
+        let _ = self.chunks.retired.set(Arc::clone(store));
     }
 }
 
-impl Drop for Segment {
+/// The chunks of a segment, which all of its versions share.
+#[derive(Debug)]
+pub struct Chunks {
+    chunks: Vec<Chunk>,
+    /// Set when no version of the table has the segment any more: the store that gets its pages
+    /// back when the last reader lets go of them.
+    retired: OnceLock<Arc<PageStore>>,
+}
+
+impl Deref for Chunks {
+    type Target = [Chunk];
+
+    fn deref(&self) -> &[Chunk] {
+        &self.chunks
+    }
+}
+
+impl Drop for Chunks {
     fn drop(&mut self) {
         if let Some(store) = self.retired.get() {
             free_chunks(store, &self.chunks);

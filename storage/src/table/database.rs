@@ -25,7 +25,7 @@ use crate::{Result, StorageError};
 /// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
 /// pages; databases of earlier formats are read, and become format 4 when they are opened for
 /// writing.
-pub const FORMAT_VERSION: u32 = 4;
+pub const FORMAT_VERSION: u32 = 5;
 
 /// How to open a database.
 #[derive(Debug, Clone)]

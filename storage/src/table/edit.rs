@@ -27,7 +27,10 @@ struct PreconditionRecord {
 
 #[derive(Clone, PartialEq, Message)]
 struct OperationRecord {
-    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(
+        oneof = "Operation",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
+    )]
     operation: Option<Operation>,
 }
 
@@ -93,6 +96,8 @@ pub(super) enum Operation {
     PutView(PutView),
     #[prost(message, tag = "12")]
     DropView(ObjectName),
+    #[prost(message, tag = "13")]
+    PutDeleted(PutDeleted),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
@@ -155,6 +160,18 @@ pub(super) struct PutSegment {
     pub segment: u32,
     #[prost(message, required, tag = "3")]
     pub record: SegmentRecord,
+}
+
+/// Sets which rows of a segment are deleted.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutDeleted {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(uint32, tag = "2")]
+    pub segment: u32,
+    /// As [`SegmentRecord::deleted`].
+    #[prost(bytes = "vec", tag = "3")]
+    pub deleted: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]

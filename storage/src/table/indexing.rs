@@ -1,6 +1,6 @@
 //! Making and dropping indexes, and the parts that commits bring.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,9 @@ use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
-use crate::index::{Index, IndexArray, IndexDefinition, IndexPart, PartData, hash, write_chunks};
+use crate::index::{
+    Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, write_chunks,
+};
 use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, write_page_indexes};
@@ -205,6 +207,21 @@ pub(super) struct Built {
     pub reservation: Reservation,
     /// Hashes of its keys, ascending, when they must be unique.
     hashes: Vec<u64>,
+    /// What it was built from.
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Built {
+    /// Whether no row that the part has was deleted meanwhile, or it does no harm: neighbour lists
+    /// alone are not looked up in the table's segments again.
+    pub fn is_of(&self, definition: &IndexDefinition, present: &[Arc<Segment>]) -> bool {
+        if definition.kind != IndexKind::Adjacency {
+            return true;
+        }
+        let present: HashMap<_, _> = present.iter().map(|s| (s.id, s.deleted())).collect();
+        let is_same = |s: &Arc<Segment>| present.get(&s.id) == Some(&s.deleted());
+        self.segments.iter().all(is_same)
+    }
 }
 
 impl PartBuilder {
@@ -295,6 +312,7 @@ impl PartBuilder {
             part: Arc::new(part),
             reservation,
             hashes,
+            segments: segments.to_vec(),
         })
     }
 
@@ -438,7 +456,10 @@ impl NewParts {
         let mut places = Vec::new();
         for (place, part) in self.parts.iter().enumerate() {
             let covers = &part.built.part.covers;
-            if part.definition == *definition && covers.iter().all(|(id, _)| left.contains(id)) {
+            if part.definition == *definition
+                && covers.iter().all(|(id, _)| left.contains(id))
+                && part.built.is_of(definition, new)
+            {
                 for (id, _) in covers {
                     left.remove(id);
                 }

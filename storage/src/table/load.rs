@@ -1,27 +1,30 @@
 //! Loads: many threads append rows, one commit shows them all.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options, concat_batches};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{SchemaRef, UInt64Type};
 use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 
-use crate::index::IndexDefinition;
+use crate::index::{IndexDefinition, IndexKind};
 use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
-use crate::segment::{Chunk, Segment, SegmentId, TableId, write_page_indexes};
+use crate::segment::{Chunk, Segment, SegmentId, TableId, row_of_id, write_page_indexes};
 use crate::store::{PageRun, PageWriter, Reservation};
-use crate::table::Database;
 use crate::table::database::{empty_record, stored_schema};
 use crate::table::edit::{
-    DropTable, ObjectName, Operation, Precondition, PutSegment, PutTable, TableEdit,
+    DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
 };
 use crate::table::indexing::{NewParts, PartBuilder};
 use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, encode_definition, encode_segment, scalar_record,
+    ColumnRecord, TableRecord, decode_definition, encode_definition, encode_rows, encode_segment,
+    scalar_record,
 };
 use crate::table::state::{Labels, TableState, exists, not_found};
+use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What a load writes to.
@@ -47,6 +50,17 @@ pub enum LoadTarget {
         /// Its name.
         table: String,
     },
+    /// Rows of a table deleted, replaced or added. Batches have one column more, the last: the ids
+    /// of the rows that go, NULL where none does. Batches of that column alone have no others for
+    /// them.
+    Change {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        table: String,
+        /// The version that the ids of the deleted rows are of.
+        version: Arc<TableSnapshot>,
+    },
     /// New rows in place of a table's present ones.
     Overwrite {
         /// Its schema.
@@ -61,6 +75,7 @@ impl LoadTarget {
         match self {
             Self::Create { schema, table, .. }
             | Self::Append { schema, table }
+            | Self::Change { schema, table, .. }
             | Self::Overwrite { schema, table } => (schema, table),
         }
     }
@@ -87,6 +102,7 @@ struct Shared {
     writers: AtomicU32,
     rows: AtomicU64,
     done: Mutex<Done>,
+    deleted: Mutex<BTreeMap<SegmentId, RoaringBitmap>>,
 }
 
 /// What the finished writers left.
@@ -134,8 +150,16 @@ impl Load {
                     Arc::new(AtomicU32::new(0)),
                 )
             }
-            LoadTarget::Append { .. } | LoadTarget::Overwrite { .. } => {
+            LoadTarget::Append { .. }
+            | LoadTarget::Change { .. }
+            | LoadTarget::Overwrite { .. } => {
                 let present = database.table_state(schema_name, table_name)?;
+                if let LoadTarget::Change { version, .. } = &target
+                    && version.id != present.snapshot.id
+                {
+                    // Another table has the name now.
+                    return Err(StorageError::Conflict { table: label });
+                }
                 (
                     present.snapshot.schema.clone(),
                     present.snapshot.id,
@@ -157,6 +181,7 @@ impl Load {
                 writers: AtomicU32::new(0),
                 rows: AtomicU64::new(0),
                 done: Mutex::default(),
+                deleted: Mutex::default(),
             }),
         })
     }
@@ -193,7 +218,7 @@ impl Load {
     ///
     /// # Errors
     /// `Invalid` when a writer was not finished; `AlreadyExists` or `NotFound` when the table
-    /// came or went meanwhile; `Full` and `Io`; `NeedsReopening`. After any but the last nothing
+    /// came or went meanwhile, `Conflict` when rows to delete did; `Full` and `Io`; `NeedsReopening`. After any but the last nothing
     /// has changed.
     pub fn commit(self) -> Result<u64> {
         let shared = &self.shared;
@@ -292,8 +317,9 @@ impl Shared {
         edit.require(Precondition::Schema(name.schema.clone()));
         edit.require(Precondition::NoView(name.clone()));
         let mut record = self.start(name, present, &mut edit)?;
-        let before = present.filter(|_| matches!(self.target, LoadTarget::Append { .. }));
+        let before = present.filter(|_| self.keeps_rows());
         let kept = before.map_or(&[][..], |table| &table.snapshot.segments);
+        let kept = &self.without_deleted(kept, &mut record, &mut edit)?;
         let new: Vec<_> = written.iter().map(|w| Arc::clone(&w.segment)).collect();
         for (index, written) in written.iter().enumerate() {
             for (column, new) in record.columns.iter_mut().zip(&written.columns) {
@@ -330,6 +356,72 @@ impl Shared {
             .into_iter()
             .for_each(|operation| edit.push(operation));
         Ok(edit)
+    }
+
+    /// Whether the rows that the table has stay, but for deleted ones.
+    fn keeps_rows(&self) -> bool {
+        matches!(
+            self.target,
+            LoadTarget::Append { .. } | LoadTarget::Change { .. }
+        )
+    }
+
+    /// The segments with the load's deleted rows gone too; adds that to the edit.
+    fn without_deleted(
+        &self,
+        segments: &[Arc<Segment>],
+        record: &mut TableRecord,
+        edit: &mut TableEdit,
+    ) -> Result<Vec<Arc<Segment>>> {
+        let mut kept = segments.to_vec();
+        let deleted = self.deleted.lock();
+        if deleted.is_empty() {
+            return Ok(kept);
+        }
+        let ids = kept.iter().map(|segment| segment.id);
+        let places: HashMap<SegmentId, usize> = ids.zip(0..).collect();
+        for (id, rows) in deleted.iter() {
+            let conflict = || StorageError::Conflict {
+                table: self.target.names().1.into(),
+            };
+            let segment = &mut kept[*places.get(id).ok_or_else(conflict)?];
+            let mut gone = segment.deleted().cloned().unwrap_or_default();
+            if !gone.is_disjoint(rows) {
+                return Err(conflict());
+            }
+            gone |= rows;
+            record.deleted += rows.len();
+            edit.push(Operation::PutDeleted(PutDeleted {
+                table: self.table.0,
+                segment: id.0,
+                deleted: encode_rows(&gone),
+            }));
+            *segment = Arc::new(segment.with_deleted(gone)?);
+        }
+        Ok(kept)
+    }
+
+    /// Takes parts out of the edit's table that a deleted row would still be seen in: neighbour
+    /// lists hold no rows by which it could be left out. What they covered is looked at besides,
+    /// until the index has caught up.
+    fn drop_parts_of_deleted(
+        &self,
+        present: &TableState,
+        record: &mut TableRecord,
+        edit: &mut TableEdit,
+    ) {
+        let deleted = self.deleted.lock();
+        if deleted.is_empty() {
+            return;
+        }
+        let indexes = present.snapshot.indexes.iter();
+        let lists = indexes.filter(|index| index.definition.kind == IndexKind::Adjacency);
+        for part in lists.flat_map(|index| &index.parts) {
+            if part.covers.iter().any(|(id, _)| deleted.contains_key(id)) {
+                edit.drop_part(self.table, part);
+                record.parts -= 1;
+            }
+        }
     }
 
     /// Begins the edit with what the load does to the present table, and gives the record of the
@@ -369,8 +461,10 @@ impl Shared {
             .filter(|table| table.snapshot.id == self.table)
             .ok_or_else(|| not_found("table", name))?;
         edit.require(present.version());
-        if matches!(self.target, LoadTarget::Append { .. }) {
-            return Ok((*present.record).clone());
+        if self.keeps_rows() {
+            let mut record = (*present.record).clone();
+            self.drop_parts_of_deleted(present, &mut record, edit);
+            return Ok(record);
         }
         edit.push(Operation::DropSegments(self.table.0));
         for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
@@ -401,15 +495,33 @@ impl LoadWriter {
     ///
     /// # Errors
     /// `Invalid` for a wrong number of columns, a NULL in a NOT NULL column, or a value that the
-    /// stored type can't hold; it names the column. `Full`, `Io`.
+    /// stored type can't hold; it names the column. `Invalid` for ids that are not of rows, and for
+    /// one given twice. `Full`, `Io`.
     pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let batch = self.cast(batch)?;
-        self.shared
-            .rows
-            .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        let rows = batch.num_rows() as u64;
+        self.shared.rows.fetch_add(rows, Ordering::Relaxed);
+        let batch = match &self.shared.target {
+            LoadTarget::Change { version, .. } => {
+                let mut batch = batch.clone();
+                let ids = batch.num_columns().checked_sub(1);
+                let ids = ids.map(|last| batch.remove_column(last));
+                let ids = ids
+                    .as_ref()
+                    .and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+                let ids = ids.ok_or_else(|| {
+                    StorageError::Invalid("a change without the ids of its rows".into())
+                })?;
+                self.delete(ids.iter().flatten(), version)?;
+                if batch.num_columns() == 0 {
+                    return Ok(());
+                }
+                self.cast(&batch)?
+            }
+            _ => self.cast(batch)?,
+        };
         let mut offset = 0;
         while offset < batch.num_rows() {
             let take = (SEGMENT_ROWS - self.waiting_rows).min(batch.num_rows() - offset);
@@ -418,6 +530,37 @@ impl LoadWriter {
             offset += take;
             if self.waiting_rows == SEGMENT_ROWS {
                 self.write_waiting()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the commit delete rows of a version.
+    fn delete(&self, ids: impl Iterator<Item = u64>, version: &TableSnapshot) -> Result<()> {
+        let shared = &self.shared;
+        let mut deleted = shared.deleted.lock();
+        let mut last: Option<&Arc<Segment>> = None;
+        for id in ids {
+            let place = row_of_id(id).and_then(|(id, row)| {
+                let segment = match last {
+                    Some(segment) if segment.id == id => segment,
+                    _ => version.segments.iter().find(|segment| segment.id == id)?,
+                };
+                last = Some(segment);
+                segment.has_row(row).then_some((id, row))
+            });
+            let Some((segment, row)) = place else {
+                return Err(StorageError::Invalid(format!(
+                    "table '{}' has no row number {id} to delete",
+                    version.name
+                )));
+            };
+            if !deleted.entry(segment).or_default().insert(row) {
+                return Err(StorageError::Invalid(format!(
+                    "a row of table '{}' would be changed twice: more than one row of the other \
+                     tables goes with it",
+                    version.name
+                )));
             }
         }
         Ok(())

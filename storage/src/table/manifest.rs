@@ -10,6 +10,7 @@ use arrow::ipc::convert::{IpcSchemaEncoder, fb_to_schema};
 use arrow::ipc::root_as_schema;
 use flashmesh_pushdown::Scalar;
 use prost::Message;
+use roaring::RoaringBitmap;
 
 use crate::flash::FlashPage;
 use crate::index::{IndexArray, IndexDefinition, IndexKind, IndexPart};
@@ -42,6 +43,9 @@ pub(super) struct TableRecord {
     pub rows: u64,
     #[prost(uint64, tag = "8")]
     pub parts: u64,
+    /// Since format 5: rows among them that are deleted.
+    #[prost(uint64, tag = "9")]
+    pub deleted: u64,
 }
 
 /// What the catalog holds in all, and the numbers that nothing carries yet.
@@ -218,6 +222,10 @@ pub(super) struct SegmentRecord {
     /// Since format 4, unless the chunks hold them: the pages of their page indexes.
     #[prost(message, optional, tag = "5")]
     pub page_indexes: Option<RunRecord>,
+    /// Since format 5: the rows that are deleted, as Roaring's portable format has them; empty
+    /// without any.
+    #[prost(bytes = "vec", tag = "6")]
+    pub deleted: Vec<u8>,
 }
 
 /// Pages that follow each other.
@@ -391,8 +399,28 @@ pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
         rows: segment.rows,
         order,
         chunks: segment.chunks.iter().map(encode_chunk_record).collect(),
-        page_indexes: page_indexes_record(&segment.chunks),
+        page_indexes: page_indexes_record(segment.chunks.iter()),
+        deleted: segment.deleted().map(encode_rows).unwrap_or_default(),
     }
+}
+
+/// Rows of a segment as bytes.
+pub(super) fn encode_rows(rows: &RoaringBitmap) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(rows.serialized_size());
+    rows.serialize_into(&mut bytes).expect("a Vec grows");
+    bytes
+}
+
+/// The version of a segment whose deleted rows these bytes hold; empty ones: none.
+pub(super) fn decode_deleted(segment: &Segment, bytes: &[u8]) -> Result<Segment> {
+    if bytes.is_empty() {
+        return segment.with_deleted(RoaringBitmap::new());
+    }
+    let rows = RoaringBitmap::deserialize_from(bytes).map_err(|error| {
+        let segment = segment.id.0;
+        StorageError::corrupt(format!("segment {segment}: its deleted rows: {error}"))
+    })?;
+    segment.with_deleted(rows)
 }
 
 /// The segment that `record` describes.
@@ -429,7 +457,8 @@ pub(super) fn decode_segment(
         }
         chunks.push(chunk);
     }
-    Ok(Segment::new(id, record.generation, record.rows, chunks))
+    let segment = Segment::new(id, record.generation, record.rows, chunks);
+    decode_deleted(&segment, &record.deleted)
 }
 
 fn first_page_of(table: TableId, id: SegmentId, generation: u32) -> PageIdentity {

@@ -75,11 +75,11 @@ pub fn scan_schema(schema: &SchemaRef) -> SchemaRef {
 /// What the planner knows of a column.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnStatistics {
-    /// NULLs, exact.
+    /// NULLs, exact but for deleted rows, which are counted.
     pub null_count: u64,
-    /// Least value, exact, where the type is ordered and there is one.
+    /// Least value, where the type is ordered and there is one; exact but for deleted rows.
     pub min: Option<flashmesh_pushdown::Scalar>,
-    /// Greatest value.
+    /// Greatest value, likewise.
     pub max: Option<flashmesh_pushdown::Scalar>,
     /// Estimated number of distinct values.
     pub distinct: Option<u64>,
@@ -88,15 +88,24 @@ pub struct ColumnStatistics {
 }
 
 impl TableSnapshot {
-    /// Rows of all segments.
+    /// Rows of all segments that are not deleted.
     pub fn rows(&self) -> u64 {
-        self.segments.iter().map(|s| u64::from(s.rows)).sum()
+        self.segments.iter().map(|s| u64::from(s.live_rows())).sum()
+    }
+
+    /// Whether some rows of its segments are deleted: counts and bounds over the pages are bounds
+    /// of what is left, then.
+    pub fn has_deleted_rows(&self) -> bool {
+        self.segments.iter().any(|s| s.deleted().is_some())
     }
 
     /// The chunks of its segments and indexes.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         let parts = self.indexes.iter().flat_map(|index| &index.parts);
-        let segments = self.segments.iter().flat_map(|segment| &segment.chunks);
+        let segments = self
+            .segments
+            .iter()
+            .flat_map(|segment| segment.chunks.iter());
         segments.chain(parts.flat_map(|part| part.chunks()))
     }
 

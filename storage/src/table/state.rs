@@ -13,7 +13,8 @@ use crate::store::PageStore;
 use crate::table::catalog::CatalogTable;
 use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit, TableVersion};
 use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, decode_part, decode_schema, decode_segment,
+    ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_part, decode_schema,
+    decode_segment,
 };
 use crate::table::{Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
@@ -211,6 +212,17 @@ impl State {
                     let segment = decode_segment(&put.record, draft.id, id, &draft.labels())?;
                     draft.segments.push(Arc::new(segment));
                     draft.next_order = put.record.order.saturating_add(1);
+                }
+                Operation::PutDeleted(put) => {
+                    let draft = self.opened(&mut drafts, put.table)?;
+                    let mut segments = draft.segments.iter_mut();
+                    let segment = segments.find(|s| s.id.0 == put.segment).ok_or_else(|| {
+                        StorageError::Invalid(format!(
+                            "an edit of segment {} of table number {}, which is gone",
+                            put.segment, put.table
+                        ))
+                    })?;
+                    *segment = Arc::new(decode_deleted(segment, &put.deleted)?);
                 }
                 Operation::DropSegments(table) => {
                     let draft = self.opened(&mut drafts, *table)?;
@@ -435,14 +447,16 @@ impl Draft {
     /// Nothing may be missing of what the table's own record counts.
     fn check_counts(&self) -> Result<()> {
         let rows: u64 = self.segments.iter().map(|s| u64::from(s.rows)).sum();
-        let found = [self.segments.len() as u64, rows, self.parts.len() as u64];
+        let live: u64 = self.segments.iter().map(|s| u64::from(s.live_rows())).sum();
+        let parts = self.parts.len() as u64;
+        let found = [self.segments.len() as u64, rows, parts, rows - live];
         let record = &self.record;
-        let counted = [record.segments, record.rows, record.parts];
+        let counted = [record.segments, record.rows, record.parts, record.deleted];
         if found == counted {
             return Ok(());
         }
         Err(StorageError::corrupt(format!(
-            "table '{}': the catalog has {found:?} segments, rows and index parts of it instead of {counted:?}",
+            "table '{}': the catalog has {found:?} segments, rows, index parts and deleted rows of it instead of {counted:?}",
             self.label()
         )))
     }

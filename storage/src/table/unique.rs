@@ -44,8 +44,12 @@ impl Keys<'_> {
                 (u64::from(row) - starts[segment]) as usize,
             )
         };
-        for pair in entries.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-            self.check_pair(place(pair[0].1), place(pair[1].1), &mut reader)?;
+        for same in entries.chunk_by(|a, b| a.0 == b.0) {
+            for (i, (_, row)) in same.iter().enumerate() {
+                for (_, other) in &same[i + 1..] {
+                    self.check_pair(place(*row), place(*other), &mut reader)?;
+                }
+            }
         }
         Ok(())
     }

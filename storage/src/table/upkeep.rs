@@ -464,7 +464,10 @@ impl Core {
             let _editing = before.editing.lock();
             let present = self.present(name, &definition.name);
             let present = present.filter(|(table, index)| {
-                table.snapshot.id == id && index.definition == *definition && step.fits(index)
+                table.snapshot.id == id
+                    && index.definition == *definition
+                    && step.fits(index)
+                    && built.is_of(definition, &table.snapshot.segments)
             });
             let Some((table, _)) = present else {
                 return Ok(true);

@@ -11,11 +11,13 @@ use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::root_as_schema;
 use flashmesh_storage::flash::PageBuffer;
 use flashmesh_storage::page::{Aux, ChunkIdentity, Page, PageIdentity, decode, encode_chunk};
+use flashmesh_storage::segment::row_id;
 use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reader::{CONST, CONTINUES, Cell, DICT, FORBP, FSST, Message, RAW, RAWSTR, RLE, SCALED, key};
 use redb::{ReadableDatabase, TableDefinition};
+use roaring::RoaringBitmap;
 
 const DOCUMENT: &str = include_str!("../../../docs/flash-format.md");
 
@@ -437,13 +439,16 @@ fn a_database_reads_as_the_document_says() {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &batch);
+    let is_deleted = |row: usize| row % 31 == 4 || (5_000..6_000).contains(&row);
+    let deleted = (0..rows).filter(|row| is_deleted(*row));
+    let deleted = delete(folder.path(), deleted);
 
     let catalog = redb::Database::open(folder.path().join("catalog.redb")).unwrap();
     let card = std::fs::read(folder.path().join("card0.flash")).unwrap();
     let catalog = catalog.begin_read().unwrap();
     let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
     let meta = catalog.open_table(meta).unwrap();
-    assert_eq!(meta.get("format").unwrap().unwrap().value(), 4);
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 5);
     let records: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
     let records = catalog.open_table(records).unwrap();
     let get = |key: &[u8]| records.get(key).unwrap().unwrap().value().to_vec();
@@ -453,6 +458,7 @@ fn a_database_reads_as_the_document_says() {
     let record = get(&key);
     let record = reader::unseal(&key, &record);
     assert_eq!(record.number(7), rows as u64);
+    assert_eq!(record.number(9), deleted);
     let root = get(&[0]);
     let root = reader::unseal(&[0], &root);
     assert_eq!([4, 5, 6, 7].map(|count| root.number(count)), [1, 1, 0, 0]);
@@ -502,6 +508,8 @@ fn a_database_reads_as_the_document_says() {
         let indexes = record.all(5).next().map(Message::parse);
         let indexes = indexes.map(|run| read_page_indexes(&card, &run, identity));
         in_pages += usize::from(indexes.is_some());
+        let deleted = record.all(6).next().expect("some of each segment");
+        let deleted = RoaringBitmap::deserialize_from(deleted).unwrap();
         for (column, chunk) in record.all(4).enumerate() {
             let identity = ChunkIdentity {
                 column_group: column as u16,
@@ -517,20 +525,52 @@ fn a_database_reads_as_the_document_says() {
                 check_totals(&chunk, index, rows.len());
             }
             assert_eq!(rows.len() as u64, record.number(2));
-            cells[column].extend(rows);
+            let left = (0..).zip(rows).filter(|(row, _)| !deleted.contains(*row));
+            cells[column].extend(left.map(|(_, cell)| cell));
         }
     }
     assert!(in_pages > 0);
-    assert!(
-        cells[0]
-            .iter()
-            .eq(&ids.into_iter().map(Cell::Integer).collect::<Vec<_>>())
-    );
     let text = |name: Option<String>| name.map_or(Cell::Null, |n| Cell::Bytes(n.into_bytes()));
-    assert!(cells[1].iter().cloned().eq(names.into_iter().map(text)));
     let float = |v: Option<f64>| v.map_or(Cell::Null, |v| Cell::Bytes(v.to_le_bytes().into()));
-    assert!(cells[2].iter().cloned().eq(ratios.into_iter().map(float)));
+    let left = |cells: Vec<Cell>| -> Vec<Cell> {
+        let cells = cells.into_iter().enumerate();
+        cells
+            .filter(|(row, _)| !is_deleted(*row))
+            .map(|(_, cell)| cell)
+            .collect()
+    };
+    assert!(cells[0] == left(ids.into_iter().map(Cell::Integer).collect()));
+    assert!(cells[1] == left(names.into_iter().map(text).collect()));
+    assert!(cells[2] == left(ratios.into_iter().map(float).collect()));
+    let lists = lists.into_iter().enumerate();
+    let lists = lists
+        .filter(|(row, _)| !is_deleted(*row))
+        .map(|(_, list)| list);
     assert!(cells[3].iter().map(list).eq(lists));
+}
+
+/// Deletes rows, numbered as they were written; gives how many.
+fn delete(folder: &std::path::Path, rows: impl Iterator<Item = usize>) -> u64 {
+    let database = Database::open(folder, DatabaseOptions::default()).unwrap();
+    let version = database.snapshot("public", "t").unwrap();
+    let ids = version.segments.iter().flat_map(|segment| {
+        let rows = 0..segment.rows;
+        rows.map(|row| row_id(segment.id, row))
+    });
+    let ids: Vec<u64> = ids.collect();
+    let gone = UInt64Array::from_iter_values(rows.map(|row| ids[row]));
+    let batch = RecordBatch::try_from_iter([("row_id", Arc::new(gone) as ArrayRef)]).unwrap();
+    let load = database
+        .begin_load(LoadTarget::Change {
+            schema: "public".into(),
+            table: "t".into(),
+            version,
+        })
+        .unwrap();
+    let mut writer = load.writer().unwrap();
+    writer.append(&batch).unwrap();
+    writer.finish().unwrap();
+    load.commit().unwrap()
 }
 
 fn write(folder: &std::path::Path, batch: &RecordBatch) {
@@ -630,7 +670,7 @@ fn read_chunk(
 
 /// What the table's record says of its columns.
 fn check_statistics(record: &Message<'_>, ids: &[i64], names: &[Option<String>]) {
-    assert_eq!((record.number(2), record.number(3)), (1, 2));
+    assert_eq!((record.number(2), record.number(3)), (2, 2));
     let columns: Vec<Message<'_>> = record.all(4).map(Message::parse).collect();
     assert_eq!(columns.len(), 4);
     let scalar =

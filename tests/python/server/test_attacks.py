@@ -240,6 +240,8 @@ ORACLES = [
     "INSERT OVERWRITE {} VALUES (1, 2, 'x')",
     "DELETE FROM {}",
     "UPDATE {} SET salary = 1",
+    "INSERT INTO {} VALUES (1, 2, 'x') ON CONFLICT DO NOTHING",
+    "EXPLAIN DELETE FROM {}",
     "TRUNCATE TABLE {}",
     "PREPARE p AS SELECT * FROM {}",
     "PREPARE p AS INSERT INTO {} VALUES (1, 2, 'x')",
@@ -365,6 +367,9 @@ def test_who_may_write_may_not_read(guarded):
             "EXPLAIN ANALYZE SELECT * FROM shared",
             "SELECT * FROM fetch('shared', [0])",
             "INSERT INTO shared SELECT id FROM shared",
+            "DELETE FROM shared",
+            "UPDATE shared SET id = 7 WHERE id = 1",
+            "EXPLAIN UPDATE shared SET id = 7",
             "EXPLAIN ANALYZE INSERT INTO shared SELECT id FROM shared",
         ):
             code, message = refusal(wim, sql)
@@ -380,6 +385,7 @@ def test_who_may_read_may_not_write(guarded):
             "PREPARE p AS INSERT INTO shared VALUES (2)",
             "DELETE FROM shared",
             "UPDATE shared SET id = 2",
+            "TRUNCATE TABLE shared",
         ):
             code, message = refusal(rita, sql)
             assert code == UNAUTHORIZED and "may not write public.shared" in message

@@ -271,3 +271,22 @@ def test_statements_without_rows_have_no_count_of_them(connection, table):
     assert execute(connection, f"CREATE TABLE {table} (id INT)") == -1
     assert execute(connection, f"INSERT INTO {table} SELECT id FROM {table}") == 0
     assert execute(connection, f"DROP TABLE {table}") == -1
+
+
+def test_rows_are_changed_with_parameters(connection, table):
+    execute(connection, f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, n DECIMAL(10, 2), name VARCHAR)")
+    with connection.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", [(i, Decimal(i), f"row {i}") for i in range(1, 6)])
+        cursor.executemany(f"UPDATE {table} SET n = n + ?, name = ? WHERE id = ?", [(Decimal("0.50"), "one", 1), (Decimal(1), None, 2), (Decimal(1), "both", 2)])
+        cursor.executemany(f"DELETE FROM {table} WHERE id = ?", [(4,), (9,)])
+        upsert = f"INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET n = {table}.n + excluded.n"
+        cursor.executemany(upsert, [(5, 1, "new"), (6, 1, "six"), (6, 1, "again")])
+    assert rows(connection, f"SELECT * FROM {table} ORDER BY id") == [
+        (1, Decimal("1.50"), "one"),
+        (2, Decimal("4.00"), "both"),
+        (3, Decimal("3.00"), "row 3"),
+        (5, Decimal("6.00"), "row 5"),
+        (6, Decimal("2.00"), "six"),
+    ]
+    with connection.cursor() as cursor, pytest.raises(adbc_driver_manager.Error, match="1.555"):
+        cursor.execute(f"UPDATE {table} SET n = ?", (Decimal("1.555"),))

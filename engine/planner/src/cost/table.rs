@@ -41,7 +41,8 @@ impl Columns for TableSnapshot {
 
     fn null_share(&self, column: u32) -> f64 {
         match self.statistics.get(column as usize) {
-            Some(known) => known.null_count as f64 / Columns::rows(self).max(1.0),
+            // Deleted rows are counted too.
+            Some(known) => (known.null_count as f64 / Columns::rows(self).max(1.0)).min(1.0),
             None => default_share::NULL,
         }
     }

@@ -150,6 +150,12 @@ impl StoreFunction for KernelRows {
         };
         let (table, capability) = (self.table.snapshot(), self.table.capability());
         let id = self.function.id();
+        if table.has_deleted_rows() {
+            return plan_err!(
+                "table '{0}' has deleted rows, which a kernel over its pages would see; INSERT OVERWRITE {0} SELECT * FROM {0} rewrites it without them",
+                table.name
+            );
+        }
         let kernel = self
             .table
             .node()

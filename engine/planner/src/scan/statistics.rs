@@ -10,7 +10,8 @@ use super::spec::ScanSpec;
 use crate::cost;
 use crate::translate::scalar_value_of;
 
-/// Exact statistics of a table, of which `schema` is shown: a snapshot never changes.
+/// Statistics of a table, of which `schema` is shown: exact, as a snapshot never changes, but for
+/// deleted rows, of which only the number is known.
 pub fn of_table(table: &TableSnapshot, schema: &Schema) -> Statistics {
     let column_statistics: Vec<_> = (0..schema.fields().len())
         .map(|ordinal| of_column(ordinal as u32, table))
@@ -45,8 +46,8 @@ fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
             None => Precision::Absent,
         }
     };
-    ColumnStatistics {
-        null_count: Precision::Exact(known.null_count as usize),
+    let known = ColumnStatistics {
+        null_count: Precision::Exact(known.null_count.min(table.rows()) as usize),
         min_value: value(&known.min),
         max_value: value(&known.max),
         sum_value: Precision::Absent,
@@ -54,6 +55,10 @@ fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
             .distinct
             .map_or(Precision::Absent, |d| Precision::Inexact(d as usize)),
         byte_size: Precision::Inexact(bytes as usize),
+    };
+    match table.has_deleted_rows() {
+        true => known.to_inexact(),
+        false => known,
     }
 }
 

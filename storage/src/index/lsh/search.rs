@@ -464,10 +464,21 @@ impl LshPart {
         segments: &HashMap<SegmentId, Arc<Segment>>,
         reader: &mut PageReader,
     ) -> Result<Vec<Vec<Neighbour>>> {
-        let mut round = 0;
+        let (mut round, mut wanted) = (0, self.wanted(k));
         loop {
-            let found = self.candidates(queries, self.wanted(k), round, reader)?;
+            let mut found = self.candidates(queries, wanted, round, reader)?;
+            let is_cut = found.of_queries.iter().any(|found| found.len() >= wanted);
+            for found in &mut found.of_queries {
+                let has =
+                    |c: &Candidate| segments.get(&c.segment).is_some_and(|s| s.has_row(c.row));
+                found.retain(has);
+            }
             let is_short = found.of_queries.iter().any(|found| found.len() < k);
+            if is_short && is_cut {
+                // Deleted rows were among the nearest.
+                wanted = wanted.saturating_mul(2);
+                continue;
+            }
             if is_short && !found.complete {
                 round += 1;
                 continue;
@@ -480,7 +491,7 @@ impl LshPart {
                 row: candidate.row,
                 distance: candidate.distance,
             };
-            let of_query = |found: &Vec<Candidate>| found.iter().map(neighbour).collect();
+            let of_query = |found: &Vec<Candidate>| found.iter().take(k).map(neighbour).collect();
             return Ok(found.of_queries.iter().map(of_query).collect());
         }
     }

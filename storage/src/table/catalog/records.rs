@@ -172,6 +172,14 @@ impl<'txn> Records<'txn> {
                 Operation::PutSegment(put) => {
                     self.put(&Key::Segment(put.table, put.segment), &put.record)?;
                 }
+                Operation::PutDeleted(put) => {
+                    let key = Key::Segment(put.table, put.segment);
+                    let record: Option<SegmentRecord> = record(&self.table, &key)?;
+                    let mut record = record
+                        .ok_or_else(|| StorageError::corrupt(format!("the catalog lacks {key}")))?;
+                    record.deleted.clone_from(&put.deleted);
+                    self.put(&key, &record)?;
+                }
                 Operation::DropSegments(table) => {
                     self.remove_all(|number| Key::Segment(*table, number))?;
                 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray, UInt64Array,
+};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use crate::Result;
 use crate::index::{IndexDefinition, IndexKind};
-use crate::table::{Database, LoadTarget, NewFunction, View};
+use crate::segment::row_id;
+use crate::table::{Database, LoadTarget, NewFunction, TableSnapshot, View};
 
 /// One acknowledged change.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +23,8 @@ pub enum Step {
     Replace(&'static str, usize),
     Append(&'static str, usize),
     Overwrite(&'static str, usize),
+    /// Every row of so many is deleted, or, where the flag says so, replaced.
+    Change(&'static str, u32, bool),
     DropTable(&'static str),
     CreateIndex(&'static str, IndexKind),
     DropIndex(&'static str),
@@ -83,6 +88,17 @@ pub fn all() -> Vec<Workload> {
                 Settle,
                 Overwrite("t", 0),
                 Append("t", 9),
+            ],
+        ),
+        workload(
+            "change",
+            &indexed,
+            &[
+                Change("t", 3, false),
+                Change("t", 5, true),
+                Append("t", 9),
+                Settle,
+                Change("t", 1, true),
             ],
         ),
         workload(
@@ -170,12 +186,12 @@ impl Step {
             }
             Self::Replace(table, count) => create(database, table, count, true, vec![]),
             Self::Append(table, count) => {
-                let first = database.snapshot("public", table)?.rows();
+                let first = next_id(&*database.snapshot("public", table)?);
                 let target = LoadTarget::Append {
                     schema: "public".into(),
                     table: table.into(),
                 };
-                load(database, target, first as i64, count)
+                load(database, target, first, count)
             }
             Self::Overwrite(table, count) => {
                 let target = LoadTarget::Overwrite {
@@ -184,6 +200,7 @@ impl Step {
                 };
                 load(database, target, 1_000_000, count)
             }
+            Self::Change(table, every, replaces) => change(database, table, every, replaces),
             Self::DropTable(table) => database.drop_table("public", table),
             Self::CreateIndex(table, kind) => {
                 database.create_index("public", table, definition(table, kind, false))
@@ -217,6 +234,41 @@ impl Step {
             Self::DropView(name) => database.drop_view("public", name),
         }
     }
+}
+
+/// An id that no row has: they are numbered as they come.
+fn next_id(table: &TableSnapshot) -> i64 {
+    table.segments.iter().map(|s| i64::from(s.rows)).sum()
+}
+
+fn change(database: &Arc<Database>, table: &str, every: u32, replaces: bool) -> Result<()> {
+    let version = database.snapshot("public", table)?;
+    let first = next_id(&version);
+    let live = version.segments.iter().flat_map(|segment| {
+        let rows = (0..segment.rows).filter(|row| segment.has_row(*row));
+        rows.map(|row| row_id(segment.id, row))
+    });
+    let ids: UInt64Array = live.step_by(every as usize).collect::<Vec<_>>().into();
+    let ids: ArrayRef = Arc::new(ids);
+    let batch = match replaces {
+        true => {
+            let new = rows(first, ids.len());
+            let schema = new.schema();
+            let names = schema.fields().iter().map(|field| field.name().as_str());
+            let columns = names.zip(new.columns().iter().cloned());
+            RecordBatch::try_from_iter(columns.chain([("row_id", ids)]))?
+        }
+        false => RecordBatch::try_from_iter([("row_id", ids)])?,
+    };
+    let load = database.begin_load(LoadTarget::Change {
+        schema: "public".into(),
+        table: table.into(),
+        version,
+    })?;
+    let mut writer = load.writer()?;
+    writer.append(&batch)?;
+    writer.finish()?;
+    load.commit().map(drop)
 }
 
 fn create(

@@ -1,0 +1,187 @@
+//! UPDATE and DELETE.
+//!
+//! The plan of either gives the rows that are to go by their ids, with what comes in their place;
+//! the store marks the old ones as deleted and appends the new ones in one commit.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, internal_err, plan_err};
+use datafusion::datasource::provider_as_source;
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, TableScan, TableScanBuilder,
+    WriteOp,
+};
+use datafusion::sql::planner::IdentNormalizer;
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use flashmesh_planner::FlashTable;
+use flashmesh_storage::table::TableSnapshot;
+
+use crate::assign::assign;
+
+/// Puts what DataFusion plans in place of what it does not: `UPDATE t … FROM u` joins the tables,
+/// `DELETE FROM t USING u WHERE …` asks whether such rows are there; names of assigned columns are
+/// taken as those of others are.
+pub(crate) fn planned_form(statement: &mut ast::Statement) {
+    match statement {
+        ast::Statement::Update(update) => {
+            for assignment in &mut update.assignments {
+                if let ast::AssignmentTarget::ColumnName(name) = &mut assignment.target {
+                    name.0.iter_mut().for_each(normalise);
+                }
+            }
+            let from = match update.from.take() {
+                Some(
+                    ast::UpdateTableFromKind::BeforeSet(from)
+                    | ast::UpdateTableFromKind::AfterSet(from),
+                ) => from,
+                None => return,
+            };
+            update
+                .table
+                .joins
+                .extend(from.into_iter().map(|table| ast::Join {
+                    relation: match table.joins.is_empty() {
+                        true => table.relation,
+                        false => ast::TableFactor::NestedJoin {
+                            table_with_joins: Box::new(table),
+                            alias: None,
+                        },
+                    },
+                    global: false,
+                    join_operator: ast::JoinOperator::CrossJoin(ast::JoinConstraint::None),
+                }));
+        }
+        ast::Statement::Delete(delete) => {
+            let Some(using) = delete.using.take() else {
+                return;
+            };
+            let Some(mut exists) = any_row() else { return };
+            if let ast::Expr::Exists { subquery, .. } = &mut exists
+                && let ast::SetExpr::Select(select) = subquery.body.as_mut()
+            {
+                select.from = using;
+                select.selection = delete.selection.take();
+            }
+            delete.selection = Some(exists);
+        }
+        _ => {}
+    }
+}
+
+fn normalise(part: &mut ast::ObjectNamePart) {
+    if let ast::ObjectNamePart::Identifier(name) = part {
+        *name = ast::Ident::with_quote('"', IdentNormalizer::default().normalize(name.clone()));
+    }
+}
+
+/// `EXISTS (SELECT 1)`, to be filled in.
+fn any_row() -> Option<ast::Expr> {
+    let dialect = GenericDialect {};
+    let parser = Parser::new(&dialect).try_with_sql("EXISTS (SELECT 1)");
+    parser.ok()?.parse_expr().ok()
+}
+
+/// What an UPDATE or DELETE runs: for UPDATE the table's columns, then for both the ids of the rows
+/// that go. `target` is the statement's table.
+pub(crate) fn changed_rows(dml: &DmlStatement, target: &FlashTable) -> Result<LogicalPlan> {
+    let input = dml.input.as_ref().clone();
+    match (&dml.op, input) {
+        (WriteOp::Update, LogicalPlan::Projection(projection)) => {
+            let (input, id) = with_ids(projection.input.as_ref().clone(), target)?;
+            let mut columns = projection.expr;
+            columns.push(id);
+            assign(LogicalPlan::Projection(Projection::try_new(
+                columns,
+                Arc::new(input),
+            )?))
+        }
+        (_, input) => {
+            let (input, id) = with_ids(input, target)?;
+            LogicalPlanBuilder::from(input).project([id])?.build()
+        }
+    }
+}
+
+/// EXPLAIN of an UPDATE or DELETE shows how its rows are found; other plans stay.
+pub(crate) fn explained(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let change = |plan: &LogicalPlan| match plan {
+        LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Update | WriteOp::Delete) => {
+            Some((dml.clone(), FlashTable::of(&dml.target)?))
+        }
+        _ => None,
+    };
+    match plan {
+        LogicalPlan::Explain(mut explain) => {
+            if let Some((dml, target)) = change(&explain.plan) {
+                explain.plan = Arc::new(changed_rows(&dml, &target)?);
+            }
+            Ok(LogicalPlan::Explain(explain))
+        }
+        LogicalPlan::Analyze(analyze) if change(&analyze.input).is_some() => plan_err!(
+            "EXPLAIN ANALYZE does not run UPDATE and DELETE; EXPLAIN shows how their rows are found"
+        ),
+        other => Ok(other),
+    }
+}
+
+/// The version of `target` that a plan of [`changed_rows`] reads, once its tables are pinned.
+pub(crate) fn version_of(plan: &LogicalPlan, target: &FlashTable) -> Result<Arc<TableSnapshot>> {
+    let mut version = None;
+    plan.apply(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && is_of(scan, target)
+        {
+            version = FlashTable::of(&scan.source);
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    match version {
+        Some(table) => Ok(Arc::clone(table.named().snapshot())),
+        None => internal_err!("a change of a table that it does not read"),
+    }
+}
+
+/// The plan with the ids of the rows of `target` among its columns, and their column.
+fn with_ids(plan: LogicalPlan, target: &FlashTable) -> Result<(LogicalPlan, Expr)> {
+    let ids = target.clone().with_row_ids();
+    let name = ids.row_id_column().to_owned();
+    let source = provider_as_source(Arc::new(ids));
+    let mut relation = None;
+    // The first scan of the table is the statement's; others are of FROM.
+    let with_ids = plan.transform_down(|node| match node {
+        LogicalPlan::TableScan(scan) if relation.is_none() && is_of(&scan, target) => {
+            relation = Some(scan.table_name.clone());
+            let scan = TableScanBuilder::new(scan.table_name, Arc::clone(&source))
+                .with_filters(scan.filters)
+                .with_fetch(scan.fetch)
+                .build()?;
+            Ok(Transformed::new(
+                LogicalPlan::TableScan(scan),
+                true,
+                TreeNodeRecursion::Jump,
+            ))
+        }
+        node => Ok(Transformed::no(node)),
+    })?;
+    let plan = with_ids.data.transform_up(|node| {
+        let node = node.recompute_schema()?;
+        if let LogicalPlan::SubqueryAlias(alias) = &node
+            && matches!(alias.input.as_ref(), LogicalPlan::TableScan(scan) if Some(&scan.table_name) == relation.as_ref() && scan.source.schema().index_of(&name).is_ok())
+        {
+            relation = Some(alias.alias.clone());
+        }
+        Ok(Transformed::yes(node))
+    })?;
+    let id = Expr::Column(Column::new(relation, name));
+    Ok((plan.data, id))
+}
+
+fn is_of(scan: &TableScan, target: &FlashTable) -> bool {
+    let table = FlashTable::of(&scan.source);
+    table.is_some_and(|table| table.named().name() == target.named().name())
+}
