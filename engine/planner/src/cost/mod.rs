@@ -33,7 +33,7 @@ pub mod default_share {
 /// What is known of the columns that an expression names by their ordinals.
 pub trait Columns {
     /// Rows that the other answers are about.
-    fn rows(&self) -> f64;
+    fn base_rows(&self) -> f64;
 
     /// Distinct values of a column, at least 1.
     fn distinct(&self, column: u32) -> Option<f64>;

@@ -6,7 +6,7 @@ use super::{Columns, KeyRange, default_share, key_of};
 
 /// The share of rows for which all of `filters` are TRUE, from 0 to 1.
 pub fn selectivity(filters: &[Expr], table: &dyn Columns) -> f64 {
-    if table.rows() == 0.0 {
+    if table.base_rows() == 0.0 {
         return 1.0;
     }
     let mut conjuncts = Vec::new();
@@ -56,7 +56,7 @@ fn range_of(expr: &Expr) -> Option<(u32, KeyRange)> {
 fn equal_share(expr: &Expr, value: Option<&Literal>, table: &dyn Columns) -> f64 {
     let Expr::Column(column) = expr else {
         return match expr {
-            Expr::DatePart { .. } => 1.0 / distinct_values(expr, table.rows(), table),
+            Expr::DatePart { .. } => 1.0 / distinct_values(expr, table.base_rows(), table),
             _ => default_share::EQUAL,
         };
     };
@@ -72,7 +72,7 @@ fn equal_share(expr: &Expr, value: Option<&Literal>, table: &dyn Columns) -> f64
 
 /// The share of rows in which two expressions are equal.
 fn equality_share(left: &Expr, right: &Expr, table: &dyn Columns) -> f64 {
-    let distinct = |expr| distinct_values(expr, table.rows(), table);
+    let distinct = |expr| distinct_values(expr, table.base_rows(), table);
     match right {
         Expr::Literal(value) => equal_share(left, Some(value), table),
         right => 1.0 / distinct(left).max(distinct(right)),
@@ -200,7 +200,7 @@ pub fn distinct_values(expr: &Expr, rows: f64, table: &dyn Columns) -> f64 {
             product
         }
     };
-    sampled_distinct(all, table.rows(), rows)
+    sampled_distinct(all, table.base_rows(), rows)
 }
 
 /// How many of `distinct` values, spread evenly over `rows` rows, are among `sample` of them.

@@ -240,7 +240,7 @@ impl Estimate {
 }
 
 impl Columns for Estimate {
-    fn rows(&self) -> f64 {
+    fn base_rows(&self) -> f64 {
         self.base_rows
     }
 

@@ -30,8 +30,8 @@ fn keys(zone: &Totals) -> KeyRange {
 }
 
 impl Columns for TableSnapshot {
-    fn rows(&self) -> f64 {
-        TableSnapshot::rows(self) as f64
+    fn base_rows(&self) -> f64 {
+        self.rows() as f64
     }
 
     fn distinct(&self, column: u32) -> Option<f64> {
@@ -42,7 +42,7 @@ impl Columns for TableSnapshot {
     fn null_share(&self, column: u32) -> f64 {
         match self.statistics.get(column as usize) {
             // Deleted rows are counted too.
-            Some(known) => (known.null_count as f64 / Columns::rows(self).max(1.0)).min(1.0),
+            Some(known) => (known.null_count as f64 / self.base_rows().max(1.0)).min(1.0),
             None => default_share::NULL,
         }
     }
