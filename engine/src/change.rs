@@ -56,17 +56,13 @@ pub(crate) fn planned_form(statement: &mut ast::Statement) {
                 }));
         }
         ast::Statement::Delete(delete) => {
-            let Some(using) = delete.using.take() else {
-                return;
-            };
-            let Some(mut exists) = any_row() else { return };
-            if let ast::Expr::Exists { subquery, .. } = &mut exists
-                && let ast::SetExpr::Select(select) = subquery.body.as_mut()
+            // Where it could not be put so, DataFusion refuses it.
+            if let Some(using) = &delete.using
+                && let Some(exists) = any_row(using, delete.selection.as_ref())
             {
-                select.from = using;
-                select.selection = delete.selection.take();
+                delete.selection = Some(exists);
+                delete.using = None;
             }
-            delete.selection = Some(exists);
         }
         _ => {}
     }
@@ -78,11 +74,20 @@ fn normalise(part: &mut ast::ObjectNamePart) {
     }
 }
 
-/// `EXISTS (SELECT 1)`, to be filled in.
-fn any_row() -> Option<ast::Expr> {
+/// `EXISTS (SELECT 1 FROM tables WHERE condition)`.
+fn any_row(tables: &[ast::TableWithJoins], condition: Option<&ast::Expr>) -> Option<ast::Expr> {
     let dialect = GenericDialect {};
     let parser = Parser::new(&dialect).try_with_sql("EXISTS (SELECT 1)");
-    parser.ok()?.parse_expr().ok()
+    let mut exists = parser.ok()?.parse_expr().ok()?;
+    let ast::Expr::Exists { subquery, .. } = &mut exists else {
+        return None;
+    };
+    let ast::SetExpr::Select(select) = subquery.body.as_mut() else {
+        return None;
+    };
+    select.from = tables.to_vec();
+    select.selection = condition.cloned();
+    Some(exists)
 }
 
 /// What an UPDATE or DELETE runs: for UPDATE the table's columns, then for both the ids of the rows

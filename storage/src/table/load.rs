@@ -218,8 +218,8 @@ impl Load {
     ///
     /// # Errors
     /// `Invalid` when a writer was not finished; `AlreadyExists` or `NotFound` when the table
-    /// came or went meanwhile, `Conflict` when rows to delete did; `Full` and `Io`; `NeedsReopening`. After any but the last nothing
-    /// has changed.
+    /// came or went meanwhile, `Conflict` when rows to delete did; `Full` and `Io`;
+    /// `NeedsReopening`. After any but the last nothing has changed.
     pub fn commit(self) -> Result<u64> {
         let shared = &self.shared;
         let done = std::mem::take(&mut *shared.done.lock());
@@ -401,8 +401,8 @@ impl Shared {
         Ok(kept)
     }
 
-    /// Takes parts out of the edit's table that a deleted row would still be seen in: neighbour
-    /// lists hold no rows by which it could be left out. What they covered is looked at besides,
+    /// Drops the parts in which a deleted row would still be seen: those of neighbour lists, which
+    /// are searched without a look at the table's segments. What they covered is searched besides,
     /// until the index has caught up.
     fn drop_parts_of_deleted(
         &self,
