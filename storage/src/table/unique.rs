@@ -1,5 +1,6 @@
 //! That no two rows of a unique index have one key.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::make_comparator;
@@ -66,27 +67,24 @@ impl Keys<'_> {
         segments: &[Arc<Segment>],
     ) -> Result<()> {
         let mut reader = self.store.reader()?;
+        let segments: HashMap<_, _> = segments.iter().map(|s| (s.id, s)).collect();
+        let place = |id: SegmentId, row: u32| {
+            let segment = segments.get(&id).filter(|segment| segment.has_row(row));
+            segment.map(|segment| (*segment, row as usize))
+        };
         for part in others {
+            // Keys of rows that were deleted are free, and after an upsert they are many.
             let mut found = Vec::new();
             hash::probe(part, hashes, &mut reader, |i, segment, row| {
-                found.push((hashes[i], segment, row));
+                found.extend(place(segment, row).map(|there| (hashes[i], there)));
             })?;
-            for (hash, segment, row) in found {
+            for (hash, there) in found {
                 let mut own = Vec::new();
                 hash::probe(new, &[hash], &mut reader, |_, segment, row| {
-                    own.push((segment, row));
+                    own.extend(place(segment, row));
                 })?;
-                let place = |id: SegmentId, row: u32| {
-                    let segment = segments.iter().find(|s| s.id == id);
-                    segment.map(|segment| (segment, row as usize))
-                };
-                let Some(there) = place(segment, row) else {
-                    continue;
-                };
-                for (segment, row) in own {
-                    if let Some(here) = place(segment, row) {
-                        self.check_pair(there, here, &mut reader)?;
-                    }
+                for here in own {
+                    self.check_pair(there, here, &mut reader)?;
                 }
             }
         }
