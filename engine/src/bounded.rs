@@ -1,23 +1,33 @@
 //! Functions whose results can be of any size, whatever their arguments: bounded, so that one call
 //! can't take all memory, or a thread for minutes. No memory limit covers what a function makes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
+use arrow::compute::{cast, concat};
 use arrow::datatypes::{
-    DataType, FieldRef, Float64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    DataType, Field, FieldRef, Float64Type, IntervalMonthDayNanoType, IntervalUnit, Schema,
+    TimeUnit,
 };
-use datafusion::common::{Result, exec_err};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue, exec_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::FunctionRegistry;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature,
+    BinaryExpr, ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, Operator,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr as PhysicalBinary, Column};
 use datafusion::prelude::SessionContext;
 
 /// A call's part of the memory limit, and the most that it is.
@@ -25,8 +35,8 @@ const MEMORY_SHARE: usize = 16;
 const LARGEST_RESULT: usize = 1 << 30;
 const SMALLEST_LIMIT: usize = 16 << 20;
 
-/// Functions by name, with the bytes of their results from their arguments.
-const FUNCTIONS: [(&str, Estimate); 8] = [
+/// Functions by name, with the most bytes that each row of their results can have.
+const FUNCTIONS: [(&str, Estimate); 16] = [
     ("repeat", repeated),
     ("array_repeat", repeated),
     ("lpad", padded),
@@ -35,25 +45,40 @@ const FUNCTIONS: [(&str, Estimate); 8] = [
     ("range", series),
     ("generate_series", series),
     ("replace", replaced),
+    ("regexp_replace", replaced_matches),
+    ("concat", joined),
+    ("concat_ws", separated),
+    ("array_concat", joined),
+    ("array_append", joined),
+    ("array_prepend", joined),
+    ("array_to_string", listed),
+    (CONCATENATION, joined),
 ];
 
-type Estimate = fn(&[ColumnarValue], usize) -> Result<f64>;
+type Estimate = fn(&[ColumnarValue], usize) -> Result<Vec<f64>>;
 
 /// Bounds the functions of a session whose queries share that memory.
 ///
 /// # Errors
 /// When the session has no such function.
 pub(crate) fn bound_functions(context: &SessionContext, memory_limit: usize) -> Result<()> {
-    let limit = (memory_limit / MEMORY_SHARE).clamp(SMALLEST_LIMIT, LARGEST_RESULT);
+    let limit = limit_of(memory_limit);
     let state = context.state();
     for (name, estimate) in FUNCTIONS {
-        let inner = state.udf(name)?;
-        context.register_udf(ScalarUDF::new_from_impl(Bounded {
-            inner,
-            bound: Bound { limit, estimate },
-        }));
+        // An operator has no name to be called by: `BoundedOperators` puts it in.
+        if name != CONCATENATION {
+            context.register_udf(bounded(state.udf(name)?, Bound { limit, estimate }));
+        }
     }
     Ok(())
+}
+
+fn limit_of(memory_limit: usize) -> usize {
+    (memory_limit / MEMORY_SHARE).clamp(SMALLEST_LIMIT, LARGEST_RESULT)
+}
+
+fn bounded(inner: Arc<ScalarUDF>, bound: Bound) -> ScalarUDF {
+    ScalarUDF::new_from_impl(Bounded { inner, bound })
 }
 
 /// A function that refuses to make more than its limit at once.
@@ -86,15 +111,40 @@ impl std::hash::Hash for Bound {
 
 impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let bytes = (self.bound.estimate)(&args.args, args.number_rows)?;
-        if bytes > self.bound.limit as f64 {
-            return exec_err!(
-                "{} would make {bytes:.0} bytes at once, and a function may make {}; make fewer at a time, or rows in place of an array (FROM generate_series(…))",
-                self.name(),
-                self.bound.limit
-            );
+        let estimates = (self.bound.estimate)(&args.args, args.number_rows)?;
+        let limit = self.bound.limit as f64;
+        if estimates.iter().sum::<f64>() <= limit {
+            return self.inner.invoke_with_args(args);
         }
-        self.inner.invoke_with_args(args)
+        // The most that could come is seldom what comes: some rows at a time, it is counted.
+        let mut made: Vec<ArrayRef> = Vec::new();
+        let mut bytes = 0;
+        let mut rows = 0..0;
+        while rows.end < args.number_rows {
+            let mut estimate = 0.0;
+            for more in &estimates[rows.start..] {
+                if rows.end > rows.start && bytes as f64 + estimate + more > limit {
+                    break;
+                }
+                estimate += more;
+                rows.end += 1;
+            }
+            let least = bytes as f64 + if rows.len() == 1 { estimate } else { 0.0 };
+            if least > limit {
+                return exec_err!(
+                    "{} would make {least:.0} bytes at once, and a function may make {}; make fewer at a time, or rows in place of an array (FROM generate_series(…))",
+                    self.name(),
+                    self.bound.limit
+                );
+            }
+            let some = self.inner.invoke_with_args(slice(&args, rows.clone()))?;
+            let some = some.into_array(rows.len())?;
+            bytes += some.get_array_memory_size();
+            made.push(some);
+            rows = rows.end..rows.end;
+        }
+        let made: Vec<&dyn Array> = made.iter().map(AsRef::as_ref).collect();
+        Ok(ColumnarValue::Array(concat(&made)?))
     }
 
     fn name(&self) -> &str {
@@ -134,7 +184,14 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.simplify(args, info)
+        // What a function makes of itself shall not be the one without a bound.
+        let simplified = self.inner.simplify(args, info)?;
+        let ExprSimplifyResult::Simplified(expression) = simplified else {
+            return Ok(simplified);
+        };
+        let limit = self.bound.limit;
+        let expression = expression.transform_up(|e| Ok(with_bound(e, limit)))?;
+        Ok(ExprSimplifyResult::Simplified(expression.data))
     }
 
     fn short_circuits(&self) -> bool {
@@ -156,6 +213,155 @@ impl ScalarUDFImpl for Bounded {
     fn documentation(&self) -> Option<&Documentation> {
         self.inner.documentation()
     }
+}
+
+/// The name of the operator `||` on texts.
+const CONCATENATION: &str = "||";
+
+/// Puts a bounded function in the place of `||`, before constants are computed.
+#[derive(Debug)]
+pub(crate) struct BoundedOperators {
+    operator: Arc<ScalarUDF>,
+}
+
+impl BoundedOperators {
+    pub(crate) fn new(memory_limit: usize) -> Self {
+        let bound = Bound {
+            limit: limit_of(memory_limit),
+            estimate: joined,
+        };
+        let inner = Arc::new(ScalarUDF::new_from_impl(Concatenation::new()));
+        Self {
+            operator: Arc::new(bounded(inner, bound)),
+        }
+    }
+
+    fn rewrite(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        let is_text = |e: &Expr| e.get_type(schema).is_ok_and(|found| is_text(&found));
+        expression.transform_up(|e| match e {
+            Expr::BinaryExpr(BinaryExpr {
+                left,
+                op: Operator::StringConcat,
+                right,
+            }) if is_text(&left) && is_text(&right) => {
+                let call = ScalarFunction::new_udf(Arc::clone(&self.operator), vec![*left, *right]);
+                Ok(Transformed::yes(Expr::ScalarFunction(call)))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
+impl AnalyzerRule for BoundedOperators {
+    fn name(&self) -> &str {
+        "bounded_operators"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let analyzed = plan.transform_up_with_subqueries(|plan| {
+            let schema = merge_schema(&plan.inputs());
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let rewritten = self.rewrite(expression, &schema)?;
+                Ok(rewritten.update_data(|e| name.restore(e)))
+            })
+        })?;
+        Ok(analyzed.data)
+    }
+}
+
+/// `||` as a function: DataFusion's operator does the work.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Concatenation {
+    signature: Signature,
+}
+
+impl Concatenation {
+    fn new() -> Self {
+        Self {
+            signature: Signature::any(2, Volatility::Immutable),
+        }
+    }
+}
+
+impl ScalarUDFImpl for Concatenation {
+    fn name(&self) -> &str {
+        CONCATENATION
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let names: Vec<_> = args.iter().map(|a| a.schema_name().to_string()).collect();
+        Ok(names.join(" || "))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [left, right] if is_text(left) && is_text(right) => {
+                BinaryTypeCoercer::new(left, &Operator::StringConcat, right).get_result_type()
+            }
+            _ => exec_err!("|| takes two texts"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args
+            .args
+            .iter()
+            .all(|a| matches!(a, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { args.number_rows };
+        let fields = args.arg_fields.iter().enumerate().map(|(i, field)| {
+            // Names are looked up nowhere, and both may be the same.
+            Field::new(i.to_string(), field.data_type().clone(), true)
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let columns = args.args.into_iter().map(|value| value.into_array(rows));
+        let batch = RecordBatch::try_new(schema, columns.collect::<Result<_>>()?)?;
+        let operand = |i: usize| Arc::new(Column::new(&i.to_string(), i)) as _;
+        let operator = PhysicalBinary::new(operand(0), Operator::StringConcat, operand(1));
+        let joined = operator.evaluate(&batch)?.into_array(rows)?;
+        Ok(match is_constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&joined, 0)?),
+            false => ColumnarValue::Array(joined),
+        })
+    }
+}
+
+/// The call with its function bounded, where it is one of [`FUNCTIONS`] and was not.
+fn with_bound(expression: Expr, limit: usize) -> Transformed<Expr> {
+    let Expr::ScalarFunction(mut call) = expression else {
+        return Transformed::no(expression);
+    };
+    let named = FUNCTIONS.iter().find(|(name, _)| call.func.name() == *name);
+    let is_bounded = call.func.inner().downcast_ref::<Bounded>().is_some();
+    let Some(&(_, estimate)) = named.filter(|_| !is_bounded) else {
+        return Transformed::no(Expr::ScalarFunction(call));
+    };
+    call.func = Arc::new(bounded(call.func, Bound { limit, estimate }));
+    Transformed::yes(Expr::ScalarFunction(call))
+}
+
+/// The call with some of its rows.
+fn slice(args: &ScalarFunctionArgs, rows: Range<usize>) -> ScalarFunctionArgs {
+    let mut some = args.clone();
+    for value in &mut some.args {
+        if let ColumnarValue::Array(array) = value {
+            *value = ColumnarValue::Array(array.slice(rows.start, rows.len()));
+        }
+    }
+    some.number_rows = rows.len();
+    some
 }
 
 /// A value a row, or one for all rows.
@@ -188,29 +394,29 @@ fn counts(args: &[ColumnarValue], position: usize) -> Result<PerRow> {
     per_row(args, position, numbers)
 }
 
-fn sum(rows: usize, of: impl Fn(usize) -> f64) -> Result<f64> {
-    Ok((0..rows).map(of).sum())
+fn each(rows: usize, of: impl Fn(usize) -> f64) -> Result<Vec<f64>> {
+    Ok((0..rows).map(of).collect())
 }
 
-fn repeated(args: &[ColumnarValue], rows: usize) -> Result<f64> {
+fn repeated(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let (values, counts) = (bytes(args, 0)?, counts(args, 1)?);
-    sum(rows, |row| values.at(row) * counts.at(row).max(0.0))
+    each(rows, |row| values.at(row) * counts.at(row).max(0.0))
 }
 
 /// A character has four bytes at most.
-fn padded(args: &[ColumnarValue], rows: usize) -> Result<f64> {
+fn padded(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let counts = counts(args, 1)?;
-    sum(rows, |row| 4.0 * counts.at(row).max(0.0))
+    each(rows, |row| 4.0 * counts.at(row).max(0.0))
 }
 
-fn resized(args: &[ColumnarValue], rows: usize) -> Result<f64> {
+fn resized(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let (counts, fill) = (counts(args, 1)?, bytes(args, 2)?);
-    sum(rows, |row| fill.at(row).max(8.0) * counts.at(row).max(0.0))
+    each(rows, |row| fill.at(row).max(8.0) * counts.at(row).max(0.0))
 }
 
-fn series(args: &[ColumnarValue], rows: usize) -> Result<f64> {
+fn series(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let (first, second, third) = (counts(args, 0)?, counts(args, 1)?, counts(args, 2)?);
-    sum(rows, |row| {
+    each(rows, |row| {
         let span = match args.len() {
             1 => first.at(row),
             _ => second.at(row) - first.at(row),
@@ -222,12 +428,53 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<f64> {
     })
 }
 
-fn replaced(args: &[ColumnarValue], rows: usize) -> Result<f64> {
+fn replaced(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let (text, from, to) = (bytes(args, 0)?, bytes(args, 1)?, bytes(args, 2)?);
-    sum(rows, |row| {
+    each(rows, |row| {
         let found = text.at(row) / from.at(row).max(1.0);
         text.at(row) + found * to.at(row)
     })
+}
+
+/// Each match can be put in again and again, by as many references as there is text to put in.
+fn replaced_matches(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    let (text, to) = (bytes(args, 0)?, bytes(args, 2)?);
+    each(rows, |row| text.at(row) + (text.at(row) + 1.0) * to.at(row))
+}
+
+fn joined(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    let parts: Vec<_> = (0..args.len())
+        .map(|position| bytes(args, position))
+        .collect::<Result<_>>()?;
+    each(rows, |row| parts.iter().map(|part| part.at(row)).sum())
+}
+
+fn separated(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    let separator = bytes(args, 0)?;
+    let between = args.len().saturating_sub(2) as f64;
+    let mut all = joined(&args[1.min(args.len())..], rows)?;
+    for (row, all) in all.iter_mut().enumerate() {
+        *all += between * separator.at(row);
+    }
+    Ok(all)
+}
+
+/// Elements as text, with separators: a number of eight bytes has fewer than 32 characters.
+fn listed(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    let (bytes_of, separator, null) = (bytes(args, 0)?, bytes(args, 1)?, bytes(args, 2)?);
+    let count = per_row(args, 0, |array| Ok(elements(array)))?;
+    each(rows, |row| {
+        4.0 * bytes_of.at(row) + count.at(row) * (separator.at(row) + null.at(row))
+    })
+}
+
+fn elements(array: &ArrayRef) -> Vec<f64> {
+    match array.data_type() {
+        DataType::List(_) => lengths(array.as_list::<i32>().value_offsets()),
+        DataType::LargeList(_) => lengths(array.as_list::<i64>().value_offsets()),
+        DataType::FixedSizeList(_, size) => vec![f64::from(*size); array.len()],
+        _ => vec![0.0; array.len()],
+    }
 }
 
 const NANOSECONDS_OF_DAY: f64 = 86_400e9;
@@ -350,6 +597,14 @@ mod tests {
             "SELECT array_resize([1], 2000000000)",
             "SELECT replace(repeat('x', 1000000), 'x', repeat('y', 1000000))",
             "SELECT array_length(range(0, n)) FROM (VALUES (1), (2000000000)) AS t(n)",
+            "SELECT repeat('x', 60000000) || repeat('y', 60000000)",
+            "SELECT concat(s, s, s) FROM (SELECT repeat('x', n) AS s FROM (VALUES (1), (60000000)) AS t(n))",
+            "SELECT concat_ws(repeat('-', 40000000), 'a', 'b', 'c')",
+            "SELECT s || s FROM (SELECT repeat('x', n) AS s FROM (VALUES (1), (60000000)) AS t(n))",
+            "SELECT array_concat(range(0, 8000000), range(0, 8000000))",
+            "SELECT array_to_string(range(0, 100000), repeat('-', 10000))",
+            "SELECT regexp_replace(repeat('x', 1000000), 'x', repeat('y', 1000000), 'g')",
+            "SELECT regexp_replace(repeat('x', 1000) || n::text, 'x', repeat('y', 200), 'g') FROM generate_series(1, 1000000) AS t(n)",
             "SELECT repeat(s, 1000) FROM (SELECT repeat('x', n) AS s FROM (VALUES (1), (60000000)) AS t(n))",
         ] {
             let error = answer(sql).await.expect_err(sql);
@@ -368,6 +623,21 @@ mod tests {
             ("SELECT array_resize([1], 3, 7) AS n", "[1, 7, 7]"),
             ("SELECT array_repeat([1, 2], 2) AS n", "[[1, 2], [1, 2]]"),
             ("SELECT replace('aXbX', 'X', '--') AS n", "a--b--"),
+            ("SELECT concat('a', NULL, 1) AS n", "a1"),
+            ("SELECT ('a' || NULL) IS NULL AS n", "true"),
+            ("SELECT 'a' || 1 || repeat('b', 2) AS n", "a1bb"),
+            ("SELECT [1] || [2] AS n", "[1, 2]"),
+            ("SELECT concat_ws('-', 'a', 'b') AS n", "a-b"),
+            ("SELECT array_to_string([1, 2], '-') AS n", "1-2"),
+            (
+                "SELECT g, count(*) AS n FROM (SELECT n, 'g' || (n % 2)::text AS g FROM generate_series(1, 6) AS t(n)) GROUP BY g HAVING g || '!' = 'g1!'",
+                "g1 | 3",
+            ),
+            // What could come is more than a function may make; what comes is not.
+            (
+                "SELECT sum(length(regexp_replace(repeat('x', 1000) || n::text, '^x', repeat('y', 200), 'g')) - length(n::text)) AS n FROM generate_series(1, 9000) AS t(n)",
+                "10791000",
+            ),
             (
                 "SELECT array_length(range(DATE '2020-01-01', DATE '2021-01-01', INTERVAL '1 month')) AS n",
                 "12",

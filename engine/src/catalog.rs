@@ -1,7 +1,7 @@
 //! The database's catalog as DataFusion sees it.
 //!
 //! Names are looked up in the database each time, so that a session sees what other sessions
-//! commit. Temporary views and external tables belong to the session that made them; they live
+//! commit; in a transaction, as that sees it. Temporary views and external tables belong to the session that made them; they live
 //! beside the tables on flash and can't take or hide their names.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use flashmesh_planner::{Authority, FlashTable, NamedTable};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, KernelRights, Right, Rights, Subject};
 use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
-use flashmesh_storage::table::{Database, TableSnapshot, View};
+use flashmesh_storage::table::{Database, TableSnapshot, View, Workspace};
 use parking_lot::RwLock;
 
 use crate::Engine;
@@ -96,7 +96,7 @@ impl GrantedAuthority {
 /// The catalog `flashmesh` of one session.
 #[derive(Debug)]
 pub(crate) struct FlashCatalog {
-    database: Arc<Database>,
+    workspace: Arc<Workspace>,
     node: Arc<StorageNode>,
     principal: Arc<Principal>,
     authority: Arc<GrantedAuthority>,
@@ -108,7 +108,7 @@ pub(crate) struct FlashCatalog {
 impl FlashCatalog {
     pub(crate) fn new(engine: &Engine, principal: Arc<Principal>) -> Self {
         Self {
-            database: Arc::clone(engine.database()),
+            workspace: Arc::new(Workspace::new(Arc::clone(engine.database()))),
             node: Arc::clone(engine.node()),
             queries: Arc::clone(engine.queries()),
             authority: Arc::new(GrantedAuthority {
@@ -119,6 +119,15 @@ impl FlashCatalog {
             views: Arc::default(),
             schemas: RwLock::default(),
         }
+    }
+
+    /// What the session sees of the database, and does to it.
+    pub(crate) fn workspace(&self) -> &Arc<Workspace> {
+        &self.workspace
+    }
+
+    fn database(&self) -> &Arc<Database> {
+        self.workspace.database()
     }
 
     /// What plans the views of the database.
@@ -133,7 +142,7 @@ impl FlashCatalog {
 
     /// Whether the database has a schema that the user may know of.
     fn has_schema(&self, name: &str) -> bool {
-        self.principal.sees_schema(name) && self.database.schemas().iter().any(|s| s == name)
+        self.principal.sees_schema(name) && self.database().schemas().iter().any(|s| s == name)
     }
 
     /// The schema, if the database has it and the user may know of it.
@@ -152,7 +161,7 @@ impl FlashCatalog {
             .or_insert_with(|| {
                 Arc::new(FlashSchema {
                     name: name.to_string(),
-                    database: Arc::clone(&self.database),
+                    workspace: Arc::clone(&self.workspace),
                     node: Arc::clone(&self.node),
                     principal: Arc::clone(&self.principal),
                     authority: Arc::clone(&self.authority),
@@ -167,7 +176,7 @@ impl FlashCatalog {
 
 impl CatalogProvider for FlashCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let mut names = self.database.schemas();
+        let mut names = self.database().schemas();
         names.retain(|name| self.principal.sees_schema(name));
         if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
             names.push(SYSTEM_SCHEMA.into());
@@ -179,7 +188,7 @@ impl CatalogProvider for FlashCatalog {
         // A database may have a schema of that name from before there was this one.
         if name == SYSTEM_SCHEMA && !self.has_schema(name) {
             return Some(Arc::new(SystemSchema::new(
-                Arc::clone(&self.database),
+                Arc::clone(self.database()),
                 self.node.kernels().cloned(),
                 Arc::clone(&self.queries),
                 Arc::clone(&self.principal),
@@ -193,7 +202,7 @@ impl CatalogProvider for FlashCatalog {
 #[derive(Debug)]
 pub(crate) struct FlashSchema {
     name: String,
-    database: Arc<Database>,
+    workspace: Arc<Workspace>,
     node: Arc<StorageNode>,
     principal: Arc<Principal>,
     authority: Arc<GrantedAuthority>,
@@ -213,7 +222,7 @@ impl FlashSchema {
     /// `NotFound`, whether there is none or they may not know of it.
     pub(crate) fn snapshot(&self, table: &str) -> flashmesh_storage::Result<Arc<TableSnapshot>> {
         match self.principal.sees(&self.name, table) {
-            true => self.database.snapshot(&self.name, table),
+            true => self.workspace.snapshot(&self.name, table),
             false => Err(StorageError::NotFound {
                 kind: "table",
                 name: format!("{}.{table}", self.name),
@@ -223,7 +232,7 @@ impl FlashSchema {
 
     /// The view of that name, if the session may know of it.
     fn view(&self, name: &str) -> Option<Arc<View>> {
-        let view = self.database.view(&self.name, name);
+        let view = self.workspace.database().view(&self.name, name);
         view.filter(|_| self.principal.sees(&self.name, name))
     }
 
@@ -246,8 +255,8 @@ impl FlashSchema {
 #[async_trait]
 impl SchemaProvider for FlashSchema {
     fn table_names(&self) -> Vec<String> {
-        let mut names = self.database.tables(&self.name);
-        names.extend(self.database.views(&self.name));
+        let mut names = self.workspace.database().tables(&self.name);
+        names.extend(self.workspace.database().views(&self.name));
         names.retain(|table| self.principal.sees(&self.name, table));
         names.extend(self.session_tables.read().keys().cloned());
         names.sort();
@@ -258,10 +267,10 @@ impl SchemaProvider for FlashSchema {
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         match self.snapshot(name) {
             Ok(snapshot) => {
-                let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
+                let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
                 let authority = Arc::clone(&self.authority) as _;
                 let name = (self.name.clone(), name.to_string());
-                let table = NamedTable::new(database, node, authority, name, snapshot);
+                let table = NamedTable::new(workspace, node, authority, name, snapshot);
                 Ok(Some(Arc::new(FlashTable::new(table))))
             }
             Err(StorageError::NotFound { .. }) => {
@@ -287,7 +296,7 @@ impl SchemaProvider for FlashSchema {
                 "table '{name}' already exists on flash; choose another name, or DROP TABLE {name} first"
             );
         }
-        if self.database.view(&self.name, &name).is_some() {
+        if self.workspace.database().view(&self.name, &name).is_some() {
             return plan_err!("view '{name}' already exists; choose another name");
         }
         let mut tables = self.session_tables.write();

@@ -117,7 +117,7 @@ impl Session {
             }
             None => {
                 let capability = self.check_target(&target)?;
-                let changes = self.engine().changes();
+                let changes = self.changes();
                 blocking(move || changes.begin_load(&capability, target)?.commit()).await?;
                 self.nothing()
             }

@@ -131,7 +131,7 @@ impl Session {
         };
         check_signature(name, &create, signature)?;
         let capability = self.catalog().authority().of_function(name);
-        let changes = self.engine().changes();
+        let changes = self.changes();
         let principal = Arc::clone(self.shared_principal());
         let or_replace = create.or_replace;
         // Compiling takes a moment.
@@ -153,7 +153,7 @@ impl Session {
         }
         self.principal().check_create_function(&name)?;
         let capability = self.catalog().authority().of_function(&name);
-        let changes = self.engine().changes();
+        let changes = self.changes();
         let is_admin = self.principal().admin;
         blocking(move || changes.drop_function(&capability, &name, is_admin)).await?;
         self.update_functions()?;

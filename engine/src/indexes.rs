@@ -178,7 +178,7 @@ impl Session {
                         Ok((table, version, _)) if self.principal().sees(&schema, &table) => {
                             self.principal().check(Right::Create, &schema, &table)?;
                             let capability = self.catalog().authority().capability(&version);
-                            let changes = self.engine().changes();
+                            let changes = self.changes();
                             blocking(move || changes.drop_index(&capability, &schema, &index))
                                 .await?;
                         }
@@ -248,7 +248,7 @@ impl Session {
             return self.nothing();
         }
         let capability = self.catalog().authority().capability(&table);
-        let changes = self.engine().changes();
+        let changes = self.changes();
         let (schema, table) = (name.schema.to_string(), name.table.to_string());
         blocking(move || changes.create_index(&capability, &schema, &table, definition)).await?;
         self.nothing()

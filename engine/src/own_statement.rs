@@ -10,6 +10,7 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalN
 
 use crate::indexes::IndexStatement;
 use crate::prepare::PreparedStatement;
+use crate::transactions::TransactionStatement;
 
 /// A statement of flashmesh's own. It gives no rows, and is never a part of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,6 +19,9 @@ pub(crate) enum OwnStatement {
     /// `KILL QUERY` with the query's number.
     Kill(u64),
     Prepare(PreparedStatement),
+    Transaction(TransactionStatement),
+    /// `VACUUM` of a table, by its schema and name, or of all.
+    Vacuum(Option<(String, String)>),
 }
 
 impl OwnStatement {
@@ -50,6 +54,8 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
             Self::Kill(_) => "KillQuery",
             Self::Prepare(_) => "Prepare",
+            Self::Transaction(_) => "Transaction",
+            Self::Vacuum(_) => "Vacuum",
         }
     }
 
@@ -72,6 +78,9 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
             Self::Prepare(prepared) => f.write_str(prepared.name()),
+            Self::Transaction(statement) => statement.fmt(f),
+            Self::Vacuum(Some((schema, table))) => write!(f, "{schema}.{table}"),
+            Self::Vacuum(None) => f.write_str("all tables"),
         }
     }
 

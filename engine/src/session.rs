@@ -9,10 +9,11 @@ use datafusion::catalog::{CatalogProviderList, DynamicFileCatalog, MemoryCatalog
 use datafusion::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::spill_file::TempFileFactory;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use flashmesh_planner::relations::StoreRelations;
 use flashmesh_storage::accelerator::Accelerator;
@@ -22,10 +23,10 @@ use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::changes::Changes;
 use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions};
+use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions, Workspace};
 use tempfile::TempDir;
 
-use crate::bounded::bound_functions;
+use crate::bounded::{BoundedOperators, bound_functions};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
@@ -216,11 +217,6 @@ impl Engine {
         &self.node
     }
 
-    /// The way to change the database.
-    pub(crate) fn changes(&self) -> Changes {
-        Changes::new(Arc::clone(&self.node), Arc::clone(&self.database))
-    }
-
     /// Threads that a query uses.
     pub fn threads(&self) -> usize {
         self.threads
@@ -255,10 +251,11 @@ impl Engine {
     /// As [`Engine::session`].
     pub fn session_for(self: &Arc<Self>, principal: Arc<Principal>) -> Result<Session> {
         let memory = Arc::clone(&self.runtime.memory_pool);
-        self.session_within(principal, memory)
+        self.session_within(principal, memory, None)
     }
 
-    /// The same; what its queries hold is taken of `memory`, a part of [`Engine::memory`].
+    /// The same; what its queries hold is taken of `memory`, a part of [`Engine::memory`], and
+    /// their spill files come from `spill`, where it is given.
     ///
     /// # Errors
     /// As [`Engine::session`].
@@ -266,13 +263,23 @@ impl Engine {
         self: &Arc<Self>,
         principal: Arc<Principal>,
         memory: Arc<dyn MemoryPool>,
+        spill: Option<Arc<dyn TempFileFactory>>,
     ) -> Result<Session> {
         let runtime = match principal.admin {
             true => &self.runtime,
             false => &self.sealed_runtime,
         };
-        let runtime = RuntimeEnvBuilder::from_runtime_env(runtime).with_memory_pool(memory);
+        let mut runtime = RuntimeEnvBuilder::from_runtime_env(runtime).with_memory_pool(memory);
+        if let Some(spill) = spill {
+            let disk = DiskManagerBuilder::default().with_temp_file_factory(spill);
+            runtime = runtime.with_disk_manager_builder(disk);
+        }
         Session::new(Arc::clone(self), principal, runtime.build_arc()?)
+    }
+
+    /// The spill files of all queries.
+    pub(crate) fn spill(&self) -> &Arc<DiskManager> {
+        &self.runtime.disk_manager
     }
 
     /// The memory that queries share, and how many bytes it has.
@@ -327,12 +334,13 @@ impl Session {
             .with_catalog_list(catalogs)
             .with_type_planner(Arc::clone(&types) as _)
             .with_relation_planners(vec![Arc::new(StoreRelations::new(
-                Arc::clone(&engine.database),
+                Arc::clone(catalog.workspace()),
                 Arc::clone(&engine.node),
                 Arc::clone(catalog.authority()) as _,
                 CATALOG,
             ))]);
-        let mut state = flashmesh_planner::configure(state);
+        let bounded = BoundedOperators::new(engine.memory_limit);
+        let mut state = flashmesh_planner::configure(state).with_analyzer_rule(Arc::new(bounded));
         if let Some(planner) = state.query_planner().take() {
             let principal = Arc::clone(&principal);
             state = state.with_query_planner(Arc::new(GatedPlanner { planner, principal }));
@@ -364,6 +372,16 @@ impl Session {
     /// The engine that the session belongs to.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// What the session sees of the database: its present state, or that of a transaction.
+    pub(crate) fn workspace(&self) -> &Arc<Workspace> {
+        self.catalog.workspace()
+    }
+
+    /// The way to change the database.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes::new(Arc::clone(self.engine.node()), Arc::clone(self.workspace()))
     }
 
     /// Whom the session acts for.

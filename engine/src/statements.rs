@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
     LogicalPlanBuilder, Statement, WriteOp,
 };
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
+use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use flashmesh_planner::interrupt::StopOnDrop;
@@ -43,6 +44,7 @@ use crate::same_names;
 use crate::settings;
 use crate::show_functions;
 use crate::system::parsed_kill;
+use crate::transactions::parsed_transaction;
 use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
 
@@ -132,7 +134,8 @@ impl Session {
             ast::Statement::Prepare { .. } => {
                 OwnStatement::Prepare(self.parsed_prepare(state, statement.clone()).await?)
             }
-            _ => return Ok(None),
+            ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
+            other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
         }))
     }
 
@@ -149,6 +152,8 @@ impl Session {
                 self.prepare(statement)?;
                 self.nothing()
             }
+            OwnStatement::Transaction(statement) => self.execute_transaction(statement).await,
+            OwnStatement::Vacuum(table) => self.vacuum(table).await,
         }
     }
 
@@ -168,11 +173,6 @@ impl Session {
             LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
                 self.execute_set(plan).await
             }
-            LogicalPlan::Statement(
-                Statement::TransactionStart(_) | Statement::TransactionEnd(_),
-            ) => Err(Error::usage(
-                "transactions over several statements are not supported; each statement commits by itself",
-            )),
             LogicalPlan::Statement(Statement::Deallocate(ref deallocate)) => {
                 self.deallocate(&deallocate.name)?;
                 self.nothing()
@@ -252,7 +252,7 @@ impl Session {
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
         let _stop = StopOnDrop::new(&plan);
-        let changes = self.engine().changes();
+        let changes = self.changes();
         let load = blocking(move || changes.begin_load(&capability, target)).await?;
         load::run(
             load,
@@ -310,7 +310,7 @@ impl Session {
             WriteOp::Truncate => {
                 let target = LoadTarget::Overwrite { schema, table };
                 let capability = self.check_target(&target)?;
-                let changes = self.engine().changes();
+                let changes = self.changes();
                 blocking(move || changes.begin_load(&capability, target)?.commit()).await?;
                 return self.nothing();
             }
@@ -368,6 +368,53 @@ impl Session {
         }
     }
 
+    fn parsed_vacuum(&self, vacuum: &ast::VacuumStatement) -> Result<OwnStatement> {
+        if vacuum.sort_only
+            || vacuum.delete_only
+            || vacuum.reindex
+            || vacuum.recluster
+            || vacuum.threshold.is_some()
+            || vacuum.boost
+        {
+            return Err(Error::usage("VACUUM takes a table or nothing"));
+        }
+        let table = vacuum.table_name.as_ref().map(|name| {
+            let name = object_name_to_table_reference(name.clone(), true)?;
+            let name = self.resolve(name);
+            self.flash_schema(&name)?.snapshot(&name.table)?;
+            Ok::<_, Error>((name.schema.to_string(), name.table.to_string()))
+        });
+        Ok(OwnStatement::Vacuum(table.transpose()?))
+    }
+
+    /// Rewrites the segments of a table, or of all that the user may write.
+    async fn vacuum(&self, table: Option<(String, String)>) -> Result<DataFrame> {
+        let database = self.engine().database();
+        let tables = match table {
+            Some((schema, table)) => {
+                self.principal().check(Right::Write, &schema, &table)?;
+                vec![(schema, table)]
+            }
+            None => {
+                let schemas = database.schemas();
+                let named = schemas.iter().flat_map(|schema| {
+                    let tables = database.tables(schema).into_iter();
+                    tables.map(|table| (schema.clone(), table))
+                });
+                let may_write =
+                    |(s, t): &(String, String)| self.principal().rights(s, t).has(Right::Write);
+                named.filter(may_write).collect()
+            }
+        };
+        for (schema, table) in tables {
+            let version = database.snapshot(&schema, &table)?;
+            let capability = self.catalog().authority().capability(&version);
+            let changes = self.changes();
+            blocking(move || changes.compact(&capability, &schema, &table)).await?;
+        }
+        self.nothing()
+    }
+
     async fn drop_table(&self, drop: DropTable) -> Result<DataFrame> {
         let name = self.resolve(drop.name);
         let schema = match self.flash_schema(&name) {
@@ -380,7 +427,7 @@ impl Session {
                 .check(Right::Create, &name.schema, &name.table)?;
             let version = schema.snapshot(&name.table)?;
             let capability = self.catalog().authority().capability(&version);
-            let changes = self.engine().changes();
+            let changes = self.changes();
             let (schema, table) = (name.schema.to_string(), name.table.to_string());
             blocking(move || changes.drop_table(&capability, &schema, &table)).await?;
             return self.nothing();
@@ -424,7 +471,7 @@ impl Session {
             return self.nothing();
         }
         let capability = self.catalog().authority().of_name(name, "*");
-        let (changes, name) = (self.engine().changes(), name.to_string());
+        let (changes, name) = (self.changes(), name.to_string());
         blocking(move || changes.create_schema(&capability, &name)).await?;
         self.nothing()
     }
@@ -464,10 +511,7 @@ impl Session {
             )));
         }
         let database = Arc::clone(self.engine().database());
-        let (changes, authority) = (
-            self.engine().changes(),
-            Arc::clone(self.catalog().authority()),
-        );
+        let (changes, authority) = (self.changes(), Arc::clone(self.catalog().authority()));
         blocking(move || {
             for view in database.views(&name) {
                 changes.drop_view(&authority.of_name(&name, &view), &name, &view)?;

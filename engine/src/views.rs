@@ -221,7 +221,7 @@ impl Session {
             self.check_no_circle(&view)?;
         }
         let capability = self.catalog().authority().of_name(&view.schema, &view.name);
-        let changes = self.engine().changes();
+        let changes = self.changes();
         blocking(move || changes.create_view(&capability, view, create.or_replace)).await?;
         self.nothing()
     }
@@ -284,7 +284,7 @@ impl Session {
         }
         let (schema, view) = (name.schema.to_string(), name.table.to_string());
         let capability = self.catalog().authority().of_name(&schema, &view);
-        let changes = self.engine().changes();
+        let changes = self.changes();
         match blocking(move || changes.drop_view(&capability, &schema, &view)).await {
             Err(Error::Storage(StorageError::NotFound { .. })) if drop.if_exists => self.nothing(),
             other => other.and_then(|()| self.nothing()),

@@ -354,8 +354,10 @@ fn rows_with_grams(
         part.opened::<()>(IndexKind::Ngram, reader)?;
         let array = part.arrays.first().ok_or_else(corrupt)?;
         for ((id, _), chunk) in part.covers.iter().zip(&array.chunks) {
-            let segment = segments.get(id).ok_or_else(corrupt)?;
-            slices.push((*segment, chunk, &array.data_type));
+            // Others may have taken a segment's place.
+            if let Some(segment) = segments.get(id) {
+                slices.push((*segment, chunk, &array.data_type));
+            }
         }
     }
     for (_, chunk, _) in &slices {
@@ -478,10 +480,15 @@ fn rows_near(
     table: &Arc<TableSnapshot>,
     reader: &mut PageReader,
 ) -> Result<RowsBySegment> {
+    let segments: HashMap<_, _> = table.segments.iter().map(|s| (s.id, s)).collect();
+    let is_there = |row: &lsh::Candidate| {
+        let segment = segments.get(&row.segment);
+        segment.is_some_and(|segment| segment.has_row(row.row))
+    };
     let mut rows = SingleRows::default();
     let mut found = 0;
     for part in lsh::parts(index, reader)? {
-        match rows_near_in(&part, near, table, reader)? {
+        match rows_near_in(&part, near, is_there, table, reader)? {
             Some(of_part) => {
                 found += of_part.len();
                 for (segment, row) in of_part {
@@ -510,21 +517,17 @@ fn all_rows(table: &TableSnapshot) -> RowsBySegment {
 fn rows_near_in(
     part: &lsh::LshPart,
     near: &Near,
+    is_there: impl Fn(&lsh::Candidate) -> bool,
     table: &Arc<TableSnapshot>,
     reader: &mut PageReader,
 ) -> Result<Option<Vec<(SegmentId, u32)>>> {
-    let segments: HashMap<_, _> = table.segments.iter().map(|s| (s.id, s)).collect();
     let enough = part.wanted(near.k);
     let (mut wanted, mut round) = (enough, 0);
     loop {
         let queries = std::slice::from_ref(&near.query);
         let buckets = part.candidates(queries, wanted, round, reader)?;
         let candidates = buckets.of_queries.first().map_or(&[][..], Vec::as_slice);
-        let is_there = |c: &&lsh::Candidate| {
-            let segment = segments.get(&c.segment);
-            segment.is_some_and(|segment| segment.has_row(c.row))
-        };
-        let rows = candidates.iter().filter(is_there);
+        let rows = candidates.iter().filter(|row| is_there(row));
         let rows = rows.map(|c| (c.segment, c.row));
         let passing: Vec<_> = match &near.passing {
             Some(filter) => rows_passing(filter, rows, table, reader)?,

@@ -11,24 +11,29 @@ use crate::functions::UserFunction;
 use crate::index::IndexDefinition;
 use crate::kernel::Package;
 use crate::node::StorageNode;
-use crate::table::{Database, Load, LoadTarget, TableSnapshot, View};
+use crate::table::{Database, Load, LoadTarget, TableSnapshot, View, Workspace};
 use crate::{Result, StorageError};
 
 /// The way to change a database.
 #[derive(Debug, Clone)]
 pub struct Changes {
     node: Arc<StorageNode>,
-    database: Arc<Database>,
+    workspace: Arc<Workspace>,
 }
 
 impl Changes {
-    /// Changes of `database`, under capabilities that `node`'s key sealed.
-    pub fn new(node: Arc<StorageNode>, database: Arc<Database>) -> Self {
-        Self { node, database }
+    /// Changes of a session's workspace, under capabilities that `node`'s key sealed.
+    pub fn new(node: Arc<StorageNode>, workspace: Arc<Workspace>) -> Self {
+        Self { node, workspace }
     }
 
     fn verify(&self, capability: &Capability, of: &Subject, right: Right) -> Result<()> {
         self.node.capability_key().verify(capability, of, right)
+    }
+
+    /// The database, for a statement that is no part of a transaction.
+    fn outside(&self, statement: &str) -> Result<&Arc<Database>> {
+        self.workspace.outside_of_transaction(statement)
     }
 
     fn verify_table(&self, capability: &Capability, table: &TableSnapshot) -> Result<()> {
@@ -43,10 +48,10 @@ impl Changes {
     pub fn begin_load(&self, capability: &Capability, target: LoadTarget) -> Result<Load> {
         if let LoadTarget::Create { schema, table, .. } = &target {
             self.verify(capability, &Subject::name(schema, table), Right::Create)?;
-            return self.database.begin_load(target);
+            return self.workspace.begin_load(target);
         }
         // The table is the one that the load found, so that it can't be another one by then.
-        let load = self.database.begin_load(target)?;
+        let load = self.workspace.begin_load(target)?;
         self.verify(capability, &load.table().into(), Right::Write)?;
         Ok(load)
     }
@@ -57,7 +62,7 @@ impl Changes {
     /// `Denied`; what `Database::create_schema` says.
     pub fn create_schema(&self, capability: &Capability, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(name, "*"), Right::Create)?;
-        self.database.create_schema(name)
+        self.outside("CREATE SCHEMA")?.create_schema(name)
     }
 
     /// Drops an empty schema, as [`Changes::create_schema`] makes one.
@@ -66,7 +71,7 @@ impl Changes {
     /// `Denied`; what `Database::drop_schema` says.
     pub fn drop_schema(&self, capability: &Capability, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(name, "*"), Right::Create)?;
-        self.database.drop_schema(name)
+        self.outside("DROP SCHEMA")?.drop_schema(name)
     }
 
     /// Makes a view, which takes the right to create its name.
@@ -76,7 +81,7 @@ impl Changes {
     pub fn create_view(&self, capability: &Capability, view: View, or_replace: bool) -> Result<()> {
         let name = Subject::name(&view.schema, &view.name);
         self.verify(capability, &name, Right::Create)?;
-        self.database.create_view(view, or_replace)
+        self.outside("CREATE VIEW")?.create_view(view, or_replace)
     }
 
     /// Drops a view, as [`Changes::create_view`] makes one.
@@ -85,7 +90,7 @@ impl Changes {
     /// `Denied`; what [`Database::drop_view`] says.
     pub fn drop_view(&self, capability: &Capability, schema: &str, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(schema, name), Right::Create)?;
-        self.database.drop_view(schema, name)
+        self.outside("DROP VIEW")?.drop_view(schema, name)
     }
 
     /// Drops a table.
@@ -93,9 +98,19 @@ impl Changes {
     /// # Errors
     /// `Denied`; what `Database::drop_table` says.
     pub fn drop_table(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
-        let found = self.database.snapshot(schema, table)?;
+        let found = self.workspace.database().snapshot(schema, table)?;
         self.verify_table(capability, &found)?;
-        self.database.drop_table(schema, table)
+        self.outside("DROP TABLE")?.drop_table(schema, table)
+    }
+
+    /// Rewrites the segments of a table as few and full ones, which takes the right to write it.
+    ///
+    /// # Errors
+    /// `Denied`; what [`Database::compact`] says.
+    pub fn compact(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
+        let found = self.workspace.database().snapshot(schema, table)?;
+        self.verify(capability, &found.id.into(), Right::Write)?;
+        self.outside("VACUUM")?.compact(schema, table)
     }
 
     /// Makes an index. Who may not read the table does not learn its keys from the error.
@@ -109,9 +124,11 @@ impl Changes {
         table: &str,
         definition: IndexDefinition,
     ) -> Result<()> {
-        let found = self.database.snapshot(schema, table)?;
+        let found = self.workspace.database().snapshot(schema, table)?;
         self.verify_table(capability, &found)?;
-        let made = self.database.create_index(schema, table, definition);
+        let made = self
+            .outside("CREATE INDEX")?
+            .create_index(schema, table, definition);
         match made {
             Err(error @ StorageError::DuplicateKey { .. })
                 if !capability.rights.has(Right::Read) =>
@@ -127,9 +144,9 @@ impl Changes {
     /// # Errors
     /// `Denied`; what [`Database::drop_index`] says.
     pub fn drop_index(&self, capability: &Capability, schema: &str, name: &str) -> Result<()> {
-        let (_, table, _) = self.database.index(schema, name)?;
+        let (_, table, _) = self.workspace.database().index(schema, name)?;
         self.verify_table(capability, &table)?;
-        self.database.drop_index(schema, name)
+        self.outside("DROP INDEX")?.drop_index(schema, name)
     }
 
     /// Makes a function of a package, for the principal of the capability, which is of the
@@ -150,6 +167,7 @@ impl Changes {
         let kernels = self.node.kernels();
         let kernels =
             kernels.ok_or_else(|| StorageError::Invalid("this database runs no kernels".into()))?;
+        self.outside("CREATE FUNCTION")?;
         kernels.create(
             package,
             &capability.principal,
@@ -166,7 +184,7 @@ impl Changes {
     pub fn drop_function(&self, capability: &Capability, name: &str, is_admin: bool) -> Result<()> {
         self.verify(capability, &Subject::function(name), Right::Create)?;
         let owner = (!is_admin).then_some(&*capability.principal);
-        self.database.drop_function(name, owner)
+        self.outside("DROP FUNCTION")?.drop_function(name, owner)
     }
 }
 
@@ -183,7 +201,8 @@ mod tests {
 
     fn changes(folder: &std::path::Path) -> Changes {
         let database = Database::open(folder, DatabaseOptions::default()).unwrap();
-        Changes::new(StorageNode::new(Arc::clone(database.store())), database)
+        let node = StorageNode::new(Arc::clone(database.store()));
+        Changes::new(node, Arc::new(Workspace::new(database)))
     }
 
     fn create(table: &str) -> LoadTarget {
@@ -244,7 +263,16 @@ mod tests {
             .commit()
             .unwrap();
 
-        let table = || Subject::from(changes.database.snapshot("public", "t").unwrap().id);
+        let table = || {
+            Subject::from(
+                changes
+                    .workspace
+                    .database()
+                    .snapshot("public", "t")
+                    .unwrap()
+                    .id,
+            )
+        };
         let (schema, name) = named("t");
         let append = || LoadTarget::Append {
             schema: schema.clone(),

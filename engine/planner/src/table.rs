@@ -269,7 +269,7 @@ impl TableProvider for FlashTable {
         let sink = FlashSink::new(
             Changes::new(
                 Arc::clone(self.table.node()),
-                Arc::clone(self.table.database()),
+                Arc::clone(self.table.workspace()),
             ),
             capability,
             (schema.clone(), table.clone()),

@@ -4,7 +4,7 @@
 //! longer than a version lives. When a plan is about to run, [`PinTables`], the first of the rules
 //! that every plan passes, takes the present version of all its tables at once, with what the
 //! session may do with each, and puts them into the plan. So a statement sees one version of the
-//! database, the one at which it starts to run.
+//! database, the one at which it starts to run, or, in a transaction, that of the transaction.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::store::PageStore;
-use flashmesh_storage::table::{Database, TableSnapshot};
+use flashmesh_storage::table::{TableSnapshot, Workspace};
 
 use crate::FlashTable;
 use crate::authority::{self, Authority};
@@ -31,7 +31,7 @@ pub type TableName = (String, String);
 /// A table that a plan names.
 #[derive(Clone)]
 pub struct NamedTable {
-    database: Arc<Database>,
+    workspace: Arc<Workspace>,
     node: Arc<StorageNode>,
     authority: Arc<dyn Authority>,
     name: TableName,
@@ -51,17 +51,17 @@ impl fmt::Debug for NamedTable {
 }
 
 impl NamedTable {
-    /// The table `schema.table` of `database`, whose present version is `snapshot`; Programs run
-    /// on `node`, for a session that may do what `authority` says.
+    /// The table `schema.table` as a session's workspace has it, at the version `snapshot`; Programs
+    /// run on `node`, for a session that may do what `authority` says.
     pub fn new(
-        database: Arc<Database>,
+        workspace: Arc<Workspace>,
         node: Arc<StorageNode>,
         authority: Arc<dyn Authority>,
         name: TableName,
         snapshot: Arc<TableSnapshot>,
     ) -> Self {
         Self {
-            database,
+            workspace,
             node,
             authority,
             name,
@@ -75,14 +75,14 @@ impl NamedTable {
         &self.name
     }
 
-    /// Where it is.
-    pub fn database(&self) -> &Arc<Database> {
-        &self.database
+    /// What the session sees of the database, and does to it.
+    pub fn workspace(&self) -> &Arc<Workspace> {
+        &self.workspace
     }
 
     /// Its pages.
     pub fn store(&self) -> &Arc<PageStore> {
-        self.database.store()
+        self.workspace.database().store()
     }
 
     /// What runs Programs over it.
@@ -121,7 +121,7 @@ impl NamedTable {
         if self.capability.is_some() {
             return Ok(self.clone());
         }
-        let present = self.database.snapshots([&self.name]).pop().flatten();
+        let present = self.workspace.snapshots([&self.name]).pop().flatten();
         self.at(present)
     }
 
@@ -187,7 +187,9 @@ pub fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
         return Ok(plan);
     };
     // All under one lock: no commit comes between two of them.
-    let snapshots = first.database.snapshots(named.iter().map(NamedTable::name));
+    let snapshots = first
+        .workspace
+        .snapshots(named.iter().map(NamedTable::name));
     let names = named.iter().map(|table| table.name().clone());
     let versions: HashMap<_, _> = names.zip(snapshots).collect();
     let plan = plan.transform_up_with_subqueries(|node| pin(node, &versions))?;

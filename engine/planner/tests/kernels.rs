@@ -19,7 +19,7 @@ use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::kernel::Package;
 use flashmesh_storage::memory::MemoryBudget;
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget};
+use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, Workspace};
 use futures::StreamExt;
 
 /// Beyond this a test waits no more, and long before a call ends by itself.
@@ -142,7 +142,7 @@ impl Rig {
         );
         let snapshot = database.snapshot("public", "t").unwrap();
         let table = FlashTable::new(NamedTable::new(
-            Arc::clone(&database),
+            Arc::new(Workspace::new(Arc::clone(&database))),
             Arc::clone(&node),
             Arc::clone(&node) as _,
             ("public".into(), "t".into()),

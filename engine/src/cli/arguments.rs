@@ -403,6 +403,9 @@ pub(super) struct ServeArguments {
     /// What a user's queries may hold in memory [default: half of --memory-limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "users", help_heading = "Limits")]
     pub max_user_memory: Option<u64>,
+    /// What a user's queries may spill [default: half of --spill-limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "users", help_heading = "Limits")]
+    pub max_user_spill: Option<u64>,
     /// Size of a user's prepared statements, with the parameters bound to them
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MB", help_heading = "Limits")]
     pub max_user_prepared: u64,

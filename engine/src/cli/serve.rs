@@ -81,6 +81,7 @@ fn options(serve: ServeArguments) -> Result<ServerOptions> {
             queries: serve.max_queries,
             user_queries: serve.max_user_queries,
             user_memory_bytes: serve.max_user_memory,
+            user_spill_bytes: serve.max_user_spill,
             user_prepared_bytes: usize::try_from(serve.max_user_prepared).unwrap_or(usize::MAX),
             queue_time: serve.queue_time,
             query_time: serve.query_time_limit,

@@ -2,14 +2,16 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
-use axum::extract::{ConnectInfo, Path, Request, State as Shared};
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{Path, Request, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::IncomingStream;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
@@ -18,13 +20,30 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::identity::parse_basic;
-use super::listen::Peer;
+use super::listen::{Connections, Incoming, Peer};
 use super::{State, metrics};
 use crate::queries::{QueryReport, QueryState};
 
 const PAGE: &str = include_str!("page.html");
 /// Queries that the page shows.
 const SHOWN: usize = 200;
+
+/// Connections of the page's port; more close the oldest, of one address before those of all.
+const CONNECTIONS: usize = 256;
+const CONNECTIONS_OF_ADDRESS: usize = 128;
+/// How long each of them may last: a slow request, or none, holds it no longer. Browsers open
+/// another.
+const CONNECTION_TIME: Duration = Duration::from_secs(30);
+
+/// Where a request comes from.
+#[derive(Debug, Clone)]
+struct Caller(SocketAddr);
+
+impl Connected<IncomingStream<'_, Incoming>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, Incoming>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
 
 /// Serves until `stop`.
 pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: CancellationToken) {
@@ -45,8 +64,14 @@ pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: Cancel
         .route("/healthz", get(healthz))
         .merge(guarded)
         .with_state(state);
-    let router = router.into_make_service_with_connect_info::<SocketAddr>();
-    let served = axum::serve(listener, router).with_graceful_shutdown(async move {
+    let connections = Arc::new(Connections::new(
+        CONNECTIONS,
+        CONNECTIONS_OF_ADDRESS,
+        CONNECTION_TIME,
+    ));
+    let incoming = Incoming::new(listener, connections, None);
+    let router = router.into_make_service_with_connect_info::<Caller>();
+    let served = axum::serve(incoming, router).with_graceful_shutdown(async move {
         stop.cancelled().await;
     });
     if let Err(error) = served.await {
@@ -114,7 +139,7 @@ fn nobody_binds(host: &str) -> bool {
 /// password.
 async fn admins_only(
     Shared(state): Shared<Arc<State>>,
-    ConnectInfo(address): ConnectInfo<SocketAddr>,
+    ConnectInfo(Caller(address)): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -1,5 +1,5 @@
-//! Connections: a bounded number of them, who is at their other end, and how long they may be
-//! there without a login.
+//! Connections of both ports: a bounded number of them, who is at their other end, and how long
+//! they may be there without a login.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use futures::Stream;
+use axum::serve::Listener;
 use futures::task::AtomicWaker;
+use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -137,13 +138,23 @@ impl Open {
 /// Accepts connections while there is room for them; others wait in the system's queue.
 pub(super) struct Incoming {
     listener: TcpListener,
-    state: Arc<State>,
+    connections: Arc<Connections>,
+    sessions: Option<Arc<State>>,
 }
 
 impl Incoming {
-    /// Connections of `listener`, as many at once as the state has room for.
-    pub fn new(listener: TcpListener, state: Arc<State>) -> Self {
-        Self { listener, state }
+    /// Connections of `listener`, as many at once as `connections` have room for. The session that
+    /// belongs to one and to no token ends with it, where there are such.
+    pub fn new(
+        listener: TcpListener,
+        connections: Arc<Connections>,
+        sessions: Option<Arc<State>>,
+    ) -> Self {
+        Self {
+            listener,
+            connections,
+            sessions,
+        }
     }
 }
 
@@ -151,7 +162,7 @@ impl Stream for Incoming {
     type Item = io::Result<Connection>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let connections = &self.state.connections;
+        let connections = &self.connections;
         ready!(connections.poll_room(context));
         let (stream, address) = ready!(self.listener.poll_accept(context))?;
         // Small answers shall not wait for more to send.
@@ -161,8 +172,38 @@ impl Stream for Incoming {
             stream: GatherWrites::new(stream),
             link: connections.add(address),
             login_time: Some(Box::pin(login_time)),
-            state: Arc::clone(&self.state),
+            connections: Arc::clone(connections),
+            sessions: self.sessions.clone(),
         })))
+    }
+}
+
+/// How long the listener rests when it can't accept, for want of file descriptors most likely.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// The page's port: nobody logs in on a connection there, so each of them ends.
+impl Listener for Incoming {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            match self.next().await {
+                Some(Ok(connection)) => {
+                    let address = connection.link.address;
+                    return (connection, address);
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "accepting a connection");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 
@@ -172,11 +213,12 @@ pub(super) struct Connection {
     link: Arc<Link>,
     /// When a stranger has to go.
     login_time: Option<Pin<Box<Sleep>>>,
-    state: Arc<State>,
+    connections: Arc<Connections>,
+    sessions: Option<Arc<State>>,
 }
 
 impl Connection {
-    /// Whether it has to end: whoever serves it reads, and learns it here.
+    /// Whether it has to end: whoever serves it reads or writes, and learns it here.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         self.link.reader.register(context.waker());
         if self.link.closed.load(Ordering::Acquire) {
@@ -195,9 +237,11 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.state.connections.remove(&self.link);
-        let session = peer_session(&self.link.address.to_string());
-        self.state.sessions.close(&session);
+        self.connections.remove(&self.link);
+        if let Some(state) = &self.sessions {
+            let session = peer_session(&self.link.address.to_string());
+            state.sessions.close(&session);
+        }
     }
 }
 
@@ -234,6 +278,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -242,6 +287,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check(context)?;
         Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
     }
 

@@ -100,6 +100,8 @@ pub struct Limits {
     pub user_queries: Option<usize>,
     /// Bytes that the operators of a user's queries hold; `None`: half of the memory limit.
     pub user_memory_bytes: Option<u64>,
+    /// Bytes that a user's queries spill; `None`: half of what all may.
+    pub user_spill_bytes: Option<u64>,
     /// Bytes of a user's prepared statements and the parameters bound to them.
     pub user_prepared_bytes: usize,
     /// How long a query waits for its turn.
@@ -120,6 +122,7 @@ impl Default for Limits {
             queries: 64,
             user_queries: None,
             user_memory_bytes: None,
+            user_spill_bytes: None,
             user_prepared_bytes: 256 << 20,
             queue_time: Duration::from_secs(60),
             query_time: None,
@@ -173,7 +176,7 @@ struct State {
     shares: Arc<Shares>,
     running: Arc<Semaphore>,
     planning: Arc<Semaphore>,
-    connections: Connections,
+    connections: Arc<Connections>,
     limits: Limits,
     compute: Compute,
 }
@@ -245,8 +248,11 @@ impl Server {
             Some(users) => tokens.for_users(users)?,
             None => tokens,
         };
-        let quota = quota(&limits, users.is_some(), engine.memory().1);
-        let shares = Arc::new(Shares::new(quota, Arc::clone(engine.memory().0)));
+        let (memory, memory_limit) = engine.memory();
+        let spill = engine.spill();
+        let spill_limit = spill.max_temp_directory_size();
+        let quota = quota(&limits, users.is_some(), memory_limit, spill_limit);
+        let shares = Arc::new(Shares::new(quota, Arc::clone(memory), Arc::clone(spill)));
         let state = State {
             sessions: Sessions::new(
                 Arc::clone(&engine),
@@ -262,11 +268,11 @@ impl Server {
             token_lifetime: options.token_lifetime,
             running: Arc::new(Semaphore::new(limits.queries)),
             planning: Arc::new(Semaphore::new(places::PLANNING)),
-            connections: Connections::new(
+            connections: Arc::new(Connections::new(
                 limits.connections,
                 limits.connections.div_ceil(2),
                 limits.login_time,
-            ),
+            )),
             limits,
         };
         Ok(Self {
@@ -330,7 +336,9 @@ impl Server {
         if let Some(tls) = self.tls {
             server = server.tls_config(tls).map_err(wrong_tls)?;
         }
-        let incoming = Incoming::new(self.flight, Arc::clone(&self.state));
+        let sessions = Some(Arc::clone(&self.state));
+        let connections = Arc::clone(&self.state.connections);
+        let incoming = Incoming::new(self.flight, connections, sessions);
         let stopping = stop.clone();
         let drained = async move {
             stopping.cancelled().await;
@@ -392,7 +400,7 @@ fn check_exposure(options: &ServerOptions) -> Result<()> {
 }
 
 /// What a user may hold. Where nobody is told apart there is one user, who may have all.
-fn quota(limits: &Limits, has_users: bool, memory_limit: usize) -> Quota {
+fn quota(limits: &Limits, has_users: bool, memory_limit: usize, spill_limit: u64) -> Quota {
     let part = |given: Option<usize>, all: usize| match has_users {
         true => given.unwrap_or(all.div_ceil(2)),
         false => all,
@@ -405,6 +413,10 @@ fn quota(limits: &Limits, has_users: bool, memory_limit: usize) -> Quota {
         planning: part(None, places::PLANNING),
         prepared_bytes: limits.user_prepared_bytes,
         memory_bytes: part(memory, memory_limit),
+        spill_bytes: match has_users {
+            true => limits.user_spill_bytes.unwrap_or(spill_limit.div_ceil(2)),
+            false => spill_limit,
+        },
         message_bytes: limits.message_bytes.saturating_mul(MESSAGES_OF_USER),
     }
 }

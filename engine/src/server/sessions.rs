@@ -81,7 +81,11 @@ impl Sessions {
         let share = self.shares.of(&principal.name);
         let session = self
             .engine
-            .session_within(Arc::new(principal.clone()), Arc::clone(&share.memory))
+            .session_within(
+                Arc::new(principal.clone()),
+                Arc::clone(&share.memory),
+                Some(Arc::clone(&share.spill) as _),
+            )
             .map_err(status)?;
         let session = Arc::new(ClientSession {
             session,

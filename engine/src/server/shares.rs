@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::MemoryPool;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tonic::Status;
 
 use crate::memory::UserMemory;
+use crate::spill::UserSpill;
 
 /// Looks at `system` that a user has at once: they need no place among the queries.
 const LOOKS: usize = 4;
@@ -27,6 +29,8 @@ pub(super) struct Quota {
     pub prepared_bytes: usize,
     /// Bytes that operators of queries hold.
     pub memory_bytes: usize,
+    /// Bytes of spill files.
+    pub spill_bytes: u64,
     /// Bytes of messages that are being received.
     pub message_bytes: usize,
 }
@@ -36,6 +40,7 @@ pub(super) struct Quota {
 pub(super) struct Shares {
     quota: Quota,
     memory: Arc<dyn MemoryPool>,
+    spill: Arc<DiskManager>,
     of: Mutex<HashMap<String, Weak<Share>>>,
 }
 
@@ -53,6 +58,8 @@ pub(super) struct Share {
     pub messages: Arc<Semaphore>,
     /// What the operators of the user's queries take.
     pub memory: Arc<dyn MemoryPool>,
+    /// Where these spill.
+    pub spill: Arc<UserSpill>,
     prepared_bytes: AtomicUsize,
 }
 
@@ -60,11 +67,12 @@ pub(super) struct Share {
 pub(super) const MESSAGE_UNIT: usize = 1 << 10;
 
 impl Shares {
-    /// Shares of that size of `memory` and all else.
-    pub fn new(quota: Quota, memory: Arc<dyn MemoryPool>) -> Self {
+    /// Shares of that size of `memory`, spill files and all else.
+    pub fn new(quota: Quota, memory: Arc<dyn MemoryPool>, spill: Arc<DiskManager>) -> Self {
         Self {
             quota,
             memory,
+            spill,
             of: Mutex::default(),
         }
     }
@@ -76,7 +84,7 @@ impl Shares {
             return share;
         }
         of.retain(|_, share| share.strong_count() > 0);
-        let share = Arc::new(Share::new(&self.quota, &self.memory));
+        let share = Arc::new(Share::new(&self.quota, &self.memory, &self.spill));
         of.insert(user.to_string(), Arc::downgrade(&share));
         share
     }
@@ -88,7 +96,7 @@ impl Shares {
 }
 
 impl Share {
-    fn new(quota: &Quota, memory: &Arc<dyn MemoryPool>) -> Self {
+    fn new(quota: &Quota, memory: &Arc<dyn MemoryPool>, spill: &Arc<DiskManager>) -> Self {
         let places = |count| Arc::new(Semaphore::new(count));
         Self {
             running: places(quota.queries),
@@ -96,6 +104,7 @@ impl Share {
             planning: places(quota.planning),
             messages: places(quota.message_bytes / MESSAGE_UNIT),
             memory: Arc::new(UserMemory::new(Arc::clone(memory), quota.memory_bytes)),
+            spill: Arc::new(UserSpill::new(Arc::clone(spill), quota.spill_bytes)),
             prepared_bytes: AtomicUsize::new(0),
             quota: quota.clone(),
         }

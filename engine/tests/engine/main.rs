@@ -17,4 +17,5 @@ mod searches;
 mod shell;
 mod statements;
 mod support;
+mod transactions;
 mod versions;

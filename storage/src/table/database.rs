@@ -23,9 +23,9 @@ use crate::{Result, StorageError};
 /// Number of the on-disk format that this build writes, and the newest that it reads.
 ///
 /// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
-/// pages; databases of earlier formats are read, and become format 4 when they are opened for
-/// writing.
-pub const FORMAT_VERSION: u32 = 5;
+/// pages, 5 deleted rows, 6 parts of indexes that outlive a segment; databases of earlier formats
+/// are read, and become this one when they are opened for writing.
+pub const FORMAT_VERSION: u32 = 6;
 
 /// How to open a database.
 #[derive(Debug, Clone)]
@@ -200,7 +200,7 @@ impl Database {
     /// Starts a load: see [`Load`].
     pub fn begin_load(self: &Arc<Self>, target: LoadTarget) -> Result<Load> {
         self.check_writable()?;
-        Load::begin(self, target)
+        Load::begin(self, None, target)
     }
 }
 

@@ -29,7 +29,7 @@ struct PreconditionRecord {
 struct OperationRecord {
     #[prost(
         oneof = "Operation",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
     )]
     operation: Option<Operation>,
 }
@@ -98,6 +98,8 @@ pub(super) enum Operation {
     DropView(ObjectName),
     #[prost(message, tag = "13")]
     PutDeleted(PutDeleted),
+    #[prost(message, tag = "14")]
+    ReplaceSegments(ReplaceSegments),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
@@ -160,6 +162,19 @@ pub(super) struct PutSegment {
     pub segment: u32,
     #[prost(message, required, tag = "3")]
     pub record: SegmentRecord,
+}
+
+/// Puts segments in the place of others.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ReplaceSegments {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    /// Neighbours in the row order, which go.
+    #[prost(uint32, repeated, tag = "2")]
+    pub dropped: Vec<u32>,
+    /// At most as many, which take their places: the catalog sets their `order`.
+    #[prost(message, repeated, tag = "3")]
+    pub put: Vec<PutSegment>,
 }
 
 /// Sets which rows of a segment are deleted.
@@ -233,6 +248,15 @@ impl TableEdit {
     pub fn operations(&self) -> impl Iterator<Item = &Operation> {
         let records = self.operations.iter();
         records.filter_map(|record| record.operation.as_ref())
+    }
+
+    /// Has the tables that it puts be of this version.
+    pub fn set_version(&mut self, version: u64) {
+        for record in &mut self.operations {
+            if let Some(Operation::PutTable(put)) = &mut record.operation {
+                put.record.version = version;
+            }
+        }
     }
 
     /// Drops a part of an index.

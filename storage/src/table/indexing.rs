@@ -16,13 +16,14 @@ use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, write_page_indexes};
 use crate::store::{PageStore, Reservation};
+use crate::table::change::settle;
 use crate::table::database::Core;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit};
-use crate::table::load::{settle, take_segment};
 use crate::table::manifest::{TableRecord, encode_definition, encode_part};
 use crate::table::state::{TableState, not_found};
 use crate::table::unique::Keys;
 use crate::table::upkeep::Sizes;
+use crate::table::writing::take_segment;
 use crate::table::{Database, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
@@ -504,10 +505,27 @@ impl NewParts {
 
     /// Makes the pages durable.
     pub fn sync(&mut self) -> Result<()> {
-        if !std::mem::replace(&mut self.is_synced, true) {
+        if !self.is_synced {
             self.builder.store.sync()?;
+            self.is_synced = true;
         }
         Ok(())
+    }
+
+    /// Whether all pages are durable.
+    pub fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+
+    /// All pages are durable.
+    pub fn set_synced(&mut self) {
+        self.is_synced = true;
+    }
+
+    /// Takes the parts of a later change of the same table.
+    pub fn add(&mut self, later: Self) {
+        self.is_synced &= later.is_synced;
+        self.parts.extend(later.parts);
     }
 
     /// The pages of the parts that the last edit publishes, to be kept once it is durable.

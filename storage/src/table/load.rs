@@ -1,29 +1,25 @@
 //! Loads: many threads append rows, one commit shows them all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options, concat_batches};
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use crate::index::{IndexDefinition, IndexKind};
-use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
-use crate::segment::{Chunk, Segment, SegmentId, TableId, row_of_id, write_page_indexes};
-use crate::store::{PageRun, PageWriter, Reservation};
-use crate::table::database::{empty_record, stored_schema};
-use crate::table::edit::{
-    DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
-};
+use crate::index::IndexDefinition;
+use crate::segment::{Segment, SegmentId, TableId, row_of_id};
+use crate::store::{PageWriter, Reservation};
+use crate::table::change::{self, ChangeKind, TableChange};
+use crate::table::database::stored_schema;
+use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
-use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, encode_definition, encode_rows, encode_segment,
-    scalar_record,
-};
-use crate::table::state::{Labels, TableState, exists, not_found};
+use crate::table::state::{Labels, exists};
+use crate::table::transaction::{Transaction, in_transaction};
+use crate::table::writing::{Layout, Waiting, WrittenSegment};
 use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
 
@@ -93,12 +89,13 @@ pub struct Load {
 #[derive(Debug)]
 struct Shared {
     database: Arc<Database>,
+    transaction: Option<Arc<Transaction>>,
     target: LoadTarget,
     schema: SchemaRef,
     table: TableId,
     generation: u32,
     next_segment: Arc<AtomicU32>,
-    labels: Labels,
+    layout: Layout,
     writers: AtomicU32,
     rows: AtomicU64,
     done: Mutex<Done>,
@@ -109,21 +106,19 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Done {
     writers: u32,
-    segments: Vec<WrittenSegment>,
+    /// With where they belong among the load's segments; those of one position are in the order
+    /// in which they were written.
+    segments: Vec<(u64, WrittenSegment)>,
     reservations: Vec<Reservation>,
 }
 
-#[derive(Debug)]
-struct WrittenSegment {
-    segment: Arc<Segment>,
-    /// Where it belongs among the load's segments; those of one position are in the order in
-    /// which they were written.
-    position: u64,
-    columns: Vec<ColumnRecord>,
-}
-
 impl Load {
-    pub(super) fn begin(database: &Arc<Database>, target: LoadTarget) -> Result<Self> {
+    /// A load that commits by itself, or with a transaction.
+    pub(super) fn begin(
+        database: &Arc<Database>,
+        transaction: Option<Arc<Transaction>>,
+        target: LoadTarget,
+    ) -> Result<Self> {
         let (schema_name, table_name) = target.names();
         let label = format!("{schema_name}.{table_name}");
         let (schema, table, next_segment) = match &target {
@@ -133,6 +128,9 @@ impl Load {
                 indexes,
                 ..
             } => {
+                if transaction.is_some() {
+                    return Err(in_transaction("CREATE TABLE"));
+                }
                 database.check_schema_exists(schema_name)?;
                 if database.view(schema_name, table_name).is_some() {
                     return Err(exists("view", &ObjectName::new(schema_name, table_name)));
@@ -153,7 +151,10 @@ impl Load {
             LoadTarget::Append { .. }
             | LoadTarget::Change { .. }
             | LoadTarget::Overwrite { .. } => {
-                let present = database.table_state(schema_name, table_name)?;
+                let present = match &transaction {
+                    Some(transaction) => transaction.table_state(schema_name, table_name)?,
+                    None => database.table_state(schema_name, table_name)?,
+                };
                 if let LoadTarget::Change { version, .. } = &target
                     && version.id != present.snapshot.id
                 {
@@ -167,17 +168,23 @@ impl Load {
                 )
             }
         };
-        let labels = Labels::new(&label, &schema);
         let generation = database.next_generation()?;
+        let layout = Layout {
+            table,
+            generation,
+            next_segment: Arc::clone(&next_segment),
+            labels: Labels::new(&label, &schema),
+        };
         Ok(Self {
             shared: Arc::new(Shared {
                 database: Arc::clone(database),
+                transaction,
                 target,
                 schema,
                 table,
                 generation,
                 next_segment,
-                labels,
+                layout,
                 writers: AtomicU32::new(0),
                 rows: AtomicU64::new(0),
                 done: Mutex::default(),
@@ -208,13 +215,13 @@ impl Load {
             position: u64::from(self.shared.writers.fetch_add(1, Ordering::Relaxed)),
             shared: Arc::clone(&self.shared),
             pages: self.shared.database.store().writer()?,
-            waiting: Vec::new(),
-            waiting_rows: 0,
+            waiting: Waiting::default(),
             segments: Vec::new(),
         })
     }
 
-    /// Makes the load durable and visible, whole, and gives the number of its rows.
+    /// Makes the load durable and visible, whole, and gives the number of its rows. A load of a
+    /// transaction becomes visible to that, and durable when that commits.
     ///
     /// # Errors
     /// `Invalid` when a writer was not finished; `AlreadyExists` or `NotFound` when the table
@@ -229,252 +236,54 @@ impl Load {
             ));
         }
         let rows = shared.rows.load(Ordering::Relaxed);
-        let Done {
-            mut segments,
-            reservations,
-            ..
-        } = done;
-        segments.sort_by_key(|s| s.position);
-        let (schema_name, table_name) = shared.target.names();
-        let mut parts = NewParts::new(PartBuilder::new(
-            &shared.database,
-            shared.table,
-            format!("{schema_name}.{table_name}"),
-            &shared.schema,
-            &shared.next_segment,
-            shared.generation,
-        ));
-        let committed = shared.commit(&segments, &mut parts);
-        let reservations = reservations.into_iter().chain(parts.into_reservations());
-        settle(committed, reservations)?;
-        let name = ObjectName::new(schema_name, table_name);
-        shared.database.cover_load(&name, rows);
+        let change = shared.change(done);
+        match &shared.transaction {
+            Some(transaction) => transaction.stage(change)?,
+            None => {
+                let name = change.name.clone();
+                change::commit(&shared.database, vec![change], |_| Ok(()))?;
+                shared.database.cover_load(&name, rows);
+            }
+        }
         Ok(rows)
     }
 }
 
-/// Keeps the pages of a commit that the manifest names, or may name when it is opened again;
-/// gives them back after an error that left the old version.
-pub(super) fn settle(
-    committed: Result<()>,
-    reservations: impl IntoIterator<Item = Reservation>,
-) -> Result<()> {
-    if matches!(
-        &committed,
-        Ok(()) | Err(StorageError::NeedsReopening { .. })
-    ) {
-        reservations.into_iter().for_each(Reservation::keep);
-    }
-    committed
-}
-
 impl Shared {
-    fn commit(&self, written: &[WrittenSegment], parts: &mut NewParts) -> Result<()> {
+    /// What the load does to its table.
+    fn change(&self, done: Done) -> TableChange {
+        let mut segments = done.segments;
+        segments.sort_by_key(|(position, _)| *position);
         let (schema_name, table_name) = self.target.names();
-        let name = ObjectName::new(schema_name, table_name);
-        // Parts of unique indexes are built before others are kept waiting; what has changed
-        // meanwhile is made up for below.
-        let mut present = self.database.find_table(&name)?;
-        self.edit(&name, present.as_ref(), written, parts)?;
-        loop {
-            // The pages first; only then may the manifest name them.
-            parts.sync()?;
-            let editing = present.map(|table| table.editing);
-            let _editing = editing.as_ref().map(|editing| editing.lock());
-            present = self.database.find_table(&name)?;
-            let edit = self.edit(&name, present.as_ref(), written, parts)?;
-            parts.sync()?;
-            match self.database.commit(&edit) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                // It came just now, and is to be replaced.
-                Err(StorageError::AlreadyExists { kind: "table", .. }) if self.replaces() => {}
-                Err(error) => return Err(error),
-            }
+        TableChange {
+            name: ObjectName::new(schema_name, table_name),
+            table: self.table,
+            schema: Arc::clone(&self.schema),
+            next_segment: Arc::clone(&self.next_segment),
+            kind: match &self.target {
+                LoadTarget::Create {
+                    or_replace,
+                    indexes,
+                    ..
+                } => ChangeKind::Create {
+                    or_replace: *or_replace,
+                    indexes: indexes.clone(),
+                },
+                LoadTarget::Append { .. } | LoadTarget::Change { .. } => ChangeKind::Keep,
+                LoadTarget::Overwrite { .. } => ChangeKind::Overwrite { only: None },
+            },
+            written: segments.into_iter().map(|(_, segment)| segment).collect(),
+            deleted: std::mem::take(&mut *self.deleted.lock()),
+            reservations: done.reservations,
+            parts: NewParts::new(PartBuilder::new(
+                &self.database,
+                self.table,
+                format!("{schema_name}.{table_name}"),
+                &self.schema,
+                &self.next_segment,
+                self.generation,
+            )),
         }
-    }
-
-    fn replaces(&self) -> bool {
-        let target = &self.target;
-        matches!(
-            target,
-            LoadTarget::Create {
-                or_replace: true,
-                ..
-            }
-        )
-    }
-
-    /// What the load makes of the table as it is.
-    fn edit(
-        &self,
-        name: &ObjectName,
-        present: Option<&TableState>,
-        written: &[WrittenSegment],
-        parts: &mut NewParts,
-    ) -> Result<TableEdit> {
-        let mut edit = TableEdit::default();
-        edit.require(Precondition::Schema(name.schema.clone()));
-        edit.require(Precondition::NoView(name.clone()));
-        let mut record = self.start(name, present, &mut edit)?;
-        let before = present.filter(|_| self.keeps_rows());
-        let kept = before.map_or(&[][..], |table| &table.snapshot.segments);
-        let kept = &self.without_deleted(kept, &mut record, &mut edit)?;
-        let new: Vec<_> = written.iter().map(|w| Arc::clone(&w.segment)).collect();
-        for (index, written) in written.iter().enumerate() {
-            for (column, new) in record.columns.iter_mut().zip(&written.columns) {
-                column.merge(new, kept.is_empty() && index == 0);
-            }
-            record.rows += u64::from(written.segment.rows);
-        }
-        record.version += 1;
-        record.segments += new.len() as u64;
-        let mut of_indexes = Vec::new();
-        parts.start();
-        for definition in record.indexes.iter().filter(|index| index.unique) {
-            let old = before.and_then(|table| table.snapshot.index(&definition.name));
-            let old = old.map_or(&[][..], |index| &index.parts);
-            let definition = decode_definition(definition)?;
-            let count = parts.publish(&definition, old, kept, &new, &mut of_indexes)?;
-            record.parts += count as u64;
-        }
-        record.next_segment = self.next_segment.load(Ordering::Relaxed);
-        edit.push(Operation::PutTable(PutTable {
-            name: name.clone(),
-            table: self.table.0,
-            record,
-        }));
-        let next_order = before.map_or(0, |table| table.next_order);
-        for (order, written) in (next_order..).zip(written) {
-            edit.push(Operation::PutSegment(PutSegment {
-                table: self.table.0,
-                segment: written.segment.id.0,
-                record: encode_segment(&written.segment, order),
-            }));
-        }
-        of_indexes
-            .into_iter()
-            .for_each(|operation| edit.push(operation));
-        Ok(edit)
-    }
-
-    /// Whether the rows that the table has stay, but for deleted ones.
-    fn keeps_rows(&self) -> bool {
-        matches!(
-            self.target,
-            LoadTarget::Append { .. } | LoadTarget::Change { .. }
-        )
-    }
-
-    /// The segments with the load's deleted rows gone too; adds that to the edit.
-    fn without_deleted(
-        &self,
-        segments: &[Arc<Segment>],
-        record: &mut TableRecord,
-        edit: &mut TableEdit,
-    ) -> Result<Vec<Arc<Segment>>> {
-        let mut kept = segments.to_vec();
-        let deleted = self.deleted.lock();
-        if deleted.is_empty() {
-            return Ok(kept);
-        }
-        let ids = kept.iter().map(|segment| segment.id);
-        let places: HashMap<SegmentId, usize> = ids.zip(0..).collect();
-        for (id, rows) in deleted.iter() {
-            let conflict = || StorageError::Conflict {
-                table: self.target.names().1.into(),
-            };
-            let segment = &mut kept[*places.get(id).ok_or_else(conflict)?];
-            let mut gone = segment.deleted().cloned().unwrap_or_default();
-            if !gone.is_disjoint(rows) {
-                return Err(conflict());
-            }
-            gone |= rows;
-            record.deleted += rows.len();
-            edit.push(Operation::PutDeleted(PutDeleted {
-                table: self.table.0,
-                segment: id.0,
-                deleted: encode_rows(&gone),
-            }));
-            *segment = Arc::new(segment.with_deleted(gone)?);
-        }
-        Ok(kept)
-    }
-
-    /// Drops the parts in which a deleted row would still be seen: those of neighbour lists, which
-    /// are searched without a look at the table's segments. What they covered is searched besides,
-    /// until the index has caught up.
-    fn drop_parts_of_deleted(
-        &self,
-        present: &TableState,
-        record: &mut TableRecord,
-        edit: &mut TableEdit,
-    ) {
-        let deleted = self.deleted.lock();
-        if deleted.is_empty() {
-            return;
-        }
-        let indexes = present.snapshot.indexes.iter();
-        let lists = indexes.filter(|index| index.definition.kind == IndexKind::Adjacency);
-        for part in lists.flat_map(|index| &index.parts) {
-            if part.covers.iter().any(|(id, _)| deleted.contains_key(id)) {
-                edit.drop_part(self.table, part);
-                record.parts -= 1;
-            }
-        }
-    }
-
-    /// Begins the edit with what the load does to the present table, and gives the record of the
-    /// table before its rows.
-    fn start(
-        &self,
-        name: &ObjectName,
-        present: Option<&TableState>,
-        edit: &mut TableEdit,
-    ) -> Result<TableRecord> {
-        if let LoadTarget::Create {
-            or_replace,
-            indexes,
-            ..
-        } = &self.target
-        {
-            match present {
-                None => edit.require(Precondition::NoTable(name.clone())),
-                Some(_) if !or_replace => return Err(exists("table", name)),
-                Some(old) => {
-                    edit.require(old.version());
-                    edit.push(Operation::DropTable(DropTable {
-                        name: name.clone(),
-                        table: old.snapshot.id.0,
-                    }));
-                }
-            }
-            let mut record = empty_record(&self.schema);
-            for index in indexes {
-                let index_name = ObjectName::new(&name.schema, &index.name);
-                edit.require(Precondition::NoIndex(index_name));
-                record.indexes.push(encode_definition(index));
-            }
-            return Ok(record);
-        }
-        let present = present
-            .filter(|table| table.snapshot.id == self.table)
-            .ok_or_else(|| not_found("table", name))?;
-        edit.require(present.version());
-        if self.keeps_rows() {
-            let mut record = (*present.record).clone();
-            self.drop_parts_of_deleted(present, &mut record, edit);
-            return Ok(record);
-        }
-        edit.push(Operation::DropSegments(self.table.0));
-        for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
-            edit.drop_part(self.table, part);
-        }
-        Ok(TableRecord {
-            version: present.record.version,
-            indexes: present.record.indexes.clone(),
-            ..empty_record(&self.schema)
-        })
     }
 }
 
@@ -484,9 +293,8 @@ pub struct LoadWriter {
     position: u64,
     shared: Arc<Shared>,
     pages: PageWriter,
-    waiting: Vec<RecordBatch>,
-    waiting_rows: usize,
-    segments: Vec<WrittenSegment>,
+    waiting: Waiting,
+    segments: Vec<(u64, WrittenSegment)>,
 }
 
 impl LoadWriter {
@@ -522,15 +330,10 @@ impl LoadWriter {
             }
             _ => self.cast(batch)?,
         };
-        let mut offset = 0;
-        while offset < batch.num_rows() {
-            let take = (SEGMENT_ROWS - self.waiting_rows).min(batch.num_rows() - offset);
-            self.waiting.push(batch.slice(offset, take));
-            self.waiting_rows += take;
-            offset += take;
-            if self.waiting_rows == SEGMENT_ROWS {
-                self.write_waiting()?;
-            }
+        let mut left = batch;
+        while let Some(more) = self.waiting.take(left)? {
+            self.write_waiting()?;
+            left = more;
         }
         Ok(())
     }
@@ -625,90 +428,14 @@ impl LoadWriter {
     }
 
     fn write_waiting(&mut self) -> Result<()> {
-        if self.waiting_rows == 0 {
+        let Some(batch) = self.waiting.give(&self.shared.schema)? else {
             return Ok(());
-        }
-        let batch = match self.waiting.as_slice() {
-            [one] => one.clone(),
-            many => concat_batches(&self.shared.schema, many)?,
         };
-        self.waiting.clear();
-        self.waiting_rows = 0;
-        self.write_segment(&batch)
-    }
-
-    /// Writes `batch` as one segment, or, where a column's values are so long that its pages
-    /// can't be numbered, as several shorter ones.
-    fn write_segment(&mut self, batch: &RecordBatch) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let id = take_segment(&shared.next_segment)?;
-        let mut encoded = Vec::with_capacity(batch.num_columns());
-        for (column, array) in batch.columns().iter().enumerate() {
-            let identity = ChunkIdentity {
-                table: shared.table.0,
-                segment: id.0,
-                column_group: column as u16,
-                generation: shared.generation,
-            };
-            match encode_chunk(array, identity) {
-                Err(StorageError::Invalid(_)) if batch.num_rows() > 1 => {
-                    let half = batch.num_rows() / 2;
-                    self.write_segment(&batch.slice(0, half))?;
-                    return self.write_segment(&batch.slice(half, batch.num_rows() - half));
-                }
-                chunk => encoded.push((identity, chunk?)),
-            }
-        }
-        let mut chunks = Vec::with_capacity(encoded.len());
-        let mut columns = Vec::with_capacity(encoded.len());
-        for ((identity, chunk), label) in encoded.into_iter().zip(&shared.labels.columns) {
-            let count = chunk.pages.len() as u32;
-            let run = PageRun {
-                first: self.pages.append(chunk.pages)?,
-                count,
-                identity: identity.first_page(),
-                label: Arc::clone(label),
-            };
-            columns.push(column_record(&chunk.stats, count, batch.num_rows() as u32));
-            chunks.push(Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones));
-        }
-        write_page_indexes(&mut self.pages, &shared.labels.page_indexes, &mut chunks)?;
-        self.segments.push(WrittenSegment {
-            segment: Arc::new(Segment::new(
-                id,
-                shared.generation,
-                batch.num_rows() as u32,
-                chunks,
-            )),
-            position: self.position,
-            columns,
-        });
-        Ok(())
-    }
-}
-
-/// A number that no segment or index part of the table has.
-pub(super) fn take_segment(next: &AtomicU32) -> Result<SegmentId> {
-    let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
-    taken.map(SegmentId).map_err(|_| {
-        StorageError::Invalid(
-            "the table has used up its segment numbers; copy it with CREATE TABLE AS".into(),
-        )
-    })
-}
-
-fn column_record(stats: &ChunkStats, pages: u32, rows: u32) -> ColumnRecord {
-    let (min, max) = (
-        stats.min_value.as_ref().and_then(scalar_record),
-        stats.max_value.as_ref().and_then(scalar_record),
-    );
-    ColumnRecord {
-        null_count: u64::from(stats.null_count),
-        // No bounds although there are values: the type or the values' length allows none.
-        unbounded: (min.is_none() || max.is_none()) && stats.null_count < rows,
-        min,
-        max,
-        sketch: stats.distinct_sketch.clone(),
-        bytes_on_flash: u64::from(pages) * crate::flash::PAGE_SIZE_BYTES as u64,
+        let position = self.position;
+        let segments = &mut self.segments;
+        let layout = &self.shared.layout;
+        layout.write(&batch, &mut self.pages, &mut |written| {
+            segments.push((position, written));
+        })
     }
 }

@@ -46,6 +46,10 @@ pub(super) struct TableRecord {
     /// Since format 5: rows among them that are deleted.
     #[prost(uint64, tag = "9")]
     pub deleted: u64,
+    /// Since format 6: deleted rows are gone from its segments, so that bounds of columns may be
+    /// wider than what is left.
+    #[prost(bool, tag = "10")]
+    pub lost_rows: bool,
 }
 
 /// What the catalog holds in all, and the numbers that nothing carries yet.

@@ -7,6 +7,8 @@
 //! snapshot that shows them is gone.
 
 mod catalog;
+mod change;
+mod compaction;
 mod database;
 mod edit;
 mod folder;
@@ -19,9 +21,11 @@ mod schema;
 mod state;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod unique;
 mod upkeep;
 mod views;
+mod writing;
 
 use std::sync::Arc;
 
@@ -32,6 +36,7 @@ pub use fsck::{FsckProgress, FsckReport};
 pub use functions::{Callee, Function, FunctionQuota, NewFunction};
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
+pub use transaction::{Isolation, Workspace};
 pub use upkeep::UpkeepOptions;
 pub use views::View;
 
@@ -59,6 +64,9 @@ pub struct TableSnapshot {
     pub statistics: Vec<ColumnStatistics>,
     /// Its indexes.
     pub indexes: Vec<Arc<Index>>,
+    /// Rows that were deleted are gone from its segments: bounds of columns may be wider than what
+    /// is left.
+    pub lost_rows: bool,
 }
 
 /// The table's columns and the rows' ids.
@@ -77,7 +85,8 @@ pub fn scan_schema(schema: &SchemaRef) -> SchemaRef {
 pub struct ColumnStatistics {
     /// NULLs, exact but for deleted rows, which are counted.
     pub null_count: u64,
-    /// Least value, where the type is ordered and there is one; exact but for deleted rows.
+    /// Least value, where the type is ordered and there is one; exact but for rows that were
+    /// deleted (see [`TableSnapshot::has_exact_statistics`]).
     pub min: Option<flashmesh_pushdown::Scalar>,
     /// Greatest value, likewise.
     pub max: Option<flashmesh_pushdown::Scalar>,
@@ -97,6 +106,11 @@ impl TableSnapshot {
     /// of what is left, then.
     pub fn has_deleted_rows(&self) -> bool {
         self.segments.iter().any(|s| s.deleted().is_some())
+    }
+
+    /// Whether `statistics` say what its rows have, and not only what they could have.
+    pub fn has_exact_statistics(&self) -> bool {
+        !self.lost_rows && !self.has_deleted_rows()
     }
 
     /// The chunks of its segments and indexes.

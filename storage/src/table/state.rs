@@ -20,7 +20,7 @@ use crate::table::{Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 
 /// The committed state, as readers see it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct State {
     pub schemas: Vec<String>,
     pub tables: HashMap<ObjectName, TableState>,
@@ -223,6 +223,28 @@ impl State {
                         ))
                     })?;
                     *segment = Arc::new(decode_deleted(segment, &put.deleted)?);
+                }
+                Operation::ReplaceSegments(replace) => {
+                    let draft = self.opened(&mut drafts, replace.table)?;
+                    let labels = draft.labels();
+                    let mut place = draft.segments.len();
+                    let mut kept = Vec::with_capacity(draft.segments.len());
+                    for segment in std::mem::take(&mut draft.segments) {
+                        match replace.dropped.contains(&segment.id.0) {
+                            true => {
+                                place = place.min(kept.len());
+                                change.retired.segments.push(segment);
+                            }
+                            false => kept.push(segment),
+                        }
+                    }
+                    let put = replace.put.iter().map(|put| {
+                        let id = SegmentId(put.segment);
+                        decode_segment(&put.record, draft.id, id, &labels).map(Arc::new)
+                    });
+                    let put = put.collect::<Result<Vec<_>>>()?;
+                    kept.splice(place..place, put);
+                    draft.segments = kept;
                 }
                 Operation::DropSegments(table) => {
                     let draft = self.opened(&mut drafts, *table)?;
@@ -427,6 +449,7 @@ impl Draft {
             segments: self.segments,
             statistics: columns.map(ColumnRecord::statistics).collect(),
             indexes,
+            lost_rows: self.record.lost_rows,
         };
         let (next_segment, editing) = match self.before {
             Some(before) => (before.next_segment, before.editing),
@@ -461,8 +484,8 @@ impl Draft {
         )))
     }
 
-    /// The indexes; none may cover what the table does not have, or anything twice, and a unique
-    /// one covers all.
+    /// The indexes; none may cover what the table never had, or anything twice, and a unique one
+    /// covers all. What a part covers may be gone, as compaction puts other segments in its place.
     fn indexes(&self) -> Result<Vec<Arc<Index>>> {
         let live: HashMap<_, _> = self.segments.iter().map(|s| (s.id, s.rows)).collect();
         let indexes = self.record.indexes.iter().map(|record| {
@@ -471,7 +494,10 @@ impl Draft {
             let parts: Vec<_> = parts.map(|(_, part)| Arc::clone(part)).collect();
             let mut left = live.clone();
             let mut covered = parts.iter().flat_map(|part| &part.covers);
-            let fits = covered.all(|(id, rows)| left.remove(id) == Some(*rows));
+            let fits = covered.all(|(id, rows)| match live.contains_key(id) {
+                true => left.remove(id) == Some(*rows),
+                false => id.0 < self.record.next_segment,
+            });
             if !fits || definition.unique && !left.is_empty() {
                 return Err(StorageError::corrupt(format!(
                     "table '{}', index '{}': it does not cover the table's segments",

@@ -1,5 +1,6 @@
-//! Keeping indexes up: parts for the segments that none covers, and fewer, larger parts in place
-//! of many small ones.
+//! Keeping tables and indexes up: segments that are worth it are compacted ([`super::compaction`]);
+//! indexes get parts for the segments that none covers, and fewer, larger ones in place of many
+//! small ones.
 //!
 //! Commits leave the tails of indexes behind, and unique indexes with a part for each commit. One
 //! thread of a database that is open for writing sees to them when a commit wakes it. What it does
@@ -12,6 +13,7 @@
 //! beside those that are as large as parts may be ([`UpkeepOptions`]).
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -24,12 +26,13 @@ use crate::index::kind::Kind;
 use crate::index::pace::{Control, Pace};
 use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::segment::{Segment, SegmentId, TableId};
-use crate::table::Database;
+use crate::table::change::settle;
+use crate::table::compaction::Thoroughness;
 use crate::table::database::Core;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
-use crate::table::load::settle;
 use crate::table::state::TableState;
+use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// Parts of about one size from which on they are merged.
@@ -241,8 +244,24 @@ pub(super) struct Upkeep {
     control: Arc<Control>,
     /// Held during a step, so that nothing is built twice.
     working: Mutex<()>,
-    /// What went wrong in the background, by table and index.
-    failures: Mutex<BTreeMap<(TableId, String), (Instant, String)>>,
+    /// What went wrong in the background.
+    failures: Mutex<BTreeMap<(TableId, Task), (Instant, String)>>,
+}
+
+/// What is kept up of a table.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    Segments,
+    Index(String),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Segments => f.write_str("its segments"),
+            Self::Index(name) => write!(f, "index '{name}'"),
+        }
+    }
 }
 
 impl Upkeep {
@@ -260,22 +279,23 @@ impl Upkeep {
         self.control.wake();
     }
 
-    fn has_failed_lately(&self, table: TableId, index: &str) -> bool {
+    fn has_failed_lately(&self, table: TableId, task: &Task) -> bool {
         let failures = self.failures.lock();
-        let failure = failures.get(&(table, index.into()));
+        let failure = failures.get(&(table, task.clone()));
         failure.is_some_and(|(when, _)| when.elapsed() < RETRY_AFTER)
     }
 
-    fn note(&self, table: TableId, index: &str, result: &Result<bool>) {
+    fn note(&self, table: &TableSnapshot, task: Task, result: &Result<bool>) {
         let mut failures = self.failures.lock();
-        let key = (table, index.to_string());
+        let name = &table.name;
         match result {
             Err(StorageError::Cancelled) => {}
             Err(error) => {
-                log::warn!("keeping index '{index}' up failed: {error}");
+                log::warn!("table '{name}': keeping {task} up failed: {error}");
+                let key = (table.id, task);
                 drop(failures.insert(key, (Instant::now(), error.to_string())));
             }
-            Ok(_) => drop(failures.remove(&key)),
+            Ok(_) => drop(failures.remove(&(table.id, task))),
         }
     }
 }
@@ -340,10 +360,25 @@ impl Database {
         self.keep_up(None, &Pace::full(), Extent::All)
     }
 
+    /// Rewrites the segments of a table so that they are as few and as full as can be, without
+    /// deleted rows. Queries and commits go on meanwhile; rows get new ids.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `NotFound`; `Full`, `Io`, `Corrupt`; `NeedsReopening`. What was rewritten before
+    /// stays so.
+    pub fn compact(&self, schema: &str, table: &str) -> Result<()> {
+        self.check_writable()?;
+        self.table_state(schema, table)?;
+        let _hurried = self.upkeep.control.hurry();
+        let name = ObjectName::new(schema, table);
+        self.compact_table(&name, &Pace::full(), Thoroughness::All)?;
+        self.keep_up(Some(&name), &Pace::full(), Extent::Tails)
+    }
+
     /// How keeping an index up has failed when it was last tried.
     pub fn index_failure(&self, table: TableId, index: &str) -> Option<String> {
         let failures = self.upkeep.failures.lock();
-        let failure = failures.get(&(table, index.into()));
+        let failure = failures.get(&(table, Task::Index(index.into())));
         failure.map(|(_, failure)| failure.clone())
     }
 }
@@ -362,23 +397,57 @@ impl Core {
         }
     }
 
-    /// Takes the steps for the indexes of a table, or of all.
+    /// Takes the steps for the segments of a table.
+    fn compact_table(&self, name: &ObjectName, pace: &Pace, how: Thoroughness) -> Result<()> {
+        loop {
+            let _working = self.upkeep.working.lock();
+            let Some(table) = self.find_table(name)? else {
+                return Ok(());
+            };
+            let id = table.snapshot.id;
+            let in_background = how == Thoroughness::Due;
+            if in_background && self.upkeep.has_failed_lately(id, &Task::Segments) {
+                return Ok(());
+            }
+            let taken = self.compact_step(name, pace, how);
+            self.upkeep.note(&table.snapshot, Task::Segments, &taken);
+            if !taken? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the steps for the indexes of a table, or of all; before them, those for the segments
+    /// that are due.
     fn keep_up(&self, of: Option<&ObjectName>, pace: &Pace, extent: Extent) -> Result<()> {
-        let mut indexes = Vec::new();
+        let (mut names, mut indexes) = (Vec::new(), Vec::new());
         for (name, table) in &self.state.read().tables {
             if of.is_some_and(|of| of != name) {
                 continue;
             }
+            names.push(name.clone());
             let of_table = table.snapshot.indexes.iter();
             let key = |index: &Arc<Index>| (name.clone(), index.definition.name.clone());
             indexes.extend(of_table.map(key));
         }
         // In the same order each time.
+        names.sort();
         indexes.sort();
         if of.is_none() {
             self.forget_failures();
         }
         let mut kept_up = Ok(());
+        if extent == Extent::Due {
+            for name in names {
+                match self.compact_table(&name, pace, Thoroughness::Due) {
+                    Err(
+                        error @ (StorageError::Cancelled | StorageError::NeedsReopening { .. }),
+                    ) => return Err(error),
+                    // An error of one table is no reason to leave the others as they are.
+                    taken => kept_up = kept_up.and(taken),
+                }
+            }
+        }
         for (table, index) in indexes {
             loop {
                 match self.take_step(&table, &index, pace, extent) {
@@ -412,7 +481,8 @@ impl Core {
             return Ok(false);
         };
         let id = table.snapshot.id;
-        if extent == Extent::Due && self.upkeep.has_failed_lately(id, index) {
+        let task = Task::Index(index.into());
+        if extent == Extent::Due && self.upkeep.has_failed_lately(id, &task) {
             return Ok(false);
         }
         let options = &self.upkeep.options;
@@ -428,7 +498,7 @@ impl Core {
         let taken = PartBuilder::of(self, &table)
             .and_then(|builder| builder.build(definition, &step.segments, pace))
             .and_then(|built| self.publish(name, &table, definition, &step, built));
-        self.upkeep.note(id, index, &taken);
+        self.upkeep.note(&table.snapshot, task, &taken);
         taken
     }
 
@@ -436,10 +506,13 @@ impl Core {
     fn forget_failures(&self) {
         let state = self.state.read();
         let mut failures = self.upkeep.failures.lock();
-        failures.retain(|(id, index), _| {
+        failures.retain(|(id, task), _| {
             let mut tables = state.tables.values();
             let table = tables.find(|table| table.snapshot.id == *id);
-            table.is_some_and(|table| table.snapshot.index(index).is_some())
+            table.is_some_and(|table| match task {
+                Task::Segments => true,
+                Task::Index(index) => table.snapshot.index(index).is_some(),
+            })
         });
     }
 

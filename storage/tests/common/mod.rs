@@ -51,6 +51,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         schema,
         version: 1,
         segments,
+        lost_rows: false,
     })
 }
 

@@ -421,6 +421,21 @@ def test_substrait_reads_and_writes_nothing(guarded):
         assert raw.info(substrait(read)).schema.names == ["ssn"]
 
 
+def test_substrait_of_any_depth_is_refused(guarded):
+    columns = field(1, "ssn") + field(2, field(1, field(7, field(2, 1))) + field(3, 2))
+    relation = field(1, field(2, columns) + field(7, field(1, "people")))
+    expression = field(1, field(1, 1))
+    for _ in range(20_000):
+        relation = field(2, field(2, relation))  # filters of filters
+        expression = field(11, field(2, expression))  # casts of casts
+    with Raw(guarded, "ada") as raw:
+        for deep in (relation, field(2, field(2, field(1, field(2, columns))) + field(3, expression))):
+            with pytest.raises(pa.ArrowException, match="recursion limit"):
+                raw.info(substrait(deep))
+    with guarded.connect("ada", "ada") as ada:
+        assert rows(ada, "SELECT 1") == [(1,)]
+
+
 # --- others' statements
 
 

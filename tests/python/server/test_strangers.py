@@ -74,6 +74,27 @@ def test_strangers_keep_nobody_out(start, users, said):
         stranger.close()
 
 
+SLOW_REQUESTS = {
+    "nothing": b"",
+    "half a header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+    "a body that never comes": b"POST /api/queries/1/kill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\nx-flashmesh: 1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("said", SLOW_REQUESTS.values(), ids=SLOW_REQUESTS)
+def test_slow_requests_keep_nobody_from_the_page(server, said):
+    host, port = server.http.rsplit(":", 1)
+    slow = [socket.create_connection((host, int(port)), timeout=PATIENCE) for _ in range(300)]
+    for connection in slow:
+        try:
+            connection.sendall(said)
+        except ConnectionError:
+            pass  # gave way already
+    assert server.get("/healthz") == "ok\n"
+    # An address has room for 128, and each of them for 30 s.
+    assert all(map(is_closed, slow))
+
+
 @pytest.mark.parametrize("said", [b"", PREFACE], ids=["nothing", "a greeting"])
 def test_strangers_have_little_time(start, said):
     server = start("--login-time", "1s")

@@ -179,12 +179,14 @@ impl Estimate {
             _ => return None,
         };
         let mut columns = left.columns;
+        let mut base_rows = left.base_rows.max(rows);
         if !matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti) {
             columns.extend(right.columns);
+            base_rows = base_rows.max(right.base_rows);
         }
         Some(Self {
             rows: rows.max(1.0),
-            base_rows: left.base_rows.max(rows),
+            base_rows,
             schema: join.schema.clone(),
             columns,
         })

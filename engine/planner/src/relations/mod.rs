@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::TableFactor;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::{Database, TableSnapshot};
+use flashmesh_storage::table::{TableSnapshot, Workspace};
 
 use crate::FlashTable;
 use crate::authority::{self, Authority};
@@ -36,7 +36,7 @@ pub(crate) use exec::{StoreFunctionNode, StorePlanner, kernels_of_relation};
 /// Plans the table functions of a database.
 #[derive(Debug)]
 pub struct StoreRelations {
-    database: Arc<Database>,
+    workspace: Arc<Workspace>,
     node: Arc<StorageNode>,
     authority: Arc<dyn Authority>,
     /// The catalog by which SQL names the database.
@@ -93,16 +93,16 @@ pub fn table_functions() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl StoreRelations {
-    /// The functions over `database`, which SQL calls `catalog`; Programs run on `node`, for a
+    /// The functions over the database of `workspace`, which SQL calls `catalog`; Programs run on `node`, for a
     /// session that may do what `authority` says.
     pub fn new(
-        database: Arc<Database>,
+        workspace: Arc<Workspace>,
         node: Arc<StorageNode>,
         authority: Arc<dyn Authority>,
         catalog: &str,
     ) -> Self {
         Self {
-            database,
+            workspace,
             node,
             authority,
             catalog: catalog.into(),
@@ -125,16 +125,16 @@ impl StoreRelations {
     /// A table that an argument names.
     fn table(&self, name: &str, arguments: &Arguments<'_>) -> Result<Table> {
         let name = self.resolve(name, arguments)?;
-        let snapshot = self.database.snapshot(&name.0, &name.1);
+        let snapshot = self.workspace.snapshot(&name.0, &name.1);
         let table = self.named(name, snapshot.map_err(from_storage)?);
         self.check_readable(&table, "table", &table.snapshot().name)?;
         Ok(table)
     }
 
     fn named(&self, name: TableName, snapshot: Arc<TableSnapshot>) -> Table {
-        let (database, node) = (Arc::clone(&self.database), Arc::clone(&self.node));
+        let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
         let authority = Arc::clone(&self.authority);
-        Table(NamedTable::new(database, node, authority, name, snapshot))
+        Table(NamedTable::new(workspace, node, authority, name, snapshot))
     }
 
     /// Refuses a table that the session may not read before anything is said of it; one of which

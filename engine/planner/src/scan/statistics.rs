@@ -56,9 +56,9 @@ fn of_column(ordinal: u32, table: &TableSnapshot) -> ColumnStatistics {
             .map_or(Precision::Absent, |d| Precision::Inexact(d as usize)),
         byte_size: Precision::Inexact(bytes as usize),
     };
-    match table.has_deleted_rows() {
-        true => known.to_inexact(),
-        false => known,
+    match table.has_exact_statistics() {
+        true => known,
+        false => known.to_inexact(),
     }
 }
 

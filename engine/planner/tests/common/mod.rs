@@ -16,7 +16,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use flashmesh_planner::{FlashTable, NamedTable, configure};
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget};
+use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, Workspace};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -226,7 +226,7 @@ impl Flash {
         for table in self.database.tables("public") {
             let snapshot = self.database.snapshot("public", &table).unwrap();
             let provider = FlashTable::new(NamedTable::new(
-                Arc::clone(&self.database),
+                Arc::new(Workspace::new(Arc::clone(&self.database))),
                 Arc::clone(&self.node),
                 Arc::clone(&self.node) as _,
                 ("public".into(), table.clone()),

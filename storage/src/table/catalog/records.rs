@@ -174,11 +174,25 @@ impl<'txn> Records<'txn> {
                 }
                 Operation::PutDeleted(put) => {
                     let key = Key::Segment(put.table, put.segment);
-                    let record: Option<SegmentRecord> = record(&self.table, &key)?;
-                    let mut record = record
-                        .ok_or_else(|| StorageError::corrupt(format!("the catalog lacks {key}")))?;
+                    let mut record = self.segment(&key)?;
                     record.deleted.clone_from(&put.deleted);
                     self.put(&key, &record)?;
+                }
+                Operation::ReplaceSegments(replace) => {
+                    let mut orders = Vec::with_capacity(replace.dropped.len());
+                    for segment in &replace.dropped {
+                        let key = Key::Segment(replace.table, *segment);
+                        orders.push(self.segment(&key)?.order);
+                        self.remove(&key)?;
+                    }
+                    orders.sort_unstable();
+                    for (put, order) in replace.put.iter().zip(orders) {
+                        let record = SegmentRecord {
+                            order,
+                            ..put.record.clone()
+                        };
+                        self.put(&Key::Segment(put.table, put.segment), &record)?;
+                    }
                 }
                 Operation::DropSegments(table) => {
                     self.remove_all(|number| Key::Segment(*table, number))?;
@@ -207,6 +221,12 @@ impl<'txn> Records<'txn> {
             }
         }
         Ok(())
+    }
+
+    /// The record of a segment, which must be there.
+    fn segment(&self, key: &Key<'_>) -> Result<SegmentRecord> {
+        let found = record(&self.table, key)?;
+        found.ok_or_else(|| StorageError::corrupt(format!("the catalog lacks {key}")))
     }
 
     /// Puts a record; gives 1 if there was none of that key.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, AsArray, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, AsArray, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray, UInt64Array,
+};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt32Type};
 use flashmesh_pushdown::{
@@ -22,7 +24,7 @@ use crate::access::{AccessPath, NearSearch};
 use crate::graph::{Direction, Graph, Job, MAX_TAIL_ROWS};
 use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
-use crate::segment::{Segment, SegmentId};
+use crate::segment::{Segment, SegmentId, row_id};
 use crate::table::{Database, DatabaseOptions, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
@@ -138,6 +140,34 @@ fn overwrite() -> LoadTarget {
         schema: "public".into(),
         table: "t".into(),
     }
+}
+
+/// Deletes some rows, of all or of few segments.
+fn delete(database: &Arc<Database>, rows: &mut Vec<Row>, rng: &mut StdRng) {
+    let version = table(database);
+    let share = [0.01, 0.3, 0.9][rng.random_range(0..3)];
+    let first = rng.random_range(0..rows.len());
+    let live = version.segments.iter().flat_map(|segment| {
+        let rows = (0..segment.rows).filter(|row| segment.has_row(*row));
+        rows.map(|row| row_id(segment.id, row))
+    });
+    let mut ids = Vec::new();
+    let mut kept = Vec::new();
+    for (place, (id, row)) in live.zip(rows.drain(..)).enumerate() {
+        match place >= first && rng.random_bool(share) {
+            true => ids.push(id),
+            false => kept.push(row),
+        }
+    }
+    *rows = kept;
+    let target = LoadTarget::Change {
+        schema: "public".into(),
+        table: "t".into(),
+        version,
+    };
+    let ids: ArrayRef = Arc::new(UInt64Array::from(ids));
+    let batch = RecordBatch::try_from_iter([("row_id", ids)]).unwrap();
+    super::load(database, target, &batch).unwrap();
 }
 
 fn table(database: &Database) -> Arc<TableSnapshot> {
@@ -378,7 +408,7 @@ fn answers_are_those_of_all_rows_whatever_an_index_covers() {
     };
     load(&database, create(&INDEXES), &[]).unwrap();
     for _ in 0..HISTORY {
-        match rng.random_range(0..14) {
+        match rng.random_range(0..16) {
             0..6 => {
                 let count = rng.random_range(1..40);
                 let new = random_rows(&mut rng, count);
@@ -422,7 +452,13 @@ fn answers_are_those_of_all_rows_whatever_an_index_covers() {
                 rig = Rig::new(rig.restart(seed), seed);
                 database = faults::open_with(&rig, small()).unwrap();
             }
-            11..14 => {
+            11 if !rows.is_empty() => delete(&database, &mut rows, &mut rng),
+            12 => {
+                database.compact("public", "t").unwrap();
+                let present = table(&database);
+                assert!(!present.has_deleted_rows() && present.segments.len() <= 1);
+            }
+            13..16 => {
                 database.settle_indexes().unwrap();
                 check_parts(&database, &small());
             }

@@ -8,10 +8,12 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
+use flashmesh_pushdown::Scalar;
+
 use crate::Result;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::row_id;
-use crate::table::{Database, LoadTarget, NewFunction, TableSnapshot, View};
+use crate::table::{Database, Isolation, LoadTarget, NewFunction, TableSnapshot, View, Workspace};
 
 /// One acknowledged change.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +32,10 @@ pub enum Step {
     DropIndex(&'static str),
     /// Indexes are covered and merged.
     Settle,
+    /// Segments are rewritten as few ones.
+    Compact(&'static str),
+    /// One transaction: every so manieth row of the one table replaced, as many added to the other.
+    Transact(&'static str, u32, &'static str),
     /// A function; the number tells its versions apart.
     Function(&'static str, u8),
     DropFunction(&'static str),
@@ -100,6 +106,23 @@ pub fn all() -> Vec<Workload> {
                 Settle,
                 Change("t", 1, true),
             ],
+        ),
+        workload(
+            "compact",
+            &[indexed.as_slice(), &[Append("t", 3); 4], &[Settle]].concat(),
+            &[
+                Change("t", 4, true),
+                Compact("t"),
+                Append("t", 2),
+                Settle,
+                Change("t", 1, false),
+                Compact("t"),
+            ],
+        ),
+        workload(
+            "transactions",
+            &[indexed.as_slice(), &[Create("u", 9, true)]].concat(),
+            &[Transact("t", 3, "u"), Append("t", 2), Transact("u", 2, "t")],
         ),
         workload(
             "replace",
@@ -200,13 +223,31 @@ impl Step {
                 };
                 load(database, target, 1_000_000, count)
             }
-            Self::Change(table, every, replaces) => change(database, table, every, replaces),
+            Self::Change(table, every, replaces) => change(
+                &Workspace::new(Arc::clone(database)),
+                table,
+                every,
+                replaces,
+            ),
             Self::DropTable(table) => database.drop_table("public", table),
             Self::CreateIndex(table, kind) => {
                 database.create_index("public", table, definition(table, kind, false))
             }
             Self::DropIndex(index) => database.drop_index("public", index),
             Self::Settle => database.settle_indexes(),
+            Self::Compact(table) => database.compact("public", table),
+            Self::Transact(one, every, other) => {
+                let workspace = Workspace::new(Arc::clone(database));
+                workspace.begin(Isolation::Snapshot, false)?;
+                change(&workspace, one, every, true)?;
+                workspace.savepoint("undone")?;
+                change(&workspace, one, 1, false)?;
+                workspace.rollback_to("undone")?;
+                let added = append_to(&workspace, other, 3)?;
+                change(&workspace, other, 2, false)?;
+                assert_eq!(added, 3);
+                workspace.commit()
+            }
             Self::Function(name, number) => {
                 let new = NewFunction {
                     name,
@@ -238,11 +279,26 @@ impl Step {
 
 /// An id that no row has: they are numbered as they come.
 fn next_id(table: &TableSnapshot) -> i64 {
-    table.segments.iter().map(|s| i64::from(s.rows)).sum()
+    match table.statistics[0].max {
+        Some(Scalar::Int(max)) => max as i64 + 1,
+        _ => 0,
+    }
 }
 
-fn change(database: &Arc<Database>, table: &str, every: u32, replaces: bool) -> Result<()> {
-    let version = database.snapshot("public", table)?;
+fn append_to(workspace: &Workspace, table: &str, count: usize) -> Result<u64> {
+    let version = workspace.snapshot("public", table)?;
+    let load = workspace.begin_load(LoadTarget::Append {
+        schema: "public".into(),
+        table: table.into(),
+    })?;
+    let mut writer = load.writer()?;
+    writer.append(&rows(next_id(&version), count))?;
+    writer.finish()?;
+    load.commit()
+}
+
+fn change(workspace: &Workspace, table: &str, every: u32, replaces: bool) -> Result<()> {
+    let version = workspace.snapshot("public", table)?;
     let first = next_id(&version);
     let live = version.segments.iter().flat_map(|segment| {
         let rows = (0..segment.rows).filter(|row| segment.has_row(*row));
@@ -260,7 +316,7 @@ fn change(database: &Arc<Database>, table: &str, every: u32, replaces: bool) -> 
         }
         false => RecordBatch::try_from_iter([("row_id", ids)])?,
     };
-    let load = database.begin_load(LoadTarget::Change {
+    let load = workspace.begin_load(LoadTarget::Change {
         schema: "public".into(),
         table: table.into(),
         version,

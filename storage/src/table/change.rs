@@ -1,0 +1,374 @@
+//! Changes of tables' rows on their way to a commit: what a load has written, or the statements of a
+//! transaction.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use roaring::RoaringBitmap;
+
+use crate::index::{IndexDefinition, IndexKind};
+use crate::segment::{Segment, SegmentId, TableId};
+use crate::store::Reservation;
+use crate::table::database::{Core, empty_record};
+use crate::table::edit::{
+    DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
+};
+use crate::table::indexing::NewParts;
+use crate::table::manifest::{
+    TableRecord, decode_definition, encode_definition, encode_rows, encode_segment,
+};
+use crate::table::state::{TableState, exists, not_found};
+use crate::table::writing::WrittenSegment;
+use crate::{Result, StorageError};
+
+/// What becomes of a table's rows.
+#[derive(Debug)]
+pub(super) struct TableChange {
+    pub name: ObjectName,
+    pub table: TableId,
+    pub schema: SchemaRef,
+    pub next_segment: Arc<AtomicU32>,
+    pub kind: ChangeKind,
+    /// Segments that come, in row order.
+    pub written: Vec<WrittenSegment>,
+    /// Rows that go.
+    pub deleted: BTreeMap<SegmentId, RoaringBitmap>,
+    /// The pages of what was written.
+    pub reservations: Vec<Reservation>,
+    pub parts: NewParts,
+}
+
+#[derive(Debug)]
+pub(super) enum ChangeKind {
+    /// A new table, perhaps in the place of one of that name.
+    Create {
+        or_replace: bool,
+        indexes: Vec<IndexDefinition>,
+    },
+    /// The rows that are there stay, but for deleted ones.
+    Keep,
+    /// The rows that are there go: of this version alone, if it is said.
+    Overwrite { only: Option<u64> },
+}
+
+/// Keeps the pages of a commit that the manifest names, or may name when it is opened again;
+/// gives them back after an error that left the old version.
+pub(super) fn settle(
+    committed: Result<()>,
+    reservations: impl IntoIterator<Item = Reservation>,
+) -> Result<()> {
+    if matches!(
+        &committed,
+        Ok(()) | Err(StorageError::NeedsReopening { .. })
+    ) {
+        reservations.into_iter().for_each(Reservation::keep);
+    }
+    committed
+}
+
+/// Commits changes of different tables: all or none. `check` says what else must hold of the present
+/// state; it is asked again whenever that has changed.
+///
+/// # Errors
+/// `AlreadyExists` or `NotFound` when a table came or went meanwhile, `Conflict` when rows to delete
+/// did; `DuplicateKey`; `Full` and `Io`; `NeedsReopening`; those of `check`. After any but
+/// `NeedsReopening` nothing has changed, and the pages are given back.
+pub(super) fn commit(
+    core: &Core,
+    mut changes: Vec<TableChange>,
+    check: impl Fn(&mut TableEdit) -> Result<()>,
+) -> Result<()> {
+    // Two that change the same tables wait for each other in one order.
+    changes.sort_by(|a, b| a.name.cmp(&b.name));
+    let committed = try_commit(core, &mut changes, check);
+    let reservations = changes.into_iter().flat_map(|change| {
+        let of_parts = change.parts.into_reservations();
+        change.reservations.into_iter().chain(of_parts)
+    });
+    settle(committed, reservations)
+}
+
+fn try_commit(
+    core: &Core,
+    changes: &mut [TableChange],
+    check: impl Fn(&mut TableEdit) -> Result<()>,
+) -> Result<()> {
+    // Parts of unique indexes are built before others are kept waiting; what has changed
+    // meanwhile is made up for below.
+    let mut locks = Vec::with_capacity(changes.len());
+    for change in &mut *changes {
+        let present = core.find_table(&change.name)?;
+        change.add_to(&mut TableEdit::default(), present.as_ref())?;
+        locks.push(present.map(|table| table.editing));
+    }
+    loop {
+        // The pages first; only then may the manifest name them.
+        sync(core, changes)?;
+        let editing = locks.clone();
+        let _editing: Vec<_> = editing.iter().flatten().map(|lock| lock.lock()).collect();
+        let mut edit = TableEdit::default();
+        check(&mut edit)?;
+        for (change, lock) in changes.iter_mut().zip(&mut locks) {
+            let present = core.find_table(&change.name)?;
+            change.add_to(&mut edit, present.as_ref())?;
+            *lock = present.map(|table| table.editing);
+        }
+        sync(core, changes)?;
+        match core.commit(&edit) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // It came just now, and is to be replaced.
+            Err(StorageError::AlreadyExists { kind: "table", .. })
+                if changes.iter().any(TableChange::replaces) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Makes pages durable that are not yet.
+fn sync(core: &Core, changes: &mut [TableChange]) -> Result<()> {
+    if changes.iter().any(|change| !change.parts.is_synced()) {
+        core.store().sync()?;
+        for change in changes {
+            change.parts.set_synced();
+        }
+    }
+    Ok(())
+}
+
+impl TableChange {
+    fn replaces(&self) -> bool {
+        matches!(
+            self.kind,
+            ChangeKind::Create {
+                or_replace: true,
+                ..
+            }
+        )
+    }
+
+    /// Rows that come.
+    pub fn rows(&self) -> u64 {
+        let rows = self.written.iter().map(|w| u64::from(w.segment.rows));
+        rows.sum()
+    }
+
+    /// Makes of this and a later change of the same table one.
+    ///
+    /// # Errors
+    /// `Conflict` when the later one deletes what this one has deleted.
+    pub fn then(mut self, later: Self) -> Result<Self> {
+        if let ChangeKind::Overwrite { .. } = later.kind {
+            // Only the first one knows which version was there.
+            let only = match self.kind {
+                ChangeKind::Overwrite { only } => ChangeKind::Overwrite { only },
+                _ => later.kind,
+            };
+            return Ok(Self {
+                kind: only,
+                ..later
+            });
+        }
+        for (id, rows) in later.deleted {
+            let own = self.written.iter_mut().find(|w| w.segment.id == id);
+            let conflict = || StorageError::Conflict {
+                table: self.name.name.clone(),
+            };
+            match own {
+                Some(own) => own.segment = Arc::new(without(&own.segment, &rows, conflict)?),
+                None => *self.deleted.entry(id).or_default() |= rows,
+            }
+        }
+        self.written.extend(later.written);
+        self.reservations.extend(later.reservations);
+        self.parts.add(later.parts);
+        Ok(self)
+    }
+
+    /// Adds to an edit what the change makes of the table as it is.
+    pub fn add_to(&mut self, edit: &mut TableEdit, present: Option<&TableState>) -> Result<()> {
+        let name = self.name.clone();
+        edit.require(Precondition::Schema(name.schema.clone()));
+        edit.require(Precondition::NoView(name.clone()));
+        let mut record = self.start(present, edit)?;
+        let before = present.filter(|_| self.keeps_rows());
+        let kept = before.map_or(&[][..], |table| &table.snapshot.segments);
+        let kept = &self.without_deleted(kept, &mut record, edit)?;
+        let new: Vec<_> = self
+            .written
+            .iter()
+            .map(|w| Arc::clone(&w.segment))
+            .collect();
+        for (index, written) in self.written.iter().enumerate() {
+            for (column, new) in record.columns.iter_mut().zip(&written.columns) {
+                column.merge(new, kept.is_empty() && index == 0);
+            }
+            record.rows += u64::from(written.segment.rows);
+            record.deleted += u64::from(written.segment.rows - written.segment.live_rows());
+        }
+        record.version += 1;
+        record.segments += new.len() as u64;
+        let mut of_indexes = Vec::new();
+        self.parts.start();
+        for definition in record.indexes.iter().filter(|index| index.unique) {
+            let old = before.and_then(|table| table.snapshot.index(&definition.name));
+            let old = old.map_or(&[][..], |index| &index.parts);
+            let definition = decode_definition(definition)?;
+            let parts = &mut self.parts;
+            let count = parts.publish(&definition, old, kept, &new, &mut of_indexes)?;
+            record.parts += count as u64;
+        }
+        record.next_segment = self.next_segment.load(Ordering::Relaxed);
+        edit.push(Operation::PutTable(PutTable {
+            name,
+            table: self.table.0,
+            record,
+        }));
+        let next_order = before.map_or(0, |table| table.next_order);
+        for (order, segment) in (next_order..).zip(&new) {
+            edit.push(Operation::PutSegment(PutSegment {
+                table: self.table.0,
+                segment: segment.id.0,
+                record: encode_segment(segment, order),
+            }));
+        }
+        of_indexes
+            .into_iter()
+            .for_each(|operation| edit.push(operation));
+        Ok(())
+    }
+
+    /// Whether the rows that the table has stay, but for deleted ones.
+    fn keeps_rows(&self) -> bool {
+        matches!(self.kind, ChangeKind::Keep)
+    }
+
+    /// The segments with the deleted rows gone too; adds that to the edit.
+    fn without_deleted(
+        &self,
+        segments: &[Arc<Segment>],
+        record: &mut TableRecord,
+        edit: &mut TableEdit,
+    ) -> Result<Vec<Arc<Segment>>> {
+        let mut kept = segments.to_vec();
+        if self.deleted.is_empty() {
+            return Ok(kept);
+        }
+        let ids = kept.iter().map(|segment| segment.id);
+        let places: HashMap<SegmentId, usize> = ids.zip(0..).collect();
+        for (id, rows) in &self.deleted {
+            let conflict = || StorageError::Conflict {
+                table: self.name.name.clone(),
+            };
+            let segment = &mut kept[*places.get(id).ok_or_else(conflict)?];
+            let left = without(segment, rows, conflict)?;
+            record.deleted += rows.len();
+            edit.push(Operation::PutDeleted(PutDeleted {
+                table: self.table.0,
+                segment: id.0,
+                deleted: left.deleted().map(encode_rows).unwrap_or_default(),
+            }));
+            *segment = Arc::new(left);
+        }
+        Ok(kept)
+    }
+
+    /// Drops the parts in which a deleted row would still be seen: those of neighbour lists, which
+    /// are searched without a look at the table's segments. What they covered is searched besides,
+    /// until the index has caught up.
+    fn drop_parts_of_deleted(
+        &self,
+        present: &TableState,
+        record: &mut TableRecord,
+        edit: &mut TableEdit,
+    ) {
+        if self.deleted.is_empty() {
+            return;
+        }
+        let indexes = present.snapshot.indexes.iter();
+        let lists = indexes.filter(|index| index.definition.kind == IndexKind::Adjacency);
+        for part in lists.flat_map(|index| &index.parts) {
+            if part
+                .covers
+                .iter()
+                .any(|(id, _)| self.deleted.contains_key(id))
+            {
+                edit.drop_part(self.table, part);
+                record.parts -= 1;
+            }
+        }
+    }
+
+    /// Begins with what becomes of the present table, and gives the table's record before its new
+    /// rows.
+    fn start(&self, present: Option<&TableState>, edit: &mut TableEdit) -> Result<TableRecord> {
+        let name = &self.name;
+        if let ChangeKind::Create {
+            or_replace,
+            indexes,
+        } = &self.kind
+        {
+            match present {
+                None => edit.require(Precondition::NoTable(name.clone())),
+                Some(_) if !or_replace => return Err(exists("table", name)),
+                Some(old) => {
+                    edit.require(old.version());
+                    edit.push(Operation::DropTable(DropTable {
+                        name: name.clone(),
+                        table: old.snapshot.id.0,
+                    }));
+                }
+            }
+            let mut record = empty_record(&self.schema);
+            for index in indexes {
+                let index_name = ObjectName::new(&name.schema, &index.name);
+                edit.require(Precondition::NoIndex(index_name));
+                record.indexes.push(encode_definition(index));
+            }
+            return Ok(record);
+        }
+        let present = present
+            .filter(|table| table.snapshot.id == self.table)
+            .ok_or_else(|| not_found("table", name))?;
+        edit.require(present.version());
+        if self.keeps_rows() {
+            let mut record = (*present.record).clone();
+            self.drop_parts_of_deleted(present, &mut record, edit);
+            return Ok(record);
+        }
+        if let ChangeKind::Overwrite {
+            only: Some(version),
+        } = self.kind
+            && version != present.record.version
+        {
+            return Err(StorageError::Conflict {
+                table: name.name.clone(),
+            });
+        }
+        edit.push(Operation::DropSegments(self.table.0));
+        for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
+            edit.drop_part(self.table, part);
+        }
+        Ok(TableRecord {
+            version: present.record.version,
+            indexes: present.record.indexes.clone(),
+            ..empty_record(&self.schema)
+        })
+    }
+}
+
+/// A segment without these rows too.
+fn without(
+    segment: &Segment,
+    rows: &RoaringBitmap,
+    conflict: impl Fn() -> StorageError,
+) -> Result<Segment> {
+    let mut gone = segment.deleted().cloned().unwrap_or_default();
+    if !gone.is_disjoint(rows) {
+        return Err(conflict());
+    }
+    gone |= rows;
+    segment.with_deleted(gone)
+}

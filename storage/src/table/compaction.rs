@@ -1,0 +1,384 @@
+//! Compaction: fewer, fuller segments in place of many small ones, and of those that have lost rows.
+//!
+//! A commit of a few rows leaves a small segment behind, and deleted rows keep their pages. The
+//! thread that keeps indexes up ([`super::upkeep`]) also rewrites such segments: neighbours in the
+//! row order become new ones at their place, so that rows stay in their order, and the old ones go
+//! in the same commit. Readers of an earlier version end undisturbed. Small segments are merged in
+//! tiers: of about one size, from sixteen on, so that a row is rewritten only as often as there are
+//! tiers. Rows get new ids; parts of indexes go on to serve the other segments that they cover.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+
+use crate::flash::PAGE_SIZE_BYTES;
+use crate::index::pace::Pace;
+use crate::index::{IndexKind, IndexPart};
+use crate::memory::Charge;
+use crate::page::SEGMENT_ROWS;
+use crate::segment::{Chunk, Segment, SegmentId, read_column};
+use crate::store::Reservation;
+use crate::table::TableSnapshot;
+use crate::table::change::settle;
+use crate::table::database::{Core, empty_record};
+use crate::table::edit::{
+    ObjectName, Operation, Precondition, PutSegment, PutTable, ReplaceSegments, TableEdit,
+};
+use crate::table::indexing::{NewParts, PartBuilder};
+use crate::table::manifest::{TableRecord, decode_definition, encode_segment};
+use crate::table::state::{Labels, TableState};
+use crate::table::writing::{Layout, Waiting, WrittenSegment};
+use crate::{Result, StorageError};
+
+/// Neighbours of about one size from which on they are merged.
+const MERGED_SEGMENTS: usize = 16;
+/// A segment of which so many rows, and such a part, are deleted is rewritten.
+const DELETED_ROWS: u64 = 8192;
+const DELETED_PART: u64 = 4;
+/// Rows that one step rewrites, about: others wait for what it holds.
+const STEP_ROWS: u64 = 8 * SEGMENT_ROWS as u64;
+/// Segments of one tier have up to eight times the rows of those of the one below. Fuller ones than
+/// these stay as they are.
+const TIERS: u32 = 5;
+/// What a row takes in memory, over what it takes on flash.
+const DECODED: usize = 4;
+
+/// What is worth rewriting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Thoroughness {
+    /// What slows queries down.
+    Due,
+    /// All that would take fewer segments or has deleted rows.
+    All,
+}
+
+/// Neighbours among the segments that are to become fewer, or smaller.
+pub(super) fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Range<usize>> {
+    match how {
+        Thoroughness::Due => {
+            let emptied = runs(segments, |s| {
+                let deleted = u64::from(s.rows - s.live_rows());
+                deleted >= DELETED_ROWS && deleted * DELETED_PART >= u64::from(s.rows)
+            });
+            let small = (0..=TIERS).flat_map(|tier| {
+                let runs = runs(segments, move |s| tier_of(s) <= tier);
+                runs.filter(|run| run.len() >= MERGED_SEGMENTS)
+            });
+            emptied.chain(small).next()
+        }
+        Thoroughness::All => {
+            let mut runs = runs(segments, |s| {
+                s.deleted().is_some() || (s.rows as usize) < SEGMENT_ROWS
+            });
+            runs.find(|run| {
+                let segments = &segments[run.clone()];
+                let rows: u64 = segments.iter().map(|s| u64::from(s.live_rows())).sum();
+                let needed = rows.div_ceil(SEGMENT_ROWS as u64) as usize;
+                needed < segments.len() || segments.iter().any(|s| s.deleted().is_some())
+            })
+        }
+    }
+}
+
+fn tier_of(segment: &Segment) -> u32 {
+    (segment.live_rows() + 1).ilog2() / 3
+}
+
+/// The longest runs of segments that are so, each of as many rows as a step may rewrite.
+fn runs<'a>(
+    segments: &'a [Arc<Segment>],
+    is_so: impl Fn(&Segment) -> bool + 'a,
+) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let start = next + segments[next..].iter().position(|s| is_so(s))?;
+        let mut rows = 0;
+        let of_run = segments[start..].iter().take_while(|segment| {
+            rows += u64::from(segment.live_rows());
+            is_so(segment) && rows <= STEP_ROWS
+        });
+        next = start + of_run.count().max(1);
+        Some(start..next)
+    })
+}
+
+/// Neighbours, and what was written in their place.
+struct Rewritten<'a> {
+    name: &'a ObjectName,
+    before: &'a TableState,
+    old: &'a [Arc<Segment>],
+    new: Vec<WrittenSegment>,
+}
+
+impl Core {
+    /// Takes the next step for a table; FALSE when none is due.
+    pub(super) fn compact_step(
+        &self,
+        name: &ObjectName,
+        pace: &Pace,
+        how: Thoroughness,
+    ) -> Result<bool> {
+        let Some(before) = self.find_table(name)? else {
+            return Ok(false);
+        };
+        let segments = &before.snapshot.segments;
+        let Some(run) = next_run(segments, how) else {
+            return Ok(false);
+        };
+        let old = &segments[run];
+        let generation = self.next_generation()?;
+        let (new, reservation) = self.rewrite(&before, old, generation, pace)?;
+        if new.len() > old.len() {
+            return Err(StorageError::Invalid(format!(
+                "table '{}': {} segments would become {}",
+                before.snapshot.name,
+                old.len(),
+                new.len()
+            )));
+        }
+        let rewritten = Rewritten {
+            name,
+            before: &before,
+            old,
+            new,
+        };
+        let mut parts = NewParts::new(PartBuilder::new(
+            self,
+            before.snapshot.id,
+            before.snapshot.name.clone(),
+            &before.snapshot.schema,
+            &before.next_segment,
+            generation,
+        ));
+        let committed = self.replace(&rewritten, &mut parts);
+        let is_kept = !matches!(committed, Ok(false));
+        let kept = std::iter::once(reservation).chain(parts.into_reservations());
+        match is_kept {
+            true => settle(committed.map(drop), kept)?,
+            false => drop(kept),
+        }
+        Ok(true)
+    }
+
+    /// Writes what is left of the rows of `old` as new segments.
+    fn rewrite(
+        &self,
+        table: &TableState,
+        old: &[Arc<Segment>],
+        generation: u32,
+        pace: &Pace,
+    ) -> Result<(Vec<WrittenSegment>, Reservation)> {
+        let snapshot = &table.snapshot;
+        let layout = Layout {
+            table: snapshot.id,
+            generation,
+            next_segment: Arc::clone(&table.next_segment),
+            labels: Labels::new(&snapshot.name, &snapshot.schema),
+        };
+        let mut reader = self.store().reader()?;
+        let mut pages = self.store().writer()?;
+        let mut waiting = Waiting::default();
+        let mut new = Vec::new();
+        let mut write = |waiting: &mut Waiting| match waiting.give(&snapshot.schema)? {
+            Some(batch) => layout.write(&batch, &mut pages, &mut |segment| new.push(segment)),
+            None => Ok(()),
+        };
+        // A segment is read while another one waits to be written.
+        let largest = old.iter().map(|segment| bytes_of(segment)).max();
+        let held = largest.unwrap_or(0).max(bytes_of_rows(old)) * 2 * DECODED;
+        let _charge = Charge::new(&*self.memory, held).map_err(|error| {
+            StorageError::Invalid(format!(
+                "table '{}': compaction takes about {held} bytes of memory: {error}",
+                snapshot.name
+            ))
+        })?;
+        for segment in old {
+            pace.check()?;
+            let mut left = live_rows(&mut reader, segment, snapshot)?;
+            while let Some(more) = waiting.take(left)? {
+                write(&mut waiting)?;
+                left = more;
+            }
+        }
+        write(&mut waiting)?;
+        let reservation = pages.finish()?;
+        Ok((new, reservation))
+    }
+
+    /// Puts the new segments in the place of the old ones; FALSE when the table has changed so that
+    /// they can't be.
+    fn replace(&self, rewritten: &Rewritten<'_>, parts: &mut NewParts) -> Result<bool> {
+        // Parts of unique indexes are built before others are kept waiting.
+        rewritten.edit(rewritten.before, parts)?;
+        loop {
+            parts.sync()?;
+            let _editing = rewritten.before.editing.lock();
+            let present = self.find_table(rewritten.name)?;
+            let Some(present) = present.filter(|table| rewritten.fits(table)) else {
+                return Ok(false);
+            };
+            let edit = rewritten.edit(&present, parts)?;
+            parts.sync()?;
+            if self.commit(&edit)? {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Rewritten<'_> {
+    /// Whether this version of the table has the old segments as they were read.
+    fn fits(&self, present: &TableState) -> bool {
+        let segments = &present.snapshot.segments;
+        let present_of: HashMap<_, _> = segments.iter().map(|s| (s.id, s)).collect();
+        let is_same = |old: &Arc<Segment>| {
+            let found = present_of.get(&old.id);
+            found.is_some_and(|found| found.deleted() == old.deleted())
+        };
+        present.snapshot.id == self.before.snapshot.id && self.old.iter().all(is_same)
+    }
+
+    fn is_old(&self, segment: SegmentId) -> bool {
+        self.old.iter().any(|old| old.id == segment)
+    }
+
+    fn edit(&self, present: &TableState, parts: &mut NewParts) -> Result<TableEdit> {
+        let snapshot = &present.snapshot;
+        let id = snapshot.id;
+        let segments = snapshot.segments.iter();
+        let kept: Vec<_> = segments.filter(|s| !self.is_old(s.id)).cloned().collect();
+        let new: Vec<_> = self.new.iter().map(|w| Arc::clone(&w.segment)).collect();
+        let mut record = self.record(present, kept.is_empty() && new.is_empty());
+        let mut edit = TableEdit::default();
+        edit.require(present.version());
+        edit.require(Precondition::Schema(self.name.schema.clone()));
+        let mut of_indexes = Vec::new();
+        parts.start();
+        for index in &record.indexes.clone() {
+            let old = snapshot.index(&index.name);
+            let old = old.map_or(&[][..], |index| &index.parts);
+            let definition = decode_definition(index)?;
+            let (gone, left): (Vec<_>, Vec<_>) = old
+                .iter()
+                .cloned()
+                .partition(|part| self.is_gone(part, &kept, definition.kind));
+            for part in &gone {
+                edit.drop_part(id, part);
+                record.parts -= 1;
+            }
+            if definition.unique {
+                let published = parts.publish(&definition, &left, &kept, &new, &mut of_indexes)?;
+                record.parts += published as u64;
+            }
+        }
+        record.next_segment = present.next_segment.load(Ordering::Relaxed);
+        edit.push(Operation::PutTable(PutTable {
+            name: self.name.clone(),
+            table: id.0,
+            record,
+        }));
+        let put = |segment: &Arc<Segment>| PutSegment {
+            table: id.0,
+            segment: segment.id.0,
+            record: encode_segment(segment, 0),
+        };
+        edit.push(Operation::ReplaceSegments(ReplaceSegments {
+            table: id.0,
+            dropped: self.old.iter().map(|segment| segment.id.0).collect(),
+            put: new.iter().map(put).collect(),
+        }));
+        of_indexes
+            .into_iter()
+            .for_each(|operation| edit.push(operation));
+        Ok(edit)
+    }
+
+    /// Whether a part is of no more use: it covers nothing that is left, or it lists neighbours,
+    /// which is searched without a look at the table's segments.
+    fn is_gone(&self, part: &IndexPart, kept: &[Arc<Segment>], kind: IndexKind) -> bool {
+        let covered = || part.covers.iter().map(|(id, _)| *id);
+        let is_kept = |id: SegmentId| kept.iter().any(|segment| segment.id == id);
+        match covered().any(|id| self.is_old(id)) {
+            true => kind == IndexKind::Adjacency || !covered().any(is_kept),
+            false => false,
+        }
+    }
+
+    /// The table's record afterwards.
+    fn record(&self, present: &TableState, is_empty: bool) -> TableRecord {
+        let mut record = (*present.record).clone();
+        if is_empty {
+            record.columns = empty_record(&present.snapshot.schema).columns;
+        }
+        let old = self.old.iter();
+        let rows = |s: &Arc<Segment>| u64::from(s.rows);
+        let deleted = old.clone().map(|s| u64::from(s.rows - s.live_rows()));
+        let deleted: u64 = deleted.sum();
+        record.version += 1;
+        record.segments = record.segments - self.old.len() as u64 + self.new.len() as u64;
+        record.rows -= old.map(rows).sum::<u64>();
+        record.rows += self.new.iter().map(|w| rows(&w.segment)).sum::<u64>();
+        record.deleted -= deleted;
+        record.lost_rows = (record.lost_rows || deleted > 0) && !is_empty;
+        for (ordinal, column) in record.columns.iter_mut().enumerate() {
+            let chunks = |s: &Arc<Segment>| s.chunks.get(ordinal).map(of_chunk);
+            for (nulls, bytes) in self.old.iter().filter_map(chunks) {
+                column.null_count = column.null_count.saturating_sub(nulls);
+                column.bytes_on_flash = column.bytes_on_flash.saturating_sub(bytes);
+            }
+            if is_empty {
+                continue;
+            }
+            for new in self.new.iter().filter_map(|w| w.columns.get(ordinal)) {
+                column.null_count += new.null_count;
+                column.bytes_on_flash += new.bytes_on_flash;
+            }
+        }
+        record
+    }
+}
+
+/// NULLs of a chunk, and its bytes on flash.
+fn of_chunk(chunk: &Chunk) -> (u64, u64) {
+    let bytes = u64::from(chunk.run.count) * PAGE_SIZE_BYTES as u64;
+    (u64::from(chunk.totals.null_count), bytes)
+}
+
+fn bytes_of(segment: &Segment) -> usize {
+    let pages: usize = segment.chunks.iter().map(|c| c.run.count as usize).sum();
+    pages * PAGE_SIZE_BYTES
+}
+
+/// What a full segment of such rows has on flash, at most what all of these have.
+fn bytes_of_rows(segments: &[Arc<Segment>]) -> usize {
+    let bytes: usize = segments.iter().map(|segment| bytes_of(segment)).sum();
+    let rows: usize = segments.iter().map(|s| s.rows as usize).sum();
+    match rows > SEGMENT_ROWS {
+        true => bytes / rows.max(1) * SEGMENT_ROWS,
+        false => bytes,
+    }
+}
+
+/// The rows of a segment that are not deleted.
+fn live_rows(
+    reader: &mut crate::store::PageReader,
+    segment: &Segment,
+    table: &TableSnapshot,
+) -> Result<RecordBatch> {
+    let fields = table.schema.fields().iter().enumerate();
+    let columns = fields
+        .map(|(ordinal, field)| read_column(reader, segment, ordinal, field.data_type()))
+        .collect::<Result<_>>()?;
+    let rows = RecordBatch::try_new(Arc::clone(&table.schema), columns)?;
+    let Some(deleted) = segment.deleted() else {
+        return Ok(rows);
+    };
+    let is_left: BooleanArray = (0..segment.rows)
+        .map(|row| Some(!deleted.contains(row)))
+        .collect();
+    Ok(filter_record_batch(&rows, &is_left)?)
+}
