@@ -230,6 +230,24 @@ impl FlashSchema {
         }
     }
 
+    /// A table on flash.
+    ///
+    /// # Errors
+    /// As [`FlashSchema::snapshot`].
+    pub(crate) fn flash_table(&self, name: &str) -> crate::error::Result<FlashTable> {
+        let snapshot = self.snapshot(name)?;
+        Ok(self.flash_table_at(name, snapshot)?)
+    }
+
+    fn flash_table_at(&self, name: &str, snapshot: Arc<TableSnapshot>) -> Result<FlashTable> {
+        let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
+        let authority = Arc::clone(&self.authority) as _;
+        let name = (self.name.clone(), name.to_string());
+        let defaults = self.views.defaults(&snapshot.defaults)?;
+        let table = NamedTable::new(workspace, node, authority, name, snapshot);
+        Ok(FlashTable::new(table).with_defaults(defaults))
+    }
+
     /// The view of that name, if the session may know of it.
     fn view(&self, name: &str) -> Option<Arc<View>> {
         let view = self.workspace.database().view(&self.name, name);
@@ -267,11 +285,8 @@ impl SchemaProvider for FlashSchema {
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         match self.snapshot(name) {
             Ok(snapshot) => {
-                let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
-                let authority = Arc::clone(&self.authority) as _;
-                let name = (self.name.clone(), name.to_string());
-                let table = NamedTable::new(workspace, node, authority, name, snapshot);
-                Ok(Some(Arc::new(FlashTable::new(table))))
+                let table = self.flash_table_at(name, snapshot)?;
+                Ok(Some(Arc::new(table)))
             }
             Err(StorageError::NotFound { .. }) => {
                 if let Some(table) = self.session_table(name) {

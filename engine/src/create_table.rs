@@ -18,6 +18,7 @@ use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 
 use crate::Session;
+use crate::alter::text_of_default;
 use crate::assign::assign;
 use crate::error::{Error, Result};
 use crate::load::blocking;
@@ -69,7 +70,7 @@ impl Session {
         self.principal()
             .check(Right::Create, &name.schema, &name.table)?;
         let schema = self.flash_schema(&name)?;
-        check_definition(&name.table, create.column_defaults.len(), create.temporary)?;
+        check_definition(&name.table, create.temporary)?;
         if create.or_replace && create.if_not_exists {
             return Err(Error::usage(
                 "OR REPLACE and IF NOT EXISTS exclude each other; leave one out",
@@ -103,7 +104,13 @@ impl Session {
         };
         check_columns(&name.table, &columns)?;
         let (columns, indexes) = keys(&name.table, &columns, &create.constraints);
+        let mut defaults = vec![None; columns.fields().len()];
+        for (column, default) in &create.column_defaults {
+            let text = text_of_default(column, default)?;
+            defaults[columns.index_of(column)?] = Some(text);
+        }
         let target = LoadTarget::Create {
+            defaults,
             schema: name.schema.to_string(),
             table: name.table.to_string(),
             arrow_schema: columns,
@@ -126,15 +133,10 @@ impl Session {
 }
 
 /// Refuses what a table definition asks for and the store would silently not keep.
-fn check_definition(table: &str, defaults: usize, temporary: bool) -> Result<()> {
+fn check_definition(table: &str, temporary: bool) -> Result<()> {
     if temporary {
         return Err(Error::usage(format!(
             "CREATE TEMPORARY TABLE {table} is not supported; open a temporary database, or drop the table when done"
-        )));
-    }
-    if defaults > 0 {
-        return Err(Error::usage(format!(
-            "DEFAULT on table '{table}' is not supported yet and would not be applied; create the table without it"
         )));
     }
     Ok(())

@@ -129,6 +129,7 @@ impl Session {
                 let or_replace = mode == LoadMode::Replace;
                 (
                     LoadTarget::Create {
+                        defaults: vec![],
                         schema,
                         table,
                         arrow_schema,

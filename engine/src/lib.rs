@@ -16,6 +16,7 @@
 //! An [`Engine`] is an open database; a [`Session`] is one user's view of it. Results are
 //! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
 
+mod alter;
 mod assign;
 mod bounded;
 mod catalog;

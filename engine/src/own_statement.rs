@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
+use crate::alter::AlterStatement;
 use crate::indexes::IndexStatement;
 use crate::prepare::PreparedStatement;
 use crate::transactions::TransactionStatement;
@@ -15,6 +16,7 @@ use crate::transactions::TransactionStatement;
 /// A statement of flashmesh's own. It gives no rows, and is never a part of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum OwnStatement {
+    Alter(Box<AlterStatement>),
     Index(IndexStatement),
     /// `KILL QUERY` with the query's number.
     Kill(u64),
@@ -50,6 +52,7 @@ impl PartialOrd for OwnStatement {
 impl UserDefinedLogicalNodeCore for OwnStatement {
     fn name(&self) -> &str {
         match self {
+            Self::Alter(_) => "AlterTable",
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
             Self::Kill(_) => "KillQuery",
@@ -75,6 +78,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
+            Self::Alter(alter) => write!(f, "{}.{}", alter.schema, alter.table),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
             Self::Prepare(prepared) => f.write_str(prepared.name()),

@@ -49,7 +49,7 @@ use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
 
 /// How often UPDATE and DELETE are tried while others change the same rows.
-const CHANGE_ATTEMPTS: u32 = 20;
+pub(crate) const CHANGE_ATTEMPTS: u32 = 20;
 
 impl Session {
     /// Splits SQL into statements, in the session's dialect.
@@ -134,6 +134,9 @@ impl Session {
             ast::Statement::Prepare { .. } => {
                 OwnStatement::Prepare(self.parsed_prepare(state, statement.clone()).await?)
             }
+            ast::Statement::AlterTable(alter) => {
+                OwnStatement::Alter(Box::new(self.parsed_alter(alter)?))
+            }
             ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
             other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
         }))
@@ -141,6 +144,7 @@ impl Session {
 
     async fn execute_own(&self, statement: OwnStatement) -> Result<DataFrame> {
         match statement {
+            OwnStatement::Alter(alter) => self.alter_table(*alter).await,
             OwnStatement::Index(statement) => self.execute_index(statement).await,
             OwnStatement::Kill(id) => {
                 let by = self.principal();
@@ -272,6 +276,15 @@ impl Session {
                 self.principal().check(Right::Create, schema, table)?;
                 Ok(Arc::new(authority.of_name(schema, table)))
             }
+            LoadTarget::Redefine {
+                schema,
+                table,
+                version,
+                ..
+            } => {
+                self.principal().check(Right::Create, schema, table)?;
+                Ok(authority.capability(version))
+            }
             LoadTarget::Append { schema, table }
             | LoadTarget::Change { schema, table, .. }
             | LoadTarget::Overwrite { schema, table } => {
@@ -354,7 +367,7 @@ impl Session {
                         Some(StorageError::Conflict { .. }) => true,
                         // The key may have come meanwhile, and ON CONFLICT meets it now.
                         Some(StorageError::DuplicateKey { .. }) => {
-                            let present = self.engine().database().snapshot(&schema, &table);
+                            let present = self.workspace().snapshot(&schema, &table);
                             present.is_ok_and(|present| present.version != version.version)
                         }
                         _ => false,

@@ -25,6 +25,7 @@ use flashmesh_storage::table::View;
 use parking_lot::{Mutex, RwLock};
 
 use crate::Session;
+use crate::alter::parsed_default;
 use crate::catalog::CATALOG;
 use crate::error::{Error, Result};
 use crate::load::blocking;
@@ -51,6 +52,21 @@ impl ViewPlanner {
     /// The session in which views are planned.
     pub fn use_session(&self, session: Weak<RwLock<SessionState>>) {
         *self.session.lock() = session;
+    }
+
+    /// The defaults that texts say, in that session; those of columns without one are none.
+    pub fn defaults(&self, texts: &[Option<String>]) -> PlanResult<Vec<Option<Expr>>> {
+        if texts.iter().all(Option::is_none) {
+            return Ok(Vec::new());
+        }
+        let Some(session) = self.session.lock().upgrade() else {
+            return plan_err!("the session has ended");
+        };
+        let state = session.read();
+        let texts = texts.iter().map(Option::as_ref);
+        texts
+            .map(|text| text.map(|text| parsed_default(&state, text)).transpose())
+            .collect()
     }
 
     /// A view as a table.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -107,6 +108,22 @@ class Connection:
     def execute(self, query: str) -> None:
         """Run SQL to its end and drop its result."""
         self._backend.execute(query)
+
+    @contextmanager
+    def transaction(self, *, serializable: bool = False, read_only: bool = False) -> Iterator[None]:
+        """Statements that are one commit: `with con.transaction(): …`. They see the version of the
+        database at which it began and what they have changed themselves. An exception undoes them
+        all. The commit fails where another one has changed the same rows; with `serializable`, also
+        where one has changed a table that was read."""
+        isolation = " ISOLATION LEVEL SERIALIZABLE" if serializable else ""
+        self.execute(f"BEGIN{isolation}{' READ ONLY' if read_only else ''}")
+        try:
+            yield
+        except BaseException:
+            with suppress(Error):
+                self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
 
     def explain(
         self, query: str | DataFrame, *, analyze: bool = False, verbose: bool = False

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use bytes::Bytes;
 
 use crate::capability::{Capability, Right, Subject};
@@ -48,6 +49,10 @@ impl Changes {
     pub fn begin_load(&self, capability: &Capability, target: LoadTarget) -> Result<Load> {
         if let LoadTarget::Create { schema, table, .. } = &target {
             self.verify(capability, &Subject::name(schema, table), Right::Create)?;
+            return self.workspace.begin_load(target);
+        }
+        if let LoadTarget::Redefine { version, .. } = &target {
+            self.verify_table(capability, version)?;
             return self.workspace.begin_load(target);
         }
         // The table is the one that the load found, so that it can't be another one by then.
@@ -111,6 +116,38 @@ impl Changes {
         let found = self.workspace.database().snapshot(schema, table)?;
         self.verify(capability, &found.id.into(), Right::Write)?;
         self.outside("VACUUM")?.compact(schema, table)
+    }
+
+    /// Gives a table another name in its schema, which takes the right to create it.
+    ///
+    /// # Errors
+    /// `Denied`; what `Database::rename_table` says.
+    pub fn rename_table(
+        &self,
+        capability: &Capability,
+        schema: &str,
+        table: &str,
+        to: &str,
+    ) -> Result<()> {
+        let found = self.workspace.database().snapshot(schema, table)?;
+        self.verify_table(capability, &found)?;
+        self.outside("ALTER TABLE")?.rename_table(schema, table, to)
+    }
+
+    /// Changes the columns of a table, which takes the right to create it.
+    ///
+    /// # Errors
+    /// `Denied`; what `Database::redefine_columns` says.
+    pub fn redefine_columns(
+        &self,
+        capability: &Capability,
+        version: &TableSnapshot,
+        columns: &Schema,
+        defaults: &[Option<String>],
+    ) -> Result<()> {
+        self.verify_table(capability, version)?;
+        let database = self.outside("ALTER TABLE")?;
+        database.redefine_columns(version, columns, defaults)
     }
 
     /// Makes an index. Who may not read the table does not learn its keys from the error.
@@ -207,6 +244,7 @@ mod tests {
 
     fn create(table: &str) -> LoadTarget {
         LoadTarget::Create {
+            defaults: vec![],
             schema: "public".into(),
             table: table.into(),
             arrow_schema: Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)])),

@@ -28,6 +28,7 @@ fn rows_by_keys_of_an_array() -> Result<()> {
         ]));
         database.create_schema("s")?;
         let load = database.begin_load(LoadTarget::Create {
+            defaults: vec![],
             schema: "s".into(),
             table: "t".into(),
             arrow_schema: Arc::clone(&schema),

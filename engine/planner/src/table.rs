@@ -37,6 +37,8 @@ pub struct FlashTable {
     table: NamedTable,
     /// Its keys.
     constraints: Constraints,
+    /// What its columns have where INSERT says nothing; none at all where none has such a value.
+    defaults: Arc<[Option<Expr>]>,
     /// Whether it shows the ids of its rows as its last column.
     row_ids: bool,
     /// Whether a search for near rows may miss some; `None`: as the session says.
@@ -61,9 +63,18 @@ impl FlashTable {
         });
         Self {
             constraints: Constraints::new_unverified(keys.collect()),
+            defaults: Arc::default(),
             row_ids: false,
             approximate: None,
             table,
+        }
+    }
+
+    /// The same with defaults of its columns.
+    pub fn with_defaults(self, defaults: Vec<Option<Expr>>) -> Self {
+        Self {
+            defaults: defaults.into(),
+            ..self
         }
     }
 
@@ -150,6 +161,11 @@ impl TableProvider for FlashTable {
 
     fn constraints(&self) -> Option<&Constraints> {
         Some(&self.constraints)
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        let place = self.table.snapshot().schema.index_of(column).ok()?;
+        self.defaults.get(place)?.as_ref()
     }
 
     fn table_type(&self) -> TableType {

@@ -1,6 +1,7 @@
 //! Sessions, statements, loads and the command line. One binary: each one links all of
 //! DataFusion.
 
+mod alterations;
 mod answers_in_all_modes;
 mod changes;
 mod cli;

@@ -11,13 +11,14 @@ use roaring::RoaringBitmap;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::{Segment, SegmentId, TableId};
 use crate::store::Reservation;
+use crate::table::TableSnapshot;
 use crate::table::database::{Core, empty_record};
 use crate::table::edit::{
     DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
 };
 use crate::table::indexing::NewParts;
 use crate::table::manifest::{
-    TableRecord, decode_definition, encode_definition, encode_rows, encode_segment,
+    TableRecord, decode_definition, encode_defaults, encode_definition, encode_rows, encode_segment,
 };
 use crate::table::state::{TableState, exists, not_found};
 use crate::table::writing::WrittenSegment;
@@ -44,13 +45,23 @@ pub(super) struct TableChange {
 pub(super) enum ChangeKind {
     /// A new table, perhaps in the place of one of that name.
     Create {
-        or_replace: bool,
+        replaces: Replaces,
         indexes: Vec<IndexDefinition>,
+        defaults: Vec<Option<String>>,
     },
     /// The rows that are there stay, but for deleted ones.
     Keep,
     /// The rows that are there go: of this version alone, if it is said.
     Overwrite { only: Option<u64> },
+}
+
+/// Which table a new one may replace.
+#[derive(Debug)]
+pub(super) enum Replaces {
+    None,
+    Any,
+    /// The one that has the rows of this version.
+    Version(Arc<TableSnapshot>),
 }
 
 /// Keeps the pages of a commit that the manifest names, or may name when it is opened again;
@@ -143,7 +154,7 @@ impl TableChange {
         matches!(
             self.kind,
             ChangeKind::Create {
-                or_replace: true,
+                replaces: Replaces::Any,
                 ..
             }
         )
@@ -161,15 +172,7 @@ impl TableChange {
     /// `Conflict` when the later one deletes what this one has deleted.
     pub fn then(mut self, later: Self) -> Result<Self> {
         if let ChangeKind::Overwrite { .. } = later.kind {
-            // Only the first one knows which version was there.
-            let only = match self.kind {
-                ChangeKind::Overwrite { only } => ChangeKind::Overwrite { only },
-                _ => later.kind,
-            };
-            return Ok(Self {
-                kind: only,
-                ..later
-            });
+            return Ok(later);
         }
         for (id, rows) in later.deleted {
             let own = self.written.iter_mut().find(|w| w.segment.id == id);
@@ -306,14 +309,21 @@ impl TableChange {
     fn start(&self, present: Option<&TableState>, edit: &mut TableEdit) -> Result<TableRecord> {
         let name = &self.name;
         if let ChangeKind::Create {
-            or_replace,
+            replaces,
             indexes,
+            defaults,
         } = &self.kind
         {
-            match present {
-                None => edit.require(Precondition::NoTable(name.clone())),
-                Some(_) if !or_replace => return Err(exists("table", name)),
-                Some(old) => {
+            match (present, replaces) {
+                (None, Replaces::Version(_)) => return Err(not_found("table", name)),
+                (None, _) => edit.require(Precondition::NoTable(name.clone())),
+                (Some(_), Replaces::None) => return Err(exists("table", name)),
+                (Some(old), Replaces::Version(version)) if !has_rows_of(&old.snapshot, version) => {
+                    return Err(StorageError::Conflict {
+                        table: name.name.clone(),
+                    });
+                }
+                (Some(old), _) => {
                     edit.require(old.version());
                     edit.push(Operation::DropTable(DropTable {
                         name: name.clone(),
@@ -322,6 +332,7 @@ impl TableChange {
                 }
             }
             let mut record = empty_record(&self.schema);
+            record.defaults = encode_defaults(defaults);
             for index in indexes {
                 let index_name = ObjectName::new(&name.schema, &index.name);
                 edit.require(Precondition::NoIndex(index_name));
@@ -354,9 +365,23 @@ impl TableChange {
         Ok(TableRecord {
             version: present.record.version,
             indexes: present.record.indexes.clone(),
+            defaults: present.record.defaults.clone(),
             ..empty_record(&self.schema)
         })
     }
+}
+
+/// Whether a version of a table has the rows of another, and its columns.
+fn has_rows_of(present: &TableSnapshot, version: &TableSnapshot) -> bool {
+    let rows = |s: &Arc<Segment>, v: &Arc<Segment>| s.id == v.id && s.deleted() == v.deleted();
+    present.id == version.id
+        && present.schema == version.schema
+        && present.segments.len() == version.segments.len()
+        && present
+            .segments
+            .iter()
+            .zip(&version.segments)
+            .all(|(s, v)| rows(s, v))
 }
 
 /// A segment without these rows too.

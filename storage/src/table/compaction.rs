@@ -41,9 +41,12 @@ const DELETED_ROWS: u64 = 8192;
 const DELETED_PART: u64 = 4;
 /// Rows that one step rewrites, about: others wait for what it holds.
 const STEP_ROWS: u64 = 8 * SEGMENT_ROWS as u64;
-/// Segments of one tier have up to eight times the rows of those of the one below. Fuller ones than
-/// these stay as they are.
+/// Segments of one tier have up to eight times the rows of those of the one below. In all of them
+/// segments are less than half full; fuller ones stay as they are.
 const TIERS: u32 = 5;
+/// A column of so many pages makes a segment a full one, too: one of four times as many could not be
+/// a chunk.
+const FULL_CHUNK_PAGES: u32 = 1 << 14;
 /// What a row takes in memory, over what it takes on flash.
 const DECODED: usize = 4;
 
@@ -64,16 +67,14 @@ pub(super) fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<R
                 let deleted = u64::from(s.rows - s.live_rows());
                 deleted >= DELETED_ROWS && deleted * DELETED_PART >= u64::from(s.rows)
             });
-            let small = (0..=TIERS).flat_map(|tier| {
-                let runs = runs(segments, move |s| tier_of(s) <= tier);
+            let small = (0..TIERS).flat_map(|tier| {
+                let runs = runs(segments, move |s| tier_of(s) <= tier && !is_full(s));
                 runs.filter(|run| run.len() >= MERGED_SEGMENTS)
             });
             emptied.chain(small).next()
         }
         Thoroughness::All => {
-            let mut runs = runs(segments, |s| {
-                s.deleted().is_some() || (s.rows as usize) < SEGMENT_ROWS
-            });
+            let mut runs = runs(segments, |s| s.deleted().is_some() || !is_full(s));
             runs.find(|run| {
                 let segments = &segments[run.clone()];
                 let rows: u64 = segments.iter().map(|s| u64::from(s.live_rows())).sum();
@@ -82,6 +83,11 @@ pub(super) fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<R
             })
         }
     }
+}
+
+fn is_full(segment: &Segment) -> bool {
+    let is_long = |chunk: &Chunk| chunk.run.count >= FULL_CHUNK_PAGES;
+    segment.rows as usize >= SEGMENT_ROWS || segment.chunks.iter().any(is_long)
 }
 
 fn tier_of(segment: &Segment) -> u32 {
@@ -381,4 +387,91 @@ fn live_rows(
         .map(|row| Some(!deleted.contains(row)))
         .collect();
     Ok(filter_record_batch(&rows, &is_left)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use roaring::RoaringBitmap;
+
+    use super::*;
+
+    fn segment(id: u32, rows: u32, deleted: u32) -> Arc<Segment> {
+        let segment = Segment::new(SegmentId(id), 1, rows, Vec::new());
+        let deleted: RoaringBitmap = (0..deleted).collect();
+        Arc::new(segment.with_deleted(deleted).unwrap())
+    }
+
+    fn segments(of: &[(u32, u32)]) -> Vec<Arc<Segment>> {
+        let numbered = (0..).zip(of);
+        numbered
+            .map(|(id, (rows, deleted))| segment(id, *rows, *deleted))
+            .collect()
+    }
+
+    /// What compaction makes of segments: the rows that it wrote, and how many segments are left.
+    fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) -> u64 {
+        let mut written = 0;
+        while let Some(run) = next_run(segments, how) {
+            let mut rows: u64 = segments[run.clone()]
+                .iter()
+                .map(|s| u64::from(s.live_rows()))
+                .sum();
+            written += rows;
+            let before = run.len();
+            let had_deleted = segments[run.clone()].iter().any(|s| s.deleted().is_some());
+            let mut new = Vec::new();
+            while rows > 0 {
+                let taken = rows.min(SEGMENT_ROWS as u64);
+                new.push(segment(*next, taken as u32, 0));
+                *next += 1;
+                rows -= taken;
+            }
+            assert!(new.len() < before || had_deleted, "it would never end");
+            segments.splice(run, new);
+        }
+        written
+    }
+
+    #[test]
+    fn what_is_due_is_small_or_has_lost_rows() {
+        const FULL: u32 = SEGMENT_ROWS as u32;
+        let due = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::Due);
+        let all = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::All);
+        assert_eq!(due(&[(FULL, 0); 40]), None);
+        assert_eq!(all(&[(FULL, 0); 40]), None);
+        assert_eq!(due(&[(1, 0); 15]), None);
+        assert_eq!(due(&[(1, 0); 20]), Some(0..20));
+        assert_eq!(all(&[(FULL, 0), (1, 0), (FULL, 0), (2, 0)]), None);
+        assert_eq!(all(&[(FULL, 0), (1, 0), (2, 0), (FULL, 0)]), Some(1..3));
+        // Larger ones between them are passed by until there are as many of their size.
+        let mixed = [&[(3000, 0)][..], &[(1, 0); 16], &[(3000, 0)]].concat();
+        assert_eq!(due(&mixed), Some(1..17));
+        assert_eq!(due(&[(40_000, 0); 99]), None);
+        assert_eq!(due(&[(FULL, 0), (FULL, 20_000), (FULL, 100)]), Some(1..2));
+        assert_eq!(due(&[(FULL, 9000)]), None);
+        assert_eq!(due(&[(100, 100)]), None);
+        assert_eq!(all(&[(FULL, 0), (FULL, 1)]), Some(1..2));
+    }
+
+    #[test]
+    fn small_commits_leave_few_segments_and_rows_are_seldom_rewritten() {
+        const COMMITS: u32 = 30_000;
+        let (mut present, mut next, mut written) = (Vec::new(), 0, 0);
+        for _ in 0..COMMITS {
+            present.push(segment(next, 1, 0));
+            next += 1;
+            written += compact(&mut present, &mut next, Thoroughness::Due);
+        }
+        assert!(
+            present.len() < MERGED_SEGMENTS * TIERS as usize,
+            "{}",
+            present.len()
+        );
+        assert!(
+            written <= u64::from(COMMITS) * u64::from(TIERS),
+            "{written}"
+        );
+        compact(&mut present, &mut next, Thoroughness::All);
+        assert_eq!(present.len(), 1);
+    }
 }

@@ -3,6 +3,7 @@
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
@@ -12,9 +13,9 @@ use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::TableId;
 use crate::store::PageStore;
 use crate::table::catalog::{Catalog, Numbers};
-use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
+use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, PutTable, TableEdit};
 use crate::table::folder::Folder;
-use crate::table::manifest::{ColumnRecord, TableRecord, encode_schema};
+use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
 use crate::table::state::{State, TableState};
 use crate::table::upkeep::{Background, Upkeep};
 use crate::table::{Load, LoadTarget, TableSnapshot, UpkeepOptions};
@@ -187,6 +188,7 @@ impl Database {
         arrow_schema: &Schema,
     ) -> Result<Arc<TableSnapshot>> {
         self.begin_load(LoadTarget::Create {
+            defaults: vec![],
             schema: schema.into(),
             table: table.into(),
             arrow_schema: Arc::new(arrow_schema.clone()),
@@ -327,6 +329,67 @@ impl Core {
         }
     }
 
+    /// Gives a table another name in its schema.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists` for a table or a view; `ReadOnly`, `Full`, `Io`.
+    pub fn rename_table(&self, schema: &str, table: &str, to: &str) -> Result<()> {
+        let (from, to) = (ObjectName::new(schema, table), ObjectName::new(schema, to));
+        loop {
+            let present = self.table_state(schema, table)?;
+            let mut edit = TableEdit::default();
+            edit.require(Precondition::NoTable(to.clone()));
+            edit.require(Precondition::NoView(to.clone()));
+            edit.push(Operation::RenameTable(from.clone()));
+            put_record(&mut edit, &to, &present, |_| ());
+            if self.commit(&edit)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives the columns of a table other names, defaults, or leave to be NULL; their types and
+    /// rows stay. `version` is the one that the columns were changed from.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` where the columns are others by now; `Invalid` for other types;
+    /// `ReadOnly`, `Full`, `Io`.
+    pub fn redefine_columns(
+        &self,
+        version: &TableSnapshot,
+        columns: &Schema,
+        defaults: &[Option<String>],
+    ) -> Result<()> {
+        let (schema, table) = version.name.split_once('.').unwrap_or(("", &version.name));
+        let columns = stored_schema(columns)?;
+        let types = |s: &Schema| -> Vec<_> {
+            let fields = s.fields().iter();
+            fields.map(|f| f.data_type().clone()).collect()
+        };
+        if types(&columns) != types(&version.schema) {
+            return Err(StorageError::Invalid(format!(
+                "table '{table}': its rows have other columns"
+            )));
+        }
+        loop {
+            let present = self.table_state(schema, table)?;
+            if present.snapshot.id != version.id || present.snapshot.schema != version.schema {
+                return Err(StorageError::Conflict {
+                    table: table.into(),
+                });
+            }
+            let mut edit = TableEdit::default();
+            let name = ObjectName::new(schema, table);
+            put_record(&mut edit, &name, &present, |record| {
+                record.schema = encode_schema(&columns);
+                record.defaults = encode_defaults(defaults);
+            });
+            if self.commit(&edit)? {
+                return Ok(());
+            }
+        }
+    }
+
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.read_only {
             return Err(StorageError::ReadOnly {
@@ -392,6 +455,25 @@ impl Core {
         retired.release(&self.store);
         Ok(true)
     }
+}
+
+/// Puts what `change` makes of a table's record.
+fn put_record(
+    edit: &mut TableEdit,
+    name: &ObjectName,
+    present: &TableState,
+    change: impl Fn(&mut TableRecord),
+) {
+    let mut record = (*present.record).clone();
+    record.version += 1;
+    record.next_segment = present.next_segment.load(Ordering::Relaxed);
+    change(&mut record);
+    edit.require(present.version());
+    edit.push(Operation::PutTable(PutTable {
+        name: name.clone(),
+        table: present.snapshot.id.0,
+        record,
+    }));
 }
 
 pub(super) fn empty_record(schema: &SchemaRef) -> TableRecord {

@@ -29,7 +29,7 @@ struct PreconditionRecord {
 struct OperationRecord {
     #[prost(
         oneof = "Operation",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     operation: Option<Operation>,
 }
@@ -100,6 +100,9 @@ pub(super) enum Operation {
     PutDeleted(PutDeleted),
     #[prost(message, tag = "14")]
     ReplaceSegments(ReplaceSegments),
+    /// A table loses this name; it is put with another one next.
+    #[prost(message, tag = "15")]
+    RenameTable(ObjectName),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]

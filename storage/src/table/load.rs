@@ -13,7 +13,7 @@ use roaring::RoaringBitmap;
 use crate::index::IndexDefinition;
 use crate::segment::{Segment, SegmentId, TableId, row_of_id};
 use crate::store::{PageWriter, Reservation};
-use crate::table::change::{self, ChangeKind, TableChange};
+use crate::table::change::{self, ChangeKind, Replaces, TableChange};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
@@ -38,6 +38,24 @@ pub enum LoadTarget {
         or_replace: bool,
         /// Indexes that it has from the start, such as its primary key.
         indexes: Vec<IndexDefinition>,
+        /// The text of each column's default, as [`TableSnapshot::defaults`]; none at all: no
+        /// column has one.
+        defaults: Vec<Option<String>>,
+    },
+    /// Other columns for a table, with the rows that it has then.
+    Redefine {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        table: String,
+        /// The version that the rows are made of.
+        version: Arc<TableSnapshot>,
+        /// Columns.
+        arrow_schema: SchemaRef,
+        /// Indexes.
+        indexes: Vec<IndexDefinition>,
+        /// Defaults.
+        defaults: Vec<Option<String>>,
     },
     /// More rows for a table.
     Append {
@@ -72,6 +90,7 @@ impl LoadTarget {
             Self::Create { schema, table, .. }
             | Self::Append { schema, table }
             | Self::Change { schema, table, .. }
+            | Self::Redefine { schema, table, .. }
             | Self::Overwrite { schema, table } => (schema, table),
         }
     }
@@ -142,6 +161,21 @@ impl Load {
                         name: label,
                     });
                 }
+                (
+                    stored_schema(arrow_schema)?,
+                    database.next_table_id()?,
+                    Arc::new(AtomicU32::new(0)),
+                )
+            }
+            LoadTarget::Redefine {
+                arrow_schema,
+                indexes,
+                ..
+            } => {
+                if transaction.is_some() {
+                    return Err(in_transaction("ALTER TABLE"));
+                }
+                database.check_index_names(schema_name, table_name, indexes)?;
                 (
                     stored_schema(arrow_schema)?,
                     database.next_table_id()?,
@@ -264,10 +298,25 @@ impl Shared {
                 LoadTarget::Create {
                     or_replace,
                     indexes,
+                    defaults,
                     ..
                 } => ChangeKind::Create {
-                    or_replace: *or_replace,
+                    replaces: match or_replace {
+                        true => Replaces::Any,
+                        false => Replaces::None,
+                    },
                     indexes: indexes.clone(),
+                    defaults: defaults.clone(),
+                },
+                LoadTarget::Redefine {
+                    version,
+                    indexes,
+                    defaults,
+                    ..
+                } => ChangeKind::Create {
+                    replaces: Replaces::Version(Arc::clone(version)),
+                    indexes: indexes.clone(),
+                    defaults: defaults.clone(),
                 },
                 LoadTarget::Append { .. } | LoadTarget::Change { .. } => ChangeKind::Keep,
                 LoadTarget::Overwrite { .. } => ChangeKind::Overwrite { only: None },

@@ -50,6 +50,29 @@ pub(super) struct TableRecord {
     /// wider than what is left.
     #[prost(bool, tag = "10")]
     pub lost_rows: bool,
+    /// Since format 6: the text of each column's default, empty where it has none; or nothing.
+    #[prost(string, repeated, tag = "11")]
+    pub defaults: Vec<String>,
+}
+
+/// Defaults as a record has them.
+pub(super) fn encode_defaults(defaults: &[Option<String>]) -> Vec<String> {
+    match defaults.iter().any(Option::is_some) {
+        true => defaults
+            .iter()
+            .map(|d| d.clone().unwrap_or_default())
+            .collect(),
+        false => Vec::new(),
+    }
+}
+
+impl TableRecord {
+    /// The defaults of so many columns.
+    pub fn decode_defaults(&self, columns: usize) -> Vec<Option<String>> {
+        let texts = self.defaults.iter().map(|text| Some(text.clone()));
+        let texts = texts.map(|text| text.filter(|text| !text.is_empty()));
+        texts.chain(std::iter::repeat(None)).take(columns).collect()
+    }
 }
 
 /// What the catalog holds in all, and the numbers that nothing carries yet.

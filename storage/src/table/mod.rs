@@ -67,6 +67,8 @@ pub struct TableSnapshot {
     /// Rows that were deleted are gone from its segments: bounds of columns may be wider than what
     /// is left.
     pub lost_rows: bool,
+    /// The SQL text of each column's default, where it has one.
+    pub defaults: Vec<Option<String>>,
 }
 
 /// The table's columns and the rows' ids.

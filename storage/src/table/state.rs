@@ -11,7 +11,7 @@ use crate::index::{Index, IndexPart};
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::PageStore;
 use crate::table::catalog::CatalogTable;
-use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit, TableVersion};
+use crate::table::edit::{ObjectName, Operation, Precondition, PutTable, TableEdit, TableVersion};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_part, decode_schema,
     decode_segment,
@@ -197,9 +197,10 @@ impl State {
                         Some(draft) => draft,
                         None => Draft::new(&put.name, TableId(put.table), &put.record)?,
                     };
-                    let record = put.record.clone();
-                    drafts.insert(put.table, Draft { record, ..draft });
+                    drafts.insert(put.table, draft.put(put)?);
                 }
+                // What becomes of it is put next, under its new name.
+                Operation::RenameTable(name) => change.tables.push((name.clone(), None)),
                 Operation::DropTable(dropped) => {
                     if let Some(table) = self.tables.get(&dropped.name) {
                         change.retired.add_all(&table.snapshot);
@@ -417,6 +418,23 @@ impl Draft {
         })
     }
 
+    /// The same with another record.
+    fn put(self, put: &PutTable) -> Result<Self> {
+        let schema = match put.record.schema == self.record.schema {
+            true => self.schema,
+            false => {
+                let what = format!("table '{}.{}'", put.name.schema, put.name.name);
+                decode_schema(&put.record.schema, &what)?
+            }
+        };
+        Ok(Self {
+            name: put.name.clone(),
+            record: put.record.clone(),
+            schema,
+            ..self
+        })
+    }
+
     fn label(&self) -> String {
         format!("{}.{}", self.name.schema, self.name.name)
     }
@@ -440,6 +458,7 @@ impl Draft {
         let indexes = self.indexes()?;
         let name = self.label();
         let columns = self.record.columns.iter();
+        let defaults = self.record.decode_defaults(self.schema.fields().len());
         let snapshot = TableSnapshot {
             id: self.id,
             name,
@@ -450,6 +469,7 @@ impl Draft {
             statistics: columns.map(ColumnRecord::statistics).collect(),
             indexes,
             lost_rows: self.record.lost_rows,
+            defaults,
         };
         let (next_segment, editing) = match self.before {
             Some(before) => (before.next_segment, before.editing),

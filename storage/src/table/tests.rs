@@ -47,6 +47,7 @@ fn rows(first: i64, count: usize) -> RecordBatch {
 
 fn create(or_replace: bool) -> LoadTarget {
     LoadTarget::Create {
+        defaults: vec![],
         schema: "public".into(),
         table: "t".into(),
         arrow_schema: schema(),

@@ -61,6 +61,8 @@ struct Progress {
     changes: Vec<TableChange>,
     savepoints: Vec<Savepoint>,
     reads: Reads,
+    /// Statements that still run come too late.
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Transaction {
                 changes: Vec::new(),
                 savepoints: Vec::new(),
                 reads: Reads::new(),
+                has_ended: false,
             }),
             base,
         }
@@ -127,6 +130,11 @@ impl Transaction {
             ));
         }
         let progress = &mut *self.progress.lock();
+        if progress.has_ended {
+            return Err(StorageError::Invalid(
+                "the transaction of this statement has ended before it".into(),
+            ));
+        }
         let present = progress.state.tables.get(&change.name).cloned();
         let mut edit = TableEdit::default();
         change.add_to(&mut edit, present.as_ref())?;
@@ -146,6 +154,7 @@ impl Transaction {
     fn commit(&self) -> Result<()> {
         let (changes, reads) = {
             let progress = &mut *self.progress.lock();
+            progress.has_ended = true;
             progress.savepoints.clear();
             let changes = mem::take(&mut progress.changes);
             (changes, mem::take(&mut progress.reads))
@@ -366,7 +375,8 @@ impl Workspace {
     /// # Errors
     /// `Invalid` where there is none.
     pub fn rollback(&self) -> Result<()> {
-        self.end().map(drop)
+        self.end()?.progress.lock().has_ended = true;
+        Ok(())
     }
 
     fn end(&self) -> Result<Arc<Transaction>> {

@@ -52,6 +52,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         version: 1,
         segments,
         lost_rows: false,
+        defaults: vec![],
     })
 }
 

@@ -448,7 +448,7 @@ fn a_database_reads_as_the_document_says() {
     let catalog = catalog.begin_read().unwrap();
     let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
     let meta = catalog.open_table(meta).unwrap();
-    assert_eq!(meta.get("format").unwrap().unwrap().value(), 5);
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 6);
     let records: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
     let records = catalog.open_table(records).unwrap();
     let get = |key: &[u8]| records.get(key).unwrap().unwrap().value().to_vec();
@@ -577,6 +577,7 @@ fn write(folder: &std::path::Path, batch: &RecordBatch) {
     let database = Database::open(folder, DatabaseOptions::default()).unwrap();
     let load = database
         .begin_load(LoadTarget::Create {
+            defaults: vec![],
             schema: "public".into(),
             table: "t".into(),
             arrow_schema: Arc::new(Schema::clone(&batch.schema())),

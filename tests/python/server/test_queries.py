@@ -139,6 +139,25 @@ def test_transactions_are_refused_not_ignored(server):
         connection.adbc_connection.set_autocommit(False)
 
 
+def test_transactions_belong_to_a_session(server):
+    with server.connect() as one, server.connect() as other:
+        execute(one, "CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT)")
+        execute(one, "INSERT INTO account VALUES (1, 10)")
+        execute(one, "BEGIN")
+        execute(one, "UPDATE account SET balance = 20")
+        assert rows(one, "SELECT balance FROM account") == [(20,)]
+        assert rows(other, "SELECT balance FROM account") == [(10,)]
+        execute(other, "UPDATE account SET balance = balance + 1")
+        with pytest.raises(adbc_driver_manager.Error, match="changed"):
+            execute(one, "COMMIT")
+        assert rows(one, "SELECT balance FROM account") == [(11,)]
+        execute(one, "BEGIN")
+        execute(one, "DELETE FROM account")
+    # A session that ends rolls back.
+    with server.connect() as later:
+        assert rows(later, "SELECT balance FROM account") == [(11,)]
+
+
 def test_connections_have_views_and_options_of_their_own(server):
     with server.connect() as one, server.connect() as other:
         execute(one, "CREATE TEMPORARY VIEW mine AS SELECT 42 AS answer")

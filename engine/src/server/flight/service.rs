@@ -303,7 +303,7 @@ fn no_transaction(id: Option<&Bytes>) -> Answer<()> {
 
 fn no_transactions() -> Status {
     Status::unimplemented(
-        "transactions over several statements are not supported; each statement commits by itself",
+        "transactions over several statements are begun by the statement BEGIN here, and ended by COMMIT or ROLLBACK",
     )
 }
 

@@ -162,6 +162,9 @@ impl<'txn> Records<'txn> {
                     self.root.tables += self.put(&name, &NameRecord { table: put.table })?;
                     self.put(&Key::Table(put.table), &put.record)?;
                 }
+                Operation::RenameTable(name) => {
+                    self.root.tables -= self.remove(&Key::Name(&name.schema, &name.name))?;
+                }
                 Operation::DropTable(dropped) => {
                     let name = Key::Name(&dropped.name.schema, &dropped.name.name);
                     self.root.tables -= self.remove(&name)?;

@@ -168,6 +168,7 @@ fn large(dir: &Path) -> u64 {
     let database = open(dir);
     let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, false)]));
     let target = LoadTarget::Create {
+        defaults: vec![],
         schema: "public".into(),
         table: "t".into(),
         arrow_schema: Arc::clone(&schema),

@@ -335,6 +335,7 @@ fn create(
     indexes: Vec<IndexDefinition>,
 ) -> Result<()> {
     let target = LoadTarget::Create {
+        defaults: vec![],
         schema: "public".into(),
         table: table.into(),
         arrow_schema: schema(),

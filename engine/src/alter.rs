@@ -1,0 +1,415 @@
+//! ALTER TABLE, and defaults of columns.
+//!
+//! New names, defaults and DROP NOT NULL change what is kept of the table; other columns or types
+//! rewrite its rows, in one commit.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{FieldRef, Schema};
+use datafusion::common::DFSchema;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    CreateMemoryTable, DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, cast, ident, lit,
+};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::sqlparser::ast::{
+    self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind,
+};
+use datafusion::sql::unparser::expr_to_sql;
+use flashmesh_planner::Authority;
+use flashmesh_planner::version::pin_tables;
+use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
+use flashmesh_storage::index::IndexDefinition;
+use flashmesh_storage::table::{LoadTarget, TableSnapshot};
+
+use crate::Session;
+use crate::assign::assign;
+use crate::change;
+use crate::create_table::check_columns;
+use crate::error::{Error, Result};
+use crate::load::blocking;
+use crate::same_names;
+use crate::statements::CHANGE_ATTEMPTS;
+
+/// An ALTER TABLE as it was parsed, its names resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct AlterStatement {
+    pub schema: String,
+    pub table: String,
+    if_exists: bool,
+    operations: Vec<AlterTableOperation>,
+}
+
+/// A column of the table that is to be.
+#[derive(Debug, Clone)]
+struct Column {
+    field: FieldRef,
+    default: Option<String>,
+    /// Where its values come from.
+    values: Values,
+}
+
+#[derive(Debug, Clone)]
+enum Values {
+    /// The column of that ordinal.
+    Old(usize),
+    /// The same, cast to the field's type.
+    Cast(usize),
+    /// A new column.
+    New(Expr),
+}
+
+/// The text of a column's default.
+///
+/// # Errors
+/// [`Error::Usage`] for an expression that SQL has no text for.
+pub(crate) fn text_of_default(column: &str, default: &Expr) -> Result<String> {
+    let text = expr_to_sql(default).map_err(|e| {
+        let why = e.strip_backtrace();
+        Error::usage(format!("DEFAULT of column '{column}' can't be kept: {why}"))
+    })?;
+    Ok(text.to_string())
+}
+
+/// The default that a column's text says.
+///
+/// # Errors
+/// Those of planning: functions may be gone.
+pub(crate) fn parsed_default(state: &SessionState, text: &str) -> datafusion::error::Result<Expr> {
+    state.create_logical_expr(text, &DFSchema::empty())
+}
+
+fn name_of(ident: &ast::Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+impl Session {
+    pub(crate) fn parsed_alter(&self, alter: &ast::AlterTable) -> Result<AlterStatement> {
+        if alter.only
+            || alter.location.is_some()
+            || alter.on_cluster.is_some()
+            || alter.table_type.is_some()
+        {
+            return Err(Error::usage(
+                "ALTER TABLE takes a table and what becomes of it",
+            ));
+        }
+        let name = object_name_to_table_reference(alter.name.clone(), true)?;
+        let name = self.resolve(name);
+        Ok(AlterStatement {
+            schema: name.schema.to_string(),
+            table: name.table.to_string(),
+            if_exists: alter.if_exists,
+            operations: alter.operations.clone(),
+        })
+    }
+
+    pub(crate) async fn alter_table(&self, alter: AlterStatement) -> Result<DataFrame> {
+        let AlterStatement { schema, table, .. } = &alter;
+        self.principal().check(Right::Create, schema, table)?;
+        let of_schema = self.catalog().flash_schema(schema);
+        let present = of_schema
+            .as_ref()
+            .map(|of_schema| of_schema.snapshot(table));
+        let missing = matches!(&present, None | Some(Err(StorageError::NotFound { .. })));
+        if missing && alter.if_exists {
+            return self.nothing();
+        }
+        let Some(present) = present else {
+            return Err(Error::Storage(StorageError::NotFound {
+                kind: "table",
+                name: format!("{schema}.{table}"),
+            }));
+        };
+        let present = present?;
+        if let [AlterTableOperation::RenameTable { table_name }] = alter.operations.as_slice() {
+            return self.rename_table(&present, &alter, table_name).await;
+        }
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.alter_columns(&alter).await {
+                Err(error)
+                    if attempts < CHANGE_ATTEMPTS
+                        && matches!(error.storage(), Some(StorageError::Conflict { .. })) => {}
+                altered => return altered,
+            }
+        }
+    }
+
+    async fn rename_table(
+        &self,
+        present: &TableSnapshot,
+        alter: &AlterStatement,
+        to: &RenameTableNameKind,
+    ) -> Result<DataFrame> {
+        let (RenameTableNameKind::As(to) | RenameTableNameKind::To(to)) = to;
+        let to = object_name_to_table_reference(to.clone(), true)?;
+        let to = match to.schema() {
+            Some(_) => self.resolve(to),
+            None => to.resolve(crate::catalog::CATALOG, &alter.schema),
+        };
+        if *to.schema != *alter.schema {
+            return Err(Error::usage("RENAME TO leaves a table in its schema"));
+        }
+        self.principal()
+            .check(Right::Create, &to.schema, &to.table)?;
+        if self.flash_schema(&to)?.session_table(&to.table).is_some() {
+            return Err(Error::Storage(StorageError::AlreadyExists {
+                kind: "table",
+                name: to.table.to_string(),
+            }));
+        }
+        let capability = self.catalog().authority().capability(present);
+        let changes = self.changes();
+        let (schema, table, to) = (
+            alter.schema.clone(),
+            alter.table.clone(),
+            to.table.to_string(),
+        );
+        blocking(move || changes.rename_table(&capability, &schema, &table, &to)).await?;
+        self.nothing()
+    }
+
+    async fn alter_columns(&self, alter: &AlterStatement) -> Result<DataFrame> {
+        let (schema, table) = (&alter.schema, &alter.table);
+        let present = self.workspace().snapshot(schema, table)?;
+        let mut columns = columns_of(&present);
+        for operation in &alter.operations {
+            self.apply(&mut columns, operation).await?;
+        }
+        let fields: Vec<_> = columns.iter().map(|c| Arc::clone(&c.field)).collect();
+        let defaults: Vec<_> = columns.iter().map(|c| c.default.clone()).collect();
+        let arrow_schema = Arc::new(Schema::new(fields));
+        check_columns(table, &arrow_schema)?;
+        let indexes = indexes_over(&present, &columns)?;
+        let is_old = |(place, column): (usize, &Column)| {
+            let was_nullable = |i: usize| present.schema.field(i).is_nullable();
+            matches!(column.values, Values::Old(i) if i == place && (column.field.is_nullable() || !was_nullable(i)))
+        };
+        let keeps_rows = columns.len() == present.schema.fields().len()
+            && columns.iter().enumerate().all(is_old);
+        if keeps_rows {
+            let capability = self.catalog().authority().capability(&present);
+            let changes = self.changes();
+            blocking(move || {
+                changes.redefine_columns(&capability, &present, &arrow_schema, &defaults)
+            })
+            .await?;
+            return self.nothing();
+        }
+        let Some(of_schema) = self.catalog().flash_schema(schema) else {
+            return Err(Error::usage(format!("schema '{schema}' does not exist")));
+        };
+        let target = of_schema.flash_table(table)?;
+        let source = provider_as_source(Arc::new(target.clone()));
+        let values = columns.iter().map(|column| {
+            let name = column.field.name();
+            let old = |i: usize| ident(present.schema.field(i).name());
+            match &column.values {
+                Values::Old(i) => old(*i).alias(name),
+                Values::Cast(i) => cast(old(*i), column.field.data_type().clone()).alias(name),
+                Values::New(value) => {
+                    cast(value.clone(), column.field.data_type().clone()).alias(name)
+                }
+            }
+        });
+        let plan = LogicalPlanBuilder::scan(table.as_str(), source, None)?
+            .project(values.collect::<Vec<_>>())?
+            .build()?;
+        let plan = pin_tables(assign(plan)?)?;
+        let version = change::version_of(&plan, &target)?;
+        if version.schema != present.schema {
+            return Err(Error::Storage(StorageError::Conflict {
+                table: table.clone(),
+            }));
+        }
+        let target = LoadTarget::Redefine {
+            version,
+            arrow_schema,
+            indexes,
+            defaults,
+            schema: schema.clone(),
+            table: table.clone(),
+        };
+        self.load_plan(target, plan, Arc::default()).await?;
+        self.nothing()
+    }
+
+    async fn apply(
+        &self,
+        columns: &mut Vec<Column>,
+        operation: &AlterTableOperation,
+    ) -> Result<()> {
+        match operation {
+            AlterTableOperation::AddColumn {
+                if_not_exists,
+                column_def,
+                column_position: None,
+                ..
+            } => {
+                let name = name_of(&column_def.name);
+                if *if_not_exists && columns.iter().any(|c| *c.field.name() == name) {
+                    return Ok(());
+                }
+                let (field, default) = self.declared(column_def).await?;
+                let text = default
+                    .as_ref()
+                    .map(|default| text_of_default(&name, default));
+                columns.push(Column {
+                    field,
+                    default: text.transpose()?,
+                    values: Values::New(default.unwrap_or_else(|| lit(ScalarValue::Null))),
+                });
+            }
+            AlterTableOperation::DropColumn {
+                column_names,
+                if_exists,
+                drop_behavior: None | Some(ast::DropBehavior::Restrict),
+                ..
+            } => {
+                for name in column_names {
+                    match place_of(columns, name) {
+                        Ok(place) => drop(columns.remove(place)),
+                        Err(_) if *if_exists => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            AlterTableOperation::RenameColumn {
+                old_column_name,
+                new_column_name,
+            } => {
+                let place = place_of(columns, old_column_name)?;
+                let field = columns[place].field.as_ref().clone();
+                columns[place].field = Arc::new(field.with_name(name_of(new_column_name)));
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => {
+                let place = place_of(columns, column_name)?;
+                let column = &mut columns[place];
+                match op {
+                    AlterColumnOperation::SetNotNull | AlterColumnOperation::DropNotNull => {
+                        let nullable = matches!(op, AlterColumnOperation::DropNotNull);
+                        let field = column.field.as_ref().clone();
+                        column.field = Arc::new(field.with_nullable(nullable));
+                    }
+                    AlterColumnOperation::SetDefault { value } => {
+                        let default = parsed_default(&self.context().state(), &value.to_string())?;
+                        column.default = Some(text_of_default(column.field.name(), &default)?);
+                    }
+                    AlterColumnOperation::DropDefault => column.default = None,
+                    AlterColumnOperation::SetDataType {
+                        data_type,
+                        using: None,
+                        ..
+                    } => {
+                        let definition = ast::ColumnDef {
+                            name: column_name.clone(),
+                            data_type: data_type.clone(),
+                            options: Vec::new(),
+                        };
+                        let (field, _) = self.declared(&definition).await?;
+                        let field = field.as_ref().clone();
+                        let nullable = column.field.is_nullable();
+                        column.field = Arc::new(field.with_nullable(nullable));
+                        column.values = match column.values.clone() {
+                            Values::Old(i) => Values::Cast(i),
+                            other => other,
+                        };
+                    }
+                    other => {
+                        return Err(Error::usage(format!(
+                            "ALTER COLUMN {other} is not supported"
+                        )));
+                    }
+                }
+            }
+            other => {
+                return Err(Error::usage(format!(
+                    "ALTER TABLE … {other} is not supported"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The column that a definition declares, as CREATE TABLE has it, and its default.
+    async fn declared(&self, column: &ast::ColumnDef) -> Result<(FieldRef, Option<Expr>)> {
+        let parsed = self.parse("CREATE TABLE declared (declared INT)")?;
+        let Some(ParsedStatement::Statement(mut statement)) = parsed.into_iter().next() else {
+            return Err(Error::usage("a column without a definition"));
+        };
+        if let ast::Statement::CreateTable(create) = statement.as_mut() {
+            create.columns = vec![column.clone()];
+        }
+        let state = self.context().state();
+        let plan = same_names::plan(&state, ParsedStatement::Statement(statement)).await?;
+        let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(CreateMemoryTable {
+            input,
+            constraints,
+            mut column_defaults,
+            ..
+        })) = plan
+        else {
+            return Err(Error::usage("a column without a definition"));
+        };
+        if constraints.iter().next().is_some() {
+            return Err(Error::usage(format!(
+                "ADD COLUMN {} can't make a key; add the column, then CREATE UNIQUE INDEX",
+                column.name
+            )));
+        }
+        let field = input.schema().inner().field(0).clone();
+        Ok((
+            Arc::new(field),
+            column_defaults.pop().map(|(_, default)| default),
+        ))
+    }
+}
+
+fn columns_of(table: &TableSnapshot) -> Vec<Column> {
+    let fields = table.schema.fields().iter().zip(&table.defaults);
+    let columns = fields.enumerate().map(|(i, (field, default))| Column {
+        field: Arc::clone(field),
+        default: default.clone(),
+        values: Values::Old(i),
+    });
+    columns.collect()
+}
+
+fn place_of(columns: &[Column], name: &ast::Ident) -> Result<usize> {
+    let name = name_of(name);
+    let place = columns.iter().position(|c| *c.field.name() == name);
+    place.ok_or_else(|| Error::usage(format!("the table has no column '{name}'")))
+}
+
+/// The table's indexes over the columns that are to be.
+fn indexes_over(table: &TableSnapshot, columns: &[Column]) -> Result<Vec<IndexDefinition>> {
+    let indexes = table.indexes.iter().map(|index| {
+        let mut definition = index.definition.clone();
+        for column in &mut definition.columns {
+            let old = *column as usize;
+            let place = columns
+                .iter()
+                .position(|c| matches!(c.values, Values::Old(i) | Values::Cast(i) if i == old));
+            let Some(place) = place else {
+                return Err(Error::usage(format!(
+                    "column '{}' is part of index '{}'; drop that first",
+                    table.schema.field(old).name(),
+                    definition.name
+                )));
+            };
+            *column = place as u32;
+        }
+        Ok(definition)
+    });
+    indexes.collect()
+}
