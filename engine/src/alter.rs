@@ -5,20 +5,22 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{FieldRef, Schema};
-use datafusion::common::DFSchema;
+use arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::common::{DFSchema, exec_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    CreateMemoryTable, DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, cast, ident, lit,
+    ColumnarValue, CreateMemoryTable, DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast, ident, lit,
 };
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind,
 };
+use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::unparser::expr_to_sql;
 use flashmesh_planner::Authority;
 use flashmesh_planner::version::pin_tables;
@@ -79,9 +81,52 @@ pub(crate) fn text_of_default(column: &str, default: &Expr) -> Result<String> {
 /// The default that a column's text says.
 ///
 /// # Errors
-/// Those of planning: functions may be gone.
-pub(crate) fn parsed_default(state: &SessionState, text: &str) -> datafusion::error::Result<Expr> {
-    state.create_logical_expr(text, &DFSchema::empty())
+/// Those of planning.
+fn parsed_default(state: &SessionState, text: &str) -> datafusion::error::Result<Expr> {
+    // As `expr_to_sql` writes it, whatever the session's dialect.
+    let parser = DFParserBuilder::new(text).with_dialect(&GenericDialect {});
+    let parsed = parser.build()?.parse_expr()?;
+    state.create_logical_expr_from_sql_expr(parsed, &DFSchema::empty())
+}
+
+/// The same for a table that is only read, perhaps: where the default means nothing any more (its
+/// function is gone, or not this session's to use) the INSERT that needs it fails, and nothing else.
+pub(crate) fn default_or_error(state: &SessionState, column: &str, text: &str) -> Expr {
+    parsed_default(state, text).unwrap_or_else(|error| {
+        let broken = BrokenDefault {
+            signature: Signature::nullary(Volatility::Volatile),
+            error: format!(
+                "the DEFAULT of column '{column}' ({text}): {}",
+                error.strip_backtrace()
+            ),
+        };
+        ScalarUDF::new_from_impl(broken).call(Vec::new())
+    })
+}
+
+/// Stands for a default that can't be planned.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct BrokenDefault {
+    signature: Signature,
+    error: String,
+}
+
+impl ScalarUDFImpl for BrokenDefault {
+    fn name(&self) -> &str {
+        "default"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
+        Ok(DataType::Null)
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
+        exec_err!("{}", self.error)
+    }
 }
 
 fn name_of(ident: &ast::Ident) -> String {
@@ -168,6 +213,16 @@ impl Session {
                 name: to.table.to_string(),
             }));
         }
+        // Nobody shall get by a name what they may not do with the table.
+        let (old, new) = (
+            self.principal().rights(&alter.schema, &alter.table),
+            self.principal().rights(&to.schema, &to.table),
+        );
+        for right in [Right::Read, Right::Write, Right::Kernel] {
+            if new.has(right) && !old.has(right) {
+                self.principal().check(right, &alter.schema, &alter.table)?;
+            }
+        }
         let capability = self.catalog().authority().capability(present);
         let changes = self.changes();
         let (schema, table, to) = (
@@ -191,6 +246,16 @@ impl Session {
         let arrow_schema = Arc::new(Schema::new(fields));
         check_columns(table, &arrow_schema)?;
         let indexes = indexes_over(&present, &columns)?;
+        let of_key = indexes.iter().filter(|index| index.primary);
+        for column in of_key.flat_map(|index| &index.columns) {
+            let field = &columns[*column as usize].field;
+            if field.is_nullable() {
+                return Err(Error::usage(format!(
+                    "column '{}' is part of the primary key, which takes no NULL",
+                    field.name()
+                )));
+            }
+        }
         let is_old = |(place, column): (usize, &Column)| {
             let was_nullable = |i: usize| present.schema.field(i).is_nullable();
             matches!(column.values, Values::Old(i) if i == place && (column.field.is_nullable() || !was_nullable(i)))

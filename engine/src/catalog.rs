@@ -243,7 +243,7 @@ impl FlashSchema {
         let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
         let authority = Arc::clone(&self.authority) as _;
         let name = (self.name.clone(), name.to_string());
-        let defaults = self.views.defaults(&snapshot.defaults)?;
+        let defaults = self.views.defaults(&snapshot)?;
         let table = NamedTable::new(workspace, node, authority, name, snapshot);
         Ok(FlashTable::new(table).with_defaults(defaults))
     }

@@ -103,7 +103,12 @@ impl Session {
             }
         };
         check_columns(&name.table, &columns)?;
-        let (columns, indexes) = keys(&name.table, &columns, &create.constraints);
+        let database = self.engine().database();
+        let is_free = |index: &str| match database.index(&name.schema, index) {
+            Ok((owner, ..)) => *owner == *name.table,
+            Err(_) => true,
+        };
+        let (columns, indexes) = keys(&name.table, &columns, &create.constraints, is_free);
         let mut defaults = vec![None; columns.fields().len()];
         for (column, default) in &create.column_defaults {
             let text = text_of_default(column, default)?;
@@ -148,6 +153,7 @@ fn keys(
     table: &str,
     columns: &SchemaRef,
     constraints: &Constraints,
+    is_free: impl Fn(&str) -> bool,
 ) -> (SchemaRef, Vec<IndexDefinition>) {
     let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
     let mut indexes = Vec::new();
@@ -164,6 +170,13 @@ fn keys(
             true => format!("{table}_pkey"),
             false => format!("{table}_{}_key", names.join("_")),
         };
+        // A table that was renamed keeps the names of its keys.
+        let numbered = (1..).map(|number| format!("{name}{number}"));
+        let name = std::iter::once(name.clone()).chain(numbered);
+        let name = name
+            .take(1000)
+            .find(|name| is_free(name))
+            .unwrap_or_default();
         if primary {
             for column in key {
                 let field = fields[*column].as_ref().clone();

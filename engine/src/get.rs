@@ -45,8 +45,12 @@ impl Session {
         self.flash_schema(&name)?;
         self.principal()
             .check(Right::Read, &name.schema, &name.table)?;
-        let database = self.engine().database();
-        let snapshot = database.snapshot(&name.schema, &name.table)?;
+        let named = (name.schema.to_string(), name.table.to_string());
+        let seen = self.workspace().snapshots([&named]).pop().flatten();
+        let snapshot = seen.ok_or_else(|| StorageError::NotFound {
+            kind: "table",
+            name: format!("{}.{}", name.schema, name.table),
+        })?;
         let key = snapshot.primary_key();
         let columns = key.map(|key| key.definition.columns.as_slice());
         let (Some(index), Some(&[ordinal])) = (key, columns) else {

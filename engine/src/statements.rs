@@ -25,7 +25,7 @@ use flashmesh_planner::version::pin_tables;
 use flashmesh_planner::{Authority, FlashTable, FlashmeshOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, Right};
-use flashmesh_storage::table::LoadTarget;
+use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 use futures::StreamExt;
 
 use crate::Session;
@@ -252,12 +252,32 @@ impl Session {
         query: LogicalPlan,
         progress: Arc<LoadProgress>,
     ) -> Result<u64> {
+        self.load_planned(target, None, query, progress).await
+    }
+
+    /// The same into a table that must have the columns of the version which the query was planned
+    /// for.
+    async fn load_planned(
+        &self,
+        target: LoadTarget,
+        planned: Option<Arc<TableSnapshot>>,
+        query: LogicalPlan,
+        progress: Arc<LoadProgress>,
+    ) -> Result<u64> {
         let capability = self.check_target(&target)?;
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
         let _stop = StopOnDrop::new(&plan);
         let changes = self.changes();
         let load = blocking(move || changes.begin_load(&capability, target)).await?;
+        if let Some(planned) = planned
+            && (load.table() != planned.id || load.schema() != planned.schema)
+        {
+            return Err(Error::usage(format!(
+                "table '{}' has become another one, or has other columns, since the statement was planned; run it again",
+                planned.name
+            )));
+        }
         load::run(
             load,
             plan,
@@ -289,7 +309,7 @@ impl Session {
             | LoadTarget::Change { schema, table, .. }
             | LoadTarget::Overwrite { schema, table } => {
                 self.principal().check(Right::Write, schema, table)?;
-                let table = self.engine().database().snapshot(schema, table)?;
+                let table = self.workspace().snapshot(schema, table)?;
                 Ok(authority.capability(&table))
             }
         }
@@ -338,8 +358,11 @@ impl Session {
                 )));
             }
         };
+        let planned = FlashTable::of(&dml.target);
+        let planned = planned.map(|table| Arc::clone(table.named().snapshot()));
         let input = assign(nullable_values(dml.input.as_ref().clone())?)?;
-        let rows = self.load_plan(target, input, Arc::default()).await?;
+        let progress = Arc::default();
+        let rows = self.load_planned(target, planned, input, progress).await?;
         self.count(rows)
     }
 
@@ -403,6 +426,7 @@ impl Session {
     /// Rewrites the segments of a table, or of all that the user may write.
     async fn vacuum(&self, table: Option<(String, String)>) -> Result<DataFrame> {
         let database = self.engine().database();
+        let is_of_all = table.is_none();
         let tables = match table {
             Some((schema, table)) => {
                 self.principal().check(Right::Write, &schema, &table)?;
@@ -420,7 +444,11 @@ impl Session {
             }
         };
         for (schema, table) in tables {
-            let version = database.snapshot(&schema, &table)?;
+            let version = match database.snapshot(&schema, &table) {
+                // It was dropped meanwhile.
+                Err(StorageError::NotFound { .. }) if is_of_all => continue,
+                version => version?,
+            };
             let capability = self.catalog().authority().capability(&version);
             let changes = self.changes();
             blocking(move || changes.compact(&capability, &schema, &table)).await?;

@@ -21,11 +21,11 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
-use flashmesh_storage::table::View;
+use flashmesh_storage::table::{TableSnapshot, View};
 use parking_lot::{Mutex, RwLock};
 
 use crate::Session;
-use crate::alter::parsed_default;
+use crate::alter::default_or_error;
 use crate::catalog::CATALOG;
 use crate::error::{Error, Result};
 use crate::load::blocking;
@@ -54,19 +54,21 @@ impl ViewPlanner {
         *self.session.lock() = session;
     }
 
-    /// The defaults that texts say, in that session; those of columns without one are none.
-    pub fn defaults(&self, texts: &[Option<String>]) -> PlanResult<Vec<Option<Expr>>> {
-        if texts.iter().all(Option::is_none) {
+    /// The defaults of a table's columns, in that session; none at all where no column has one.
+    pub fn defaults(&self, table: &TableSnapshot) -> PlanResult<Vec<Option<Expr>>> {
+        if table.defaults.iter().all(Option::is_none) {
             return Ok(Vec::new());
         }
         let Some(session) = self.session.lock().upgrade() else {
             return plan_err!("the session has ended");
         };
         let state = session.read();
-        let texts = texts.iter().map(Option::as_ref);
-        texts
-            .map(|text| text.map(|text| parsed_default(&state, text)).transpose())
-            .collect()
+        let columns = table.schema.fields().iter().zip(&table.defaults);
+        let defaults = columns.map(|(field, text)| {
+            let text = text.as_ref();
+            text.map(|text| default_or_error(&state, field.name(), text))
+        });
+        Ok(defaults.collect())
     }
 
     /// A view as a table.

@@ -29,6 +29,8 @@ MAX_MESSAGE_SIZE = 1 << 30
 
 #: The header in which a server is told what a statement is called in `system.queries`.
 TAG = "flashmesh-tag"
+#: The header of statements of a transaction: a server that has lost it refuses them.
+TRANSACTION = "flashmesh-transaction"
 
 #: Seconds for a cancelled call to return.
 GRACE = 5.0
@@ -105,6 +107,8 @@ class Client:
         self._running: set[Cursor] = set()
         self._is_stale = False
         self.is_closed = False
+        #: Whether a transaction was begun here.
+        self.is_in_transaction = False
         #: What makes a session what this one is: statements by what they make.
         self.session: dict[str, str] = {}
         self.run("SELECT 1")
@@ -175,7 +179,10 @@ class Client:
                 self._disconnect()
             if self._connection is None:
                 self._connection = self._connect()
-            return self._connection.cursor()
+            cursor = self._connection.cursor()
+            if self.is_in_transaction:
+                _set_header(cursor, TRANSACTION, "1")
+            return cursor
 
     def _connect(self) -> Connection:
         from adbc_driver_flightsql import dbapi
@@ -305,12 +312,16 @@ def distinct(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _execute(cursor: Cursor, statement: Statement, tag: str = "") -> Any:
+def _set_header(cursor: Cursor, name: str, value: str) -> None:
     from adbc_driver_flightsql import StatementOptions
 
+    cursor.adbc_statement.set_options(**{StatementOptions.RPC_CALL_HEADER_PREFIX.value + name: value})
+
+
+def _execute(cursor: Cursor, statement: Statement, tag: str = "") -> Any:
     # Cursors would prepare it, and a prepared statement is two more requests.
     driver = cursor.adbc_statement
-    driver.set_options(**{StatementOptions.RPC_CALL_HEADER_PREFIX.value + TAG: tag})
+    _set_header(cursor, TAG, tag)
     if isinstance(statement, str):
         driver.set_sql_query(statement)
     else:

@@ -98,9 +98,9 @@ class Remote:
 
     def execute(self, query: str) -> None:
         for statement in script.statements(query) or [query]:
-            for _ in self._client.stream(statement):
-                pass
-            self._note_setting(statement)
+            with self._noting(statement):
+                for _ in self._client.stream(statement):
+                    pass
 
     def table(self, name: str) -> Query:
         # Substrait wants the whole name; DataFusion has others for data of this process.
@@ -290,12 +290,21 @@ class Remote:
 
     def _run(self, statement: str) -> Rows:
         """Runs what may be a SET."""
-        rows = self._client.run(statement)
-        self._note_setting(statement)
-        return rows
+        with self._noting(statement):
+            return self._client.run(statement)
 
-    def _note_setting(self, statement: str) -> None:
-        """A session that the server has lost gets its settings again."""
+    @contextlib.contextmanager
+    def _noting(self, statement: str) -> Iterator[None]:
+        """A session that the server has lost gets its settings again, and no transaction."""
+        begins = script.transaction(statement)
+        try:
+            yield
+        finally:
+            # It has ended, whether or not it could be committed.
+            if begins is False:
+                self._client.is_in_transaction = False
+        if begins:
+            self._client.is_in_transaction = True
         match script.setting(statement):
             case (name, True):
                 self._client.session[f"setting {name}"] = statement

@@ -55,6 +55,17 @@ def setting(statement: str) -> tuple[str, bool] | None:
     return (found["name"].lower(), found["verb"].upper() == "SET") if found else None
 
 
+_TRANSACTION = re.compile(
+    r"(?P<begin>BEGIN|START)\b|(?P<end>COMMIT|END|ROLLBACK)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL
+)
+
+
+def transaction(statement: str) -> bool | None:
+    """Whether a statement begins a transaction (True) or ends one (False)."""
+    found = _TRANSACTION.match(statement, _first_word(statement))
+    return found["begin"] is not None if found else None
+
+
 def parts(name: str) -> list[str]:
     """The parts of a table's name, read as SQL reads it."""
     if _NAME.fullmatch(name) is None:

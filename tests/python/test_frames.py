@@ -508,3 +508,23 @@ def test_frames_let_go_of_their_memory(db):
     gc.collect()
     # Each round holds 32 MB: none of them stays.
     assert resident() - before < 200e6
+
+
+def test_transactions_are_whole(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1)")
+    with db.transaction():
+        db.execute("INSERT INTO t VALUES (2)")
+        db.execute("DELETE FROM t WHERE id = 1")
+        assert db.sql("SELECT id FROM t").fetchall() == [(2,)]
+    assert db.sql("SELECT id FROM t").fetchall() == [(2,)]
+    with pytest.raises(ZeroDivisionError), db.transaction():
+        db.execute("DELETE FROM t")
+        raise ZeroDivisionError
+    with pytest.raises(flashmesh.Error, match="primary key"), db.transaction():
+        db.execute("DELETE FROM t")
+        db.execute("INSERT INTO t VALUES (3), (3)")
+    with pytest.raises(flashmesh.Error, match="READ ONLY"), db.transaction(read_only=True):
+        db.execute("DELETE FROM t")
+    with db.transaction(serializable=True):
+        db.execute("INSERT INTO t SELECT max(id) + 1 FROM t")
+    assert db.sql("SELECT id FROM t ORDER BY id").fetchall() == [(2,), (3,)]

@@ -126,6 +126,22 @@ def test_a_server_that_comes_back(serve):
     assert con.sql("SELECT count(*) FROM v").fetchall() == [(2,)]
 
 
+def test_a_transaction_that_the_server_has_lost(serve):
+    server = serve()
+    con = flashmesh.connect(server.url)
+    con.load("t", pa.table({"a": range(3)}))
+    con.execute("BEGIN; DELETE FROM t")
+    server.kill()
+    with pytest.raises(flashmesh.Error, match="can't be reached"):
+        con.execute("INSERT INTO t VALUES (7)")
+    serve(listen=server.url.removeprefix("grpc://"))
+    # It does not commit by itself.
+    for statement in ("INSERT INTO t VALUES (8)", "COMMIT"):
+        with pytest.raises(flashmesh.Error, match="lost the session"):
+            con.execute(statement)
+    assert con.sql("SELECT count(*) FROM t").fetchall() == [(3,)]
+
+
 def test_closed_is_closed(db):
     db.load("t", pa.table({"a": pa.array(range(1_000_000), pa.int64())}))
     table, stream = db.table("t"), iter(db.table("t"))

@@ -1,6 +1,6 @@
 //! The sessions of a server's clients.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,12 @@ pub(super) struct Sessions {
     limit: usize,
     shares: Arc<Shares>,
     open: Mutex<HashMap<String, Arc<ClientSession>>>,
+    /// Keys of sessions that ended within a transaction: their clients are to learn it.
+    lost: Mutex<HashSet<String>>,
 }
+
+/// More are forgotten.
+const LOST: usize = 10_000;
 
 impl Sessions {
     /// Sessions that end when they have not been used for `idle`; `limit` of them at once.
@@ -65,6 +70,18 @@ impl Sessions {
             idle,
             limit,
             open: Mutex::default(),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// Notes that a session ends, where its client has begun a transaction.
+    fn note_end(&self, key: &str, session: &ClientSession) {
+        if session.session.is_in_transaction() {
+            let mut lost = self.lost.lock();
+            if lost.len() >= LOST {
+                lost.clear();
+            }
+            lost.insert(key.into());
         }
     }
 
@@ -77,6 +94,11 @@ impl Sessions {
         {
             *found.last_used.lock() = Instant::now();
             return Ok(Arc::clone(found));
+        }
+        if self.lost.lock().remove(key) {
+            return Err(Status::aborted(
+                "the session in which the transaction was begun has ended; nothing of it remains, begin it again",
+            ));
         }
         let share = self.shares.of(&principal.name);
         let session = self
@@ -103,7 +125,15 @@ impl Sessions {
         {
             return Ok(Arc::clone(found));
         }
-        if open.len() >= self.limit && !evict(&mut open, |_| true) {
+        if let Some(found) = open.remove(key) {
+            // The user's grants have changed.
+            if found.session.is_in_transaction() {
+                return Err(Status::aborted(
+                    "what the user may do has changed within the transaction; nothing of it remains, begin it again",
+                ));
+            }
+        }
+        if open.len() >= self.limit && !self.evict(&mut open, |_| true) {
             return Err(Status::resource_exhausted(format!(
                 "the server has {} sessions open, which is its limit; close some, or wait until idle ones expire",
                 self.limit
@@ -112,7 +142,7 @@ impl Sessions {
         let of_user = |session: &ClientSession| session.session.principal().name == principal.name;
         let quota = self.shares.quota().sessions;
         if open.values().filter(|session| of_user(session)).count() >= quota
-            && !evict(&mut open, of_user)
+            && !self.evict(&mut open, of_user)
         {
             return Err(Status::resource_exhausted(format!(
                 "user '{}' has {quota} sessions open, which is a user's limit; close some, or wait until idle ones expire",
@@ -144,13 +174,14 @@ impl Sessions {
     /// Ends the sessions, with what they run, whose users may no longer all that they could:
     /// `user` gives what a user may now, and their password.
     pub fn revoke(&self, user: impl Fn(&str) -> Option<(Principal, Option<String>)>) {
-        self.open.lock().retain(|_, session| {
+        self.open.lock().retain(|key, session| {
             let before = session.session.principal();
             let stays = user(&before.name).is_some_and(|(now, password)| {
                 let same = session.password.is_none() || session.password == password;
                 same && now.may_all_that(before)
             });
             if !stays {
+                self.note_end(key, session);
                 session.end.cancel();
             }
             stays
@@ -160,33 +191,42 @@ impl Sessions {
     /// Ends those that were not used for long. What they run goes on to its end.
     pub fn expire(&self) {
         let idle = |session: &ClientSession| session.last_used.lock().elapsed() > self.idle;
-        self.open.lock().retain(|_, session| !idle(session));
+        self.open.lock().retain(|key, session| {
+            let stays = !idle(session);
+            if !stays {
+                self.note_end(key, session);
+            }
+            stays
+        });
+    }
+
+    /// Ends the session that has not been used for longest, if that is long enough: many clients go
+    /// without a word.
+    fn evict(
+        &self,
+        open: &mut HashMap<String, Arc<ClientSession>>,
+        may_go: impl Fn(&ClientSession) -> bool,
+    ) -> bool {
+        let idle = open
+            .iter()
+            .filter(|(_, session)| may_go(session))
+            .map(|(key, session)| (session.last_used.lock().elapsed(), key))
+            .max();
+        match idle {
+            Some((idle, key)) if idle >= EVICTABLE_IDLE => {
+                let key = key.clone();
+                if let Some(session) = open.remove(&key) {
+                    self.note_end(&key, &session);
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     /// How many are open.
     pub fn len(&self) -> usize {
         self.open.lock().len()
-    }
-}
-
-/// Ends the session that has not been used for longest, if that is long enough: many clients go
-/// without a word.
-fn evict(
-    open: &mut HashMap<String, Arc<ClientSession>>,
-    may_go: impl Fn(&ClientSession) -> bool,
-) -> bool {
-    let idle = open
-        .iter()
-        .filter(|(_, session)| may_go(session))
-        .map(|(key, session)| (session.last_used.lock().elapsed(), key))
-        .max();
-    match idle {
-        Some((idle, key)) if idle >= EVICTABLE_IDLE => {
-            let key = key.clone();
-            open.remove(&key);
-            true
-        }
-        _ => false,
     }
 }
 

@@ -121,7 +121,8 @@ async fn tables_and_columns_change_their_names() {
     }
     run(
         &session,
-        "ALTER TABLE IF EXISTS nothing RENAME TO x; CREATE TABLE t (a INT); DROP TABLE t",
+        "ALTER TABLE IF EXISTS nothing RENAME TO x; CREATE TABLE t (id BIGINT PRIMARY KEY); \
+         INSERT INTO t VALUES (1); DROP TABLE t",
     )
     .await;
 }
@@ -191,6 +192,7 @@ async fn columns_come_go_and_change_their_types() {
         ("ALTER TABLE t ADD COLUMN a INT", "two columns"),
         ("ALTER TABLE t ADD COLUMN f INT UNIQUE", "key"),
         ("ALTER TABLE t ALTER COLUMN a TYPE INT USING a + 1", "USING"),
+        ("ALTER TABLE t ALTER COLUMN id DROP NOT NULL", "primary key"),
     ] {
         let message = error(&session, sql).await;
         assert!(message.contains(part), "{sql}: {message}");
@@ -228,4 +230,54 @@ async fn rows_that_come_meanwhile_are_kept() {
         1
     );
     assert_eq!(rows(&session, "SELECT count(*) FROM t").await, ["20030"]);
+}
+
+/// A default that means nothing any more keeps nobody from the table.
+#[tokio::test]
+async fn a_default_that_is_gone_fails_the_insert_that_needs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let engine = Engine::open(EngineOptions {
+            path: Some(folder.path().join("db")),
+            ..EngineOptions::default()
+        });
+        engine.unwrap().session().unwrap()
+    };
+    let first = open();
+    first
+        .context()
+        .register_udf(datafusion::logical_expr::create_udf(
+            "seven",
+            vec![],
+            arrow::datatypes::DataType::Int64,
+            datafusion::logical_expr::Volatility::Immutable,
+            std::sync::Arc::new(|_| Ok(datafusion::scalar::ScalarValue::Int64(Some(7)).into())),
+        ));
+    run(
+        &first,
+        "CREATE TABLE t (a BIGINT, b BIGINT DEFAULT seven()); INSERT INTO t (a) VALUES (1)",
+    )
+    .await;
+    drop(first);
+    let session = open();
+    assert_eq!(rows(&session, "SELECT * FROM t").await, ["1 7"]);
+    run(
+        &session,
+        "INSERT INTO t VALUES (2, 3); UPDATE t SET a = a + 1",
+    )
+    .await;
+    let message = error(&session, "INSERT INTO t (a) VALUES (5)").await;
+    assert!(
+        message.contains("DEFAULT of column 'b'") && message.contains("seven"),
+        "{message}"
+    );
+    run(
+        &session,
+        "ALTER TABLE t ALTER COLUMN b SET DEFAULT 0; INSERT INTO t (a) VALUES (5)",
+    )
+    .await;
+    assert_eq!(
+        rows(&session, "SELECT * FROM t ORDER BY a").await,
+        ["2 7", "3 3", "5 0"]
+    );
 }

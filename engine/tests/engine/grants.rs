@@ -180,3 +180,46 @@ async fn queries_of_others_can_be_neither_seen_nor_killed() {
         2
     );
 }
+
+#[tokio::test]
+async fn a_new_name_gives_nobody_what_they_may_not_do() {
+    let engine = engine();
+    let owner = owner(&engine).await;
+    let ada = user(
+        &engine,
+        &[
+            ("public.*", &[RightName::Create]),
+            ("mine*", &[RightName::Create, RightName::Read]),
+        ],
+    );
+    let error = run(&ada, "ALTER TABLE secret RENAME TO mine_now")
+        .await
+        .unwrap_err();
+    assert!(is_denial(&error), "{error}");
+    // Without more rights under the new name it may have that.
+    run(&ada, "ALTER TABLE secret RENAME TO other")
+        .await
+        .unwrap();
+    assert_eq!(run(&owner, "SELECT * FROM other").await.unwrap(), 2);
+    let bob = user(&engine, &[("open", &[RightName::Read, RightName::Write])]);
+    for sql in [
+        "ALTER TABLE open ADD COLUMN c INT",
+        "ALTER TABLE open RENAME TO opened",
+        "ALTER TABLE open RENAME COLUMN v TO w",
+        "ALTER TABLE other RENAME TO opened",
+        "VACUUM other",
+    ] {
+        let error = run(&bob, sql).await.unwrap_err();
+        assert!(is_refusal(&error), "{sql}: {error}");
+    }
+    run(&bob, "VACUUM open; VACUUM").await.unwrap();
+    run(&bob, "BEGIN; DELETE FROM open WHERE k = 1")
+        .await
+        .unwrap();
+    for sql in ["DELETE FROM other", "SELECT * FROM other"] {
+        let error = run(&bob, sql).await.unwrap_err();
+        assert!(is_refusal(&error), "{sql}: {error}");
+    }
+    run(&bob, "COMMIT").await.unwrap();
+    assert_eq!(run(&owner, "SELECT * FROM open").await.unwrap(), 1);
+}

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use flashmesh::{Engine, EngineOptions, Session};
 use flashmesh_storage::StorageError;
+use futures::StreamExt;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 
@@ -50,6 +52,12 @@ async fn a_transaction_is_seen_whole_or_not_at_all() {
             ["paid"]
         );
     }
+    let keys: ArrayRef = Arc::new(Int64Array::from(vec![1, 3, 9]));
+    let got = |session: &Session| -> usize {
+        let batches = session.get("account", &keys).unwrap();
+        batches.iter().map(RecordBatch::num_rows).sum()
+    };
+    assert_eq!((got(&one), got(&other)), (2, 1));
     assert_eq!(rows(&other, balances).await, ["1 100", "2 50"]);
     assert_eq!(rows(&other, "SELECT count(*) FROM log").await, ["0"]);
     run(&one, "COMMIT").await;
@@ -208,6 +216,54 @@ async fn savepoints_undo_a_part() {
     assert!(error(&session, "ROLLBACK TO b").await.contains("savepoint"));
     run(&session, "ROLLBACK TO a; INSERT INTO t VALUES (2); COMMIT").await;
     assert_eq!(rows(&session, ids).await, ["1", "2"]);
+}
+
+/// What reads a transaction's rows goes on to its end, whatever becomes of the transaction.
+#[tokio::test]
+async fn streams_outlive_their_transaction() {
+    let (engine, [one, other]) = sessions();
+    run(
+        &one,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO t VALUES (-1, 'x')",
+    )
+    .await;
+    let pages = || engine.database().store().usage().live_pages;
+    let before = pages();
+    let insert = "INSERT INTO t SELECT value, 'name ' || value FROM generate_series(1, 200000)";
+    for end in ["ROLLBACK", "ROLLBACK TO s", "TRUNCATE TABLE t", "COMMIT"] {
+        run(
+            &one,
+            "BEGIN; UPDATE t SET name = 'y' WHERE id = -1; SAVEPOINT s",
+        )
+        .await;
+        run(&one, insert).await;
+        let frame = one.sql("SELECT id, name FROM t").await.unwrap();
+        let mut stream = frame.execute_stream().await.unwrap();
+        let mut count = stream.next().await.unwrap().unwrap().num_rows();
+        if end == "COMMIT" {
+            run(&other, "UPDATE t SET name = 'z' WHERE id = -1").await;
+            assert!(error(&one, end).await.contains("changed"));
+        } else {
+            run(&one, end).await;
+        }
+        // What is free is written by others.
+        run(
+            &other,
+            "CREATE TABLE junk AS SELECT value AS a, 'junk ' || value AS b FROM generate_series(1, 200000); DROP TABLE junk",
+        )
+        .await;
+        while let Some(batch) = stream.next().await {
+            count += batch.unwrap().num_rows();
+        }
+        assert_eq!(count, 200_001, "{end}");
+        drop(stream);
+        if one.is_in_transaction() {
+            run(&one, "ROLLBACK").await;
+        }
+    }
+    // And nothing of it takes space.
+    run(&one, "VACUUM t").await;
+    assert!(pages() <= before + 64, "{before} pages, now {}", pages());
 }
 
 #[tokio::test]

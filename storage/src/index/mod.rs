@@ -36,7 +36,7 @@ use flashmesh_pushdown::Metric;
 
 use self::kind::Opened;
 use crate::page::{ChunkIdentity, SEGMENT_ROWS, encode_chunk};
-use crate::segment::{Chunk, Segment, SegmentId, free_chunks};
+use crate::segment::{Chunk, Segment, SegmentId, Unnamed, free_chunks};
 use crate::store::{PageReader, PageRun, PageStore, PageWriter};
 use crate::{Result, StorageError};
 
@@ -274,6 +274,8 @@ pub struct IndexPart {
     pub arrays: Vec<IndexArray>,
     /// Its metadata.
     pub meta: Vec<u8>,
+    /// Its pages, where a transaction has written them.
+    pub(crate) unnamed: OnceLock<Unnamed>,
     pub(crate) retired: OnceLock<Arc<PageStore>>,
     /// What the kind has made of the metadata.
     pub(crate) opened: OnceLock<Opened>,

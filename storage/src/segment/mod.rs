@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::DataType;
+use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::page::{Aux, ColumnBuilder, PageIndex, PageZone, SEGMENT_ROWS};
-use crate::store::{PageReader, PageRun, PageStore};
+use crate::store::{PageReader, PageRun, PageStore, Reservation};
 use crate::{Result, StorageError};
 
 use page_index::Place;
@@ -56,6 +57,7 @@ impl Segment {
     pub fn new(id: SegmentId, generation: u32, rows: u32, chunks: Vec<Chunk>) -> Self {
         let chunks = Chunks {
             chunks,
+            unnamed: OnceLock::new(),
             retired: OnceLock::new(),
         };
         Self {
@@ -113,6 +115,11 @@ impl Segment {
         }
     }
 
+    /// Whoever has the segment holds pages that no manifest names yet.
+    pub(crate) fn hold(&self, pages: &[Unnamed]) {
+        let _ = self.chunks.unnamed.set(pages.to_vec());
+    }
+
     /// Gives the segment's pages back to `store` once the last reference to them is gone.
     pub(crate) fn retire(&self, store: &Arc<PageStore>) {
         // A segment is retired by the one commit that drops it; a second call changes nothing.
@@ -120,10 +127,30 @@ impl Segment {
     }
 }
 
+/// Pages that were written and that no manifest names yet. They are freed when nobody holds them
+/// any more, unless they were kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Unnamed(Arc<Mutex<Option<Reservation>>>);
+
+impl Unnamed {
+    pub fn new(reservation: Reservation) -> Self {
+        Self(Arc::new(Mutex::new(Some(reservation))))
+    }
+
+    /// The manifest names the pages now: they stay.
+    pub fn keep(self) {
+        if let Some(reservation) = self.0.lock().take() {
+            reservation.keep();
+        }
+    }
+}
+
 /// The chunks of a segment, which all of its versions share.
 #[derive(Debug)]
 pub struct Chunks {
     chunks: Vec<Chunk>,
+    /// Its pages, where a transaction has written them: whoever reads them holds them.
+    unnamed: OnceLock<Vec<Unnamed>>,
     /// Set when no version of the table has the segment any more: the store that gets its pages
     /// back when the last reader lets go of them.
     retired: OnceLock<Arc<PageStore>>,

@@ -9,8 +9,7 @@ use arrow::datatypes::SchemaRef;
 use roaring::RoaringBitmap;
 
 use crate::index::{IndexDefinition, IndexKind};
-use crate::segment::{Segment, SegmentId, TableId};
-use crate::store::Reservation;
+use crate::segment::{Segment, SegmentId, TableId, Unnamed};
 use crate::table::TableSnapshot;
 use crate::table::database::{Core, empty_record};
 use crate::table::edit::{
@@ -37,7 +36,7 @@ pub(super) struct TableChange {
     /// Rows that go.
     pub deleted: BTreeMap<SegmentId, RoaringBitmap>,
     /// The pages of what was written.
-    pub reservations: Vec<Reservation>,
+    pub reservations: Vec<Unnamed>,
     pub parts: NewParts,
 }
 
@@ -52,7 +51,7 @@ pub(super) enum ChangeKind {
     /// The rows that are there stay, but for deleted ones.
     Keep,
     /// The rows that are there go: of this version alone, if it is said.
-    Overwrite { only: Option<u64> },
+    Overwrite { only: Option<Arc<TableSnapshot>> },
 }
 
 /// Which table a new one may replace.
@@ -68,13 +67,13 @@ pub(super) enum Replaces {
 /// gives them back after an error that left the old version.
 pub(super) fn settle(
     committed: Result<()>,
-    reservations: impl IntoIterator<Item = Reservation>,
+    reservations: impl IntoIterator<Item = Unnamed>,
 ) -> Result<()> {
     if matches!(
         &committed,
         Ok(()) | Err(StorageError::NeedsReopening { .. })
     ) {
-        reservations.into_iter().for_each(Reservation::keep);
+        reservations.into_iter().for_each(Unnamed::keep);
     }
     committed
 }
@@ -92,7 +91,7 @@ pub(super) fn commit(
     check: impl Fn(&mut TableEdit) -> Result<()>,
 ) -> Result<()> {
     // Two that change the same tables wait for each other in one order.
-    changes.sort_by(|a, b| a.name.cmp(&b.name));
+    changes.sort_by_key(|change| change.table);
     let committed = try_commit(core, &mut changes, check);
     let reservations = changes.into_iter().flat_map(|change| {
         let of_parts = change.parts.into_reservations();
@@ -318,7 +317,10 @@ impl TableChange {
                 (None, Replaces::Version(_)) => return Err(not_found("table", name)),
                 (None, _) => edit.require(Precondition::NoTable(name.clone())),
                 (Some(_), Replaces::None) => return Err(exists("table", name)),
-                (Some(old), Replaces::Version(version)) if !has_rows_of(&old.snapshot, version) => {
+                (Some(old), Replaces::Version(version))
+                    if !old.snapshot.has_rows_of(version)
+                        || !old.snapshot.is_defined_as(version) =>
+                {
                     return Err(StorageError::Conflict {
                         table: name.name.clone(),
                     });
@@ -351,8 +353,8 @@ impl TableChange {
         }
         if let ChangeKind::Overwrite {
             only: Some(version),
-        } = self.kind
-            && version != present.record.version
+        } = &self.kind
+            && !present.snapshot.has_rows_of(version)
         {
             return Err(StorageError::Conflict {
                 table: name.name.clone(),
@@ -369,19 +371,6 @@ impl TableChange {
             ..empty_record(&self.schema)
         })
     }
-}
-
-/// Whether a version of a table has the rows of another, and its columns.
-fn has_rows_of(present: &TableSnapshot, version: &TableSnapshot) -> bool {
-    let rows = |s: &Arc<Segment>, v: &Arc<Segment>| s.id == v.id && s.deleted() == v.deleted();
-    present.id == version.id
-        && present.schema == version.schema
-        && present.segments.len() == version.segments.len()
-        && present
-            .segments
-            .iter()
-            .zip(&version.segments)
-            .all(|(s, v)| rows(s, v))
 }
 
 /// A segment without these rows too.

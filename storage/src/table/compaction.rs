@@ -20,8 +20,7 @@ use crate::index::pace::Pace;
 use crate::index::{IndexKind, IndexPart};
 use crate::memory::Charge;
 use crate::page::SEGMENT_ROWS;
-use crate::segment::{Chunk, Segment, SegmentId, read_column};
-use crate::store::Reservation;
+use crate::segment::{Chunk, Segment, SegmentId, Unnamed, read_column};
 use crate::table::TableSnapshot;
 use crate::table::change::settle;
 use crate::table::database::{Core, empty_record};
@@ -138,13 +137,18 @@ impl Core {
         let old = &segments[run];
         let generation = self.next_generation()?;
         let (new, reservation) = self.rewrite(&before, old, generation, pace)?;
-        if new.len() > old.len() {
-            return Err(StorageError::Invalid(format!(
-                "table '{}': {} segments would become {}",
-                before.snapshot.name,
-                old.len(),
-                new.len()
-            )));
+        let has_deleted = old.iter().any(|segment| segment.deleted().is_some());
+        if new.len() > old.len() || new.len() == old.len() && !has_deleted {
+            // Values so long that they fill segments of few rows.
+            return match how {
+                Thoroughness::All => Ok(false),
+                Thoroughness::Due => Err(StorageError::Invalid(format!(
+                    "table '{}': {} segments would become {}",
+                    before.snapshot.name,
+                    old.len(),
+                    new.len()
+                ))),
+            };
         }
         let rewritten = Rewritten {
             name,
@@ -177,7 +181,7 @@ impl Core {
         old: &[Arc<Segment>],
         generation: u32,
         pace: &Pace,
-    ) -> Result<(Vec<WrittenSegment>, Reservation)> {
+    ) -> Result<(Vec<WrittenSegment>, Unnamed)> {
         let snapshot = &table.snapshot;
         let layout = Layout {
             table: snapshot.id,
@@ -212,7 +216,7 @@ impl Core {
         }
         write(&mut waiting)?;
         let reservation = pages.finish()?;
-        Ok((new, reservation))
+        Ok((new, Unnamed::new(reservation)))
     }
 
     /// Puts the new segments in the place of the old ones; FALSE when the table has changed so that

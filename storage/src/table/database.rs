@@ -373,7 +373,7 @@ impl Core {
         }
         loop {
             let present = self.table_state(schema, table)?;
-            if present.snapshot.id != version.id || present.snapshot.schema != version.schema {
+            if present.snapshot.id != version.id || !present.snapshot.is_defined_as(version) {
                 return Err(StorageError::Conflict {
                     table: table.into(),
                 });

@@ -14,7 +14,7 @@ use crate::index::{
 };
 use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
-use crate::segment::{Segment, SegmentId, TableId, write_page_indexes};
+use crate::segment::{Segment, SegmentId, TableId, Unnamed, write_page_indexes};
 use crate::store::{PageStore, Reservation};
 use crate::table::change::settle;
 use crate::table::database::Core;
@@ -205,7 +205,7 @@ pub(super) struct PartBuilder {
 #[derive(Debug)]
 pub(super) struct Built {
     pub part: Arc<IndexPart>,
-    pub reservation: Reservation,
+    pub reservation: Unnamed,
     /// Hashes of its keys, ascending, when they must be unique.
     hashes: Vec<u64>,
     /// What it was built from.
@@ -311,7 +311,7 @@ impl PartBuilder {
         let (part, reservation) = self.write(definition, segments, data, pace.threads())?;
         Ok(Built {
             part: Arc::new(part),
-            reservation,
+            reservation: Unnamed::new(reservation),
             hashes,
             segments: segments.to_vec(),
         })
@@ -364,6 +364,7 @@ impl PartBuilder {
             covers: segments.iter().map(|s| (s.id, s.rows)).collect(),
             arrays: arrays.collect(),
             meta: data.meta,
+            unnamed: OnceLock::new(),
             retired: OnceLock::new(),
             opened: OnceLock::new(),
         };
@@ -528,8 +529,14 @@ impl NewParts {
         self.parts.extend(later.parts);
     }
 
+    /// The parts that the last edit publishes, with their pages.
+    pub fn published(&self) -> impl Iterator<Item = (SegmentId, &Unnamed)> {
+        let published = self.parts.iter().filter(|part| part.is_published);
+        published.map(|part| (part.built.part.id, &part.built.reservation))
+    }
+
     /// The pages of the parts that the last edit publishes, to be kept once it is durable.
-    pub fn into_reservations(self) -> impl Iterator<Item = Reservation> {
+    pub fn into_reservations(self) -> impl Iterator<Item = Unnamed> {
         let published = self.parts.into_iter().filter(|part| part.is_published);
         published.map(|part| part.built.reservation)
     }

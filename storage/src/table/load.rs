@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::index::IndexDefinition;
-use crate::segment::{Segment, SegmentId, TableId, row_of_id};
-use crate::store::{PageWriter, Reservation};
+use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
+use crate::store::PageWriter;
 use crate::table::change::{self, ChangeKind, Replaces, TableChange};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
@@ -128,7 +128,7 @@ struct Done {
     /// With where they belong among the load's segments; those of one position are in the order
     /// in which they were written.
     segments: Vec<(u64, WrittenSegment)>,
-    reservations: Vec<Reservation>,
+    reservations: Vec<Unnamed>,
 }
 
 impl Load {
@@ -434,7 +434,7 @@ impl LoadWriter {
         let mut done = self.shared.done.lock();
         done.writers += 1;
         done.segments.append(&mut self.segments);
-        done.reservations.push(reservation);
+        done.reservations.push(Unnamed::new(reservation));
         Ok(())
     }
 

@@ -580,6 +580,7 @@ pub(super) fn decode_part(
         covers: ids.zip(record.segment_rows.iter().copied()).collect(),
         arrays,
         meta: record.meta.clone(),
+        unnamed: OnceLock::new(),
         retired: OnceLock::new(),
         opened: OnceLock::new(),
     })

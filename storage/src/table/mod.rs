@@ -115,6 +115,29 @@ impl TableSnapshot {
         !self.lost_rows && !self.has_deleted_rows()
     }
 
+    /// Whether it has the very rows of another version.
+    pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
+        let same = |a: &Arc<Segment>, b: &Arc<Segment>| a.id == b.id && a.deleted() == b.deleted();
+        self.id == other.id
+            && self.segments.len() == other.segments.len()
+            && self
+                .segments
+                .iter()
+                .zip(&other.segments)
+                .all(|(a, b)| same(a, b))
+    }
+
+    /// Whether it has the columns, defaults and indexes of another version.
+    pub(crate) fn is_defined_as(&self, other: &Self) -> bool {
+        let indexes = |table: &Self| -> Vec<_> {
+            let indexes = table.indexes.iter();
+            indexes.map(|index| index.definition.clone()).collect()
+        };
+        self.schema == other.schema
+            && self.defaults == other.defaults
+            && indexes(self) == indexes(other)
+    }
+
     /// The chunks of its segments and indexes.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         let parts = self.indexes.iter().flat_map(|index| &index.parts);

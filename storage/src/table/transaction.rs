@@ -11,15 +11,14 @@
 //! This is Willow's Atomic-Write (section 4.3) over tables: log-write is a statement, commit and
 //! abort are what they are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::segment::TableId;
-use crate::store::{PageStore, Reservation};
+use crate::index::Index;
 use crate::table::change::{self, ChangeKind, TableChange};
 use crate::table::edit::{ObjectName, TableEdit};
 use crate::table::load::{Load, LoadTarget};
@@ -38,11 +37,14 @@ pub enum Isolation {
     Serializable,
 }
 
+/// Savepoints of a transaction: each keeps a copy of the list of tables.
+const MAX_SAVEPOINTS: usize = 1000;
+
 /// Versions of tables in a transaction have numbers from here on: no other version has them.
 const PRIVATE_VERSIONS: u64 = 1 << 63;
 
-/// What was read: the table's number and version, by its name.
-type Reads = BTreeMap<ObjectName, (TableId, u64)>;
+/// What was read, by its name.
+type Reads = BTreeMap<ObjectName, Arc<TableSnapshot>>;
 
 /// A transaction in progress.
 #[derive(Debug)]
@@ -110,8 +112,7 @@ impl Transaction {
             if self.isolation == Isolation::Serializable
                 && let Some(base) = self.base.tables.get(&name)
             {
-                let version = (base.snapshot.id, base.record.version);
-                progress.reads.insert(name, version);
+                progress.reads.insert(name, Arc::clone(&base.snapshot));
             }
             Some(Arc::clone(&table.snapshot))
         });
@@ -142,10 +143,13 @@ impl Transaction {
         let made = progress.state.change(&edit)?;
         // Nothing is retired: others still have it.
         drop(progress.state.install(&edit, made));
+        if let Some(table) = progress.state.tables.get(&change.name) {
+            hold_pages(&table.snapshot, &change);
+        }
         if let ChangeKind::Overwrite { only } = &mut change.kind {
             // Rows that others add meanwhile were not seen, and shall not go.
             let base = self.base.tables.get(&change.name);
-            *only = base.map(|table| table.record.version);
+            *only = base.map(|table| Arc::clone(&table.snapshot));
         }
         progress.changes.push(change);
         Ok(())
@@ -184,11 +188,9 @@ impl Transaction {
 
     /// What was read must be as it was.
     fn check_reads(&self, reads: &Reads, edit: &mut TableEdit) -> Result<()> {
-        for (name, (table, version)) in reads {
+        for (name, version) in reads {
             let present = self.database.find_table(name)?;
-            let present = present.filter(|present| {
-                (present.snapshot.id, present.record.version) == (*table, *version)
-            });
+            let present = present.filter(|present| present.snapshot.has_rows_of(version));
             let present = present.ok_or_else(|| StorageError::Conflict {
                 table: name.name.clone(),
             })?;
@@ -197,13 +199,19 @@ impl Transaction {
         Ok(())
     }
 
-    fn savepoint(&self, name: &str) {
+    fn savepoint(&self, name: &str) -> Result<()> {
         let progress = &mut *self.progress.lock();
+        if progress.savepoints.len() >= MAX_SAVEPOINTS {
+            return Err(StorageError::Invalid(format!(
+                "a transaction has {MAX_SAVEPOINTS} savepoints at most; RELEASE some"
+            )));
+        }
         progress.savepoints.push(Savepoint {
             name: name.into(),
             state: progress.state.clone(),
             changes: progress.changes.len(),
         });
+        Ok(())
     }
 
     /// Undoes what was done since a savepoint, which stays.
@@ -213,8 +221,8 @@ impl Transaction {
         let Savepoint { state, changes, .. } = &progress.savepoints[place];
         let (state, changes) = (state.clone(), *changes);
         let undone = mem::replace(&mut progress.state, state);
-        let changes = progress.changes.split_off(changes);
-        undo(self.database.store(), &undone, changes);
+        // Pages go with the last statement that reads them.
+        drop((undone, progress.changes.split_off(changes)));
         progress.savepoints.truncate(place + 1);
         Ok(())
     }
@@ -227,6 +235,19 @@ impl Transaction {
     }
 }
 
+/// Statements that read what a change has written go on to their end, whatever becomes of it.
+fn hold_pages(table: &TableSnapshot, change: &TableChange) {
+    let written: HashSet<_> = change.written.iter().map(|w| w.segment.id).collect();
+    let new = table.segments.iter().filter(|s| written.contains(&s.id));
+    new.for_each(|segment| segment.hold(&change.reservations));
+    let published: HashMap<_, _> = change.parts.published().collect();
+    for part in table.indexes.iter().flat_map(|index| &index.parts) {
+        if let Some(pages) = published.get(&part.id) {
+            let _ = part.unnamed.set((*pages).clone());
+        }
+    }
+}
+
 impl Progress {
     fn place_of(&self, savepoint: &str) -> Result<usize> {
         let place = self.savepoints.iter().rposition(|s| s.name == savepoint);
@@ -234,36 +255,6 @@ impl Progress {
             kind: "savepoint",
             name: savepoint.into(),
         })
-    }
-}
-
-impl Drop for Transaction {
-    /// What was not committed never was.
-    fn drop(&mut self) {
-        let progress = self.progress.get_mut();
-        let changes = mem::take(&mut progress.changes);
-        undo(self.database.store(), &progress.state, changes);
-    }
-}
-
-/// Gives the pages of changes back once whoever reads them is done.
-fn undo(store: &Arc<PageStore>, state: &State, changes: Vec<TableChange>) {
-    for change in changes {
-        let table = state.tables.get(&change.name).map(|table| &table.snapshot);
-        let seen = |id| {
-            let mut segments = table.iter().flat_map(|table| &table.segments);
-            segments.find(|segment| segment.id == id)
-        };
-        let is_seen = change.written.iter().all(|w| seen(w.segment.id).is_some());
-        if is_seen {
-            // Statements that read them may still run.
-            for written in &change.written {
-                seen(written.segment.id)
-                    .into_iter()
-                    .for_each(|s| s.retire(store));
-            }
-            change.reservations.into_iter().for_each(Reservation::keep);
-        }
     }
 }
 
@@ -321,6 +312,37 @@ impl Workspace {
             None => self.database.table_state(schema, table),
         };
         state.map(|table| table.snapshot)
+    }
+
+    /// The index of that name in a schema, with its table's name and version.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn index(
+        &self,
+        schema: &str,
+        name: &str,
+    ) -> Result<(String, Arc<TableSnapshot>, Arc<Index>)> {
+        let Some(transaction) = self.transaction() else {
+            return self.database.index(schema, name);
+        };
+        let progress = transaction.progress.lock();
+        let mut tables = progress.state.tables.iter();
+        let found = tables.find_map(|(table, state)| {
+            let index = state.snapshot.index(name)?;
+            let is_it = table.schema == schema;
+            is_it.then(|| {
+                (
+                    table.name.clone(),
+                    Arc::clone(&state.snapshot),
+                    Arc::clone(index),
+                )
+            })
+        });
+        found.ok_or_else(|| StorageError::NotFound {
+            kind: "index",
+            name: name.into(),
+        })
     }
 
     /// Starts a load, of the transaction if there is one.
@@ -386,10 +408,9 @@ impl Workspace {
     /// Sets a savepoint.
     ///
     /// # Errors
-    /// `Invalid` where there is no transaction.
+    /// `Invalid` where there is no transaction, or it has too many.
     pub fn savepoint(&self, name: &str) -> Result<()> {
-        self.in_progress()?.savepoint(name);
-        Ok(())
+        self.in_progress()?.savepoint(name)
     }
 
     /// Undoes what was done since a savepoint was set, which stays.

@@ -8,7 +8,7 @@ import adbc_driver_flightsql.dbapi
 import adbc_driver_manager
 import pyarrow as pa
 import pytest
-from serving import execute, rows
+from serving import eventually, execute, rows
 
 DAY = datetime.date(2024, 2, 29)
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)
@@ -156,6 +156,20 @@ def test_transactions_belong_to_a_session(server):
     # A session that ends rolls back.
     with server.connect() as later:
         assert rows(later, "SELECT balance FROM account") == [(11,)]
+
+
+def test_a_session_that_ends_takes_its_transaction_with_it(start):
+    server = start("--session-idle", "1s")
+    with server.connect() as connection, server.connect() as other:
+        execute(connection, "CREATE TABLE t (a BIGINT)")
+        execute(connection, "BEGIN")
+        execute(connection, "INSERT INTO t VALUES (1)")
+        eventually(lambda: server.metrics()["sessions"] == 0, "the session ends")
+        # It does not commit by itself.
+        with pytest.raises(adbc_driver_manager.Error, match="has ended"):
+            execute(connection, "INSERT INTO t VALUES (2)")
+        execute(connection, "INSERT INTO t VALUES (3)")
+        assert rows(other, "SELECT a FROM t") == [(3,)]
 
 
 def test_connections_have_views_and_options_of_their_own(server):

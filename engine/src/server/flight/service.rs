@@ -47,6 +47,10 @@ const TAG: &str = "flashmesh-tag";
 /// A longer tag is none.
 const TAG_BYTES: usize = 128;
 
+/// The header of a statement that belongs to a transaction which its client has begun: where the
+/// session has none (the server was started anew, say) it shall not commit by itself.
+const TRANSACTION: &str = "flashmesh-transaction";
+
 /// The server as Flight SQL sees it.
 #[derive(Clone)]
 pub(in crate::server) struct FlightSql {
@@ -94,7 +98,13 @@ impl FlightSql {
     }
 
     fn session<T>(&self, request: &Request<T>) -> Answer<Arc<ClientSession>> {
-        self.state.session(request.extensions())
+        let session = self.state.session(request.extensions())?;
+        if request.metadata().contains_key(TRANSACTION) && !session.session.is_in_transaction() {
+            return Err(Status::aborted(
+                "the server has lost the session in which the transaction was begun; nothing of it remains, begin it again",
+            ));
+        }
+        Ok(session)
     }
 
     /// The state that all connections share.

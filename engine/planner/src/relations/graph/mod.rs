@@ -217,7 +217,7 @@ impl Opened {
     fn new(store: &StoreRelations, arguments: &mut Arguments<'_>) -> Result<Self> {
         let name = arguments.text()?;
         let (schema, name) = store.resolve(&name, arguments)?;
-        let index = store.workspace.database().index(&schema, &name);
+        let index = store.workspace.index(&schema, &name);
         let (table_name, table, index) = index.map_err(from_storage)?;
         let table = store.named((schema, table_name), table);
         store.check_readable(&table, "index", &name)?;
