@@ -1,22 +1,24 @@
 //! ALTER TABLE and DEFAULT.
 
-use flashmesh::{Engine, EngineOptions};
+use flashmesh::{Engine, EngineOptions, Session};
+use tempfile::TempDir;
 
 use crate::support::{error, rows, run, session};
 
 const MODES: [&str; 3] = ["never", "auto", "always"];
 
+fn open(folder: &TempDir) -> Session {
+    let engine = Engine::open(EngineOptions {
+        path: Some(folder.path().join("db")),
+        ..EngineOptions::default()
+    });
+    engine.unwrap().session().unwrap()
+}
+
 #[tokio::test]
 async fn columns_that_insert_leaves_out_have_their_defaults() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || {
-        let engine = Engine::open(EngineOptions {
-            path: Some(folder.path().join("db")),
-            ..EngineOptions::default()
-        });
-        engine.unwrap().session().unwrap()
-    };
-    let first = open();
+    let first = open(&folder);
     run(
         &first,
         "CREATE TABLE t (id BIGINT PRIMARY KEY, n INT DEFAULT 40 + 2, name TEXT DEFAULT 'it''s' || '!', \
@@ -39,7 +41,7 @@ async fn columns_that_insert_leaves_out_have_their_defaults() {
         ["4"]
     );
     drop(first);
-    let session = open();
+    let session = open(&folder);
     run(
         &session,
         "INSERT INTO t (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET n = excluded.n + 1; \
@@ -236,14 +238,7 @@ async fn rows_that_come_meanwhile_are_kept() {
 #[tokio::test]
 async fn a_default_that_is_gone_fails_the_insert_that_needs_it() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || {
-        let engine = Engine::open(EngineOptions {
-            path: Some(folder.path().join("db")),
-            ..EngineOptions::default()
-        });
-        engine.unwrap().session().unwrap()
-    };
-    let first = open();
+    let first = open(&folder);
     first
         .context()
         .register_udf(datafusion::logical_expr::create_udf(
@@ -259,7 +254,7 @@ async fn a_default_that_is_gone_fails_the_insert_that_needs_it() {
     )
     .await;
     drop(first);
-    let session = open();
+    let session = open(&folder);
     assert_eq!(rows(&session, "SELECT * FROM t").await, ["1 7"]);
     run(
         &session,
