@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
@@ -36,7 +37,9 @@ use crate::create_table::check_columns;
 use crate::error::{Error, Result};
 use crate::load::blocking;
 use crate::same_names;
-use crate::statements::CHANGE_ATTEMPTS;
+
+/// How often the rows of a table are rewritten while others change them.
+const ATTEMPTS: u32 = 100;
 
 /// An ALTER TABLE as it was parsed, its names resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -71,6 +74,17 @@ enum Values {
 /// # Errors
 /// [`Error::Usage`] for an expression that SQL has no text for.
 pub(crate) fn text_of_default(column: &str, default: &Expr) -> Result<String> {
+    let is_query = |e: &Expr| {
+        Ok(matches!(
+            e,
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
+        ))
+    };
+    if default.exists(is_query)? {
+        return Err(Error::usage(format!(
+            "DEFAULT of column '{column}' takes no subquery"
+        )));
+    }
     let text = expr_to_sql(default).map_err(|e| {
         let why = e.strip_backtrace();
         Error::usage(format!("DEFAULT of column '{column}' can't be kept: {why}"))
@@ -183,7 +197,7 @@ impl Session {
             attempts += 1;
             match self.alter_columns(&alter).await {
                 Err(error)
-                    if attempts < CHANGE_ATTEMPTS
+                    if attempts < ATTEMPTS
                         && matches!(error.storage(), Some(StorageError::Conflict { .. })) => {}
                 altered => return altered,
             }

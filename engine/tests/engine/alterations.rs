@@ -66,7 +66,7 @@ async fn columns_that_insert_leaves_out_have_their_defaults() {
     assert_eq!(rows(&session, "SELECT n FROM u WHERE id = 9").await, [""]);
     for (sql, part) in [
         ("CREATE TABLE k (a INT DEFAULT b)", "b"),
-        ("CREATE TABLE k (a INT DEFAULT (SELECT 1))", ""),
+        ("CREATE TABLE k (a INT DEFAULT (SELECT 1))", "subquery"),
     ] {
         let message = error(&session, sql).await;
         assert!(message.contains(part), "{sql}: {message}");
@@ -106,7 +106,7 @@ async fn tables_and_columns_change_their_names() {
     }
     run(&session, "INSERT INTO renamed VALUES (2000, 'new')").await;
     for (sql, part) in [
-        ("SELECT * FROM t", "'t'"),
+        ("SELECT * FROM t", "public.t"),
         ("SELECT line FROM renamed", "line"),
         ("INSERT INTO renamed VALUES (5, '')", "primary key"),
         ("ALTER TABLE renamed RENAME TO other", "already exists"),
@@ -213,7 +213,7 @@ async fn rows_that_come_meanwhile_are_kept() {
     )
     .await;
     let adding = tokio::spawn(async move {
-        for id in 0..30 {
+        for id in 0..12 {
             run(&other, &format!("INSERT INTO t (id) VALUES ({id})")).await;
         }
     });
@@ -231,7 +231,7 @@ async fn rows_that_come_meanwhile_are_kept() {
             .len(),
         1
     );
-    assert_eq!(rows(&session, "SELECT count(*) FROM t").await, ["20030"]);
+    assert_eq!(rows(&session, "SELECT count(*) FROM t").await, ["20012"]);
 }
 
 /// A default that means nothing any more keeps nobody from the table.

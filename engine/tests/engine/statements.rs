@@ -327,7 +327,7 @@ async fn what_would_not_be_kept_is_refused() {
     for (sql, parts) in [
         (
             "CREATE TABLE k (a INT DEFAULT nothing)",
-            ["nothing", "column"],
+            ["nothing", "field"],
         ),
         (
             "CREATE TEMPORARY TABLE k (a INT)",

@@ -66,9 +66,13 @@ pub(super) fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<R
                 let deleted = u64::from(s.rows - s.live_rows());
                 deleted >= DELETED_ROWS && deleted * DELETED_PART >= u64::from(s.rows)
             });
+            // Those of lower tiers among them come along.
             let small = (0..TIERS).flat_map(|tier| {
                 let runs = runs(segments, move |s| tier_of(s) <= tier && !is_full(s));
-                runs.filter(|run| run.len() >= MERGED_SEGMENTS)
+                runs.filter(move |run| {
+                    let of_tier = segments[run.clone()].iter().filter(|s| tier_of(s) == tier);
+                    of_tier.count() >= MERGED_SEGMENTS
+                })
             });
             emptied.chain(small).next()
         }
@@ -445,6 +449,8 @@ mod tests {
         assert_eq!(all(&[(FULL, 0); 40]), None);
         assert_eq!(due(&[(1, 0); 15]), None);
         assert_eq!(due(&[(1, 0); 20]), Some(0..20));
+        // What was merged waits until there are as many of its size.
+        assert_eq!(due(&[&[(16, 0)][..], &[(1, 0); 15]].concat()), None);
         assert_eq!(all(&[(FULL, 0), (1, 0), (FULL, 0), (2, 0)]), None);
         assert_eq!(all(&[(FULL, 0), (1, 0), (2, 0), (FULL, 0)]), Some(1..3));
         // Larger ones between them are passed by until there are as many of their size.
