@@ -343,7 +343,7 @@ async fn concurrent_transfers_keep_the_sum() {
                     &format!("UPDATE account SET balance = balance + {amount} WHERE id = {to}"),
                 )
                 .await;
-                assert_eq!(rows(&session, sum).await, [expected.clone()]);
+                assert_eq!(rows(&session, sum).await[0], expected);
                 match session.sql("COMMIT").await {
                     Ok(_) => {}
                     Err(error) => {
@@ -353,7 +353,7 @@ async fn concurrent_transfers_keep_the_sum() {
                         refused += 1;
                     }
                 }
-                assert_eq!(rows(&session, sum).await, [expected.clone()]);
+                assert_eq!(rows(&session, sum).await[0], expected);
             }
             refused
         })
