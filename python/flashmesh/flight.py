@@ -180,8 +180,8 @@ class Client:
             if self._connection is None:
                 self._connection = self._connect()
             cursor = self._connection.cursor()
-            if self.is_in_transaction:
-                _set_header(cursor, TRANSACTION, "1")
+            # Cursors share what was set by the ones before.
+            _set_header(cursor, TRANSACTION, "1" if self.is_in_transaction else "")
             return cursor
 
     def _connect(self) -> Connection:

@@ -26,6 +26,7 @@ pub(super) struct GatherWrites<S> {
     written: usize,
     /// The last write was large, and there was no flush since.
     more_expected: bool,
+    gathers: bool,
 }
 
 impl<S> GatherWrites<S> {
@@ -35,6 +36,15 @@ impl<S> GatherWrites<S> {
             bytes: Vec::new(),
             written: 0,
             more_expected: false,
+            gathers: true,
+        }
+    }
+
+    /// A connection of HTTP/1, which flushes once behind an answer: nothing is gathered.
+    pub fn plain(inner: S) -> Self {
+        Self {
+            gathers: false,
+            ..Self::new(inner)
         }
     }
 }
@@ -76,7 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GatherWrites<S> {
         if this.bytes.len() + length > GATHERED_BYTES {
             ready!(this.drain(context))?;
         }
-        let is_frame = (FRAME_BYTES..=GATHERED_BYTES).contains(&length);
+        let is_frame = this.gathers && (FRAME_BYTES..=GATHERED_BYTES).contains(&length);
         if this.bytes.is_empty() && !is_frame {
             return Pin::new(&mut this.inner).poll_write_vectored(context, parts);
         }

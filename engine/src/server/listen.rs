@@ -169,7 +169,10 @@ impl Stream for Incoming {
         stream.set_nodelay(true)?;
         let login_time = tokio::time::sleep(connections.login_time);
         Poll::Ready(Some(Ok(Connection {
-            stream: GatherWrites::new(stream),
+            stream: match self.sessions {
+                Some(_) => GatherWrites::new(stream),
+                None => GatherWrites::plain(stream),
+            },
             link: connections.add(address),
             login_time: Some(Box::pin(login_time)),
             connections: Arc::clone(connections),

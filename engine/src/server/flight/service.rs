@@ -99,7 +99,10 @@ impl FlightSql {
 
     fn session<T>(&self, request: &Request<T>) -> Answer<Arc<ClientSession>> {
         let session = self.state.session(request.extensions())?;
-        if request.metadata().contains_key(TRANSACTION) && !session.session.is_in_transaction() {
+        // A driver may send a header that was taken back as an empty one.
+        let header = request.metadata().get(TRANSACTION);
+        let is_of_transaction = header.is_some_and(|value| !value.is_empty());
+        if is_of_transaction && !session.session.is_in_transaction() {
             return Err(Status::aborted(
                 "the server has lost the session in which the transaction was begun; nothing of it remains, begin it again",
             ));
