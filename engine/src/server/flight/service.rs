@@ -188,7 +188,8 @@ impl FlightSql {
         ticket: TicketStatementQuery,
         request: &Request<Ticket>,
     ) -> Answer<Response<MessageStream>> {
-        let session = self.session(request)?;
+        // The statement was run when its ticket was made, and may have ended the transaction.
+        let session = self.state.session(request.extensions())?;
         let (id, endpoint) = parse_handle(&ticket.statement_handle)?;
         let (session, statement) = match session.statement(id) {
             Some(statement) => (session, statement),
