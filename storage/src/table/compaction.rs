@@ -7,7 +7,7 @@
 //! tiers: of about one size, from sixteen on, so that a row is rewritten only as often as there are
 //! tiers. Rows get new ids; parts of indexes go on to serve the other segments that they cover.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,10 +24,8 @@ use crate::segment::{Chunk, Segment, SegmentId, Unnamed, read_column};
 use crate::table::TableSnapshot;
 use crate::table::change::settle;
 use crate::table::database::{Core, empty_record};
-use crate::table::edit::{
-    ObjectName, Operation, Precondition, PutSegment, PutTable, ReplaceSegments, TableEdit,
-};
-use crate::table::indexing::{NewParts, PartBuilder};
+use crate::table::edit::{ObjectName, Operation, PutSegment, ReplaceSegments, TableEdit};
+use crate::table::indexing::{NewParts, PartBuilder, put_next};
 use crate::table::manifest::{TableRecord, decode_definition, encode_segment};
 use crate::table::state::{Labels, TableState};
 use crate::table::writing::{Layout, Waiting, WrittenSegment};
@@ -256,30 +254,26 @@ impl Rewritten<'_> {
         present.snapshot.id == self.before.snapshot.id && self.old.iter().all(is_same)
     }
 
-    fn is_old(&self, segment: SegmentId) -> bool {
-        self.old.iter().any(|old| old.id == segment)
-    }
-
     fn edit(&self, present: &TableState, parts: &mut NewParts) -> Result<TableEdit> {
         let snapshot = &present.snapshot;
         let id = snapshot.id;
         let segments = snapshot.segments.iter();
-        let kept: Vec<_> = segments.filter(|s| !self.is_old(s.id)).cloned().collect();
+        let old: HashSet<_> = self.old.iter().map(|segment| segment.id).collect();
+        let kept: Vec<_> = segments.filter(|s| !old.contains(&s.id)).cloned().collect();
+        let kept_ids: HashSet<_> = kept.iter().map(|segment| segment.id).collect();
         let new: Vec<_> = self.new.iter().map(|w| Arc::clone(&w.segment)).collect();
         let mut record = self.record(present, kept.is_empty() && new.is_empty());
         let mut edit = TableEdit::default();
-        edit.require(present.version());
-        edit.require(Precondition::Schema(self.name.schema.clone()));
         let mut of_indexes = Vec::new();
         parts.start();
         for index in &record.indexes.clone() {
-            let old = snapshot.index(&index.name);
-            let old = old.map_or(&[][..], |index| &index.parts);
+            let present = snapshot.index(&index.name);
+            let present = present.map_or(&[][..], |index| &index.parts);
             let definition = decode_definition(index)?;
-            let (gone, left): (Vec<_>, Vec<_>) = old
+            let (gone, left): (Vec<_>, Vec<_>) = present
                 .iter()
                 .cloned()
-                .partition(|part| self.is_gone(part, &kept, definition.kind));
+                .partition(|part| is_gone(part, &old, &kept_ids, definition.kind));
             for part in &gone {
                 edit.drop_part(id, part);
                 record.parts -= 1;
@@ -290,11 +284,7 @@ impl Rewritten<'_> {
             }
         }
         record.next_segment = present.next_segment.load(Ordering::Relaxed);
-        edit.push(Operation::PutTable(PutTable {
-            name: self.name.clone(),
-            table: id.0,
-            record,
-        }));
+        put_next(&mut edit, self.name, present, record);
         let put = |segment: &Arc<Segment>| PutSegment {
             table: id.0,
             segment: segment.id.0,
@@ -311,17 +301,6 @@ impl Rewritten<'_> {
         Ok(edit)
     }
 
-    /// Whether a part is of no more use: it covers nothing that is left, or it lists neighbours,
-    /// which is searched without a look at the table's segments.
-    fn is_gone(&self, part: &IndexPart, kept: &[Arc<Segment>], kind: IndexKind) -> bool {
-        let covered = || part.covers.iter().map(|(id, _)| *id);
-        let is_kept = |id: SegmentId| kept.iter().any(|segment| segment.id == id);
-        match covered().any(|id| self.is_old(id)) {
-            true => kind == IndexKind::Adjacency || !covered().any(is_kept),
-            false => false,
-        }
-    }
-
     /// The table's record afterwards.
     fn record(&self, present: &TableState, is_empty: bool) -> TableRecord {
         let mut record = (*present.record).clone();
@@ -332,7 +311,6 @@ impl Rewritten<'_> {
         let rows = |s: &Arc<Segment>| u64::from(s.rows);
         let deleted = old.clone().map(|s| u64::from(s.rows - s.live_rows()));
         let deleted: u64 = deleted.sum();
-        record.version += 1;
         record.segments = record.segments - self.old.len() as u64 + self.new.len() as u64;
         record.rows -= old.map(rows).sum::<u64>();
         record.rows += self.new.iter().map(|w| rows(&w.segment)).sum::<u64>();
@@ -354,6 +332,18 @@ impl Rewritten<'_> {
         }
         record
     }
+}
+
+/// Whether a part is of no more use without the `old` segments: it covers nothing that is left, or it
+/// lists neighbours, which is searched without a look at the table's segments.
+fn is_gone(
+    part: &IndexPart,
+    old: &HashSet<SegmentId>,
+    kept: &HashSet<SegmentId>,
+    kind: IndexKind,
+) -> bool {
+    let covers = |segments: &HashSet<_>| part.covers.iter().any(|(id, _)| segments.contains(id));
+    covers(old) && (kind == IndexKind::Adjacency || !covers(kept))
 }
 
 /// NULLs of a chunk, and its bytes on flash.

@@ -13,8 +13,9 @@ use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::TableId;
 use crate::store::PageStore;
 use crate::table::catalog::{Catalog, Numbers};
-use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, PutTable, TableEdit};
+use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
 use crate::table::folder::Folder;
+use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
 use crate::table::state::{State, TableState};
 use crate::table::upkeep::{Background, Upkeep};
@@ -465,15 +466,9 @@ fn put_record(
     change: impl Fn(&mut TableRecord),
 ) {
     let mut record = (*present.record).clone();
-    record.version += 1;
     record.next_segment = present.next_segment.load(Ordering::Relaxed);
     change(&mut record);
-    edit.require(present.version());
-    edit.push(Operation::PutTable(PutTable {
-        name: name.clone(),
-        table: present.snapshot.id.0,
-        record,
-    }));
+    put_next(edit, name, present, record);
 }
 
 pub(super) fn empty_record(schema: &SchemaRef) -> TableRecord {

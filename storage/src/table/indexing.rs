@@ -174,9 +174,20 @@ impl Database {
 pub(super) fn index_edit(
     name: &ObjectName,
     present: &TableState,
-    mut record: TableRecord,
+    record: TableRecord,
 ) -> TableEdit {
     let mut edit = TableEdit::default();
+    put_next(&mut edit, name, present, record);
+    edit
+}
+
+/// Puts what becomes of a table's record in its next version.
+pub(super) fn put_next(
+    edit: &mut TableEdit,
+    name: &ObjectName,
+    present: &TableState,
+    mut record: TableRecord,
+) {
     edit.require(present.version());
     record.version += 1;
     edit.push(Operation::PutTable(PutTable {
@@ -184,7 +195,6 @@ pub(super) fn index_edit(
         table: present.snapshot.id.0,
         record,
     }));
-    edit
 }
 
 /// Builds parts of a table's indexes.

@@ -111,9 +111,6 @@ struct Shared {
     transaction: Option<Arc<Transaction>>,
     target: LoadTarget,
     schema: SchemaRef,
-    table: TableId,
-    generation: u32,
-    next_segment: Arc<AtomicU32>,
     layout: Layout,
     writers: AtomicU32,
     rows: AtomicU64,
@@ -206,7 +203,7 @@ impl Load {
         let layout = Layout {
             table,
             generation,
-            next_segment: Arc::clone(&next_segment),
+            next_segment,
             labels: Labels::new(&label, &schema),
         };
         Ok(Self {
@@ -215,9 +212,6 @@ impl Load {
                 transaction,
                 target,
                 schema,
-                table,
-                generation,
-                next_segment,
                 layout,
                 writers: AtomicU32::new(0),
                 rows: AtomicU64::new(0),
@@ -234,7 +228,7 @@ impl Load {
 
     /// The table that it writes to.
     pub fn table(&self) -> TableId {
-        self.shared.table
+        self.shared.layout.table
     }
 
     /// Rows taken so far by all writers.
@@ -291,9 +285,9 @@ impl Shared {
         let (schema_name, table_name) = self.target.names();
         TableChange {
             name: ObjectName::new(schema_name, table_name),
-            table: self.table,
+            table: self.layout.table,
             schema: Arc::clone(&self.schema),
-            next_segment: Arc::clone(&self.next_segment),
+            next_segment: Arc::clone(&self.layout.next_segment),
             kind: match &self.target {
                 LoadTarget::Create {
                     or_replace,
@@ -326,11 +320,11 @@ impl Shared {
             reservations: done.reservations,
             parts: NewParts::new(PartBuilder::new(
                 &self.database,
-                self.table,
+                self.layout.table,
                 format!("{schema_name}.{table_name}"),
                 &self.schema,
-                &self.next_segment,
-                self.generation,
+                &self.layout.next_segment,
+                self.layout.generation,
             )),
         }
     }

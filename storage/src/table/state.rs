@@ -1,6 +1,6 @@
 //! The committed state in memory, and how an edit changes it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -228,10 +228,11 @@ impl State {
                 Operation::ReplaceSegments(replace) => {
                     let draft = self.opened(&mut drafts, replace.table)?;
                     let labels = draft.labels();
+                    let dropped: HashSet<u32> = replace.dropped.iter().copied().collect();
                     let mut place = draft.segments.len();
                     let mut kept = Vec::with_capacity(draft.segments.len());
                     for segment in std::mem::take(&mut draft.segments) {
-                        match replace.dropped.contains(&segment.id.0) {
+                        match dropped.contains(&segment.id.0) {
                             true => {
                                 place = place.min(kept.len());
                                 change.retired.segments.push(segment);
