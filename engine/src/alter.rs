@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
-use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::planner::{IdentNormalizer, object_name_to_table_reference};
 use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind,
 };
@@ -143,11 +143,9 @@ impl ScalarUDFImpl for BrokenDefault {
     }
 }
 
-fn name_of(ident: &ast::Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    }
+/// A name as statements that DataFusion plans have it.
+pub(crate) fn name_of(ident: &ast::Ident) -> String {
+    IdentNormalizer::default().normalize(ident.clone())
 }
 
 impl Session {

@@ -13,13 +13,13 @@ use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, TableScan, TableScanBuilder,
     WriteOp,
 };
-use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use flashmesh_planner::FlashTable;
 use flashmesh_storage::table::TableSnapshot;
 
+use crate::alter::name_of;
 use crate::assign::assign;
 
 /// Puts what DataFusion plans in place of what it does not: `UPDATE t … FROM u` joins the tables,
@@ -70,7 +70,7 @@ pub(crate) fn planned_form(statement: &mut ast::Statement) {
 
 fn normalise(part: &mut ast::ObjectNamePart) {
     if let ast::ObjectNamePart::Identifier(name) = part {
-        *name = ast::Ident::with_quote('"', IdentNormalizer::default().normalize(name.clone()));
+        *name = ast::Ident::with_quote('"', name_of(name));
     }
 }
 

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 use flashmesh_storage::table::Isolation;
 
 use crate::Session;
+use crate::alter::name_of;
 use crate::error::{Error, Result};
 use crate::load::blocking;
 
@@ -54,10 +55,6 @@ impl fmt::Display for TransactionStatement {
 pub(crate) fn parsed_transaction(
     statement: &ast::Statement,
 ) -> Result<Option<TransactionStatement>> {
-    let name = |ident: &ast::Ident| match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    };
     let chained = |chain: bool| match chain {
         true => Err(Error::usage("AND CHAIN is not supported; write BEGIN")),
         false => Ok(()),
@@ -81,15 +78,15 @@ pub(crate) fn parsed_transaction(
         ast::Statement::Rollback { chain, savepoint } => {
             chained(*chain)?;
             match savepoint {
-                Some(savepoint) => TransactionStatement::RollbackTo(name(savepoint)),
+                Some(savepoint) => TransactionStatement::RollbackTo(name_of(savepoint)),
                 None => TransactionStatement::Rollback,
             }
         }
         ast::Statement::Savepoint { name: savepoint } => {
-            TransactionStatement::Savepoint(name(savepoint))
+            TransactionStatement::Savepoint(name_of(savepoint))
         }
         ast::Statement::ReleaseSavepoint { name: savepoint } => {
-            TransactionStatement::Release(name(savepoint))
+            TransactionStatement::Release(name_of(savepoint))
         }
         ast::Statement::StartTransaction { .. } | ast::Statement::Commit { .. } => {
             return Err(Error::usage(

@@ -93,8 +93,8 @@ pub fn table_functions() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl StoreRelations {
-    /// The functions over the database of `workspace`, which SQL calls `catalog`; Programs run on `node`, for a
-    /// session that may do what `authority` says.
+    /// The functions over the database of `workspace`, which SQL calls `catalog`; Programs run on
+    /// `node`, for a session that may do what `authority` says.
     pub fn new(
         workspace: Arc<Workspace>,
         node: Arc<StorageNode>,
