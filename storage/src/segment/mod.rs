@@ -1,5 +1,6 @@
 //! Segments: up to 65,536 rows of a table, as chunks of pages, and how their values are read.
 
+mod moves;
 mod page_index;
 mod selection;
 #[cfg(test)]
@@ -17,6 +18,8 @@ use crate::page::{Aux, ColumnBuilder, PageIndex, PageZone, SEGMENT_ROWS};
 use crate::store::{PageReader, PageRun, PageStore, Reservation};
 use crate::{Result, StorageError};
 
+use moves::Move;
+pub(crate) use moves::note_moves;
 use page_index::Place;
 pub use page_index::Totals;
 pub(crate) use page_index::{ChunkRecord, page_index_identity, write_page_indexes};
@@ -59,6 +62,7 @@ impl Segment {
             chunks,
             unnamed: OnceLock::new(),
             retired: OnceLock::new(),
+            moved: Move::default(),
         };
         Self {
             id,
@@ -154,6 +158,8 @@ pub struct Chunks {
     /// Set when no version of the table has the segment any more: the store that gets its pages
     /// back when the last reader lets go of them.
     retired: OnceLock<Arc<PageStore>>,
+    /// Where the rows went when they were rewritten.
+    moved: Move,
 }
 
 impl Deref for Chunks {

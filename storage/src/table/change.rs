@@ -1,7 +1,8 @@
 //! Changes of tables' rows on their way to a commit: what a load has written, or the statements of a
 //! transaction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,11 +34,28 @@ pub(super) struct TableChange {
     pub kind: ChangeKind,
     /// Segments that come, in row order.
     pub written: Vec<WrittenSegment>,
-    /// Rows that go.
-    pub deleted: BTreeMap<SegmentId, RoaringBitmap>,
+    /// Rows that go, of the segments that the change was made from.
+    pub deleted: BTreeMap<SegmentId, DeletedRows>,
     /// The pages of what was written.
     pub reservations: Vec<Unnamed>,
     pub parts: NewParts,
+}
+
+/// Rows of a segment that go.
+#[derive(Debug)]
+pub(super) struct DeletedRows {
+    pub segment: Arc<Segment>,
+    pub rows: RoaringBitmap,
+}
+
+impl DeletedRows {
+    /// None of them yet.
+    pub fn of(segment: &Arc<Segment>) -> Self {
+        Self {
+            segment: Arc::clone(segment),
+            rows: RoaringBitmap::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -173,14 +191,17 @@ impl TableChange {
         if let ChangeKind::Overwrite { .. } = later.kind {
             return Ok(later);
         }
-        for (id, rows) in later.deleted {
+        for (id, deleted) in later.deleted {
             let own = self.written.iter_mut().find(|w| w.segment.id == id);
-            let conflict = || StorageError::Conflict {
-                table: self.name.name.clone(),
-            };
+            let conflict = || conflict(&self.name);
             match own {
-                Some(own) => own.segment = Arc::new(without(&own.segment, &rows, conflict)?),
-                None => *self.deleted.entry(id).or_default() |= rows,
+                Some(own) => {
+                    own.segment = Arc::new(without(&own.segment, &deleted.rows, conflict)?);
+                }
+                None => match self.deleted.entry(id) {
+                    Entry::Vacant(entry) => drop(entry.insert(deleted)),
+                    Entry::Occupied(mut entry) => entry.get_mut().rows |= deleted.rows,
+                },
             }
         }
         self.written.extend(later.written);
@@ -196,8 +217,15 @@ impl TableChange {
         edit.require(Precondition::NoView(name.clone()));
         let mut record = self.start(present, edit)?;
         let before = present.filter(|_| self.keeps_rows());
-        let kept = before.map_or(&[][..], |table| &table.snapshot.segments);
-        let kept = &self.without_deleted(kept, &mut record, edit)?;
+        let mut kept = before.map_or_else(Vec::new, |table| table.snapshot.segments.clone());
+        if let Some(before) = before
+            && !self.deleted.is_empty()
+        {
+            let deleted = self.deleted_from(&kept)?;
+            self.delete(&mut kept, &deleted, &mut record, edit)?;
+            self.drop_parts_of_deleted(&deleted, before, &mut record, edit);
+        }
+        let kept = &kept;
         let new: Vec<_> = self
             .written
             .iter()
@@ -247,34 +275,50 @@ impl TableChange {
         matches!(self.kind, ChangeKind::Keep)
     }
 
-    /// The segments with the deleted rows gone too; adds that to the edit.
-    fn without_deleted(
+    /// The deleted rows by the present segments, which may be others than those that the change was
+    /// made from.
+    fn deleted_from(
         &self,
         segments: &[Arc<Segment>],
+    ) -> Result<BTreeMap<SegmentId, RoaringBitmap>> {
+        let present: HashSet<SegmentId> = segments.iter().map(|segment| segment.id).collect();
+        let mut by_segment: BTreeMap<SegmentId, RoaringBitmap> = BTreeMap::new();
+        for (id, deleted) in &self.deleted {
+            if present.contains(id) {
+                *by_segment.entry(*id).or_default() |= &deleted.rows;
+                continue;
+            }
+            for row in &deleted.rows {
+                let found = deleted.segment.find_row(row, |id| present.contains(&id));
+                let (id, row) = found.ok_or_else(|| conflict(&self.name))?;
+                by_segment.entry(id).or_default().insert(row);
+            }
+        }
+        Ok(by_segment)
+    }
+
+    /// Deletes rows of segments, and says so in the edit.
+    fn delete(
+        &self,
+        segments: &mut [Arc<Segment>],
+        deleted: &BTreeMap<SegmentId, RoaringBitmap>,
         record: &mut TableRecord,
         edit: &mut TableEdit,
-    ) -> Result<Vec<Arc<Segment>>> {
-        let mut kept = segments.to_vec();
-        if self.deleted.is_empty() {
-            return Ok(kept);
-        }
-        let ids = kept.iter().map(|segment| segment.id);
-        let places: HashMap<SegmentId, usize> = ids.zip(0..).collect();
-        for (id, rows) in &self.deleted {
-            let conflict = || StorageError::Conflict {
-                table: self.name.name.clone(),
+    ) -> Result<()> {
+        for segment in segments {
+            let Some(rows) = deleted.get(&segment.id) else {
+                continue;
             };
-            let segment = &mut kept[*places.get(id).ok_or_else(conflict)?];
-            let left = without(segment, rows, conflict)?;
+            let left = without(segment, rows, || conflict(&self.name))?;
             record.deleted += rows.len();
             edit.push(Operation::PutDeleted(PutDeleted {
                 table: self.table.0,
-                segment: id.0,
+                segment: segment.id.0,
                 deleted: left.deleted().map(encode_rows).unwrap_or_default(),
             }));
             *segment = Arc::new(left);
         }
-        Ok(kept)
+        Ok(())
     }
 
     /// Drops the parts in which a deleted row would still be seen: those of neighbour lists, which
@@ -282,21 +326,15 @@ impl TableChange {
     /// until the index has caught up.
     fn drop_parts_of_deleted(
         &self,
+        deleted: &BTreeMap<SegmentId, RoaringBitmap>,
         present: &TableState,
         record: &mut TableRecord,
         edit: &mut TableEdit,
     ) {
-        if self.deleted.is_empty() {
-            return;
-        }
         let indexes = present.snapshot.indexes.iter();
         let lists = indexes.filter(|index| index.definition.kind == IndexKind::Adjacency);
         for part in lists.flat_map(|index| &index.parts) {
-            if part
-                .covers
-                .iter()
-                .any(|(id, _)| self.deleted.contains_key(id))
-            {
+            if part.covers.iter().any(|(id, _)| deleted.contains_key(id)) {
                 edit.drop_part(self.table, part);
                 record.parts -= 1;
             }
@@ -321,9 +359,7 @@ impl TableChange {
                     if !old.snapshot.has_rows_of(version)
                         || !old.snapshot.is_defined_as(version) =>
                 {
-                    return Err(StorageError::Conflict {
-                        table: name.name.clone(),
-                    });
+                    return Err(conflict(name));
                 }
                 (Some(old), _) => {
                     edit.require(old.version());
@@ -347,18 +383,14 @@ impl TableChange {
             .ok_or_else(|| not_found("table", name))?;
         edit.require(present.version());
         if self.keeps_rows() {
-            let mut record = (*present.record).clone();
-            self.drop_parts_of_deleted(present, &mut record, edit);
-            return Ok(record);
+            return Ok((*present.record).clone());
         }
         if let ChangeKind::Overwrite {
             only: Some(version),
         } = &self.kind
             && !present.snapshot.has_rows_of(version)
         {
-            return Err(StorageError::Conflict {
-                table: name.name.clone(),
-            });
+            return Err(conflict(name));
         }
         edit.push(Operation::DropSegments(self.table.0));
         for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
@@ -370,6 +402,13 @@ impl TableChange {
             defaults: present.record.defaults.clone(),
             ..empty_record(&self.schema)
         })
+    }
+}
+
+/// That rows of a table are others by now.
+pub(super) fn conflict(table: &ObjectName) -> StorageError {
+    StorageError::Conflict {
+        table: table.name.clone(),
     }
 }
 

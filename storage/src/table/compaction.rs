@@ -14,13 +14,14 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
+use roaring::RoaringBitmap;
 
 use crate::flash::PAGE_SIZE_BYTES;
 use crate::index::pace::Pace;
 use crate::index::{IndexKind, IndexPart};
 use crate::memory::Charge;
 use crate::page::SEGMENT_ROWS;
-use crate::segment::{Chunk, Segment, SegmentId, Unnamed, read_column};
+use crate::segment::{Chunk, Segment, SegmentId, Unnamed, note_moves, read_column};
 use crate::table::TableSnapshot;
 use crate::table::change::settle;
 use crate::table::database::{Core, empty_record};
@@ -221,19 +222,22 @@ impl Core {
         Ok((new, Unnamed::new(reservation)))
     }
 
-    /// Puts the new segments in the place of the old ones; FALSE when the table has changed so that
-    /// they can't be.
+    /// Puts the new segments in the place of the old ones; FALSE when these are gone.
     fn replace(&self, rewritten: &Rewritten<'_>, parts: &mut NewParts) -> Result<bool> {
+        let new = rewritten.new.iter().map(|w| Arc::clone(&w.segment));
+        note_moves(rewritten.old, &new.collect::<Vec<_>>());
         // Parts of unique indexes are built before others are kept waiting.
-        rewritten.edit(rewritten.before, parts)?;
+        if rewritten.edit(rewritten.before, parts)?.is_none() {
+            return Ok(false);
+        }
         loop {
             parts.sync()?;
             let _editing = rewritten.before.editing.lock();
             let present = self.find_table(rewritten.name)?;
-            let Some(present) = present.filter(|table| rewritten.fits(table)) else {
+            let edit = present.map(|present| rewritten.edit(&present, parts));
+            let Some(edit) = edit.transpose()?.flatten() else {
                 return Ok(false);
             };
-            let edit = rewritten.edit(&present, parts)?;
             parts.sync()?;
             if self.commit(&edit)? {
                 return Ok(true);
@@ -243,26 +247,56 @@ impl Core {
 }
 
 impl Rewritten<'_> {
-    /// Whether this version of the table has the old segments as they were read.
-    fn fits(&self, present: &TableState) -> bool {
+    /// The old segments as this version of the table has them, if it has them all.
+    fn find_old(&self, present: &TableState) -> Option<Vec<Arc<Segment>>> {
         let segments = &present.snapshot.segments;
         let present_of: HashMap<_, _> = segments.iter().map(|s| (s.id, s)).collect();
-        let is_same = |old: &Arc<Segment>| {
-            let found = present_of.get(&old.id);
-            found.is_some_and(|found| found.deleted() == old.deleted())
-        };
-        present.snapshot.id == self.before.snapshot.id && self.old.iter().all(is_same)
+        let find = |old: &Arc<Segment>| present_of.get(&old.id).map(|s| Arc::clone(s));
+        let is_same = present.snapshot.id == self.before.snapshot.id;
+        is_same.then(|| self.old.iter().map(find).collect())?
     }
 
-    fn edit(&self, present: &TableState, parts: &mut NewParts) -> Result<TableEdit> {
+    /// The new segments, without rows that were deleted from the old ones since these were read.
+    fn without_deleted(&self, present: &[Arc<Segment>]) -> Result<Vec<Arc<Segment>>> {
+        let mut deleted: HashMap<SegmentId, RoaringBitmap> = HashMap::new();
+        let new: HashSet<SegmentId> = self.new.iter().map(|w| w.segment.id).collect();
+        for (read, present) in self.old.iter().zip(present) {
+            let none = RoaringBitmap::new();
+            let before = read.deleted().unwrap_or(&none);
+            for row in present.deleted().unwrap_or(&none) - before {
+                let found = read.find_row(row, |id| new.contains(&id));
+                let (id, row) = found.ok_or_else(|| {
+                    StorageError::Invalid(format!(
+                        "table '{}': row {row} of segment {} was lost on its way",
+                        self.before.snapshot.name, read.id.0
+                    ))
+                })?;
+                deleted.entry(id).or_default().insert(row);
+            }
+        }
+        let segments = self
+            .new
+            .iter()
+            .map(|w| match deleted.remove(&w.segment.id) {
+                Some(rows) => w.segment.with_deleted(rows).map(Arc::new),
+                None => Ok(Arc::clone(&w.segment)),
+            });
+        segments.collect()
+    }
+
+    /// The edit of this version of the table; `None` where it has not all of the old segments.
+    fn edit(&self, present: &TableState, parts: &mut NewParts) -> Result<Option<TableEdit>> {
+        let Some(old_segments) = self.find_old(present) else {
+            return Ok(None);
+        };
         let snapshot = &present.snapshot;
         let id = snapshot.id;
         let segments = snapshot.segments.iter();
         let old: HashSet<_> = self.old.iter().map(|segment| segment.id).collect();
         let kept: Vec<_> = segments.filter(|s| !old.contains(&s.id)).cloned().collect();
         let kept_ids: HashSet<_> = kept.iter().map(|segment| segment.id).collect();
-        let new: Vec<_> = self.new.iter().map(|w| Arc::clone(&w.segment)).collect();
-        let mut record = self.record(present, kept.is_empty() && new.is_empty());
+        let new = self.without_deleted(&old_segments)?;
+        let mut record = self.record(present, &old_segments, &new);
         let mut edit = TableEdit::default();
         let mut of_indexes = Vec::new();
         parts.start();
@@ -298,27 +332,33 @@ impl Rewritten<'_> {
         of_indexes
             .into_iter()
             .for_each(|operation| edit.push(operation));
-        Ok(edit)
+        Ok(Some(edit))
     }
 
     /// The table's record afterwards.
-    fn record(&self, present: &TableState, is_empty: bool) -> TableRecord {
+    fn record(
+        &self,
+        present: &TableState,
+        old: &[Arc<Segment>],
+        new: &[Arc<Segment>],
+    ) -> TableRecord {
         let mut record = (*present.record).clone();
+        let is_empty = present.snapshot.segments.len() == old.len() && new.is_empty();
         if is_empty {
             record.columns = empty_record(&present.snapshot.schema).columns;
         }
-        let old = self.old.iter();
-        let rows = |s: &Arc<Segment>| u64::from(s.rows);
-        let deleted = old.clone().map(|s| u64::from(s.rows - s.live_rows()));
-        let deleted: u64 = deleted.sum();
-        record.segments = record.segments - self.old.len() as u64 + self.new.len() as u64;
-        record.rows -= old.map(rows).sum::<u64>();
-        record.rows += self.new.iter().map(|w| rows(&w.segment)).sum::<u64>();
-        record.deleted -= deleted;
-        record.lost_rows = (record.lost_rows || deleted > 0) && !is_empty;
+        let rows = |of: &[Arc<Segment>]| of.iter().map(|s| u64::from(s.rows)).sum::<u64>();
+        let deleted = |of: &[Arc<Segment>]| {
+            let deleted = of.iter().map(|s| u64::from(s.rows - s.live_rows()));
+            deleted.sum::<u64>()
+        };
+        record.segments = record.segments - old.len() as u64 + new.len() as u64;
+        record.rows = record.rows - rows(old) + rows(new);
+        record.deleted = record.deleted - deleted(old) + deleted(new);
+        record.lost_rows = (record.lost_rows || deleted(self.old) > 0) && !is_empty;
         for (ordinal, column) in record.columns.iter_mut().enumerate() {
             let chunks = |s: &Arc<Segment>| s.chunks.get(ordinal).map(of_chunk);
-            for (nulls, bytes) in self.old.iter().filter_map(chunks) {
+            for (nulls, bytes) in old.iter().filter_map(chunks) {
                 column.null_count = column.null_count.saturating_sub(nulls);
                 column.bytes_on_flash = column.bytes_on_flash.saturating_sub(bytes);
             }
@@ -388,90 +428,4 @@ fn live_rows(
 }
 
 #[cfg(test)]
-mod tests {
-    use roaring::RoaringBitmap;
-
-    use super::*;
-
-    fn segment(id: u32, rows: u32, deleted: u32) -> Arc<Segment> {
-        let segment = Segment::new(SegmentId(id), 1, rows, Vec::new());
-        let deleted: RoaringBitmap = (0..deleted).collect();
-        Arc::new(segment.with_deleted(deleted).unwrap())
-    }
-
-    fn segments(of: &[(u32, u32)]) -> Vec<Arc<Segment>> {
-        let numbered = (0..).zip(of);
-        numbered
-            .map(|(id, (rows, deleted))| segment(id, *rows, *deleted))
-            .collect()
-    }
-
-    /// What compaction makes of segments: the rows that it wrote, and how many segments are left.
-    fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) -> u64 {
-        let mut written = 0;
-        while let Some(run) = next_run(segments, how) {
-            let mut rows: u64 = segments[run.clone()]
-                .iter()
-                .map(|s| u64::from(s.live_rows()))
-                .sum();
-            written += rows;
-            let before = run.len();
-            let had_deleted = segments[run.clone()].iter().any(|s| s.deleted().is_some());
-            let mut new = Vec::new();
-            while rows > 0 {
-                let taken = rows.min(SEGMENT_ROWS as u64);
-                new.push(segment(*next, taken as u32, 0));
-                *next += 1;
-                rows -= taken;
-            }
-            assert!(new.len() < before || had_deleted, "it would never end");
-            segments.splice(run, new);
-        }
-        written
-    }
-
-    #[test]
-    fn what_is_due_is_small_or_has_lost_rows() {
-        const FULL: u32 = SEGMENT_ROWS as u32;
-        let due = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::Due);
-        let all = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::All);
-        assert_eq!(due(&[(FULL, 0); 40]), None);
-        assert_eq!(all(&[(FULL, 0); 40]), None);
-        assert_eq!(due(&[(1, 0); 15]), None);
-        assert_eq!(due(&[(1, 0); 20]), Some(0..20));
-        // What was merged waits until there are as many of its size.
-        assert_eq!(due(&[&[(16, 0)][..], &[(1, 0); 15]].concat()), None);
-        assert_eq!(all(&[(FULL, 0), (1, 0), (FULL, 0), (2, 0)]), None);
-        assert_eq!(all(&[(FULL, 0), (1, 0), (2, 0), (FULL, 0)]), Some(1..3));
-        // Larger ones between them are passed by until there are as many of their size.
-        let mixed = [&[(3000, 0)][..], &[(1, 0); 16], &[(3000, 0)]].concat();
-        assert_eq!(due(&mixed), Some(1..17));
-        assert_eq!(due(&[(40_000, 0); 99]), None);
-        assert_eq!(due(&[(FULL, 0), (FULL, 20_000), (FULL, 100)]), Some(1..2));
-        assert_eq!(due(&[(FULL, 9000)]), None);
-        assert_eq!(due(&[(100, 100)]), None);
-        assert_eq!(all(&[(FULL, 0), (FULL, 1)]), Some(1..2));
-    }
-
-    #[test]
-    fn small_commits_leave_few_segments_and_rows_are_seldom_rewritten() {
-        const COMMITS: u32 = 30_000;
-        let (mut present, mut next, mut written) = (Vec::new(), 0, 0);
-        for _ in 0..COMMITS {
-            present.push(segment(next, 1, 0));
-            next += 1;
-            written += compact(&mut present, &mut next, Thoroughness::Due);
-        }
-        assert!(
-            present.len() < MERGED_SEGMENTS * TIERS as usize,
-            "{}",
-            present.len()
-        );
-        assert!(
-            written <= u64::from(COMMITS) * u64::from(TIERS),
-            "{written}"
-        );
-        compact(&mut present, &mut next, Thoroughness::All);
-        assert_eq!(present.len(), 1);
-    }
-}
+mod tests;

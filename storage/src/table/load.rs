@@ -8,12 +8,11 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use parking_lot::Mutex;
-use roaring::RoaringBitmap;
 
 use crate::index::IndexDefinition;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
-use crate::table::change::{self, ChangeKind, Replaces, TableChange};
+use crate::table::change::{self, ChangeKind, DeletedRows, Replaces, TableChange};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
@@ -115,7 +114,7 @@ struct Shared {
     writers: AtomicU32,
     rows: AtomicU64,
     done: Mutex<Done>,
-    deleted: Mutex<BTreeMap<SegmentId, RoaringBitmap>>,
+    deleted: Mutex<BTreeMap<SegmentId, DeletedRows>>,
 }
 
 /// What the finished writers left.
@@ -393,7 +392,7 @@ impl LoadWriter {
                     _ => version.segments.iter().find(|segment| segment.id == id)?,
                 };
                 last = Some(segment);
-                segment.has_row(row).then_some((id, row))
+                segment.has_row(row).then_some((segment, row))
             });
             let Some((segment, row)) = place else {
                 return Err(StorageError::Invalid(format!(
@@ -401,7 +400,9 @@ impl LoadWriter {
                     version.name
                 )));
             };
-            if !deleted.entry(segment).or_default().insert(row) {
+            let of_segment = deleted.entry(segment.id);
+            let of_segment = of_segment.or_insert_with(|| DeletedRows::of(segment));
+            if !of_segment.rows.insert(row) {
                 return Err(StorageError::Invalid(format!(
                     "a row of table '{}' would be changed twice: more than one row of the other \
                      tables goes with it",

@@ -58,6 +58,9 @@ pub struct TableSnapshot {
     pub scan_schema: SchemaRef,
     /// Version, counted up by each commit to the table.
     pub version: u64,
+    /// Versions have one number if no commit between them has changed rows: compaction only moves
+    /// them. Numbers are of this process.
+    pub rows_version: u64,
     /// The live segments, in row order.
     pub segments: Vec<Arc<Segment>>,
     /// Statistics of each column over all segments.
@@ -115,16 +118,9 @@ impl TableSnapshot {
         !self.lost_rows && !self.has_deleted_rows()
     }
 
-    /// Whether it has the very rows of another version.
+    /// Whether it has the very rows of another version, wherever they are by now.
     pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
-        let same = |a: &Arc<Segment>, b: &Arc<Segment>| a.id == b.id && a.deleted() == b.deleted();
-        self.id == other.id
-            && self.segments.len() == other.segments.len()
-            && self
-                .segments
-                .iter()
-                .zip(&other.segments)
-                .all(|(a, b)| same(a, b))
+        (self.id, self.rows_version) == (other.id, other.rows_version)
     }
 
     /// Whether it has the columns, defaults and indexes of another version.

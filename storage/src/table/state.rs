@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
@@ -209,6 +209,7 @@ impl State {
                 }
                 Operation::PutSegment(put) => {
                     let draft = self.opened(&mut drafts, put.table)?;
+                    draft.rows_version = next_rows_version();
                     let id = SegmentId(put.segment);
                     let segment = decode_segment(&put.record, draft.id, id, &draft.labels())?;
                     draft.segments.push(Arc::new(segment));
@@ -216,6 +217,7 @@ impl State {
                 }
                 Operation::PutDeleted(put) => {
                     let draft = self.opened(&mut drafts, put.table)?;
+                    draft.rows_version = next_rows_version();
                     let mut segments = draft.segments.iter_mut();
                     let segment = segments.find(|s| s.id.0 == put.segment).ok_or_else(|| {
                         StorageError::Invalid(format!(
@@ -250,6 +252,7 @@ impl State {
                 }
                 Operation::DropSegments(table) => {
                     let draft = self.opened(&mut drafts, *table)?;
+                    draft.rows_version = next_rows_version();
                     change.retired.segments.append(&mut draft.segments);
                 }
                 Operation::PutPart(put) => {
@@ -360,6 +363,7 @@ impl State {
             record: (*state.record).clone(),
             segments: snapshot.segments.clone(),
             parts: parts.collect(),
+            rows_version: snapshot.rows_version,
             before: Some(state.clone()),
             next_order: state.next_order,
         })
@@ -402,6 +406,7 @@ struct Draft {
     parts: Vec<(String, Arc<IndexPart>)>,
     before: Option<TableState>,
     next_order: u64,
+    rows_version: u64,
 }
 
 impl Draft {
@@ -416,6 +421,7 @@ impl Draft {
             parts: Vec::new(),
             before: None,
             next_order: 0,
+            rows_version: next_rows_version(),
         })
     }
 
@@ -466,6 +472,7 @@ impl Draft {
             scan_schema: scan_schema(&self.schema),
             schema: self.schema,
             version: self.record.version,
+            rows_version: self.rows_version,
             segments: self.segments,
             statistics: columns.map(ColumnRecord::statistics).collect(),
             indexes,
@@ -542,6 +549,12 @@ impl Draft {
         });
         indexes.collect()
     }
+}
+
+/// A number that no version of any table's rows has.
+fn next_rows_version() -> u64 {
+    static VERSIONS: AtomicU64 = AtomicU64::new(0);
+    VERSIONS.fetch_add(1, Ordering::Relaxed)
 }
 
 fn are_same<T>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {

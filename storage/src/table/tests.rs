@@ -23,6 +23,14 @@ use crate::accelerator::ScanMetrics;
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use crate::{Result, StorageError};
 
+/// A seed that differs from run to run; `FLASHMESH_TEST_SEED` replays one.
+pub(super) fn seed() -> u64 {
+    let seed = std::env::var("FLASHMESH_TEST_SEED").ok();
+    let seed = seed.map_or_else(rand::random, |seed| seed.parse().unwrap());
+    println!("FLASHMESH_TEST_SEED={seed}");
+    seed
+}
+
 fn open(dir: &Path) -> Arc<Database> {
     Database::open(dir, DatabaseOptions::default()).unwrap()
 }

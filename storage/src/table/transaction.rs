@@ -191,9 +191,7 @@ impl Transaction {
         for (name, version) in reads {
             let present = self.database.find_table(name)?;
             let present = present.filter(|present| present.snapshot.has_rows_of(version));
-            let present = present.ok_or_else(|| StorageError::Conflict {
-                table: name.name.clone(),
-            })?;
+            let present = present.ok_or_else(|| change::conflict(name))?;
             edit.require(present.version());
         }
         Ok(())

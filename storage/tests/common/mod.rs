@@ -49,6 +49,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         name: "public.test".into(),
         statistics: vec![ColumnStatistics::default(); schema.fields().len()],
         schema,
+        rows_version: 0,
         version: 1,
         segments,
         lost_rows: false,

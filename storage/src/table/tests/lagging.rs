@@ -17,8 +17,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::faults;
 use super::faults::devices::{Fault, Rig};
+use super::{faults, seed};
 use crate::accelerator::ScanMetrics;
 use crate::access::{AccessPath, NearSearch};
 use crate::graph::{Direction, Graph, Job, MAX_TAIL_ROWS};
@@ -385,13 +385,6 @@ fn check_parts(database: &Database, options: &UpkeepOptions) {
             index.parts.len()
         );
     }
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("FLASHMESH_TEST_SEED").ok();
-    let seed = seed.map_or_else(rand::random, |seed| seed.parse().unwrap());
-    println!("FLASHMESH_TEST_SEED={seed}");
-    seed
 }
 
 #[test]

@@ -1,0 +1,245 @@
+use arrow::array::{ArrayRef, AsArray, Int64Array, UInt64Array};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use roaring::RoaringBitmap;
+
+use super::*;
+use crate::segment::row_id;
+use crate::table::tests::seed;
+use crate::table::{
+    Database, DatabaseOptions, Isolation, Load, LoadTarget, UpkeepOptions, Workspace,
+};
+
+fn segment(id: u32, rows: u32, deleted: u32) -> Arc<Segment> {
+    let segment = Segment::new(SegmentId(id), 1, rows, Vec::new());
+    let deleted: RoaringBitmap = (0..deleted).collect();
+    Arc::new(segment.with_deleted(deleted).unwrap())
+}
+
+fn segments(of: &[(u32, u32)]) -> Vec<Arc<Segment>> {
+    let numbered = (0..).zip(of);
+    numbered
+        .map(|(id, (rows, deleted))| segment(id, *rows, *deleted))
+        .collect()
+}
+
+/// What compaction makes of segments: the rows that it wrote, and how many segments are left.
+fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) -> u64 {
+    let mut written = 0;
+    while let Some(run) = next_run(segments, how) {
+        let mut rows: u64 = segments[run.clone()]
+            .iter()
+            .map(|s| u64::from(s.live_rows()))
+            .sum();
+        written += rows;
+        let before = run.len();
+        let had_deleted = segments[run.clone()].iter().any(|s| s.deleted().is_some());
+        let mut new = Vec::new();
+        while rows > 0 {
+            let taken = rows.min(SEGMENT_ROWS as u64);
+            new.push(segment(*next, taken as u32, 0));
+            *next += 1;
+            rows -= taken;
+        }
+        assert!(new.len() < before || had_deleted, "it would never end");
+        segments.splice(run, new);
+    }
+    written
+}
+
+#[test]
+fn what_is_due_is_small_or_has_lost_rows() {
+    const FULL: u32 = SEGMENT_ROWS as u32;
+    let due = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::Due);
+    let all = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::All);
+    assert_eq!(due(&[(FULL, 0); 40]), None);
+    assert_eq!(all(&[(FULL, 0); 40]), None);
+    assert_eq!(due(&[(1, 0); 15]), None);
+    assert_eq!(due(&[(1, 0); 20]), Some(0..20));
+    // What was merged waits until there are as many of its size.
+    assert_eq!(due(&[&[(16, 0)][..], &[(1, 0); 15]].concat()), None);
+    assert_eq!(all(&[(FULL, 0), (1, 0), (FULL, 0), (2, 0)]), None);
+    assert_eq!(all(&[(FULL, 0), (1, 0), (2, 0), (FULL, 0)]), Some(1..3));
+    // Larger ones between them are passed by until there are as many of their size.
+    let mixed = [&[(3000, 0)][..], &[(1, 0); 16], &[(3000, 0)]].concat();
+    assert_eq!(due(&mixed), Some(1..17));
+    assert_eq!(due(&[(40_000, 0); 99]), None);
+    assert_eq!(due(&[(FULL, 0), (FULL, 20_000), (FULL, 100)]), Some(1..2));
+    assert_eq!(due(&[(FULL, 9000)]), None);
+    assert_eq!(due(&[(100, 100)]), None);
+    assert_eq!(all(&[(FULL, 0), (FULL, 1)]), Some(1..2));
+}
+
+/// Rows are deleted while they are rewritten, and by a transaction that began before.
+#[test]
+fn deleted_rows_are_deleted_wherever_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DatabaseOptions {
+        upkeep: UpkeepOptions {
+            in_background: false,
+            ..UpkeepOptions::default()
+        },
+        ..DatabaseOptions::default()
+    };
+    let database = Database::open(folder.path(), options).unwrap();
+    let schema = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
+    database.create_table("public", "t", &schema).unwrap();
+    let name = ObjectName::new("public", "t");
+    let (mut left, mut next) = (Vec::new(), 0);
+    let mut rng = StdRng::seed_from_u64(seed());
+    for _ in 0..30 {
+        let target = || LoadTarget::Append {
+            schema: "public".into(),
+            table: "t".into(),
+        };
+        for _ in 0..rng.random_range(2..8) {
+            let load = database.begin_load(target()).unwrap();
+            let rows: Vec<i64> = (next..next + rng.random_range(1..40)).collect();
+            next += rows.len() as i64;
+            append(&load, vec![Arc::new(Int64Array::from(rows.clone()))]);
+            load.commit().unwrap();
+            left.extend(rows);
+        }
+        // Both have seen the rows where they were before.
+        let workspace = Workspace::new(Arc::clone(&database));
+        workspace.begin(Isolation::Snapshot, false).unwrap();
+        let version = database.snapshot("public", "t").unwrap();
+        assert_eq!(values(&database, &version), left);
+        let late = delete(&workspace, &version, &mut left, &mut rng);
+        late.commit().unwrap();
+        let other = Workspace::new(Arc::clone(&database));
+        let early = delete(&other, &version, &mut left, &mut rng);
+        let before = database.find_table(&name).unwrap().unwrap();
+        let old = &before.snapshot.segments;
+        let generation = database.next_generation().unwrap();
+        let (new, reservation) = database
+            .rewrite(&before, old, generation, &Pace::full())
+            .unwrap();
+        let rewritten = Rewritten {
+            name: &name,
+            before: &before,
+            old,
+            new,
+        };
+        let moves_first = rng.random_bool(0.5);
+        if !moves_first {
+            workspace.commit().unwrap();
+        }
+        early.commit().unwrap();
+        let parts = PartBuilder::of(&database, &before).unwrap();
+        let mut parts = NewParts::new(parts);
+        assert!(database.replace(&rewritten, &mut parts).unwrap());
+        reservation.keep();
+        if moves_first {
+            workspace.commit().unwrap();
+        }
+        drop(version);
+        let present = database.snapshot("public", "t").unwrap();
+        assert_eq!(values(&database, &present), left);
+        assert_eq!(present.rows(), left.len() as u64);
+    }
+    let workspace = Workspace::new(Arc::clone(&database));
+    // What only moves is as it was read.
+    workspace.begin(Isolation::Serializable, false).unwrap();
+    let names = [("public".to_string(), "t".to_string())];
+    let seen = workspace.snapshots(&names).remove(0).unwrap();
+    database.compact("public", "t").unwrap();
+    let mut gone = left.clone();
+    delete(&workspace, &seen, &mut gone, &mut rng)
+        .commit()
+        .unwrap();
+    workspace.commit().unwrap();
+    left = gone;
+    let present = database.snapshot("public", "t").unwrap();
+    assert_eq!(values(&database, &present), left);
+    // Two that delete one row meet although it has moved.
+    let version = database.snapshot("public", "t").unwrap();
+    let row = version.segments.last().unwrap();
+    let last = row_id(row.id, row.rows - 1);
+    let load = |workspace: &Workspace| {
+        let load = workspace.begin_load(change_of(&version)).unwrap();
+        append(&load, vec![Arc::new(UInt64Array::from(vec![last]))]);
+        load
+    };
+    let (first, second) = (load(&workspace), load(&workspace));
+    first.commit().unwrap();
+    database.compact("public", "t").unwrap();
+    let refused = second.commit().unwrap_err();
+    assert!(
+        matches!(refused, StorageError::Conflict { .. }),
+        "{refused}"
+    );
+}
+
+fn change_of(version: &Arc<TableSnapshot>) -> LoadTarget {
+    LoadTarget::Change {
+        schema: "public".into(),
+        table: "t".into(),
+        version: Arc::clone(version),
+    }
+}
+
+fn append(load: &Load, columns: Vec<ArrayRef>) {
+    let columns = columns.into_iter().map(|column| ("", column));
+    let mut writer = load.writer().unwrap();
+    writer
+        .append(&RecordBatch::try_from_iter(columns).unwrap())
+        .unwrap();
+    writer.finish().unwrap();
+}
+
+/// A load that deletes some of the rows that are `left`.
+fn delete(
+    workspace: &Workspace,
+    version: &Arc<TableSnapshot>,
+    left: &mut Vec<i64>,
+    rng: &mut StdRng,
+) -> Load {
+    let load = workspace.begin_load(change_of(version)).unwrap();
+    let mut reader = workspace.database().store().reader().unwrap();
+    let mut ids = Vec::new();
+    for segment in &version.segments {
+        let values = read_column(&mut reader, segment, 0, &DataType::Int64).unwrap();
+        let values = values.as_primitive::<Int64Type>();
+        for (row, value) in (0..).zip(values.values()) {
+            if left.contains(value) && rng.random_bool(0.1) {
+                ids.push(row_id(segment.id, row));
+                left.retain(|other| other != value);
+            }
+        }
+    }
+    append(&load, vec![Arc::new(UInt64Array::from(ids))]);
+    load
+}
+
+fn values(database: &Database, version: &TableSnapshot) -> Vec<i64> {
+    let mut reader = database.store().reader().unwrap();
+    let of_segment = version.segments.iter().map(|segment| {
+        let rows = live_rows(&mut reader, segment, version).unwrap();
+        rows.column(0).as_primitive::<Int64Type>().values().to_vec()
+    });
+    of_segment.collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn small_commits_leave_few_segments_and_rows_are_seldom_rewritten() {
+    const COMMITS: u32 = 30_000;
+    let (mut present, mut next, mut written) = (Vec::new(), 0, 0);
+    for _ in 0..COMMITS {
+        present.push(segment(next, 1, 0));
+        next += 1;
+        written += compact(&mut present, &mut next, Thoroughness::Due);
+    }
+    assert!(
+        present.len() < MERGED_SEGMENTS * TIERS as usize,
+        "{}",
+        present.len()
+    );
+    assert!(
+        written <= u64::from(COMMITS) * u64::from(TIERS),
+        "{written}"
+    );
+    compact(&mut present, &mut next, Thoroughness::All);
+    assert_eq!(present.len(), 1);
+}
