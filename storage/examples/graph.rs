@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     let hub = top(&sources, 1 << scale);
     let (store, graph) = build(&path, &sources, &targets, threads)?;
     drop((sources, targets));
-    let all_bytes = store.usage().live_pages * PAGE_SIZE_BYTES as u64;
+    let all_bytes = store.usage().pages() * PAGE_SIZE_BYTES as u64;
     println!("on flash: {:.1} MB", all_bytes as f64 / 1e6);
 
     let seed = Int64Array::from(vec![hub]);
@@ -145,7 +145,7 @@ fn out_of_core(
     threads: usize,
 ) -> Result<()> {
     let mut rng = SmallRng::seed_from_u64(SEED);
-    let lists_pages = store.usage().live_pages / 4;
+    let lists_pages = store.usage().pages() / 4;
     let count = (lists_pages / 8).max(64) as usize;
     let (mut shares, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -178,7 +178,7 @@ fn out_of_core(
 }
 
 fn device(path: &Path, store: &PageStore, depth: usize) -> Result<Fio> {
-    let bytes = store.usage().live_pages * PAGE_SIZE_BYTES as u64;
+    let bytes = store.usage().pages() * PAGE_SIZE_BYTES as u64;
     fio(path, bytes, depth, 1).map_err(|source| StorageError::Io {
         action: "running fio".into(),
         source,

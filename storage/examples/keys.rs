@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
     };
     let cache = database.store().cache();
-    let bytes = database.store().usage().live_pages * PAGE_SIZE_BYTES as u64;
+    let bytes = database.store().usage().pages() * PAGE_SIZE_BYTES as u64;
     for _ in 0..rounds {
         cache.set_capacity_bytes(SMALL_CACHE_BYTES);
         run(2)?;

@@ -117,7 +117,7 @@ async fn what_changes_a_query_changes_its_plan() {
 #[tokio::test]
 async fn what_was_dropped_is_freed() {
     let session = with_table().await;
-    let live = || session.engine().database().store().usage().live_pages;
+    let live = || session.engine().database().store().usage().pages();
     let sql = "SELECT count(*) FROM t WHERE id > 3";
     let before = live();
     assert!(is_reused(&session, sql).await);

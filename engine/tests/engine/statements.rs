@@ -142,13 +142,13 @@ async fn a_failed_load_leaves_nothing_behind() {
         "{message}"
     );
     assert_eq!(rows(&session, "SELECT a FROM t").await, ["1"]);
-    let live = session.engine().database().store().usage().live_pages;
+    let live = session.engine().database().store().usage().pages();
     session.sql("DROP TABLE t").await.unwrap();
     assert!(
-        session.engine().database().store().usage().live_pages < live,
+        session.engine().database().store().usage().pages() < live,
         "failed loads or drops leave pages"
     );
-    assert_eq!(session.engine().database().store().usage().live_pages, 0);
+    assert_eq!(session.engine().database().store().usage().pages(), 0);
 }
 
 #[tokio::test]

@@ -227,7 +227,7 @@ async fn streams_outlive_their_transaction() {
         "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO t VALUES (-1, 'x')",
     )
     .await;
-    let pages = || engine.database().store().usage().live_pages;
+    let pages = || engine.database().store().usage().pages();
     let before = pages();
     let insert = "INSERT INTO t SELECT value, 'name ' || value FROM generate_series(1, 200000)";
     for end in ["ROLLBACK", "ROLLBACK TO s", "TRUNCATE TABLE t", "COMMIT"] {

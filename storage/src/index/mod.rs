@@ -37,7 +37,7 @@ use flashmesh_pushdown::Metric;
 use self::kind::Opened;
 use crate::page::{ChunkIdentity, SEGMENT_ROWS, encode_chunk};
 use crate::segment::{Chunk, Segment, SegmentId, Unnamed, free_chunks};
-use crate::store::{PageReader, PageRun, PageStore, PageWriter};
+use crate::store::{PageAddress, PageReader, PageRun, PageStore, PageWriter};
 use crate::{Result, StorageError};
 
 /// What an index is made for.
@@ -300,6 +300,27 @@ impl IndexPart {
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         let chunks = self.arrays.iter().flat_map(|array| &array.chunks);
         chunks.map(AsRef::as_ref)
+    }
+
+    /// The same with its runs of pages where `place_of` says.
+    pub(crate) fn moved(&self, place_of: impl Fn(PageAddress) -> PageAddress) -> Self {
+        let arrays = self.arrays.iter().map(|array| IndexArray {
+            data_type: array.data_type.clone(),
+            chunks: array
+                .chunks
+                .iter()
+                .map(|chunk| Arc::new(chunk.moved(&place_of)))
+                .collect(),
+        });
+        Self {
+            arrays: arrays.collect(),
+            covers: self.covers.clone(),
+            meta: self.meta.clone(),
+            unnamed: OnceLock::new(),
+            retired: OnceLock::new(),
+            opened: OnceLock::new(),
+            ..*self
+        }
     }
 
     /// Gives its pages back to `store` once the last reference to it is gone.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::page::{Aux, ColumnBuilder, PageIndex, PageZone, SEGMENT_ROWS};
-use crate::store::{PageReader, PageRun, PageStore, Reservation};
+use crate::store::{PageAddress, PageReader, PageRun, PageStore, Reservation};
 use crate::{Result, StorageError};
 
 use moves::Move;
@@ -49,7 +49,7 @@ pub struct Segment {
 }
 
 /// Which rows of a segment are deleted, and which are left.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Deleted {
     rows: RoaringBitmap,
     left: Arc<RowSelection>,
@@ -93,6 +93,21 @@ impl Segment {
             deleted,
             ..*self
         })
+    }
+
+    /// The same with its runs of pages where `place_of` says.
+    pub(crate) fn moved(&self, place_of: impl Fn(PageAddress) -> PageAddress) -> Self {
+        let chunks = self.chunks.iter().map(|chunk| chunk.moved(&place_of));
+        Self {
+            chunks: Arc::new(Chunks {
+                chunks: chunks.collect(),
+                unnamed: OnceLock::new(),
+                retired: OnceLock::new(),
+                moved: Arc::clone(&self.chunks.moved),
+            }),
+            deleted: self.deleted.clone(),
+            ..*self
+        }
     }
 
     /// The rows that are deleted, if any is.

@@ -13,7 +13,7 @@ use crate::page::{
     Aux, ChunkIdentity, ColumnBuilder, PageIdentity, PageIndex, PageZone, SEGMENT_ROWS,
     encode_chunk, flags,
 };
-use crate::store::{PageReader, PageRun, PageWriter};
+use crate::store::{PageAddress, PageReader, PageRun, PageWriter};
 use crate::{Result, StorageError};
 
 /// The page indexes of chunks that are written together stay in memory up to so many data pages.
@@ -228,6 +228,25 @@ impl Chunk {
         }
         let index = PageIndex::new(zones);
         self.is_of(&index).then_some(index)
+    }
+
+    /// The chunk with its runs where `place_of` says.
+    pub(crate) fn moved(&self, place_of: &impl Fn(PageAddress) -> PageAddress) -> Self {
+        let moved = |run: &PageRun| PageRun {
+            first: place_of(run.first),
+            ..run.clone()
+        };
+        Self {
+            run: moved(&self.run),
+            index: match &self.index {
+                Place::Pages { run, row } => Place::Pages {
+                    run: Arc::new(moved(run)),
+                    row: *row,
+                },
+                index => index.clone(),
+            },
+            ..*self
+        }
     }
 
     /// Its own pages and, for the first chunk of those whose page indexes are written together,

@@ -127,7 +127,7 @@ fn try_commit(
     // meanwhile is made up for below.
     let mut locks = Vec::with_capacity(changes.len());
     for change in &mut *changes {
-        let present = core.find_table(&change.name)?;
+        let present = core.head_table(&change.name)?;
         change.add_to(&mut TableEdit::default(), present.as_ref())?;
         locks.push(present.map(|table| table.editing));
     }
@@ -135,18 +135,22 @@ fn try_commit(
         // The pages first; only then may the manifest name them.
         sync(core, changes)?;
         let editing = locks.clone();
-        let _editing: Vec<_> = editing.iter().flatten().map(|lock| lock.lock()).collect();
+        let held: Vec<_> = editing.iter().flatten().map(|lock| lock.lock()).collect();
         let mut edit = TableEdit::default();
         check(&mut edit)?;
         for (change, lock) in changes.iter_mut().zip(&mut locks) {
-            let present = core.find_table(&change.name)?;
+            let present = core.head_table(&change.name)?;
             change.add_to(&mut edit, present.as_ref())?;
             *lock = present.map(|table| table.editing);
         }
         sync(core, changes)?;
-        match core.commit(&edit) {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
+        match core.decide(edit) {
+            Ok(Some(decided)) => {
+                // The next ones are made from it while it is written.
+                drop(held);
+                return core.wait(decided);
+            }
+            Ok(None) => {}
             // It came just now, and is to be replaced.
             Err(StorageError::AlreadyExists { kind: "table", .. })
                 if changes.iter().any(TableChange::replaces) => {}

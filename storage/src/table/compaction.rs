@@ -193,7 +193,7 @@ impl Core {
             labels: Labels::new(&snapshot.name, &snapshot.schema),
         };
         let mut reader = self.store().reader()?;
-        let mut pages = self.store().writer()?;
+        let mut pages = self.store().small_writer()?;
         let mut waiting = Waiting::default();
         let mut new = Vec::new();
         let mut write = |waiting: &mut Waiting| match waiting.give(&snapshot.schema)? {
@@ -233,13 +233,13 @@ impl Core {
         loop {
             parts.sync()?;
             let _editing = rewritten.before.editing.lock();
-            let present = self.find_table(rewritten.name)?;
+            let present = self.head_table(rewritten.name)?;
             let edit = present.map(|present| rewritten.edit(&present, parts));
             let Some(edit) = edit.transpose()?.flatten() else {
                 return Ok(false);
             };
             parts.sync()?;
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(true);
             }
         }

@@ -11,8 +11,10 @@ use parking_lot::{Mutex, RwLock};
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
 use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::TableId;
-use crate::store::PageStore;
+use crate::store::{MEMORY_CARD, PageStore};
 use crate::table::catalog::{Catalog, Numbers};
+use crate::table::commit_log::Log;
+use crate::table::commits::{self, Commits};
 use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
 use crate::table::folder::Folder;
 use crate::table::indexing::put_next;
@@ -25,9 +27,9 @@ use crate::{Result, StorageError};
 /// Number of the on-disk format that this build writes, and the newest that it reads.
 ///
 /// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
-/// pages, 5 deleted rows, 6 parts of indexes that outlive a segment; databases of earlier formats
-/// are read, and become this one when they are opened for writing.
-pub const FORMAT_VERSION: u32 = 6;
+/// pages, 5 deleted rows, 6 parts of indexes that outlive a segment, 7 the log; databases of earlier
+/// formats are read, and become this one when they are opened for writing.
+pub const FORMAT_VERSION: u32 = 7;
 
 /// How to open a database.
 #[derive(Debug, Clone)]
@@ -68,7 +70,7 @@ impl Default for DatabaseOptions {
 #[derive(Debug)]
 pub struct Database {
     /// The thread that keeps indexes up; it ends before the rest goes.
-    _background: Option<Background>,
+    background: Option<Background>,
     core: Arc<Core>,
 }
 
@@ -81,14 +83,25 @@ pub struct Core {
     store: Arc<PageStore>,
     /// The committed state, as readers see it.
     pub(super) state: RwLock<State>,
-    /// Held while a commit goes from the check of `state` to its publication.
-    pub(super) commit: Mutex<()>,
+    pub(super) commits: Commits,
     numbers: Mutex<Numbers>,
     /// Why nothing may be written: what the catalog lost can't be told from free space.
     damage: Option<String>,
     pub(super) upkeep: Upkeep,
     /// Of builds of indexes.
     pub(super) memory: Arc<dyn MemoryBudget>,
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.background = None;
+        if self.core.check_writable().is_ok()
+            && let Err(error) = self.core.empty_log()
+        {
+            let path = self.core.path.display();
+            log::warn!("{path}: commits stay in its log until it is opened again: {error}");
+        }
+    }
 }
 
 impl Deref for Database {
@@ -108,7 +121,7 @@ impl Database {
     /// files), `Io`.
     pub fn open(dir: &Path, options: DatabaseOptions) -> Result<Arc<Self>> {
         let folder = Folder::new(dir);
-        let catalog = folder.open(&options)?;
+        let (catalog, log) = folder.open(&options)?;
         let flash = FileFlash::open(
             &folder.card,
             FileFlashOptions {
@@ -119,16 +132,18 @@ impl Database {
                 ..FileFlashOptions::default()
             },
         )?;
-        Self::with_parts(dir.to_path_buf(), catalog, Arc::new(flash), &options)
+        Self::with_parts(dir.to_path_buf(), catalog, Arc::new(flash), log, &options)
     }
 
     pub(super) fn with_parts(
         path: PathBuf,
         catalog: Catalog,
         flash: Arc<dyn Flash>,
+        log: Log,
         options: &DatabaseOptions,
     ) -> Result<Arc<Self>> {
         let contents = catalog.contents()?;
+        let found = log.read(contents.logged)?;
         let mut problems = contents.problems;
         let mut state = State {
             schemas: contents.schemas,
@@ -150,25 +165,27 @@ impl Database {
                 Err(error) => drop(state.damaged.insert(name, error.damage())),
             }
         }
+        problems.extend(commits::replay(&mut state, &found));
         for (name, how) in &state.damaged {
             problems.push(format!("table '{}.{}': {how}", name.schema, name.name));
         }
         for problem in &problems {
             log::error!("{}: {problem}", path.display());
         }
-        let live = state
-            .tables
-            .values()
-            .flat_map(|t| t.snapshot.runs())
-            .map(|run| (run.first, run.count));
+        let runs = state.tables.values().flat_map(|t| t.snapshot.runs());
+        let (in_memory, on_card): (Vec<_>, Vec<_>) =
+            runs.partition(|run| run.first.card == MEMORY_CARD);
+        let live = on_card.into_iter().map(|run| (run.first, run.count));
         let store = PageStore::open(flash, options.cache_bytes, live)?;
+        found.restore(&store, &in_memory)?;
+        let commits = Commits::new(state.clone(), log, found);
         let core = Arc::new(Core {
             path,
             read_only: options.read_only,
             catalog,
             store,
-            state: RwLock::new(state),
-            commit: Mutex::new(()),
+            state: RwLock::new(state.clone()),
+            commits,
             numbers: Mutex::default(),
             damage: (!problems.is_empty()).then(|| problems.join("; ")),
             upkeep: Upkeep::new(options.upkeep.clone()),
@@ -176,7 +193,7 @@ impl Database {
         });
         let has_upkeep = options.upkeep.in_background && core.check_writable().is_ok();
         Ok(Arc::new(Self {
-            _background: has_upkeep.then(|| Background::start(&core)),
+            background: has_upkeep.then(|| Background::start(&core)),
             core,
         }))
     }
@@ -278,7 +295,14 @@ impl Core {
     /// # Errors
     /// `Corrupt` when the catalog lost what it knew of the table, or can't tell.
     pub(super) fn find_table(&self, name: &ObjectName) -> Result<Option<TableState>> {
-        let state = self.state.read();
+        self.find_table_in(&self.state.read(), name)
+    }
+
+    pub(super) fn find_table_in(
+        &self,
+        state: &State,
+        name: &ObjectName,
+    ) -> Result<Option<TableState>> {
         if let Some(how) = state.damaged.get(name) {
             return Err(StorageError::corrupt(format!(
                 "table '{}.{}' can't be read: {how}",
@@ -300,7 +324,7 @@ impl Core {
         let mut edit = TableEdit::default();
         edit.require(Precondition::NoSchema(name.into()));
         edit.push(Operation::PutSchema(name.into()));
-        self.commit(&edit).map(drop)
+        self.commit(edit).map(drop)
     }
 
     /// Drops an empty schema.
@@ -309,7 +333,7 @@ impl Core {
         edit.require(Precondition::Schema(name.into()));
         edit.require(Precondition::EmptySchema(name.into()));
         edit.push(Operation::DropSchema(name.into()));
-        self.commit(&edit).map(drop)
+        self.commit(edit).map(drop)
     }
 
     /// Drops a table. Readers that hold a snapshot finish undisturbed; its pages are free when
@@ -324,7 +348,7 @@ impl Core {
                 name: ObjectName::new(schema, table),
                 table: present.snapshot.id.0,
             }));
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(());
             }
         }
@@ -343,7 +367,7 @@ impl Core {
             edit.require(Precondition::NoView(to.clone()));
             edit.push(Operation::RenameTable(from.clone()));
             put_record(&mut edit, &to, &present, |_| ());
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(());
             }
         }
@@ -385,7 +409,7 @@ impl Core {
                 record.schema = encode_schema(&columns);
                 record.defaults = encode_defaults(defaults);
             });
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(());
             }
         }
@@ -430,31 +454,6 @@ impl Core {
         Ok(of(&mut numbers)
             .next()
             .expect("a reservation is never empty"))
-    }
-
-    /// Applies an edit to the catalog, and to the state that readers see; FALSE when the edit is
-    /// to be made again, as a table is no more at the version that it was made from.
-    ///
-    /// # Errors
-    /// Those of preconditions that do not hold; `Full`, `Io`; `NeedsReopening`. After any but the
-    /// last nothing has changed.
-    pub(super) fn commit(&self, edit: &TableEdit) -> Result<bool> {
-        self.check_writable()?;
-        let commit = self.commit.lock();
-        let change = {
-            let state = self.state.read();
-            if !state.allows(edit)? {
-                return Ok(false);
-            }
-            state.change(edit)?
-        };
-        self.catalog.apply(edit)?;
-        let retired = self.state.write().install(edit, change);
-        drop(commit);
-        self.upkeep.wake();
-        // Erasing keeps nobody waiting.
-        retired.release(&self.store);
-        Ok(true)
     }
 }
 

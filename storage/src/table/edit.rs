@@ -6,8 +6,10 @@
 
 use prost::{Message, Oneof};
 
+use crate::flash::FlashPage;
 use crate::index::IndexPart;
 use crate::segment::TableId;
+use crate::store::{CardId, MEMORY_CARD, PageAddress};
 use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord};
 
 /// One atomic change, to one or several tables.
@@ -29,7 +31,7 @@ struct PreconditionRecord {
 struct OperationRecord {
     #[prost(
         oneof = "Operation",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
     )]
     operation: Option<Operation>,
 }
@@ -103,6 +105,9 @@ pub(super) enum Operation {
     /// A table loses this name; it is put with another one next.
     #[prost(message, tag = "15")]
     RenameTable(ObjectName),
+    /// Pages of a segment or a part are on a card now.
+    #[prost(message, tag = "16")]
+    MovePages(MovePages),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
@@ -178,6 +183,48 @@ pub(super) struct ReplaceSegments {
     /// At most as many, which take their places: the catalog sets their `order`.
     #[prost(message, repeated, tag = "3")]
     pub put: Vec<PutSegment>,
+}
+
+/// Says where the pages of a segment or of a part of an index are that were in memory.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MovePages {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(oneof = "Owner", tags = "2, 3")]
+    pub owner: Option<Owner>,
+    /// The first pages of runs in memory.
+    #[prost(uint64, repeated, tag = "4")]
+    pub from: Vec<u64>,
+    /// Where each of them is on the card.
+    #[prost(uint64, repeated, tag = "5")]
+    pub to: Vec<u64>,
+}
+
+/// Whose pages.
+#[derive(Clone, Copy, PartialEq, Oneof)]
+pub(super) enum Owner {
+    #[prost(uint32, tag = "2")]
+    Segment(u32),
+    #[prost(uint32, tag = "3")]
+    Part(u32),
+}
+
+impl MovePages {
+    /// Where a run is, by its first page.
+    pub fn place_of(&self, first: PageAddress) -> PageAddress {
+        let moved = match first.card {
+            MEMORY_CARD => self.from.iter().position(|page| *page == first.page.0),
+            _ => None,
+        };
+        match moved.and_then(|place| self.to.get(place)) {
+            Some(page) => PageAddress {
+                card: CardId::default(),
+                page: FlashPage(*page),
+                ..first
+            },
+            None => first,
+        }
+    }
 }
 
 /// Sets which rows of a segment are deleted.

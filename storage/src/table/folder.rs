@@ -4,19 +4,24 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use redb::backends::InMemoryBackend;
+
 use crate::flash::sync_folder;
 use crate::table::DatabaseOptions;
-use crate::table::catalog::{Catalog, UNFINISHED};
+use crate::table::catalog::{Catalog, FORMAT_WITH_LOG, UNFINISHED};
+use crate::table::commit_log::Log;
 use crate::{Result, StorageError};
 
 const CATALOG_FILE: &str = "catalog.redb";
 const CARD_FILE: &str = "card0.flash";
+const LOG_FILE: &str = "commits.log";
 
 /// The files of a database.
 pub(super) struct Folder {
     path: PathBuf,
     catalog: PathBuf,
     pub card: PathBuf,
+    log: PathBuf,
 }
 
 impl Folder {
@@ -25,18 +30,51 @@ impl Folder {
             path: path.to_path_buf(),
             catalog: path.join(CATALOG_FILE),
             card: path.join(CARD_FILE),
+            log: path.join(LOG_FILE),
         }
     }
 
-    /// Opens the catalog; makes a new database where the folder is missing or empty.
+    /// Opens the catalog and the log; makes a new database where the folder is missing or empty.
     ///
     /// # Errors
-    /// `Corrupt` when the catalog or the card is missing; nothing is changed then.
-    pub fn open(&self, options: &DatabaseOptions) -> Result<Catalog> {
+    /// `Corrupt` when the catalog, the card or the log is missing; nothing is changed then.
+    pub fn open(&self, options: &DatabaseOptions) -> Result<(Catalog, Log)> {
+        let catalog = self.open_catalog(options)?;
+        let log = match options.read_only {
+            true if !self.log.exists() => Log::new(&self.log, InMemoryBackend::new(), 0),
+            read_only => Log::open(&self.log, read_only)?,
+        };
+        Ok((catalog, log))
+    }
+
+    /// Databases of earlier formats have no log yet.
+    fn check_log(&self, format: u32, read_only: bool) -> Result<()> {
+        match self.log.exists() {
+            true => Ok(()),
+            false if format >= FORMAT_WITH_LOG => Err(self.is_missing(LOG_FILE)),
+            false if read_only => Ok(()),
+            false => {
+                self.make(&self.log)?;
+                sync_folder(&self.path).map_err(|e| self.failed("syncing", e))
+            }
+        }
+    }
+
+    fn make(&self, file: &Path) -> Result<()> {
+        let mut options = OpenOptions::new();
+        let made = options.write(true).create(true).truncate(false).open(file);
+        made.and_then(|file| file.sync_all())
+            .map_err(|e| self.failed("making a file in", e))
+    }
+
+    fn open_catalog(&self, options: &DatabaseOptions) -> Result<Catalog> {
         // An empty catalog is none: it gets its name when it is whole.
         let has_catalog = std::fs::metadata(&self.catalog).is_ok_and(|file| file.len() > 0);
         match (has_catalog, self.card.exists()) {
-            (true, true) => Catalog::open(&self.catalog, &self.path, options.read_only),
+            (true, true) => {
+                let check = |format| self.check_log(format, options.read_only);
+                Catalog::open(&self.catalog, &self.path, options.read_only, check)
+            }
             (true, false) => Err(self.is_missing(CARD_FILE)),
             // A card on which nothing was written is what a crash leaves that came before the
             // catalog was made.
@@ -78,7 +116,7 @@ impl Folder {
         for entry in std::fs::read_dir(&self.path).map_err(listing)? {
             let name = entry.map_err(listing)?.file_name();
             let unfinished = format!("catalog.{UNFINISHED}");
-            if ![CARD_FILE, CATALOG_FILE, &unfinished]
+            if ![CARD_FILE, LOG_FILE, CATALOG_FILE, &unfinished]
                 .iter()
                 .any(|ours| name == *ours)
             {
@@ -88,13 +126,8 @@ impl Folder {
                 )));
             }
         }
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&self.card)
-            .and_then(|card| card.sync_all())
-            .map_err(|e| self.failed("making a card in", e))?;
+        self.make(&self.card)?;
+        self.make(&self.log)?;
         let catalog = Catalog::create(&self.catalog, &self.path)?;
         // The names must survive a power cut as well as the files will.
         for folder in self.path.ancestors() {

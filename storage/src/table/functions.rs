@@ -110,7 +110,7 @@ impl Database {
     /// `NotFound` when it was dropped or replaced meanwhile; `Corrupt` when the catalog has other
     /// bytes than were given to it.
     pub fn function_package(&self, function: &Function) -> Result<Vec<u8>> {
-        let package = self.catalog.package(&function.name)?;
+        let package = self.package(&function.name)?;
         let package = package.ok_or_else(|| not_found(&function.name))?;
         if Sha256::digest(&package)[..] == function.digest {
             return Ok(package);
@@ -160,7 +160,7 @@ impl Database {
                 record: FunctionRecord::of(&function),
                 package: new.package.to_vec(),
             }));
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(Arc::new(function));
             }
         }
@@ -198,7 +198,7 @@ impl Database {
             let mut edit = TableEdit::default();
             edit.require(function_at(name, function.version));
             edit.push(Operation::DropFunction(name.into()));
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(());
             }
         }

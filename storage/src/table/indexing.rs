@@ -13,7 +13,7 @@ use crate::index::{
     Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, write_chunks,
 };
 use crate::memory::{Charge, MemoryBudget};
-use crate::page::ChunkIdentity;
+use crate::page::{ChunkIdentity, SEGMENT_ROWS};
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, write_page_indexes};
 use crate::store::{PageStore, Reservation};
 use crate::table::change::settle;
@@ -82,13 +82,13 @@ impl Database {
         loop {
             parts.sync()?;
             let _editing = before.editing.lock();
-            let present = self.find_table(name)?;
+            let present = self.head_table(name)?;
             let present = present
                 .filter(|table| table.snapshot.id == before.snapshot.id)
                 .ok_or_else(|| not_found("table", name))?;
             let edit = edit_of(&present, parts)?;
             parts.sync()?;
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(());
             }
         }
@@ -118,7 +118,7 @@ impl Database {
             for part in &index.parts {
                 edit.drop_part(present.snapshot.id, part);
             }
-            if self.commit(&edit)? {
+            if self.commit(edit)? {
                 return Ok(());
             }
         }
@@ -345,7 +345,11 @@ impl PartBuilder {
     ) -> Result<(IndexPart, Reservation)> {
         let id = take_segment(&self.next_segment)?;
         let label: Arc<str> = format!("table '{}', index '{}'", self.name, definition.name).into();
-        let mut pages = self.store.writer()?;
+        let rows: usize = segments.iter().map(|s| s.rows as usize).sum();
+        let mut pages = match rows < SEGMENT_ROWS {
+            true => self.store.small_writer()?,
+            false => self.store.writer()?,
+        };
         let slices: Vec<&ArrayRef> = data.arrays.iter().flatten().collect();
         if slices.len() > usize::from(u16::MAX) {
             return Err(StorageError::Invalid(format!(

@@ -241,7 +241,12 @@ impl Load {
         Ok(LoadWriter {
             position: u64::from(self.shared.writers.fetch_add(1, Ordering::Relaxed)),
             shared: Arc::clone(&self.shared),
-            pages: self.shared.database.store().writer()?,
+            pages: match &self.shared.target {
+                LoadTarget::Append { .. } | LoadTarget::Change { .. } => {
+                    self.shared.database.store().small_writer()?
+                }
+                _ => self.shared.database.store().writer()?,
+            },
             waiting: Waiting::default(),
             segments: Vec::new(),
         })

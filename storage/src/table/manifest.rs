@@ -93,6 +93,9 @@ pub(super) struct RootRecord {
     pub functions: u32,
     #[prost(uint32, tag = "7")]
     pub views: u32,
+    /// Since format 7: the log's last record whose edit the catalog has.
+    #[prost(uint64, tag = "8")]
+    pub logged: u64,
 }
 
 /// A schema; its name is its key.
@@ -336,6 +339,75 @@ fn page_indexes_record<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Optio
     })
 }
 
+impl SegmentRecord {
+    /// Its runs of pages.
+    pub fn runs(&self) -> impl Iterator<Item = (PageAddress, u32)> {
+        runs(&self.chunks, self.page_indexes.as_ref())
+    }
+
+    /// Has its runs of pages begin where `place_of` says.
+    pub fn move_pages(&mut self, place_of: impl Fn(PageAddress) -> PageAddress) {
+        move_pages(&mut self.chunks, self.page_indexes.as_mut(), place_of);
+    }
+}
+
+impl PartRecord {
+    /// Its runs of pages.
+    pub fn runs(&self) -> impl Iterator<Item = (PageAddress, u32)> {
+        runs(&self.chunks, self.page_indexes.as_ref())
+    }
+
+    /// Has its runs of pages begin where `place_of` says.
+    pub fn move_pages(&mut self, place_of: impl Fn(PageAddress) -> PageAddress) {
+        move_pages(&mut self.chunks, self.page_indexes.as_mut(), place_of);
+    }
+}
+
+/// The runs of pages of these chunks.
+fn runs<'a>(
+    chunks: &'a [ChunkRecord],
+    page_indexes: Option<&'a RunRecord>,
+) -> impl Iterator<Item = (PageAddress, u32)> + 'a {
+    let of_chunks = chunks.iter().filter_map(|chunk| {
+        let first = address(chunk.node, chunk.card, chunk.first_page)?;
+        Some((first, u32::try_from(pages_of(chunk)).ok()?))
+    });
+    let of_indexes = page_indexes.and_then(|run| {
+        let first = address(run.node, run.card, run.first_page)?;
+        Some((first, run.pages))
+    });
+    of_chunks.chain(of_indexes)
+}
+
+/// Pages of a chunk, the auxiliary one among them.
+fn pages_of(chunk: &ChunkRecord) -> usize {
+    let pages = match &chunk.totals {
+        Some(totals) => totals.pages as usize,
+        None => chunk.row_counts.len(),
+    };
+    pages.saturating_add(chunk.aux_pages as usize)
+}
+
+fn move_pages(
+    chunks: &mut [ChunkRecord],
+    page_indexes: Option<&mut RunRecord>,
+    place_of: impl Fn(PageAddress) -> PageAddress,
+) {
+    let place = |node: &mut u32, card: &mut u32, page: &mut u64| {
+        if let Some(first) = address(*node, *card, *page).map(&place_of) {
+            *node = first.node.0.into();
+            *card = first.card.0.into();
+            *page = first.page.0;
+        }
+    };
+    for chunk in chunks {
+        place(&mut chunk.node, &mut chunk.card, &mut chunk.first_page);
+    }
+    if let Some(run) = page_indexes {
+        place(&mut run.node, &mut run.card, &mut run.first_page);
+    }
+}
+
 fn address(node: u32, card: u32, page: u64) -> Option<PageAddress> {
     Some(PageAddress {
         node: NodeId(node.try_into().ok()?),
@@ -381,11 +453,7 @@ impl<'a> Chunks<'a> {
     fn decode(&self, number: usize, label: &Arc<str>) -> Result<Chunk> {
         let record = &self.records[number];
         let malformed = || malformed(&self.identity, &format!("the page index of {label}"));
-        let pages = match &record.totals {
-            Some(totals) => totals.pages as usize,
-            None => record.row_counts.len(),
-        };
-        let count = pages.saturating_add(record.aux_pages as usize);
+        let count = pages_of(record);
         if record.aux_pages > 1 || count > usize::from(u16::MAX) + 1 {
             return Err(malformed());
         }

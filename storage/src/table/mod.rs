@@ -8,6 +8,8 @@
 
 mod catalog;
 mod change;
+mod commit_log;
+mod commits;
 mod compaction;
 mod database;
 mod edit;

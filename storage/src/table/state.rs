@@ -1,6 +1,7 @@
 //! The committed state in memory, and how an edit changes it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +12,9 @@ use crate::index::{Index, IndexPart};
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::PageStore;
 use crate::table::catalog::CatalogTable;
-use crate::table::edit::{ObjectName, Operation, Precondition, PutTable, TableEdit, TableVersion};
+use crate::table::edit::{
+    MovePages, ObjectName, Operation, Owner, Precondition, PutTable, TableEdit, TableVersion,
+};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_part, decode_schema,
     decode_segment,
@@ -47,7 +50,7 @@ pub(super) struct TableState {
 }
 
 /// What an edit makes of the state.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Change {
     tables: Vec<(ObjectName, Option<TableState>)>,
     functions: Vec<(String, Option<Arc<Function>>)>,
@@ -55,7 +58,7 @@ pub(super) struct Change {
 }
 
 /// What no version has any more once its readers are gone.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Retired {
     /// Kept, so that the last of them goes outside every lock.
     tables: Vec<TableState>,
@@ -233,7 +236,7 @@ impl State {
                     let dropped: HashSet<u32> = replace.dropped.iter().copied().collect();
                     let mut place = draft.segments.len();
                     let mut kept = Vec::with_capacity(draft.segments.len());
-                    for segment in std::mem::take(&mut draft.segments) {
+                    for segment in mem::take(&mut draft.segments) {
                         match dropped.contains(&segment.id.0) {
                             true => {
                                 place = place.min(kept.len());
@@ -255,6 +258,10 @@ impl State {
                     draft.rows_version = next_rows_version();
                     change.retired.segments.append(&mut draft.segments);
                 }
+                Operation::MovePages(moves) => {
+                    let draft = self.opened(&mut drafts, moves.table)?;
+                    draft.move_pages(moves, &mut change.retired)?;
+                }
                 Operation::PutPart(put) => {
                     let draft = self.opened(&mut drafts, put.table)?;
                     let id = SegmentId(put.part);
@@ -264,7 +271,7 @@ impl State {
                 Operation::DropPart(dropped) => {
                     let draft = self.opened(&mut drafts, dropped.table)?;
                     let id = SegmentId(dropped.part);
-                    let (gone, kept) = std::mem::take(&mut draft.parts)
+                    let (gone, kept) = mem::take(&mut draft.parts)
                         .into_iter()
                         .partition(|(_, part)| part.id == id);
                     draft.parts = kept;
@@ -442,6 +449,33 @@ impl Draft {
         })
     }
 
+    fn move_pages(&mut self, moves: &MovePages, retired: &mut Retired) -> Result<()> {
+        let place_of = |first| moves.place_of(first);
+        let is_done = match moves.owner {
+            Some(Owner::Segment(id)) => {
+                let segment = self.segments.iter_mut().find(|s| s.id.0 == id);
+                segment.map(|segment| {
+                    let moved = Arc::new(segment.moved(place_of));
+                    retired.segments.push(mem::replace(segment, moved));
+                })
+            }
+            Some(Owner::Part(id)) => {
+                let part = self.parts.iter_mut().find(|(_, part)| part.id.0 == id);
+                part.map(|(_, part)| {
+                    let moved = Arc::new(part.moved(place_of));
+                    retired.parts.push(mem::replace(part, moved));
+                })
+            }
+            None => None,
+        };
+        is_done.ok_or_else(|| {
+            StorageError::Invalid(format!(
+                "table '{}': pages were moved of what it does not have",
+                self.label()
+            ))
+        })
+    }
+
     fn label(&self) -> String {
         format!("{}.{}", self.name.schema, self.name.name)
     }
@@ -480,7 +514,12 @@ impl Draft {
             defaults,
         };
         let (next_segment, editing) = match self.before {
-            Some(before) => (before.next_segment, before.editing),
+            Some(before) => {
+                // Those of a record that the log has were taken in an earlier life.
+                let next = self.record.next_segment;
+                before.next_segment.fetch_max(next, Ordering::Relaxed);
+                (before.next_segment, before.editing)
+            }
             None => (
                 Arc::new(AtomicU32::new(self.record.next_segment)),
                 Arc::default(),

@@ -189,7 +189,7 @@ impl Transaction {
     /// What was read must be as it was.
     fn check_reads(&self, reads: &Reads, edit: &mut TableEdit) -> Result<()> {
         for (name, version) in reads {
-            let present = self.database.find_table(name)?;
+            let present = self.database.head_table(name)?;
             let present = present.filter(|present| present.snapshot.has_rows_of(version));
             let present = present.ok_or_else(|| change::conflict(name))?;
             edit.require(present.version());

@@ -477,7 +477,7 @@ impl Core {
         extent: Extent,
     ) -> Result<bool> {
         let _working = self.upkeep.working.lock();
-        let Some((table, present)) = self.present(name, index) else {
+        let Some((table, present)) = self.present(name, index)? else {
             return Ok(false);
         };
         let id = table.snapshot.id;
@@ -516,10 +516,19 @@ impl Core {
         });
     }
 
-    fn present(&self, name: &ObjectName, index: &str) -> Option<(TableState, Arc<Index>)> {
-        let table = self.find_table(name).ok()??;
-        let index = Arc::clone(table.snapshot.index(index)?);
-        Some((table, index))
+    /// A table with one of its indexes, if both are there and sound.
+    ///
+    /// # Errors
+    /// `NeedsReopening`.
+    fn present(&self, name: &ObjectName, index: &str) -> Result<Option<(TableState, Arc<Index>)>> {
+        let table = match self.head_table(name) {
+            Err(error @ StorageError::NeedsReopening { .. }) => return Err(error),
+            found => found.ok().flatten(),
+        };
+        Ok(table.and_then(|table| {
+            let index = Arc::clone(table.snapshot.index(index)?);
+            Some((table, index))
+        }))
     }
 
     /// Publishes the part that a step has built, if it fits the present version of the table.
@@ -535,7 +544,7 @@ impl Core {
         let id = before.snapshot.id;
         loop {
             let _editing = before.editing.lock();
-            let present = self.present(name, &definition.name);
+            let present = self.present(name, &definition.name)?;
             let present = present.filter(|(table, index)| {
                 table.snapshot.id == id
                     && index.definition == *definition
@@ -551,7 +560,7 @@ impl Core {
             let mut edit = index_edit(name, &table, record);
             step.merged.iter().for_each(|part| edit.drop_part(id, part));
             edit.push(put_part(id, definition, &built.part));
-            match self.commit(&edit) {
+            match self.commit(edit) {
                 Ok(false) => {}
                 committed => {
                     return settle(committed.map(drop), [built.reservation]).map(|()| true);

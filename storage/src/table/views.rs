@@ -55,7 +55,7 @@ impl Database {
         }
         let record = ViewRecord::of(&view);
         edit.push(Operation::PutView(PutView { name, record }));
-        self.commit(&edit).map(drop)
+        self.commit(edit).map(drop)
     }
 
     /// Drops a view.
@@ -67,7 +67,7 @@ impl Database {
         let mut edit = TableEdit::default();
         edit.require(Precondition::View(name.clone()));
         edit.push(Operation::DropView(name));
-        self.commit(&edit).map(drop)
+        self.commit(edit).map(drop)
     }
 }
 

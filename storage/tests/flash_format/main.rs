@@ -448,7 +448,7 @@ fn a_database_reads_as_the_document_says() {
     let catalog = catalog.begin_read().unwrap();
     let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
     let meta = catalog.open_table(meta).unwrap();
-    assert_eq!(meta.get("format").unwrap().unwrap().value(), 6);
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 7);
     let records: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
     let records = catalog.open_table(records).unwrap();
     let get = |key: &[u8]| records.get(key).unwrap().unwrap().value().to_vec();
@@ -547,6 +547,81 @@ fn a_database_reads_as_the_document_says() {
         .filter(|(row, _)| !is_deleted(*row))
         .map(|(_, list)| list);
     assert!(cells[3].iter().map(list).eq(lists));
+}
+
+/// What was committed and is in the log alone, by §12.
+#[test]
+fn a_log_reads_as_the_document_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = |ids: std::ops::Range<i64>| {
+        let names = ids
+            .clone()
+            .map(|id| (id % 3 != 0).then(|| format!("name {id}")));
+        let names: StringArray = names.collect();
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("id", Arc::new(Int64Array::from_iter_values(ids))),
+            ("name", Arc::new(names)),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    write(folder.path(), &batch(0..1000));
+    let database = Database::open(folder.path(), DatabaseOptions::default()).unwrap();
+    for first in (1000..1010).step_by(2) {
+        let load = database
+            .begin_load(LoadTarget::Append {
+                schema: "public".into(),
+                table: "t".into(),
+            })
+            .unwrap();
+        let mut writer = load.writer().unwrap();
+        writer.append(&batch(first..first + 2)).unwrap();
+        writer.finish().unwrap();
+        load.commit().unwrap();
+    }
+    let log = std::fs::read(folder.path().join("commits.log")).unwrap();
+    let (mut place, mut last) = (0usize, None);
+    let (mut ids, mut names) = (Vec::new(), Vec::new());
+    while let Some(end) = (place + 24).checked_add(reader::u32_at(&log, place) as usize)
+        && end <= log.len()
+        && let sums = [&log[place..place + 4], &log[place + 8..end]].concat()
+        && reader::u32_at(&log, place + 4) == reader::crc32c(&sums)
+    {
+        let number = reader::u64_at(&log, place + 8);
+        assert!(last.is_none_or(|last: u64| last + 1 == number));
+        // Each was waited for before the next one was made.
+        assert_eq!(reader::u64_at(&log, place + 16), number - 1);
+        last = Some(number);
+        let message = Message::parse(&log[place + 24..end]);
+        let pages = message.all(2).map(|page| {
+            let page = Message::parse(page);
+            let mut bytes = page.all(2).next().unwrap().to_vec();
+            bytes.resize(8192, 0);
+            (page.number(1), bytes)
+        });
+        let pages: std::collections::BTreeMap<u64, Vec<u8>> = pages.collect();
+        let edit = Message::parse(message.all(1).next().unwrap());
+        let operations = edit.all(2).map(Message::parse);
+        for put in operations.flat_map(|o| o.all(5).collect::<Vec<_>>()) {
+            let record = Message::parse(Message::parse(put).all(3).next().unwrap());
+            for (cells, chunk) in [&mut ids, &mut names].into_iter().zip(record.all(4)) {
+                let chunk = Message::parse(chunk);
+                assert_eq!(chunk.number(2), 65535);
+                let count = chunk.packed(5).len() as u64 + chunk.number(4);
+                let numbers = chunk.number(3)..chunk.number(3) + count;
+                let of_chunk = numbers.map(|page| pages[&page].as_slice());
+                cells.extend(reader::chunk(of_chunk));
+            }
+        }
+        place = end.next_multiple_of(8);
+    }
+    assert!(last.is_some());
+    let name = |id: i64| match id % 3 {
+        0 => Cell::Null,
+        _ => Cell::Bytes(format!("name {id}").into()),
+    };
+    assert!(ids.into_iter().eq((1000..1010).map(Cell::Integer)));
+    assert!(names.into_iter().eq((1000..1010).map(name)));
+    drop(database);
 }
 
 /// Deletes rows, numbered as they were written; gives how many.

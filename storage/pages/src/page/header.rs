@@ -225,6 +225,22 @@ impl Page {
             })
     }
 
+    /// A page that was just made, before it was on flash.
+    ///
+    /// # Errors
+    /// As [`Page::verify`], for the identity that the page itself says.
+    pub(crate) fn of_writer(buffer: PageBuffer) -> Result<Arc<Page>> {
+        let said = PageHeader::parse(&buffer).map_err(StorageError::corrupt)?;
+        let identity = PageIdentity {
+            table: said.table,
+            segment: said.segment,
+            column_group: said.column_group,
+            page: said.page,
+            generation: said.generation,
+        };
+        Self::verify(buffer, &identity, "a page on its way to the store")
+    }
+
     fn check(buffer: PageBuffer, expected: &PageIdentity) -> Result<Page, String> {
         let bytes: &[u8] = &buffer;
         if bytes.len() != PAGE_SIZE_BYTES {

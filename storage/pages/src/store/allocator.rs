@@ -95,6 +95,15 @@ pub struct StoreUsage {
     pub free_blocks: u64,
     /// Pages of an erase block.
     pub pages_per_erase_block: u32,
+    /// Pages in memory, which are on no card yet.
+    pub memory_pages: u64,
+}
+
+impl StoreUsage {
+    /// Pages that are live or reserved, wherever they are.
+    pub fn pages(&self) -> u64 {
+        self.live_pages + self.memory_pages
+    }
 }
 
 impl Allocator {
@@ -513,6 +522,7 @@ impl Allocator {
             allocated_blocks: self.geometry.erase_blocks - free_blocks,
             free_blocks,
             pages_per_erase_block: self.geometry.pages_per_erase_block,
+            memory_pages: 0,
         }
     }
 }

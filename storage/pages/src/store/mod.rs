@@ -5,6 +5,10 @@
 //! business (of the tables above), which tells the store at opening what is live. Whatever a crash
 //! left behind outside those runs is free space by definition.
 //!
+//! Pages of small commits need not go to the card at once: a writer that may
+//! ([`PageStore::small_writer`]) leaves them in memory, on a card of their own, and whoever lets it
+//! keeps them in a log until they are written to a real card.
+//!
 //! Space comes back by whole erase blocks, when the last live page of a block is freed. Moving live
 //! pages out of sparsely filled blocks (garbage collection) and wear levelling are not done yet:
 //! segments are written and freed in large runs, so that blocks die nearly whole, and
@@ -12,6 +16,7 @@
 
 mod allocator;
 mod cache;
+mod memory;
 mod queues;
 mod reader;
 #[cfg(test)]
@@ -26,14 +31,21 @@ use parking_lot::Mutex;
 
 pub use allocator::StoreUsage;
 pub use cache::{CacheStats, PageCache};
+pub use memory::MEMORY_CARD;
 pub use reader::{PageReader, ReadCounters};
 pub use writer::{PageWriter, Reservation};
 
-use crate::flash::{Flash, FlashOp, FlashPage};
-use crate::page::PageIdentity;
+use crate::flash::{Flash, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
+use crate::page::{Page, PageIdentity};
 use crate::{Result, StorageError};
 use allocator::Allocator;
+use memory::MemoryPages;
 use queues::{QueueLease, QueuePool};
+
+/// What the pages in memory may take up before writers leave no more there.
+pub const MEMORY_MAX_BYTES: u64 = 64 << 20;
+/// Pages that a writer may leave in memory.
+const SMALL_WRITER_PAGES: u32 = 128;
 
 /// A storage node of the rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -94,6 +106,7 @@ pub struct PageRun {
 pub struct PageStore {
     flash: Arc<dyn Flash>,
     cache: PageCache,
+    memory: MemoryPages,
     allocator: Mutex<Allocator>,
     queues: Arc<QueuePool>,
     /// Nothing is left that an earlier life of the store has left behind.
@@ -103,11 +116,13 @@ pub struct PageStore {
     /// Why a sync failed: pages of any writer may be lost, and no later sync tells. Held while
     /// syncing, so that none ends well beside one that fails.
     sync_failure: Mutex<Option<String>>,
+    /// Pages were written since the last sync.
+    is_dirty: AtomicBool,
 }
 
 impl PageStore {
     /// Opens the store of a device with a page cache of `cache_bytes`. `live` names the runs that
-    /// hold data; all else is free.
+    /// hold data on it; all else is free.
     ///
     /// # Errors
     /// `Corrupt` when live runs overlap or lie outside the device.
@@ -128,11 +143,14 @@ impl PageStore {
         )?;
         Ok(Arc::new(Self {
             cache: PageCache::new(cache_bytes),
+            memory: MemoryPages::new(),
             allocator: Mutex::new(allocator),
             queues: QueuePool::new(flash.clone()),
             is_reclaimed: AtomicBool::new(false),
             readers: AtomicUsize::new(0),
             sync_failure: Mutex::default(),
+            // An earlier life may have ended before it synced.
+            is_dirty: AtomicBool::new(true),
             flash,
         }))
     }
@@ -152,7 +170,39 @@ impl PageStore {
                 .store(remains.is_empty(), Ordering::Relaxed);
             self.erase(&mut queue, &remains)?;
         }
-        Ok(PageWriter::new(self.clone(), queue))
+        Ok(PageWriter::new(self.clone(), queue, 0))
+    }
+
+    /// A writer that leaves its first pages in memory, up to a mebibyte, at addresses of
+    /// [`MEMORY_CARD`]: they are lost with the process unless the caller keeps them elsewhere. Above
+    /// [`MEMORY_MAX_BYTES`] it is like any other.
+    pub fn small_writer(self: &Arc<Self>) -> Result<PageWriter> {
+        match self.memory_bytes() < MEMORY_MAX_BYTES {
+            true => Ok(PageWriter::new(
+                self.clone(),
+                self.queues.lease()?,
+                SMALL_WRITER_PAGES,
+            )),
+            false => self.writer(),
+        }
+    }
+
+    /// Bytes of the pages in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.count() * PAGE_SIZE_BYTES as u64
+    }
+
+    /// A page in memory.
+    pub fn memory_page(&self, page: u64) -> Option<Arc<Page>> {
+        self.memory.get(page)
+    }
+
+    /// Puts pages back into memory that an earlier life of the store had there.
+    ///
+    /// # Errors
+    /// `Corrupt` when they are not those of the run.
+    pub fn restore(&self, run: &PageRun, pages: Vec<PageBuffer>) -> Result<()> {
+        self.memory.restore(run, pages)
     }
 
     /// Ends the life of a run, or of a part of one, which no manifest names any more and nobody
@@ -162,13 +212,18 @@ impl PageStore {
     /// `Invalid` when a page of it is not live; then nothing was freed. A block that can't be
     /// erased is no error: it is erased when it is needed.
     pub fn free(&self, first: PageAddress, pages: u32) -> Result<()> {
-        self.free_runs(&[(own_page(first)?, pages)])
+        self.free_runs(&[(first, pages)])
     }
 
-    fn free_runs(&self, runs: &[(FlashPage, u32)]) -> Result<()> {
+    fn free_runs(&self, runs: &[(PageAddress, u32)]) -> Result<()> {
         let mut dead = Vec::new();
         let mut result = Ok(());
         for &(first, pages) in runs {
+            if first.card == MEMORY_CARD {
+                self.memory.free(first.page.0, pages);
+                continue;
+            }
+            let first = own_page(first)?;
             let freed = self.allocator.lock().free(first, pages);
             match freed {
                 // A page that is not cached costs a look-up.
@@ -192,13 +247,15 @@ impl PageStore {
         result
     }
 
-    /// Makes all that was written durable.
+    /// Makes all durable that was written to the card.
     ///
     /// # Errors
     /// `NeedsReopening` from the first failure on.
     pub fn sync(&self) -> Result<()> {
         let mut failure = self.sync_failure.lock();
-        if failure.is_none() {
+        // What was written before this call was noted before it; another one's sync has ended
+        // when the lock is free.
+        if failure.is_none() && self.is_dirty.swap(false, Ordering::SeqCst) {
             *failure = self.flash.sync().err().map(|error| error.to_string());
         }
         match &*failure {
@@ -214,7 +271,10 @@ impl PageStore {
 
     /// How full the device is.
     pub fn usage(&self) -> StoreUsage {
-        self.allocator.lock().usage()
+        StoreUsage {
+            memory_pages: self.memory.count(),
+            ..self.allocator.lock().usage()
+        }
     }
 
     /// Erases blocks and reports each to the allocator. Nothing else of the queue's user is in

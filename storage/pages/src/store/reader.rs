@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::queues::QueueLease;
-use super::{PageAddress, PageRun, PageStore, address, own_page};
+use super::{MEMORY_CARD, PageAddress, PageRun, PageStore, address, own_page};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer, Tag};
 use crate::page::{Page, PageIdentity, PageIndex};
 use crate::{Result, StorageError};
@@ -247,6 +247,11 @@ impl PageReader {
     /// A cached page.
     #[inline]
     fn look_up(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
+        if run.first.card == MEMORY_CARD {
+            let found = self.store.memory.get(page_number(run, page))?;
+            self.counters.pages_from_cache += 1;
+            return is_of(&found, &run.identity, page).then_some(found);
+        }
         if !self.uses_cache {
             return None;
         }
@@ -586,7 +591,10 @@ impl Drop for PageReader {
 }
 
 fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
-    let number = own_page(run.first)?.0;
+    let number = match run.first.card {
+        MEMORY_CARD => run.first.page.0,
+        _ => own_page(run.first)?.0,
+    };
     if pages.end > run.count || number.checked_add(u64::from(run.count)).is_none() {
         return Err(StorageError::Invalid(format!(
             "{}: pages {} to {} of a run of {} pages were asked for",
@@ -609,7 +617,7 @@ fn page_address(run: &PageRun, page: u32) -> PageAddress {
 }
 
 /// The identity of the page `page` pages behind the one with `first`.
-fn identity_of(first: &PageIdentity, page: u32) -> PageIdentity {
+pub(super) fn identity_of(first: &PageIdentity, page: u32) -> PageIdentity {
     PageIdentity {
         page: first.page.wrapping_add(page as u16),
         ..*first

@@ -9,7 +9,7 @@ use super::reader::{WINDOW_EXCESS_PAGES, WINDOW_MAX_PAGES, WINDOW_MIN_PAGES};
 use super::*;
 use crate::flash::{
     FaultFlash, FaultOptions, FileFlash, FileFlashOptions, Geometry, IoMode, LimitFlash,
-    LimitOptions, MemoryFlash, PageBuffer, When,
+    LimitOptions, MemoryFlash, PAGE_SIZE_BYTES, PageBuffer, When,
 };
 use crate::page::Page;
 
@@ -868,6 +868,11 @@ fn after_a_failed_sync_no_sync_succeeds() {
     ));
     let store = PageStore::open(flash, 1 << 20, []).unwrap();
     store.sync().unwrap();
+    // There was nothing to sync since then.
+    store.sync().unwrap();
+    let mut writer = store.writer().unwrap();
+    writer.append(vec![page(identity(1))]).unwrap();
+    writer.finish().unwrap().keep();
     for _ in 0..2 {
         let error = store.sync().unwrap_err();
         assert!(
@@ -875,4 +880,79 @@ fn after_a_failed_sync_no_sync_succeeds() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn small_writers_leave_their_first_pages_in_memory() {
+    let geometry = Geometry {
+        pages_per_erase_block: BLOCK_PAGES,
+        erase_blocks: 64,
+    };
+    let flash = Arc::new(MemoryFlash::new(geometry, 1));
+    let store = PageStore::open(flash, 1 << 20, []).unwrap();
+    let page_of =
+        |run: &PageRun, number: u32| page(super::reader::identity_of(&run.identity, number));
+    let write = |writer: &mut PageWriter, segment: u32, count: u32| {
+        let mut run = PageRun {
+            first: address(FlashPage(0)),
+            count,
+            identity: identity(segment),
+            label: LABEL.into(),
+        };
+        let pages = (0..count).map(|number| page_of(&run, number));
+        run.first = writer.append(pages.collect()).unwrap();
+        run
+    };
+    let mut writer = store.small_writer().unwrap();
+    let runs = [1, 3, SMALL_WRITER_PAGES - 4, 2, 1];
+    let runs: Vec<_> = (0..)
+        .zip(runs)
+        .map(|(id, count)| write(&mut writer, id, count))
+        .collect();
+    let in_memory = runs.iter().map(|run| run.first.card == MEMORY_CARD);
+    // The first that finds no room ends it.
+    assert_eq!(
+        in_memory.collect::<Vec<_>>(),
+        [true, true, true, false, false]
+    );
+    let reservation = writer.finish().unwrap();
+    let bytes = u64::from(SMALL_WRITER_PAGES) * PAGE_SIZE_BYTES as u64;
+    assert_eq!((store.memory_bytes(), store.usage().live_pages), (bytes, 3));
+    for bypasses in [false, true] {
+        let mut reader = store.reader().unwrap();
+        if bypasses {
+            reader.bypass_cache();
+        }
+        for run in &runs {
+            reader.prefetch(run, 0..run.count).unwrap();
+            for number in (0..run.count).rev() {
+                let found = reader.get(run, number).unwrap();
+                assert_eq!(found.bytes(), &*page_of(run, number));
+            }
+        }
+        // Another page than the one that is there.
+        let other = PageRun {
+            identity: identity(99),
+            ..runs[0].clone()
+        };
+        assert!(reader.get(&other, 0).is_err());
+    }
+    reservation.keep();
+    store.free(runs[1].first, runs[1].count).unwrap();
+    assert!(store.reader().unwrap().get(&runs[1], 0).is_err());
+    // Put back by an earlier life's addresses; new ones lie behind them.
+    let pages = (0..runs[1].count).map(|number| page_of(&runs[1], number));
+    store.restore(&runs[1], pages.collect()).unwrap();
+    assert!(
+        store
+            .restore(&runs[1], vec![page_of(&runs[0], 0); 3])
+            .is_err()
+    );
+    let mut writer = store.small_writer().unwrap();
+    let next = write(&mut writer, 50, 1);
+    assert!(next.first.page > runs[2].first.page);
+    assert_eq!(store.memory_bytes(), bytes + PAGE_SIZE_BYTES as u64);
+    // What nobody keeps goes.
+    drop(writer);
+    assert_eq!(store.memory_bytes(), bytes);
 }

@@ -1,10 +1,11 @@
 //! Appending runs of pages.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::allocator::{Chores, Extent};
 use super::queues::QueueLease;
-use super::{CardId, NodeId, PageAddress, PageStore};
+use super::{PageAddress, PageStore, address};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
 use crate::{Result, StorageError};
 
@@ -28,6 +29,8 @@ pub struct PageWriter {
     completions: Vec<Completion>,
     /// An operation failed: what was reserved can't be relied on.
     is_broken: bool,
+    /// Pages that may stay in memory still.
+    memory_pages: u32,
     /// `None` once it was handed out.
     reservation: Option<Reservation>,
 }
@@ -38,11 +41,11 @@ pub struct PageWriter {
 pub struct Reservation {
     store: Arc<PageStore>,
     /// Neighbouring runs are one.
-    runs: Vec<(FlashPage, u32)>,
+    runs: Vec<(PageAddress, u32)>,
 }
 
 impl PageWriter {
-    pub(super) fn new(store: Arc<PageStore>, queue: QueueLease) -> Self {
+    pub(super) fn new(store: Arc<PageStore>, queue: QueueLease, memory_pages: u32) -> Self {
         Self {
             queue,
             extent: Extent::default(),
@@ -51,6 +54,7 @@ impl PageWriter {
             in_flight_pages: 0,
             completions: Vec::new(),
             is_broken: false,
+            memory_pages,
             reservation: Some(Reservation {
                 store,
                 runs: Vec::new(),
@@ -80,6 +84,14 @@ impl PageWriter {
             .ok_or_else(|| {
                 StorageError::Invalid(format!("a run of {} pages can't be appended", pages.len()))
             })?;
+        // What follows a run on the card goes there too: it is no small commit.
+        let left = self.memory_pages.checked_sub(count);
+        self.memory_pages = left.unwrap_or_default();
+        if left.is_some() {
+            let first = self.store().memory.append(pages)?;
+            self.note(first, count);
+            return Ok(first);
+        }
         let first = self.reserve(count)?;
         if first.0 != self.pending_first.0 + self.pending.len() as u64 {
             self.flush()?;
@@ -89,11 +101,7 @@ impl PageWriter {
         }
         self.pending.extend(pages);
         self.submit_full()?;
-        Ok(PageAddress {
-            node: NodeId::default(),
-            card: CardId::default(),
-            page: first,
-        })
+        Ok(address(first))
     }
 
     /// Waits until all pages are written (not: durable, see [`PageStore::sync`]).
@@ -136,20 +144,24 @@ impl PageWriter {
         }
         let store = self.store().clone();
         let first = store.allocator.lock().reserve(&mut self.extent, count);
-        let runs = &mut self
-            .reservation
-            .as_mut()
-            .expect("a reservation until `finish`")
-            .runs;
+        self.note(address(first), count);
+        Ok(first)
+    }
+
+    /// Notes a run that is given back if it is not kept.
+    fn note(&mut self, first: PageAddress, count: u32) {
+        let reservation = self.reservation.as_mut();
+        let runs = &mut reservation.expect("a reservation until `finish`").runs;
         match runs.last_mut() {
             Some((last, pages))
-                if last.0 + u64::from(*pages) == first.0 && pages.checked_add(count).is_some() =>
+                if last.card == first.card
+                    && last.page.0 + u64::from(*pages) == first.page.0
+                    && pages.checked_add(count).is_some() =>
             {
                 *pages += count;
             }
             _ => runs.push((first, count)),
         }
-        Ok(first)
     }
 
     fn do_chores(&mut self, store: &Arc<PageStore>, chores: Chores) -> Result<()> {
@@ -217,6 +229,9 @@ impl PageWriter {
 
     fn wait(&mut self, min: usize) -> Result<()> {
         let mut result = self.queue.wait(min, &mut self.completions);
+        if !self.completions.is_empty() {
+            self.store().is_dirty.store(true, Ordering::SeqCst);
+        }
         for completion in self.completions.drain(..) {
             self.in_flight_pages -= completion.buffers.len();
             result = result.and(completion.result);

@@ -31,6 +31,9 @@ const META: TableDefinition<&str, u32> = TableDefinition::new("meta");
 /// Ending of the name of a catalog that is being made.
 pub(super) const UNFINISHED: &str = "new";
 
+/// The first format with a log beside the catalog.
+pub(super) const FORMAT_WITH_LOG: u32 = 7;
+
 /// Generations reserved by one durable write; see [`Catalog::reserve_numbers`].
 const GENERATION_BATCH: u32 = 1024;
 /// Numbers of tables reserved likewise.
@@ -115,6 +118,8 @@ pub(super) struct Contents {
     pub views: Vec<View>,
     /// What else is damaged.
     pub problems: Vec<String>,
+    /// The log's last record that it has the edit of.
+    pub logged: u64,
     next_table: u32,
     next_generation: u32,
 }
@@ -157,23 +162,35 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Opens the catalog at `path`.
-    pub(super) fn open(path: &Path, database: &Path, read_only: bool) -> Result<Self> {
+    /// Opens the catalog at `path`; `check` looks, by its format, whether the other files are there
+    /// that belong to it.
+    pub(super) fn open(
+        path: &Path,
+        database: &Path,
+        read_only: bool,
+        check: impl FnOnce(u32) -> Result<()>,
+    ) -> Result<Self> {
         if read_only {
             let file = CatalogFile::open_to_read(path).map_err(|e| open_error(e, database))?;
             let catalog = Self::over(path, database, file, true)?;
-            catalog.check_format(database)?;
+            check(catalog.check_format(database)?)?;
             catalog.check_integrity()?;
             return Ok(catalog);
         }
         let file = CatalogFile::open(path, false).map_err(|e| open_error(e, database))?;
-        Self::existing(path, database, file)
+        Self::existing(path, database, file, check)
     }
 
     /// Opens the catalog in `file`.
-    pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
+    pub(super) fn existing(
+        path: &Path,
+        database: &Path,
+        file: Arc<CatalogFile>,
+        check: impl FnOnce(u32) -> Result<()>,
+    ) -> Result<Self> {
         let catalog = Self::over(path, database, file, false)?;
         let found = catalog.check_format(database)?;
+        check(found)?;
         catalog.check_integrity()?;
         if catalog.damage.lock().is_none() {
             match found {
@@ -291,12 +308,19 @@ impl Catalog {
         })
     }
 
-    /// Applies an edit durably.
+    /// Applies edits durably, all or none; `logged` is the log's last record that they have.
     ///
     /// # Errors
-    /// `NeedsReopening`: nobody knows whether it was applied. After any other it was not.
-    pub(super) fn apply(&self, edit: &TableEdit) -> Result<()> {
-        self.write(|_, records| records.apply(edit))
+    /// `NeedsReopening`: nobody knows whether they were applied. After any other they were not.
+    pub(super) fn apply<'a>(
+        &self,
+        edits: impl Iterator<Item = &'a TableEdit> + Clone,
+        logged: u64,
+    ) -> Result<()> {
+        self.write(|_, records| {
+            records.set_logged(logged);
+            edits.clone().try_for_each(|edit| records.apply(edit))
+        })
     }
 
     /// Durably reserves numbers that nothing carries yet and returns them.
@@ -392,8 +416,8 @@ impl Catalog {
         let found = self.recover(handle);
         match (done, found) {
             (Some((number, value)), Some(found)) if number == found => Ok(value),
-            (None, _) | (_, Some(_)) => Err(error),
-            (Some(_), None) => Err(StorageError::NeedsReopening {
+            (_, Some(_)) => Err(error),
+            (_, None) => Err(StorageError::NeedsReopening {
                 what: format!("{error}, and what is durable of the catalog is not known"),
             }),
         }

@@ -7,10 +7,10 @@ use redb::{ReadableTable, TableDefinition};
 use super::{Contents, GENERATION_BATCH, TABLE_BATCH, guarded, other};
 use crate::segment::{SegmentId, TableId};
 use crate::table::catalog::{CatalogTable, Numbers};
-use crate::table::edit::{ObjectName, Operation, TableEdit};
+use crate::table::edit::{ObjectName, Operation, Owner, TableEdit};
 use crate::table::manifest::{
-    FunctionRecord, NameRecord, RootRecord, SchemaRecord, SegmentRecord, TableRecord, ViewRecord,
-    seal, unseal,
+    FunctionRecord, NameRecord, PartRecord, RootRecord, SchemaRecord, SegmentRecord, TableRecord,
+    ViewRecord, seal, unseal,
 };
 use crate::{Result, StorageError};
 
@@ -141,6 +141,11 @@ impl<'txn> Records<'txn> {
         })
     }
 
+    /// Notes that the catalog has what the log has up to this record.
+    pub fn set_logged(&mut self, last: u64) {
+        self.root.logged = last;
+    }
+
     /// Sets the numbers of a database of an earlier format.
     pub fn set_numbers(&mut self, contents: &Contents) {
         self.root.next_generation = contents.next_generation;
@@ -197,6 +202,21 @@ impl<'txn> Records<'txn> {
                         self.put(&Key::Segment(put.table, put.segment), &record)?;
                     }
                 }
+                Operation::MovePages(moves) => match moves.owner {
+                    Some(Owner::Segment(segment)) => {
+                        let key = Key::Segment(moves.table, segment);
+                        let mut record = self.segment(&key)?;
+                        record.move_pages(|first| moves.place_of(first));
+                        self.put(&key, &record)?;
+                    }
+                    Some(Owner::Part(part)) => {
+                        let key = Key::Part(moves.table, part);
+                        let mut record: PartRecord = self.present(&key)?;
+                        record.move_pages(|first| moves.place_of(first));
+                        self.put(&key, &record)?;
+                    }
+                    None => {}
+                },
                 Operation::DropSegments(table) => {
                     self.remove_all(|number| Key::Segment(*table, number))?;
                 }
@@ -228,6 +248,10 @@ impl<'txn> Records<'txn> {
 
     /// The record of a segment, which must be there.
     fn segment(&self, key: &Key<'_>) -> Result<SegmentRecord> {
+        self.present(key)
+    }
+
+    fn present<M: Message + Default>(&self, key: &Key<'_>) -> Result<M> {
         let found = record(&self.table, key)?;
         found.ok_or_else(|| StorageError::corrupt(format!("the catalog lacks {key}")))
     }
@@ -357,6 +381,7 @@ impl Reading {
         };
         self.contents.next_table = root.next_table;
         self.contents.next_generation = root.next_generation;
+        self.contents.logged = root.logged;
         for (key, sealed) in self.kind(&Key::Schema(""))? {
             match (
                 Key::decode(&key),

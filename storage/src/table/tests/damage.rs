@@ -153,7 +153,7 @@ fn check(
 /// What becomes of a damaged catalog that is opened for reading only.
 fn check_reading(path: &Path, damaged: &[u8], sound: &Contents, story: &str) {
     std::fs::write(path, damaged).unwrap();
-    let opened = Catalog::open(path, path, true).and_then(|catalog| catalog.contents());
+    let opened = Catalog::open(path, path, true, |_| Ok(())).and_then(|catalog| catalog.contents());
     let found = match opened {
         Ok(found) => found,
         Err(error) => {
@@ -200,17 +200,20 @@ fn a_damaged_catalog_gives_right_answers_or_clear_errors() {
     let mut noticed = 0;
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("catalog.redb");
-    std::fs::write(&path, &images[0].catalog).unwrap();
-    let readable = Catalog::open(&path, &path, true).unwrap();
-    let readable = readable.contents().unwrap();
-    assert_eq!(readable.tables.len(), 5);
+    let readable = images.each_ref().map(|disks| {
+        std::fs::write(&path, &disks.catalog).unwrap();
+        let catalog = Catalog::open(&path, &path, true, |_| Ok(())).unwrap();
+        catalog.contents().unwrap()
+    });
+    // The other one has some in its log.
+    assert_eq!(readable[0].tables.len(), 5);
     for trial in 0..trials {
         let kind = KINDS[trial as usize % KINDS.len()];
         let place = rng.random_range(0..images.len());
         let mut disks = images[place].copy(seed);
         kind.apply(&mut disks.catalog, &mut rng);
         let story = format!("seed {seed}, trial {trial}: {kind:?}");
-        check_reading(&path, &disks.catalog, &readable, &story);
+        check_reading(&path, &disks.catalog, &readable[place], &story);
         noticed += u64::from(check(disks, &sound, &story));
     }
     println!("{noticed} of {trials} were noticed");

@@ -175,6 +175,9 @@ fn an_edit_is_the_same_behind_its_bytes() {
     database
         .create_index("public", "t", hash_index("i", 0))
         .unwrap();
+    // What is closed is in the catalog.
+    drop(database);
+    let database = open(dir.path());
     let edit = database.catalog.whole().unwrap();
     assert!(edit.operations().count() > 3);
     let decoded = TableEdit::decode(edit.encode_to_vec().as_slice()).unwrap();

@@ -734,7 +734,7 @@ fn steps_that_meet_commits_lose_neither_rows_nor_parts() {
     let expected = rows.iter().filter(|row| row.key == 5).map(|row| row.id);
     assert_eq!(found, expected.collect::<HashSet<_>>());
     check(&database, &rows, &mut StdRng::seed_from_u64(10));
-    let live = database.store().usage().live_pages;
+    let live = database.store().usage().pages();
     let problems = database.fsck(&mut |_| ()).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
     // What was built in vain has given its pages back.

@@ -211,7 +211,7 @@ fn large(dir: &Path) -> u64 {
         table: table.snapshot.id.0,
         record,
     }));
-    assert!(database.commit(&edit).unwrap());
+    assert!(database.commit(edit).unwrap());
     drop((table, database));
     let card = fs::OpenOptions::new()
         .write(true)

@@ -1,4 +1,4 @@
-//! A card and a catalog's file that fail together: one count of I/O runs over both.
+//! A card, a catalog's file and a log that fail together: one count of I/O runs over all.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -79,6 +79,11 @@ impl Faults {
         self.state.lock().has_power
     }
 
+    /// I/O since the plan was made.
+    pub fn count(&self) -> u64 {
+        self.state.lock().count
+    }
+
     /// What happens to an I/O that is made now.
     fn next(&self) -> Option<Fault> {
         let mut state = self.state.lock();
@@ -111,11 +116,12 @@ fn full() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOSPC)
 }
 
-/// What both devices hold when nothing is in flight.
+/// What the devices hold when nothing is in flight.
 #[derive(Debug)]
 pub struct Disks {
     pub card: MemoryFlash,
     pub catalog: Vec<u8>,
+    pub log: Vec<u8>,
 }
 
 impl Disks {
@@ -123,6 +129,7 @@ impl Disks {
         Self {
             card: MemoryFlash::new(GEOMETRY, seed),
             catalog: Vec::new(),
+            log: Vec::new(),
         }
     }
 
@@ -130,6 +137,7 @@ impl Disks {
         Self {
             card: self.card.copy(seed),
             catalog: self.catalog.clone(),
+            log: self.log.clone(),
         }
     }
 }
@@ -141,6 +149,7 @@ pub struct Rig {
     memory: Arc<MemoryFlash>,
     pub card: Arc<FaultyCard>,
     pub catalog: FaultyFile,
+    pub log: FaultyFile,
 }
 
 impl Rig {
@@ -159,14 +168,8 @@ impl Rig {
                 options,
                 faults: Arc::clone(&faults),
             }),
-            catalog: FaultyFile {
-                faults: Arc::clone(&faults),
-                file: Arc::new(Mutex::new(File {
-                    durable: disks.catalog.clone(),
-                    seen: disks.catalog,
-                    unsynced: BTreeSet::new(),
-                })),
-            },
+            catalog: FaultyFile::new(disks.catalog, &faults),
+            log: FaultyFile::new(disks.log, &faults),
             faults,
         }
     }
@@ -182,6 +185,7 @@ impl Rig {
         Disks {
             card: self.memory.copy(seed),
             catalog: self.catalog.restart(),
+            log: self.log.restart(),
         }
     }
 }
@@ -315,7 +319,7 @@ impl FlashQueue for FaultyQueue {
     }
 }
 
-/// A catalog's file with planned faults, and a system's cache before its disk.
+/// A file with planned faults, and a system's cache before its disk.
 #[derive(Debug, Clone)]
 pub struct FaultyFile {
     faults: Arc<Faults>,
@@ -360,6 +364,17 @@ impl File {
 }
 
 impl FaultyFile {
+    fn new(bytes: Vec<u8>, faults: &Arc<Faults>) -> Self {
+        Self {
+            faults: Arc::clone(faults),
+            file: Arc::new(Mutex::new(File {
+                durable: bytes.clone(),
+                seen: bytes,
+                unsynced: BTreeSet::new(),
+            })),
+        }
+    }
+
     fn restart(&self) -> Vec<u8> {
         let mut file = self.file.lock();
         if self.faults.has_power() {

@@ -2,6 +2,7 @@
 //! was not is there whole or not at all.
 
 pub(super) mod devices;
+mod groups;
 pub(super) mod workloads;
 
 use std::fmt::Write;
@@ -12,6 +13,7 @@ use self::devices::{Disks, Fault, Rig};
 use self::workloads::{Step, Workload};
 use super::read;
 use crate::table::catalog::{Catalog, CatalogFile};
+use crate::table::commit_log::Log;
 use crate::table::{Database, DatabaseOptions, UpkeepOptions};
 use crate::{Result, StorageError};
 
@@ -29,12 +31,14 @@ pub(super) fn open(rig: &Rig) -> Result<Arc<Database>> {
 pub(super) fn open_with(rig: &Rig, upkeep: UpkeepOptions) -> Result<Arc<Database>> {
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());
-    let catalog = Catalog::existing(&path.join("catalog"), path, file)?;
+    let catalog = Catalog::existing(&path.join("catalog"), path, file, |_| Ok(()))?;
+    // So small that it is full now and then, and too small for some edits.
+    let log = Log::new(&path.join("log"), rig.log.clone(), 48 << 10);
     let options = DatabaseOptions {
         upkeep,
         ..DatabaseOptions::default()
     };
-    Database::with_parts(path.to_path_buf(), catalog, rig.card.clone(), &options)
+    Database::with_parts(path.to_path_buf(), catalog, rig.card.clone(), log, &options)
 }
 
 /// The disks of a new database.

@@ -41,6 +41,8 @@ pub enum Step {
     DropFunction(&'static str),
     View(&'static str, &'static str),
     DropView(&'static str),
+    /// The catalog takes over what the log holds.
+    EmptyLog,
 }
 
 /// What is there before, and what is then done under faults.
@@ -75,6 +77,20 @@ pub fn all() -> Vec<Workload> {
         ),
         workload("load", &[], &[Create("t", 3000, false), Append("t", 900)]),
         workload("append", &[Create("t", 50, false)], &[Append("t", 5); 4]),
+        workload(
+            "empty the log",
+            &[&indexed[..], &[Append("t", 9)]].concat(),
+            &[
+                EmptyLog,
+                Append("t", 5),
+                Change("t", 2, true),
+                EmptyLog,
+                Append("t", 2),
+                Settle,
+                EmptyLog,
+            ],
+        ),
+        workload("fill the log", &indexed, &[Append("t", 3); 9]),
         workload("append to indexes", &indexed, &[Append("t", 30); 2]),
         workload(
             "cover what was appended",
@@ -273,6 +289,7 @@ impl Step {
                 database.create_view(view, true)
             }
             Self::DropView(name) => database.drop_view("public", name),
+            Self::EmptyLog => database.empty_log(),
         }
     }
 }

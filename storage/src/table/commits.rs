@@ -1,0 +1,402 @@
+//! Commits: how an edit becomes durable and visible.
+//!
+//! An edit is decided on in memory, under a lock, against the *head*: the state with all edits that
+//! were decided on before it. Its record goes to the log ([`super::commit_log`]); the first who waits for
+//! one writes and syncs those of all who have come by then (group commit), then readers see them,
+//! in order. Pages of small commits are in the log too, and in memory
+//! ([`crate::store::MEMORY_CARD`]). Now and then, when the log is full or the database is closed, a
+//! checkpoint writes the pages that are left to the card and has the catalog take over all edits,
+//! in one transaction; then the log begins anew.
+//!
+//! This is Willow's Append (section 4.6) for commits: a client appends where the device says, and a
+//! length decides what is there.
+
+use std::mem;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use prost::Message;
+
+use crate::flash::PageBuffer;
+use crate::segment::{Chunk, Unnamed};
+use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
+use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage};
+use crate::table::database::Core;
+use crate::table::edit::{MovePages, ObjectName, Operation, Owner, PutFunction, TableEdit};
+use crate::table::state::{Change, State, TableState};
+use crate::{Result, StorageError};
+
+/// The way of commits to the log and to readers.
+#[derive(Debug)]
+pub(super) struct Commits {
+    head: Mutex<Head>,
+    /// Something was written, or has failed.
+    progress: Condvar,
+    log: Log,
+}
+
+/// What was decided.
+#[derive(Debug)]
+struct Head {
+    state: State,
+    /// What the log has and the catalog has not, in order.
+    unapplied: Vec<TableEdit>,
+    /// Records that are not written yet, and where they go.
+    records: Vec<u8>,
+    place: u64,
+    /// Their edits, and what these make of the state.
+    waiting: Vec<(TableEdit, Change)>,
+    /// Number of the last edit.
+    last: u64,
+    /// Number of the last one that is durable, and that readers see.
+    durable: u64,
+    is_writing: bool,
+    /// Why nothing can be committed any more.
+    failure: Option<String>,
+}
+
+/// The number of an edit that was decided on.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "it is not durable yet"]
+pub(super) struct Decided(u64);
+
+impl Commits {
+    /// Goes on from a state to which the edits were applied that the log was found to have.
+    pub fn new(state: State, log: Log, found: Found) -> Self {
+        let edits = found.records.into_iter().map(|record| record.edit);
+        Self {
+            head: Mutex::new(Head {
+                state,
+                unapplied: edits.collect(),
+                records: Vec::new(),
+                place: found.end,
+                waiting: Vec::new(),
+                last: found.last,
+                durable: found.last,
+                is_writing: false,
+                failure: None,
+            }),
+            progress: Condvar::new(),
+            log,
+        }
+    }
+}
+
+impl Head {
+    fn check(&self) -> Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(why) => Err(StorageError::NeedsReopening { what: why.clone() }),
+        }
+    }
+}
+
+impl Core {
+    /// Applies an edit durably, and to the state that readers see; FALSE when the edit is to be
+    /// made again, as a table is no more at the version that it was made from.
+    ///
+    /// # Errors
+    /// Those of preconditions that do not hold; `Full`, `Io`; `NeedsReopening`. After any but the
+    /// last nothing has changed.
+    pub(super) fn commit(&self, edit: TableEdit) -> Result<bool> {
+        match self.decide(edit)? {
+            Some(decided) => self.wait(decided).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Decides on an edit, so that the next one can be made from it; `None` when it is to be made
+    /// again. It is durable, and readers see it, after [`Core::wait`].
+    ///
+    /// # Errors
+    /// As [`Core::commit`].
+    pub(super) fn decide(&self, edit: TableEdit) -> Result<Option<Decided>> {
+        self.check_writable()?;
+        let record = self.log_record(edit);
+        let message = record.encode_to_vec();
+        let edit = record.edit;
+        let bytes = commit_log::framed_bytes(&message);
+        let capacity = self.commits.log.capacity();
+        let is_long = bytes > capacity / 4;
+        let mut head = self.commits.head.lock();
+        loop {
+            head.check()?;
+            if !head.state.allows(&edit)? {
+                // Those who make edits from what readers see find it there now.
+                let last = head.last;
+                self.wait_for(&mut head, last)?;
+                return Ok(None);
+            }
+            let end = head.place + head.records.len() as u64 + bytes;
+            let is_full = end > capacity;
+            if is_long || is_full || self.store().memory_bytes() > MEMORY_MAX_BYTES {
+                if head.durable < head.last {
+                    let last = head.last;
+                    self.wait_for(&mut head, last)?;
+                    continue;
+                }
+                self.checkpoint(&mut head, is_long.then_some(&edit))?;
+                if is_long {
+                    return Ok(Some(Decided(head.last)));
+                }
+            }
+            let end = head.place + head.records.len() as u64 + bytes;
+            self.commits.log.make_room(end)?;
+            let change = head.state.change(&edit)?;
+            drop(head.state.install(&edit, change.clone()));
+            head.last += 1;
+            let (number, durable) = (head.last, head.durable);
+            commit_log::frame(&message, number, durable, &mut head.records);
+            head.unapplied.push(edit.clone());
+            head.waiting.push((edit, change));
+            return Ok(Some(Decided(number)));
+        }
+    }
+
+    /// Waits until an edit is durable and readers see it.
+    ///
+    /// # Errors
+    /// `NeedsReopening`.
+    pub(super) fn wait(&self, decided: Decided) -> Result<()> {
+        let mut head = self.commits.head.lock();
+        self.wait_for(&mut head, decided.0)
+    }
+
+    fn wait_for(&self, head: &mut MutexGuard<'_, Head>, number: u64) -> Result<()> {
+        while head.durable < number {
+            head.check()?;
+            match head.is_writing {
+                true => self.commits.progress.wait(head),
+                false => self.write_group(head),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the records of all edits that wait, and shows these to readers.
+    fn write_group(&self, head: &mut MutexGuard<'_, Head>) {
+        let (records, group) = (mem::take(&mut head.records), mem::take(&mut head.waiting));
+        let (place, last) = (head.place, head.last);
+        head.place += records.len() as u64;
+        head.is_writing = true;
+        let log = &self.commits.log;
+        let retired = MutexGuard::unlocked(head, || {
+            log.write(place, &records)?;
+            let mut state = self.state.write();
+            let shown = group.into_iter();
+            Ok(shown
+                .map(|(edit, change)| state.install(&edit, change))
+                .collect::<Vec<_>>())
+        });
+        head.is_writing = false;
+        match retired {
+            Ok(retired) => {
+                head.durable = last;
+                self.commits.progress.notify_all();
+                self.upkeep.wake();
+                // Erasing keeps nobody waiting.
+                MutexGuard::unlocked(head, || {
+                    let retired = retired.into_iter();
+                    retired.for_each(|retired| retired.release(self.store()));
+                });
+            }
+            Err(error) => {
+                let error: StorageError = error;
+                head.failure = Some(error.to_string());
+                self.commits.progress.notify_all();
+            }
+        }
+    }
+
+    /// The edit with the pages in memory that it names.
+    fn log_record(&self, edit: TableEdit) -> LogRecord {
+        let runs = commit_log::memory_runs(&edit);
+        let numbers = runs.iter().flat_map(|(first, pages)| {
+            let first = first.page.0;
+            first..first + u64::from(*pages)
+        });
+        let pages = numbers.filter_map(|page| {
+            let found = self.store().memory_page(page)?;
+            let bytes = found.bytes();
+            let used = bytes
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .map_or(0, |last| last + 1);
+            Some(LoggedPage {
+                page,
+                bytes: bytes[..used].to_vec(),
+            })
+        });
+        let pages = pages.collect();
+        LogRecord { edit, pages }
+    }
+
+    /// Has the catalog take over what the log holds, all of which readers see, and `more`, if it is
+    /// too much for the log.
+    fn checkpoint(&self, head: &mut Head, more: Option<&TableEdit>) -> Result<()> {
+        let mut next = head.state.clone();
+        let mut steps = Vec::new();
+        if let Some(edit) = more {
+            let change = next.change(edit)?;
+            drop(next.install(edit, change.clone()));
+            steps.push((edit.clone(), change));
+        }
+        let (moves, pages) = self.write_memory(&next)?;
+        let change = next.change(&moves)?;
+        drop(next.install(&moves, change.clone()));
+        steps.push((moves, change));
+        self.store().sync()?;
+        let last = head.last + u64::from(more.is_some());
+        let edits = head
+            .unapplied
+            .iter()
+            .chain(steps.iter().map(|(edit, _)| edit));
+        let applied = self.catalog.apply(edits, last);
+        if let Err(error) = applied {
+            if let StorageError::NeedsReopening { what } = &error {
+                pages.keep();
+                head.failure = Some(what.clone());
+                self.commits.progress.notify_all();
+            }
+            return Err(error);
+        }
+        pages.keep();
+        head.state = next;
+        head.unapplied.clear();
+        (head.place, head.last, head.durable) = (0, last, last);
+        let retired: Vec<_> = {
+            let mut state = self.state.write();
+            let steps = steps.into_iter();
+            steps
+                .map(|(edit, change)| state.install(&edit, change))
+                .collect()
+        };
+        self.upkeep.wake();
+        retired
+            .into_iter()
+            .for_each(|retired| retired.release(self.store()));
+        Ok(())
+    }
+
+    /// Writes the pages in memory that a state names to the card, and gives the edit that says where
+    /// they are.
+    fn write_memory(&self, state: &State) -> Result<(TableEdit, Unnamed)> {
+        let mut reader = self.store().reader()?;
+        let mut writer = self.store().writer()?;
+        let mut edit = TableEdit::default();
+        let mut write = |table: u32, owner: Owner, runs: &mut dyn Iterator<Item = &PageRun>| {
+            let (mut from, mut to) = (Vec::new(), Vec::new());
+            for run in runs.filter(|run| run.first.card == MEMORY_CARD) {
+                let mut pages = Vec::new();
+                reader.get_run(run, 0..run.count, &mut pages)?;
+                let buffers = pages.iter().map(|page| {
+                    let mut buffer = PageBuffer::recycled();
+                    buffer.copy_from_slice(page.bytes());
+                    buffer
+                });
+                from.push(run.first.page.0);
+                to.push(writer.append(buffers.collect())?.page.0);
+            }
+            if !from.is_empty() {
+                edit.push(Operation::MovePages(MovePages {
+                    table,
+                    owner: Some(owner),
+                    from,
+                    to,
+                }));
+            }
+            Ok::<_, StorageError>(())
+        };
+        for table in state.tables.values() {
+            let (id, snapshot) = (table.snapshot.id.0, &table.snapshot);
+            for segment in &snapshot.segments {
+                let mut runs = segment.chunks.iter().flat_map(Chunk::runs);
+                write(id, Owner::Segment(segment.id.0), &mut runs)?;
+            }
+            for part in snapshot.indexes.iter().flat_map(|index| &index.parts) {
+                write(
+                    id,
+                    Owner::Part(part.id.0),
+                    &mut part.chunks().flat_map(Chunk::runs),
+                )?;
+            }
+        }
+        Ok((edit, Unnamed::new(writer.finish()?)))
+    }
+
+    /// Leaves nothing in the log.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Full`, `Io`: then it stays as it was; `NeedsReopening`.
+    pub(super) fn empty_log(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut head = self.commits.head.lock();
+        while head.durable < head.last {
+            let last = head.last;
+            self.wait_for(&mut head, last)?;
+        }
+        match head.unapplied.is_empty() {
+            true => Ok(()),
+            false => self.checkpoint(&mut head, None),
+        }
+    }
+
+    /// A table as the next edit is made from it: readers may not see that version yet.
+    ///
+    /// # Errors
+    /// As [`Core::find_table`]; `NeedsReopening`.
+    pub(super) fn head_table(&self, name: &ObjectName) -> Result<Option<TableState>> {
+        let head = self.commits.head.lock();
+        head.check()?;
+        self.find_table_in(&head.state, name)
+    }
+
+    /// The package of a function, if there is one.
+    pub(super) fn package(&self, function: &str) -> Result<Option<Vec<u8>>> {
+        let head = self.commits.head.lock();
+        let operations = head
+            .unapplied
+            .iter()
+            .rev()
+            .flat_map(|edit| edit.operations());
+        let package = operations
+            .into_iter()
+            .find_map(|operation| match operation {
+                Operation::PutFunction(PutFunction { name, package, .. }) if name == function => {
+                    Some(Some(package.clone()))
+                }
+                Operation::DropFunction(name) if name == function => Some(None),
+                _ => None,
+            });
+        match package {
+            Some(package) => Ok(package),
+            None => self.catalog.package(function),
+        }
+    }
+}
+
+/// Applies what the log holds to a state; what does not fit damages its tables and all behind it.
+pub(super) fn replay(state: &mut State, found: &Found) -> Vec<String> {
+    let mut problems = Vec::new();
+    for record in &found.records {
+        let change = match problems.is_empty() {
+            true => state.change(&record.edit),
+            false => Err(StorageError::corrupt(
+                "records before it in the log are lost",
+            )),
+        };
+        match change {
+            Ok(change) => drop(state.install(&record.edit, change)),
+            Err(error) => {
+                let what = error.damage();
+                for operation in record.edit.operations() {
+                    if let Operation::PutTable(put) = operation {
+                        state.tables.remove(&put.name);
+                        state.damaged.insert(put.name.clone(), what.clone());
+                    }
+                }
+                problems.push(format!("the log: {what}"));
+            }
+        }
+    }
+    problems
+}
