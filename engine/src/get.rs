@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::{CastOptions, cast_with_options, partition, sort, take};
-use datafusion::common::{ScalarValue, TableReference};
+use datafusion::common::{ResolvedTableReference, ScalarValue, TableReference};
 use flashmesh_planner::Authority;
 use flashmesh_planner::translate::scalar_of;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
@@ -33,6 +33,15 @@ fn distinct(keys: &ArrayRef) -> Result<ArrayRef> {
     Ok(take(&sorted, &firsts, None)?)
 }
 
+/// A table as the session sees it, and its primary key of one column.
+pub(crate) struct Keyed {
+    pub name: ResolvedTableReference,
+    pub table: Arc<TableSnapshot>,
+    index: Arc<Index>,
+    /// The key's column.
+    pub ordinal: u32,
+}
+
 impl Session {
     /// The rows of a table whose primary key is one of `keys`, in any order; keys that no row has
     /// give none. It blocks: an async caller runs it on a thread for that.
@@ -41,6 +50,28 @@ impl Session {
     /// [`Error::Usage`] for a table without a primary key of one column and for keys that are not
     /// of its type, [`Error::Storage`].
     pub fn get(&self, table: &str, keys: &ArrayRef) -> Result<Vec<RecordBatch>> {
+        let keyed = self.keyed(table)?;
+        let field = keyed.table.schema.field(keyed.ordinal as usize);
+        let options = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let keys = cast_with_options(keys, field.data_type(), &options).map_err(|e| {
+            Error::usage(format!(
+                "the keys are not of type {} as column '{}' is: {e}",
+                field.data_type(),
+                field.name()
+            ))
+        })?;
+        let columns: Vec<u32> = (0..keyed.table.schema.fields().len() as u32).collect();
+        self.rows_of(&keyed, &keys, &columns)
+    }
+
+    /// A table that the user may read, with its primary key.
+    ///
+    /// # Errors
+    /// As [`Session::get`].
+    pub(crate) fn keyed(&self, table: &str) -> Result<Keyed> {
         let name = self.resolve(TableReference::parse_str(table));
         self.flash_schema(&name)?;
         self.principal()
@@ -59,55 +90,67 @@ impl Session {
                 name.table
             )));
         };
-        let field = snapshot.schema.field(ordinal as usize);
-        let options = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
-        let keys = cast_with_options(keys, field.data_type(), &options).map_err(|e| {
-            Error::usage(format!(
-                "the keys are not of type {} as column '{}' is: {e}",
-                field.data_type(),
-                field.name()
-            ))
-        })?;
-        let keys = if keys.len() > COMMAND_KEYS {
-            distinct(&keys)?
-        } else {
-            keys
+        Ok(Keyed {
+            index: Arc::clone(index),
+            table: Arc::clone(&snapshot),
+            ordinal,
+            name,
+        })
+    }
+
+    /// Columns of the rows with these keys, which are of the key's type; the column behind the
+    /// table's own is the rows' ids.
+    pub(crate) fn rows_of(
+        &self,
+        keyed: &Keyed,
+        keys: &ArrayRef,
+        columns: &[u32],
+    ) -> Result<Vec<RecordBatch>> {
+        let distinct_keys;
+        let keys = match keys.len() > COMMAND_KEYS {
+            true => {
+                distinct_keys = distinct(keys)?;
+                &distinct_keys
+            }
+            false => keys,
         };
         let mut rows = Vec::new();
         for start in (0..keys.len()).step_by(COMMAND_KEYS) {
             let keys = keys.slice(start, COMMAND_KEYS.min(keys.len() - start));
-            rows.extend(self.get_some(&snapshot, index, ordinal, &keys)?);
+            rows.extend(self.some_rows_of(keyed, &keys, columns)?);
         }
         Ok(rows)
     }
 
-    fn get_some(
+    fn some_rows_of(
         &self,
-        table: &Arc<TableSnapshot>,
-        index: &Arc<Index>,
-        ordinal: u32,
+        keyed: &Keyed,
         keys: &ArrayRef,
+        columns: &[u32],
     ) -> Result<Vec<RecordBatch>> {
+        let Keyed { table, index, .. } = keyed;
+        let place = columns.iter().position(|column| *column == keyed.ordinal);
+        let place = place.ok_or_else(|| Error::usage("the key is among the columns"))? as u32;
         let access = AccessPath::by_keys(index, std::slice::from_ref(keys))?;
         // What the index does not prove is tested.
         let filter = match proves(index, &[keys.data_type()]) {
             true => vec![],
             false => vec![Expr::InList {
-                expr: Box::new(Expr::Column(ordinal)),
+                expr: Box::new(Expr::Column(place)),
                 list: constants(keys)?,
                 negated: false,
             }],
         };
-        let columns: Vec<InputColumn> = (0..)
-            .zip(table.schema.fields())
-            .map(|(ordinal, field)| InputColumn {
-                ordinal,
-                name: field.name().clone(),
-                data_type: field.data_type().clone(),
-                nullable: field.is_nullable(),
+        let columns: Vec<InputColumn> = columns
+            .iter()
+            .map(|ordinal| {
+                let field = table.scan_schema.field(*ordinal as usize);
+                InputColumn {
+                    ordinal: *ordinal,
+                    name: field.name().clone(),
+                    data_type: field.data_type().clone(),
+                    nullable: field.is_nullable(),
+                }
             })
             .collect();
         let program = Program {

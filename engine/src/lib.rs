@@ -39,6 +39,7 @@ mod own_statement;
 mod parameters;
 mod precedence;
 mod prepare;
+mod put;
 mod queries;
 mod same_names;
 pub mod server;

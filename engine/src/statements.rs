@@ -49,7 +49,7 @@ use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
 
 /// How often UPDATE and DELETE are tried while others change the same rows.
-const CHANGE_ATTEMPTS: u32 = 20;
+pub(crate) const CHANGE_ATTEMPTS: u32 = 20;
 
 impl Session {
     /// Splits SQL into statements, in the session's dialect.

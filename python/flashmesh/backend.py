@@ -109,6 +109,12 @@ class Backend(Protocol):
     def get(self, table: str, keys: pa.Array) -> Query:
         """Rows of a table by primary key."""
 
+    def put(self, table: str, rows: ArrowStream) -> int:
+        """Put rows by primary key; their number."""
+
+    def delete(self, table: str, keys: pa.Array) -> int:
+        """Delete rows by primary key; their number."""
+
     def load_files(self, table: str, paths: Sequence[str | PathLike[str]], mode: Mode) -> int:
         """Load a table from files; the number of its rows."""
 

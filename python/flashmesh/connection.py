@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
@@ -193,6 +193,21 @@ class Connection:
         if not hasattr(keys, "__arrow_c_array__"):
             keys = pa.array(keys)
         return self._frame(self._backend.get(table, keys))
+
+    def put(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+        """Put rows into a table with a primary key of one column: a row with a key that is there
+        takes the place of that row, others are added; all in one commit. `rows` is anything with
+        Arrow data in it, or a sequence of dicts; columns go by their names. Returns their number."""
+        if not hasattr(rows, "__arrow_c_stream__"):
+            rows = pa.Table.from_pylist(list(cast("Sequence[Mapping[str, Any]]", rows)))
+        return self._backend.put(table, cast("ArrowStream", rows))
+
+    def delete(self, table: str, keys: Sequence[Any] | pa.Array | object) -> int:
+        """Delete the rows whose primary key is one of `keys`, a sequence or an Arrow array, in
+        one commit. Returns how many there were."""
+        if not hasattr(keys, "__arrow_c_array__"):
+            keys = pa.array(keys)
+        return self._backend.delete(table, keys)
 
     # Data in memory.
 

@@ -73,6 +73,12 @@ class Embedded:
     def get(self, table: str, keys: pa.Array) -> _flashmesh.Query:
         return self._database.get(table, keys)
 
+    def put(self, table: str, rows: ArrowStream) -> int:
+        return self._database.put(table, rows)
+
+    def delete(self, table: str, keys: pa.Array) -> int:
+        return self._database.delete(table, keys)
+
     def load_files(self, table: str, paths: Sequence[str | PathLike[str]], mode: Mode) -> int:
         return self._database.load_files(table, paths, mode)
 

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import inspect
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 import datafusion
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars
     from datafusion.dataframe import ExplainAnalyzeLevel, ExplainFormat, ExplainMetricCategory
 
-    from .backend import Batches, Query
+    from .backend import ArrowStream, Batches, Query
     from .connection import Connection
 
 Upstream = datafusion.DataFrame
@@ -295,6 +295,14 @@ class Table(DataFrame):
         """The rows whose primary key is one of `keys`, a sequence or an Arrow array, in any
         order. They are fetched now; many keys are one command to the store."""
         return self._connection.get(self.name, keys)
+
+    def put(self, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+        """See `Connection.put`."""
+        return self._connection.put(self.name, rows)
+
+    def delete(self, keys: Sequence[Any] | pa.Array | object) -> int:
+        """See `Connection.delete`."""
+        return self._connection.delete(self.name, keys)
 
     def nearest(self, column: str, query: Any, k: int = 10, **options: Any) -> DataFrame:
         """See `Connection.nearest`."""

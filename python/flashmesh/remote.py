@@ -123,6 +123,14 @@ class Remote:
             found = [pa.table(self._client.run(f"SELECT * FROM {reference} LIMIT 0"))]
         return self.from_arrow(pa.concat_tables(found))
 
+    def put(self, table: str, rows: ArrowStream) -> int:
+        raise Error(
+            "put is for databases of this process; on a server, use INSERT … ON CONFLICT DO UPDATE"
+        )
+
+    def delete(self, table: str, keys: pa.Array) -> int:
+        raise Error("delete by keys is for databases of this process; on a server, use DELETE")
+
     # DataFrames.
 
     def session(self) -> SessionContext:

@@ -108,6 +108,26 @@ def test_rows_come_by_key(db):
         db.table("plain").get([1])
 
 
+def test_rows_are_put_and_deleted_by_key(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")
+    table = db.table("t")
+    assert table.put([{"id": 1, "name": "one"}, {"id": 2, "name": None}]) == 2
+    more = pa.table({"name": ["two", "three"], "id": pa.array([2, 3], pa.int32())})
+    for given in (more, more.to_pandas(), more.to_reader()):
+        assert db.put("t", given) == 2
+    assert sorted(table.get([1, 2, 3]).fetchall()) == [(1, "one"), (2, "two"), (3, "three")]
+    with db.transaction():
+        assert table.delete([1, 3, 3, 9, None]) == 2
+        table.put([{"id": 4, "name": "four"}])
+    assert sorted(db.sql("SELECT * FROM t").fetchall()) == [(2, "two"), (4, "four")]
+    assert table.delete(pa.array([2])) == 1
+    with pytest.raises(flashmesh.Error, match="lack column 'name'"):
+        table.put([{"id": 5}])
+    with pytest.raises(flashmesh.Error, match="2.5"):
+        table.put([{"id": 2.5, "name": "half"}])
+    assert db.sql("SELECT * FROM t").fetchall() == [(4, "four")]
+
+
 def test_neighbours_and_graphs(db):
     codes = pa.array([bytes([i % 256, i // 256]) for i in range(2000)], pa.binary(2))
     db.load("codes", pa.table({"id": range(2000), "code": codes}))

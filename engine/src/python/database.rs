@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
@@ -190,6 +191,23 @@ impl Database {
             }
         };
         Ok(self.in_memory(&session, schema, rows)?)
+    }
+
+    /// Put rows into a table by primary key; their number.
+    fn put(&self, py: Python<'_>, table: &str, rows: PyRecordBatchReader) -> PyResult<u64> {
+        let session = self.link.session()?;
+        let reader = rows.into_reader()?;
+        let schema = reader.schema();
+        let batches = reader.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
+        let rows = concat_batches(&schema, &batches).map_err(Error::from)?;
+        Ok(py.detach(|| session.put(table, &rows))?)
+    }
+
+    /// Delete rows of a table by primary key; their number.
+    fn delete(&self, py: Python<'_>, table: &str, keys: PyArray) -> PyResult<u64> {
+        let session = self.link.session()?;
+        let keys = keys.into_inner().0;
+        Ok(py.detach(|| session.delete(table, &keys))?)
     }
 
     /// Load a table from files, folders, globs or URLs; the number of its rows.

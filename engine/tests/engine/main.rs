@@ -14,6 +14,7 @@ mod kernels;
 mod loads;
 mod plan_cache;
 mod prepared;
+mod puts;
 mod searches;
 mod shell;
 mod statements;

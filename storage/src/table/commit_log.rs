@@ -5,8 +5,9 @@
 //! anew at its start, over the records that were there: they are told by their numbers, which only
 //! grow. The file keeps its size, so that syncing a record writes nothing but that.
 //!
-//! A record that a crash has torn ends the log, as it was acknowledged to nobody. Each record says
-//! which one before it was durable when it was written, so that damage to one that was acknowledged
+//! A record that a crash has torn ends the log, as it was acknowledged to nobody; what lies behind it
+//! of the same write stays out for good, as the records of a later opening carry a greater number of
+//! that. Each record says which one before it was durable when it was written, so that damage to one that was acknowledged
 //! is told from that as soon as there is another one behind it.
 
 use std::collections::HashMap;
@@ -27,8 +28,8 @@ use crate::{Result, StorageError};
 pub(super) const CAPACITY_BYTES: u64 = 32 << 20;
 /// Steps in which it grows to that.
 const STEPS: u64 = 32;
-/// Length, checksum, number, number of the last durable record.
-const HEADER_BYTES: usize = 4 + 4 + 8 + 8;
+/// Length, checksum, number, number of the last durable record, number of the opening.
+const HEADER_BYTES: usize = 4 + 4 + 8 + 8 + 8;
 /// Records begin at multiples of it.
 const ALIGN_BYTES: usize = 8;
 /// What the file is filled with where no record was yet.
@@ -99,13 +100,25 @@ pub(super) fn framed_bytes(message: &[u8]) -> u64 {
     (HEADER_BYTES + message.len()).next_multiple_of(ALIGN_BYTES) as u64
 }
 
+/// What tells a record from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// Its own, one more than that of the record before it.
+    pub record: u64,
+    /// Of the last record that was durable when it was made.
+    pub durable: u64,
+    /// Of the opening of the database in which it was written: greater than that of any before.
+    pub opening: u64,
+}
+
 /// Appends a record, as the file has it, to `records`.
-pub(super) fn frame(message: &[u8], number: u64, durable: u64, records: &mut Vec<u8>) {
+pub(super) fn frame(message: &[u8], numbers: Numbers, records: &mut Vec<u8>) {
     let start = records.len();
     records.extend((message.len() as u32).to_le_bytes());
     records.extend([0; 4]);
-    records.extend(number.to_le_bytes());
-    records.extend(durable.to_le_bytes());
+    for number in [numbers.record, numbers.durable, numbers.opening] {
+        records.extend(number.to_le_bytes());
+    }
     records.extend(message);
     let checksum = checksum(&records[start..]);
     records[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
@@ -120,9 +133,10 @@ fn checksum(record: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// A sound record at the beginning of bytes: its number, its message, and its bytes in the file.
+/// A sound record at the beginning of bytes: its numbers, its message, and its bytes in the file.
 struct Sound<'a> {
     number: u64,
+    opening: u64,
     message: &'a [u8],
     bytes: usize,
 }
@@ -139,6 +153,7 @@ fn sound_record(bytes: &[u8]) -> Option<Sound<'_>> {
     (checksum(record) == u32_at(4)?).then_some(())?;
     Some(Sound {
         number: u64_at(bytes, 8)?,
+        opening: u64_at(bytes, 24)?,
         message: &record[HEADER_BYTES..],
         bytes: end.next_multiple_of(ALIGN_BYTES),
     })
@@ -197,9 +212,11 @@ impl Log {
             )));
         }
         while let Some(record) = bytes.get(place..).and_then(sound_record)
-            && before.is_none_or(|before: u64| before.checked_add(1) == Some(record.number))
+            && before.is_none_or(|(number, opening): (u64, u64)| {
+                number.checked_add(1) == Some(record.number) && opening <= record.opening
+            })
         {
-            before = Some(record.number);
+            before = Some((record.number, record.opening));
             if record.number > known {
                 let decoded = LogRecord::decode(record.message);
                 found.records.push(decoded.map_err(|e| {
@@ -256,6 +273,11 @@ impl Log {
             size = next;
         }
         Ok(())
+    }
+
+    /// Gives the room back that it has, when nothing is in it that the catalog lacks.
+    pub fn shrink(&self) -> Result<()> {
+        self.file.set_len(0).map_err(|e| self.failed("writing", e))
     }
 
     /// Makes records durable, at a place where there is room.

@@ -19,7 +19,7 @@ use prost::Message;
 use crate::flash::PageBuffer;
 use crate::segment::{Chunk, Unnamed};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
-use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage};
+use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage, Numbers};
 use crate::table::database::Core;
 use crate::table::edit::{MovePages, ObjectName, Operation, Owner, PutFunction, TableEdit};
 use crate::table::state::{Change, State, TableState};
@@ -50,6 +50,8 @@ struct Head {
     /// Number of the last one that is durable, and that readers see.
     durable: u64,
     is_writing: bool,
+    /// Number of this opening, once there was a commit.
+    opening: Option<u64>,
     /// Why nothing can be committed any more.
     failure: Option<String>,
 }
@@ -73,6 +75,7 @@ impl Commits {
                 last: found.last,
                 durable: found.last,
                 is_writing: false,
+                opening: None,
                 failure: None,
             }),
             progress: Condvar::new(),
@@ -118,6 +121,11 @@ impl Core {
         let capacity = self.commits.log.capacity();
         let is_long = bytes > capacity / 4;
         let mut head = self.commits.head.lock();
+        // Generations only grow, over openings too.
+        let opening = match head.opening {
+            Some(opening) => opening,
+            None => *head.opening.insert(self.next_generation()?.into()),
+        };
         loop {
             head.check()?;
             if !head.state.allows(&edit)? {
@@ -144,11 +152,15 @@ impl Core {
             let change = head.state.change(&edit)?;
             drop(head.state.install(&edit, change.clone()));
             head.last += 1;
-            let (number, durable) = (head.last, head.durable);
-            commit_log::frame(&message, number, durable, &mut head.records);
+            let numbers = Numbers {
+                record: head.last,
+                durable: head.durable,
+                opening,
+            };
+            commit_log::frame(&message, numbers, &mut head.records);
             head.unapplied.push(edit.clone());
             head.waiting.push((edit, change));
-            return Ok(Some(Decided(number)));
+            return Ok(Some(Decided(numbers.record)));
         }
     }
 
@@ -337,6 +349,18 @@ impl Core {
         match head.unapplied.is_empty() {
             true => Ok(()),
             false => self.checkpoint(&mut head, None),
+        }
+    }
+
+    /// Ends the writing: leaves nothing in the log, and of the log nothing.
+    ///
+    /// # Errors
+    /// As [`Core::empty_log`].
+    pub(super) fn close_log(&self) -> Result<()> {
+        self.empty_log()?;
+        match self.commits.head.lock().opening {
+            Some(_) => self.commits.log.shrink(),
+            None => Ok(()),
         }
     }
 

@@ -96,7 +96,7 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.background = None;
         if self.core.check_writable().is_ok()
-            && let Err(error) = self.core.empty_log()
+            && let Err(error) = self.core.close_log()
         {
             let path = self.core.path.display();
             log::warn!("{path}: commits stay in its log until it is opened again: {error}");

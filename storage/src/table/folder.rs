@@ -47,13 +47,12 @@ impl Folder {
         Ok((catalog, log))
     }
 
-    /// Databases of earlier formats have no log yet.
-    fn check_log(&self, format: u32, read_only: bool) -> Result<()> {
-        match self.log.exists() {
-            true => Ok(()),
-            false if format >= FORMAT_WITH_LOG => Err(self.is_missing(LOG_FILE)),
-            false if read_only => Ok(()),
-            false => {
+    /// Whether the log may be missing: databases of earlier formats get it now.
+    fn check_log(&self, read_only: bool) -> Result<()> {
+        match Catalog::format_of(&self.catalog, &self.path)? {
+            FORMAT_WITH_LOG.. => Err(self.is_missing(LOG_FILE)),
+            _ if read_only => Ok(()),
+            _ => {
                 self.make(&self.log)?;
                 sync_folder(&self.path).map_err(|e| self.failed("syncing", e))
             }
@@ -72,8 +71,10 @@ impl Folder {
         let has_catalog = std::fs::metadata(&self.catalog).is_ok_and(|file| file.len() > 0);
         match (has_catalog, self.card.exists()) {
             (true, true) => {
-                let check = |format| self.check_log(format, options.read_only);
-                Catalog::open(&self.catalog, &self.path, options.read_only, check)
+                if !self.log.exists() {
+                    self.check_log(options.read_only)?;
+                }
+                Catalog::open(&self.catalog, &self.path, options.read_only)
             }
             (true, false) => Err(self.is_missing(CARD_FILE)),
             // A card on which nothing was written is what a crash leaves that came before the

@@ -581,7 +581,7 @@ fn a_log_reads_as_the_document_says() {
     let log = std::fs::read(folder.path().join("commits.log")).unwrap();
     let (mut place, mut last) = (0usize, None);
     let (mut ids, mut names) = (Vec::new(), Vec::new());
-    while let Some(end) = (place + 24).checked_add(reader::u32_at(&log, place) as usize)
+    while let Some(end) = (place + 32).checked_add(reader::u32_at(&log, place) as usize)
         && end <= log.len()
         && let sums = [&log[place..place + 4], &log[place + 8..end]].concat()
         && reader::u32_at(&log, place + 4) == reader::crc32c(&sums)
@@ -591,7 +591,7 @@ fn a_log_reads_as_the_document_says() {
         // Each was waited for before the next one was made.
         assert_eq!(reader::u64_at(&log, place + 16), number - 1);
         last = Some(number);
-        let message = Message::parse(&log[place + 24..end]);
+        let message = Message::parse(&log[place + 32..end]);
         let pages = message.all(2).map(|page| {
             let page = Message::parse(page);
             let mut bytes = page.all(2).next().unwrap().to_vec();

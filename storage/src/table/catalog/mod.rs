@@ -162,35 +162,29 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Opens the catalog at `path`; `check` looks, by its format, whether the other files are there
-    /// that belong to it.
-    pub(super) fn open(
-        path: &Path,
-        database: &Path,
-        read_only: bool,
-        check: impl FnOnce(u32) -> Result<()>,
-    ) -> Result<Self> {
+    /// The format of the catalog at `path`, which stays as it is.
+    pub(super) fn format_of(path: &Path, database: &Path) -> Result<u32> {
+        let file = CatalogFile::open_to_read(path).map_err(|e| open_error(e, database))?;
+        Self::over(path, database, file, true)?.check_format(database)
+    }
+
+    /// Opens the catalog at `path`.
+    pub(super) fn open(path: &Path, database: &Path, read_only: bool) -> Result<Self> {
         if read_only {
             let file = CatalogFile::open_to_read(path).map_err(|e| open_error(e, database))?;
             let catalog = Self::over(path, database, file, true)?;
-            check(catalog.check_format(database)?)?;
+            catalog.check_format(database)?;
             catalog.check_integrity()?;
             return Ok(catalog);
         }
         let file = CatalogFile::open(path, false).map_err(|e| open_error(e, database))?;
-        Self::existing(path, database, file, check)
+        Self::existing(path, database, file)
     }
 
     /// Opens the catalog in `file`.
-    pub(super) fn existing(
-        path: &Path,
-        database: &Path,
-        file: Arc<CatalogFile>,
-        check: impl FnOnce(u32) -> Result<()>,
-    ) -> Result<Self> {
+    pub(super) fn existing(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
         let catalog = Self::over(path, database, file, false)?;
         let found = catalog.check_format(database)?;
-        check(found)?;
         catalog.check_integrity()?;
         if catalog.damage.lock().is_none() {
             match found {

@@ -153,7 +153,7 @@ fn check(
 /// What becomes of a damaged catalog that is opened for reading only.
 fn check_reading(path: &Path, damaged: &[u8], sound: &Contents, story: &str) {
     std::fs::write(path, damaged).unwrap();
-    let opened = Catalog::open(path, path, true, |_| Ok(())).and_then(|catalog| catalog.contents());
+    let opened = Catalog::open(path, path, true).and_then(|catalog| catalog.contents());
     let found = match opened {
         Ok(found) => found,
         Err(error) => {
@@ -202,7 +202,7 @@ fn a_damaged_catalog_gives_right_answers_or_clear_errors() {
     let path = dir.path().join("catalog.redb");
     let readable = images.each_ref().map(|disks| {
         std::fs::write(&path, &disks.catalog).unwrap();
-        let catalog = Catalog::open(&path, &path, true, |_| Ok(())).unwrap();
+        let catalog = Catalog::open(&path, &path, true).unwrap();
         catalog.contents().unwrap()
     });
     // The other one has some in its log.

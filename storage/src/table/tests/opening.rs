@@ -59,6 +59,14 @@ fn a_lost_card_is_an_error_that_names_it() {
 }
 
 #[test]
+fn a_lost_log_is_an_error_that_names_it() {
+    let dir = TempDir::new().unwrap();
+    load(&open(dir.path()), create(false), &rows(0, 1000)).unwrap();
+    fs::remove_file(dir.path().join("commits.log")).unwrap();
+    refused(dir.path(), "commits.log");
+}
+
+#[test]
 fn a_database_whose_making_was_cut_short_is_made_again() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("card0.flash"), vec![0; 1 << 21]).unwrap();

@@ -31,7 +31,7 @@ pub(super) fn open(rig: &Rig) -> Result<Arc<Database>> {
 pub(super) fn open_with(rig: &Rig, upkeep: UpkeepOptions) -> Result<Arc<Database>> {
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());
-    let catalog = Catalog::existing(&path.join("catalog"), path, file, |_| Ok(()))?;
+    let catalog = Catalog::existing(&path.join("catalog"), path, file)?;
     // So small that it is full now and then, and too small for some edits.
     let log = Log::new(&path.join("log"), rig.log.clone(), 48 << 10);
     let options = DatabaseOptions {
