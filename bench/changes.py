@@ -5,14 +5,10 @@ one in a hundred updated; a million rows, half of them with keys that are there,
 are inserted with ON CONFLICT DO UPDATE. Every change is committed when it
 returns. Then TPC-H queries 1 and 6 on the changed table are set against
 themselves before the changes, and again after VACUUM. The contents are compared
-between the engines. Last, clients insert rows one by one, each row a durable
-commit of its own, also into SQLite (WAL, synchronous=FULL); and the rows are
-counted after that.
+between the engines. Writes of single rows are what writes.py measures.
 """
 
 import argparse
-import sqlite3
-import threading
 
 import common
 
@@ -24,7 +20,6 @@ CHANGES = {
         INSERT INTO keyed SELECT value + {KEYED // 2}, value, 'new ' || value FROM numbers
         ON CONFLICT (id) DO UPDATE SET n = keyed.n + excluded.n, name = excluded.name""",
 }
-CLIENTS = [1, 8]
 CONTENTS = [
     "SELECT count(*), sum(l_quantity), sum(l_orderkey) FROM lineitem",
     "SELECT count(*), sum(id), sum(n), sum(length(name)) FROM keyed",
@@ -49,64 +44,10 @@ def queries(engine, runs: int) -> float:
     return common.median(times[1:])
 
 
-class SQLite:
-    """One connection a thread, as SQLite wants it."""
-
-    name = "SQLite"
-
-    def __init__(self, path):
-        self.path, self.connections = path / "db", threading.local()
-        path.mkdir()
-        self.execute("PRAGMA journal_mode = WAL")
-
-    def execute(self, statement):
-        if not hasattr(self.connections, "own"):
-            self.connections.own = sqlite3.connect(self.path, timeout=600, isolation_level=None)
-            self.connections.own.execute("PRAGMA synchronous = FULL")
-        self.connections.own.execute(statement)
-
-    def run(self, query):
-        return self.connections.own.execute(query).fetchall()
-
-
-class Clients:
-    """A database to which several threads send statements."""
-
-    def __init__(self, engine):
-        self.engine, self.connections = engine, threading.local()
-
-    def execute(self, statement):
-        if self.engine.name != "DuckDB":
-            return self.engine.execute(statement)
-        if not hasattr(self.connections, "own"):
-            self.connections.own = self.engine.connection.cursor()
-        return self.connections.own.execute(statement)
-
-
-def append(engine, clients: int, rows: int) -> float:
-    """Seconds in which so many clients insert so many rows together."""
-    target = Clients(engine)
-
-    def insert(client):
-        for row in range(rows // clients):
-            target.execute(f"INSERT INTO small VALUES ({client * rows + row}, 'row {row}')")
-
-    threads = [threading.Thread(target=insert, args=(client,)) for client in range(clients)]
-
-    def run():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return common.timed(run)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale-factor", default="1")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--appends", type=int, default=800, help="rows that are inserted one by one")
     arguments = parser.parse_args()
 
     parquet = common.tpch_parquet(arguments.scale_factor)
@@ -114,8 +55,6 @@ def main() -> int:
     seconds = {(name, change): [] for name in makers for change in CHANGES}
     slower = {name: [] for name in makers}
     vacuumed = {name: [] for name in makers}
-    appended = {(name, clients): [] for name in [*makers, "SQLite"] for clients in CLIENTS}
-    counted = {name: [] for name in [*makers, "SQLite"]}
     different = False
     for _ in range(arguments.runs):
         engines = {
@@ -135,15 +74,6 @@ def main() -> int:
         for name, engine in engines.items():
             engine.execute("VACUUM" if name == "DuckDB" else "VACUUM lineitem")
             vacuumed[name].append(queries(engine, 5) / before[name])
-        common.remove(common.bench_dir() / "changes-SQLite")
-        sqlite = SQLite(common.bench_dir() / "changes-SQLite")
-        for engine in [*engines.values(), sqlite]:
-            for clients in CLIENTS:
-                engine.execute("DROP TABLE IF EXISTS small")
-                engine.execute("CREATE TABLE small (id BIGINT, name VARCHAR)")
-                appended[engine.name, clients].append(append(engine, clients, arguments.appends))
-            counted[engine.name].append(common.timed(lambda: engine.run("SELECT count(*), sum(id) FROM small")))
-        common.remove(common.bench_dir() / "changes-SQLite")
         for name, engine in engines.items():
             engine.close()
             common.remove(common.bench_dir() / f"changes-{name}")
@@ -157,13 +87,7 @@ def main() -> int:
     ratios = "".join(f"{common.median(values):12.2f}" for values in slower.values())
     print(f"{'queries 1 and 6, after/before':28}{ratios}")
     ratios = "".join(f"{common.median(values):12.2f}" for values in vacuumed.values())
-    print(f"{'… after VACUUM':28}{ratios}\n")
-    print(f"{'':28}" + "".join(f"{name:>12}" for name in counted))
-    for clients in CLIENTS:
-        rates = (arguments.appends / common.median(appended[name, clients]) for name in counted)
-        print(f"{f'rows a second, {clients} clients':28}" + "".join(f"{rate:12.0f}" for rate in rates))
-    times = (common.median(values) for values in counted.values())
-    print(f"{'counting them, s':28}" + "".join(f"{seconds:12.4f}" for seconds in times))
+    print(f"{'… after VACUUM':28}{ratios}")
     return 1 if different else 0
 
 

@@ -150,7 +150,7 @@ fn columns_of(rows: &RecordBatch, table: &TableSnapshot) -> Result<Vec<ArrayRef>
                 table.name
             ))
         })?;
-        Ok(cast_exactly(column, field.data_type(), field.name())?)
+        cast_exactly(column, field.data_type(), field.name())
     });
     columns.collect()
 }

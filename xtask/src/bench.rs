@@ -37,6 +37,8 @@ pub enum Bench {
     Graph(RunsArgs),
     /// Rows of 1 KB by primary key against RocksDB
     Keys,
+    /// Durable writes of one row each, by one client and by eight, against RocksDB, SQLite and DuckDB
+    Writes(RunsArgs),
     /// The server: SELECT * of lineitem over ADBC against a bare Arrow Flight server of the same
     /// batches, 200 clients at once, and what 100 clients leave that vanish mid-stream
     Server(ServerArgs),
@@ -125,7 +127,7 @@ impl Bench {
         venv.install_requirements("bench/requirements.txt")?;
         if matches!(
             self,
-            Bench::Text(_) | Bench::Nearest(_) | Bench::Graph(_) | Bench::Keys
+            Bench::Text(_) | Bench::Nearest(_) | Bench::Graph(_) | Bench::Keys | Bench::Writes(_)
         ) {
             venv.install_requirements("bench/requirements-search.txt")?;
         }
@@ -176,6 +178,7 @@ impl Bench {
             Bench::Text(args) => searched(&mut script, "text", args),
             Bench::Nearest(args) => searched(&mut script, "nearest", args),
             Bench::Graph(args) => searched(&mut script, "graph", args),
+            Bench::Writes(args) => searched(&mut script, "writes", args),
             Bench::Keys => {
                 script.arg("bench/keys.py");
             }

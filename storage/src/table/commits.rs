@@ -50,6 +50,8 @@ struct Head {
     /// Number of the last one that is durable, and that readers see.
     durable: u64,
     is_writing: bool,
+    /// What was left of pages in memory by the last checkpoint: readers and transactions hold them.
+    memory_bytes: u64,
     /// Number of this opening, once there was a commit.
     opening: Option<u64>,
     /// Why nothing can be committed any more.
@@ -75,6 +77,7 @@ impl Commits {
                 last: found.last,
                 durable: found.last,
                 is_writing: false,
+                memory_bytes: 0,
                 opening: None,
                 failure: None,
             }),
@@ -136,7 +139,8 @@ impl Core {
             }
             let end = head.place + head.records.len() as u64 + bytes;
             let is_full = end > capacity;
-            if is_long || is_full || self.store().memory_bytes() > MEMORY_MAX_BYTES {
+            let in_memory = self.store().memory_bytes();
+            if is_long || is_full || in_memory > head.memory_bytes + MEMORY_MAX_BYTES / 2 {
                 if head.durable < head.last {
                     let last = head.last;
                     self.wait_for(&mut head, last)?;
@@ -286,6 +290,7 @@ impl Core {
         retired
             .into_iter()
             .for_each(|retired| retired.release(self.store()));
+        head.memory_bytes = self.store().memory_bytes();
         Ok(())
     }
 
