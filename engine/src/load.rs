@@ -85,12 +85,35 @@ pub(crate) async fn run(
     }
     drop(sender);
 
-    // Writers are made as they are needed: a small INSERT needs one.
+    let first = groups.recv().await.transpose()?;
+    let second = groups.recv().await.transpose()?;
+    if second.is_none() {
+        // A small statement is the work of one thread: none waits for another.
+        while let Some(ended) = reading.join_next().await {
+            ended.map_err(join_error)?;
+        }
+        return blocking(move || {
+            if let Some(group) = first {
+                encode(load.writer()?, group, &progress)?.finish()?;
+            }
+            load.commit()
+        })
+        .await;
+    }
+
+    // Writers are made as they are needed.
     let mut writers = 0;
     let mut idle = Vec::new();
     let mut encoding = JoinSet::new();
-    while let Some(group) = groups.recv().await {
-        let group = group?;
+    let mut early = [first, second].into_iter().flatten();
+    loop {
+        let group = match early.next() {
+            Some(group) => group,
+            None => match groups.recv().await.transpose()? {
+                Some(group) => group,
+                None => break,
+            },
+        };
         while let Some(ended) = encoding.try_join_next() {
             idle.push(ended.map_err(join_error)??);
         }
@@ -192,7 +215,11 @@ async fn cut(
 }
 
 /// Encodes a group and starts its writes; gives the writer back.
-fn encode(mut writer: LoadWriter, group: Group, progress: &LoadProgress) -> Result<LoadWriter> {
+fn encode(
+    mut writer: LoadWriter,
+    group: Group,
+    progress: &LoadProgress,
+) -> flashmesh_storage::Result<LoadWriter> {
     writer.seek(group.position)?;
     for batch in &group.batches {
         writer.append(batch)?;

@@ -1,12 +1,13 @@
 //! Rows put and deleted by primary key, without SQL: one command to the store finds those that are
 //! there, one commit changes them (Willow section 4.5, Minerva section IV).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Field, Schema, UInt64Type};
 use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 
@@ -30,6 +31,7 @@ impl Session {
         self.change_by_key(table, |keyed| {
             let columns = columns_of(rows, &keyed.table)?;
             let keys = &columns[keyed.ordinal as usize];
+            check_twins(keys)?;
             let ids = self.ids_of(keyed, keys)?;
             Ok((columns, ids))
         })
@@ -93,16 +95,8 @@ impl Session {
                 Ok(_) => return Ok(count),
                 Err(error) => error,
             };
-            let may_pass = match &error {
-                StorageError::Conflict { .. } => true,
-                StorageError::DuplicateKey { .. } => {
-                    let name = &keyed.name;
-                    let present = self.workspace().snapshot(&name.schema, &name.table);
-                    present.is_ok_and(|present| present.version != keyed.table.version)
-                }
-                _ => false,
-            };
-            if !may_pass || attempts == CHANGE_ATTEMPTS {
+            let name = (&*keyed.name.schema, &*keyed.name.table);
+            if attempts == CHANGE_ATTEMPTS || !self.was_overtaken(&error, name, &keyed.table) {
                 return Err(error.into());
             }
         }
@@ -128,6 +122,23 @@ impl Session {
             .iter()
             .map(|row| ids.get(&row.owned()).copied())
             .collect())
+    }
+}
+
+/// No key may come twice: which of the rows is to stay?
+fn check_twins(keys: &ArrayRef) -> Result<()> {
+    let converter = RowConverter::new(vec![SortField::new(keys.data_type().clone())])?;
+    let rows = converter.convert_columns(std::slice::from_ref(keys))?;
+    let mut seen = HashSet::with_capacity(rows.num_rows());
+    match (0..rows.num_rows()).find(|row| !seen.insert(rows.row(*row))) {
+        None => Ok(()),
+        Some(row) => {
+            let key = ArrayFormatter::try_new(keys, &FormatOptions::default())?;
+            Err(Error::usage(format!(
+                "two of the rows have the key {}",
+                key.value(row)
+            )))
+        }
     }
 }
 

@@ -269,15 +269,25 @@ impl Session {
         let plan = self.context().state().create_physical_plan(&query).await?;
         let _stop = StopOnDrop::new(&plan);
         let changes = self.changes();
-        let load = blocking(move || changes.begin_load(&capability, target)).await?;
-        if let Some(planned) = planned
-            && (load.table() != planned.id || load.schema() != planned.schema)
-        {
-            return Err(Error::usage(format!(
-                "table '{}' has become another one, or has other columns, since the statement was planned; run it again",
-                planned.name
-            )));
+        let load = blocking(move || changes.begin_load(&capability, target)).await;
+        if let Some(planned) = planned {
+            let is_other = match &load {
+                Ok(load) => load.table() != planned.id || load.schema() != planned.schema,
+                // The right was to write the table that was there.
+                Err(_) => {
+                    let (schema, table) = planned.name.split_once('.').unwrap_or_default();
+                    let present = self.workspace().snapshot(schema, table);
+                    present.is_ok_and(|present| present.id != planned.id)
+                }
+            };
+            if is_other {
+                return Err(Error::usage(format!(
+                    "table '{}' has become another one, or has other columns, since the statement was planned; run it again",
+                    planned.name
+                )));
+            }
         }
+        let load = load?;
         load::run(
             load,
             plan,
@@ -386,21 +396,35 @@ impl Session {
             attempts += 1;
             match self.load_plan(change, plan, Arc::default()).await {
                 Err(error) if attempts < CHANGE_ATTEMPTS => {
-                    let may_pass = match error.storage() {
-                        Some(StorageError::Conflict { .. }) => true,
-                        // The key may have come meanwhile, and ON CONFLICT meets it now.
-                        Some(StorageError::DuplicateKey { .. }) => {
-                            let present = self.workspace().snapshot(&schema, &table);
-                            present.is_ok_and(|present| present.version != version.version)
-                        }
-                        _ => false,
-                    };
-                    if !may_pass {
+                    let name = (schema.as_str(), table.as_str());
+                    if !error
+                        .storage()
+                        .is_some_and(|e| self.was_overtaken(e, name, &version))
+                    {
                         return Err(error);
                     }
                 }
                 changed => return self.count(changed?),
             }
+        }
+    }
+
+    /// Whether a change of a version of a table failed because another one was faster, so that it
+    /// may pass when it is made again.
+    pub(crate) fn was_overtaken(
+        &self,
+        error: &StorageError,
+        (schema, table): (&str, &str),
+        version: &TableSnapshot,
+    ) -> bool {
+        match error {
+            StorageError::Conflict { .. } => true,
+            // The key may have come meanwhile, and ON CONFLICT meets it now.
+            StorageError::DuplicateKey { .. } => {
+                let present = self.workspace().snapshot(schema, table);
+                present.is_ok_and(|present| present.version != version.version)
+            }
+            _ => false,
         }
     }
 

@@ -63,7 +63,11 @@ async fn random_puts_and_deletes_do_what_a_map_does() {
                 let twice = keys(&[ids.as_slice(), &ids[..1]].concat());
                 assert_eq!(session.delete("public.kv", &twice).unwrap(), there as u64);
             }
-            8 => run(&session, "VACUUM kv").await,
+            8 if committed.is_none() => run(&session, "VACUUM kv").await,
+            8 => {
+                let refused = error(&session, "VACUUM kv").await;
+                assert!(refused.contains("transaction"), "{refused}");
+            }
             _ => match committed.take() {
                 None => {
                     run(&session, "BEGIN").await;
@@ -75,10 +79,6 @@ async fn random_puts_and_deletes_do_what_a_map_does() {
                 }
                 Some(_) => run(&session, "COMMIT").await,
             },
-        }
-        if committed.is_some() && rng.random_bool(0.1) {
-            let refused = error(&session, "VACUUM kv").await;
-            assert!(refused.contains("transaction"), "{refused}");
         }
         check(&session, &map).await;
         let some: Vec<i64> = (0..9).map(|_| rng.random_range(0..600)).collect();
@@ -116,11 +116,8 @@ async fn rows_that_do_not_fit_are_refused_and_change_nothing() {
             refused("kv", &one.project(&[1]).unwrap()),
             "lack column 'name'",
         ),
-        (refused("kv", &batch(&[(3, None), (3, None)])), "(3)"),
-        (
-            refused("kv", &batch(&[(1, None), (1, None)])),
-            "changed twice",
-        ),
+        (refused("kv", &batch(&[(3, None), (3, None)])), "key 3"),
+        (refused("kv", &batch(&[(1, None), (1, None)])), "key 1"),
     ] {
         assert!(message.contains(part), "{message}");
     }

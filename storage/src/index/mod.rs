@@ -276,6 +276,8 @@ pub struct IndexPart {
     pub meta: Vec<u8>,
     /// Its pages, where a transaction has written them.
     pub(crate) unnamed: OnceLock<Unnamed>,
+    /// The part that its transaction's commit made of it, which has the same pages.
+    pub(crate) committed: OnceLock<Arc<IndexPart>>,
     pub(crate) retired: OnceLock<Arc<PageStore>>,
     /// What the kind has made of the metadata.
     pub(crate) opened: OnceLock<Opened>,
@@ -317,6 +319,7 @@ impl IndexPart {
             covers: self.covers.clone(),
             meta: self.meta.clone(),
             unnamed: OnceLock::new(),
+            committed: OnceLock::new(),
             retired: OnceLock::new(),
             opened: OnceLock::new(),
             ..*self

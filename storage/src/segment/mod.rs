@@ -61,6 +61,7 @@ impl Segment {
         let chunks = Chunks {
             chunks,
             unnamed: OnceLock::new(),
+            committed: OnceLock::new(),
             retired: OnceLock::new(),
             moved: Move::default(),
         };
@@ -102,6 +103,7 @@ impl Segment {
             chunks: Arc::new(Chunks {
                 chunks: chunks.collect(),
                 unnamed: OnceLock::new(),
+                committed: OnceLock::new(),
                 retired: OnceLock::new(),
                 moved: Arc::clone(&self.chunks.moved),
             }),
@@ -139,6 +141,13 @@ impl Segment {
         let _ = self.chunks.unnamed.set(pages.to_vec());
     }
 
+    /// Whoever has the segment holds the one that was committed for it, which has the same pages.
+    pub(crate) fn hold_committed(&self, committed: &Self) {
+        if !Arc::ptr_eq(&self.chunks, &committed.chunks) {
+            let _ = self.chunks.committed.set(Arc::clone(&committed.chunks));
+        }
+    }
+
     /// Gives the segment's pages back to `store` once the last reference to them is gone.
     pub(crate) fn retire(&self, store: &Arc<PageStore>) {
         // A segment is retired by the one commit that drops it; a second call changes nothing.
@@ -170,6 +179,8 @@ pub struct Chunks {
     chunks: Vec<Chunk>,
     /// Its pages, where a transaction has written them: whoever reads them holds them.
     unnamed: OnceLock<Vec<Unnamed>>,
+    /// Those that its transaction's commit made of it.
+    committed: OnceLock<Arc<Chunks>>,
     /// Set when no version of the table has the segment any more: the store that gets its pages
     /// back when the last reader lets go of them.
     retired: OnceLock<Arc<PageStore>>,

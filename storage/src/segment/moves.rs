@@ -51,6 +51,20 @@ pub(crate) fn note_moves(old: &[Arc<Segment>], new: &[Arc<Segment>]) {
 }
 
 impl Segment {
+    /// Lets the segment, which stands in the place of `old` ones, know of itself what they were told
+    /// of it: where its rows go next.
+    pub(crate) fn succeed(&mut self, old: &[Arc<Segment>]) {
+        let told = old.iter().find_map(|old| {
+            let moved = old.chunks.moved.lock();
+            let mut targets = moved.as_ref()?.to.iter();
+            let target = targets.find(|target| target.id == self.id)?;
+            Some(Arc::clone(&target.moved))
+        });
+        if let (Some(moved), Some(chunks)) = (told, Arc::get_mut(&mut self.chunks)) {
+            chunks.moved = moved;
+        }
+    }
+
     /// Where a row is by now, among segments that `are_there`; `None` where it is deleted, or gone
     /// with its table.
     pub(crate) fn find_row(

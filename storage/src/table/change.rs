@@ -111,6 +111,16 @@ pub(super) fn commit(
     // Two that change the same tables wait for each other in one order.
     changes.sort_by_key(|change| change.table);
     let committed = try_commit(core, &mut changes, check);
+    if let Err(
+        StorageError::Conflict { .. }
+        | StorageError::DuplicateKey { .. }
+        | StorageError::AlreadyExists { .. }
+        | StorageError::NotFound { .. },
+    ) = &committed
+    {
+        // What refused it is seen by whoever tries again.
+        core.settle_commits()?;
+    }
     let reservations = changes.into_iter().flat_map(|change| {
         let of_parts = change.parts.into_reservations();
         change.reservations.into_iter().chain(of_parts)

@@ -21,6 +21,7 @@ use redb::backends::FileBackend;
 
 use crate::flash::PageBuffer;
 use crate::store::{MEMORY_CARD, PageAddress, PageRun, PageStore};
+use crate::table::catalog::read_from_disk;
 use crate::table::edit::{Operation, TableEdit};
 use crate::{Result, StorageError};
 
@@ -167,6 +168,7 @@ impl Log {
     pub fn open(path: &Path, read_only: bool) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(!read_only).open(path);
         let file = file.map_err(|e| StorageError::of_path("opening", path, e))?;
+        read_from_disk(&file);
         let file = FileBackend::new(file).map_err(|e| {
             StorageError::Invalid(format!("{}: it can't be opened: {e}", path.display()))
         })?;
@@ -251,6 +253,22 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Makes durable what was read up to `end`: an earlier process may have written it and not synced
+    /// it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn settle(&self, end: u64) -> Result<()> {
+        if end == 0 {
+            return Ok(());
+        }
+        let mut records = vec![0; end as usize];
+        let read = self.file.read(0, &mut records);
+        read.map_err(|e| self.failed("reading", e))?;
+        // A failed sync leaves pages behind that no later one writes.
+        self.write(0, &records)
     }
 
     /// Makes room for bytes up to `end`.

@@ -19,10 +19,11 @@ use prost::Message;
 use crate::flash::PageBuffer;
 use crate::segment::{Chunk, Unnamed};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
+use crate::table::Function;
 use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage, Numbers};
 use crate::table::database::Core;
-use crate::table::edit::{MovePages, ObjectName, Operation, Owner, PutFunction, TableEdit};
-use crate::table::state::{Change, State, TableState};
+use crate::table::edit::{MovePages, ObjectName, Operation, Owner, TableEdit};
+use crate::table::state::{Change, State, TableState, not_found};
 use crate::{Result, StorageError};
 
 /// The way of commits to the log and to readers.
@@ -50,6 +51,8 @@ struct Head {
     /// Number of the last one that is durable, and that readers see.
     durable: u64,
     is_writing: bool,
+    /// A checkpoint waits for what was decided on; nothing more is, until it is done.
+    is_closing: bool,
     /// What was left of pages in memory by the last checkpoint: readers and transactions hold them.
     memory_bytes: u64,
     /// Number of this opening, once there was a commit.
@@ -77,6 +80,7 @@ impl Commits {
                 last: found.last,
                 durable: found.last,
                 is_writing: false,
+                is_closing: false,
                 memory_bytes: 0,
                 opening: None,
                 failure: None,
@@ -131,6 +135,10 @@ impl Core {
         };
         loop {
             head.check()?;
+            if head.is_closing {
+                self.commits.progress.wait(&mut head);
+                continue;
+            }
             if !head.state.allows(&edit)? {
                 // Those who make edits from what readers see find it there now.
                 let last = head.last;
@@ -138,21 +146,31 @@ impl Core {
                 return Ok(None);
             }
             let end = head.place + head.records.len() as u64 + bytes;
-            let is_full = end > capacity;
             let in_memory = self.store().memory_bytes();
-            if is_long || is_full || in_memory > head.memory_bytes + MEMORY_MAX_BYTES / 2 {
-                if head.durable < head.last {
-                    let last = head.last;
-                    self.wait_for(&mut head, last)?;
-                    continue;
+            let is_due = is_long
+                || end > capacity
+                || in_memory > head.memory_bytes + MEMORY_MAX_BYTES / 2
+                || self.commits.log.make_room(end).is_err();
+            if is_due {
+                let more = is_long.then_some(&edit);
+                let mut done = self.checkpoint_alone(&mut head, more);
+                let is_done = is_long || matches!(done, Err(StorageError::Full { .. }));
+                if is_done && !is_long {
+                    // What the edit frees may be what is missing.
+                    done = self.checkpoint_alone(&mut head, Some(&edit));
                 }
-                self.checkpoint(&mut head, is_long.then_some(&edit))?;
-                if is_long {
+                if !done? {
+                    return Ok(None);
+                }
+                if is_done {
                     return Ok(Some(Decided(head.last)));
                 }
+                if !head.state.allows(&edit)? {
+                    return Ok(None);
+                }
+                let bytes = head.place + head.records.len() as u64 + bytes;
+                self.commits.log.make_room(bytes)?;
             }
-            let end = head.place + head.records.len() as u64 + bytes;
-            self.commits.log.make_room(end)?;
             let change = head.state.change(&edit)?;
             drop(head.state.install(&edit, change.clone()));
             head.last += 1;
@@ -165,6 +183,61 @@ impl Core {
             head.unapplied.push(edit.clone());
             head.waiting.push((edit, change));
             return Ok(Some(Decided(numbers.record)));
+        }
+    }
+
+    /// Waits for what was decided on, lets nothing more come, and does a checkpoint; FALSE when
+    /// `more` is to be made again.
+    fn checkpoint_alone(
+        &self,
+        head: &mut MutexGuard<'_, Head>,
+        more: Option<&TableEdit>,
+    ) -> Result<bool> {
+        while head.is_closing {
+            self.commits.progress.wait(head);
+        }
+        head.is_closing = true;
+        let last = head.last;
+        let done = self.wait_for(head, last).and_then(|()| {
+            let is_allowed = more.map_or(Ok(true), |edit| head.state.allows(edit))?;
+            if is_allowed {
+                self.checkpoint(head, more)?;
+            }
+            Ok(is_allowed)
+        });
+        head.is_closing = false;
+        self.commits.progress.notify_all();
+        done
+    }
+
+    /// Waits until readers see all that was decided on: who was refused by it finds it there.
+    pub(super) fn settle_commits(&self) -> Result<()> {
+        let mut head = self.commits.head.lock();
+        let last = head.last;
+        self.wait_for(&mut head, last)
+    }
+
+    /// Makes an edit of a table from its newest version, and commits it; others who change the table
+    /// wait meanwhile.
+    ///
+    /// # Errors
+    /// `NotFound`; those of `make` and of [`Core::commit`].
+    pub(super) fn edit_table(
+        &self,
+        name: &ObjectName,
+        make: impl Fn(&TableState) -> Result<TableEdit>,
+    ) -> Result<()> {
+        let present = || {
+            let found = self.head_table(name)?;
+            found.ok_or_else(|| not_found("table", name))
+        };
+        loop {
+            let editing = present()?.editing;
+            let held = editing.lock();
+            if let Some(decided) = self.decide(make(&present()?)?)? {
+                drop(held);
+                return self.wait(decided);
+            }
         }
     }
 
@@ -299,10 +372,23 @@ impl Core {
     fn write_memory(&self, state: &State) -> Result<(TableEdit, Unnamed)> {
         let mut reader = self.store().reader()?;
         let mut writer = self.store().writer()?;
+        writer.take_all();
         let mut edit = TableEdit::default();
         let mut write = |table: u32, owner: Owner, runs: &mut dyn Iterator<Item = &PageRun>| {
             let (mut from, mut to) = (Vec::new(), Vec::new());
-            for run in runs.filter(|run| run.first.card == MEMORY_CARD) {
+            for run in runs {
+                if run.first.card != MEMORY_CARD {
+                    match from.is_empty() {
+                        true => return Ok(()),
+                        // What is not moved would be freed with what is.
+                        false => {
+                            return Err(StorageError::Invalid(format!(
+                                "{}: a part of it is in memory and a part on the card",
+                                run.label
+                            )));
+                        }
+                    }
+                }
                 let mut pages = Vec::new();
                 reader.get_run(run, 0..run.count, &mut pages)?;
                 let buffers = pages.iter().map(|page| {
@@ -347,13 +433,9 @@ impl Core {
     pub(super) fn empty_log(&self) -> Result<()> {
         self.check_writable()?;
         let mut head = self.commits.head.lock();
-        while head.durable < head.last {
-            let last = head.last;
-            self.wait_for(&mut head, last)?;
-        }
         match head.unapplied.is_empty() {
             true => Ok(()),
-            false => self.checkpoint(&mut head, None),
+            false => self.checkpoint_alone(&mut head, None).map(drop),
         }
     }
 
@@ -379,53 +461,49 @@ impl Core {
         self.find_table_in(&head.state, name)
     }
 
-    /// The package of a function, if there is one.
-    pub(super) fn package(&self, function: &str) -> Result<Option<Vec<u8>>> {
+    /// The package of a version of a function, if it is there.
+    pub(super) fn package(&self, function: &Function) -> Result<Option<Vec<u8>>> {
         let head = self.commits.head.lock();
-        let operations = head
-            .unapplied
-            .iter()
-            .rev()
-            .flat_map(|edit| edit.operations());
+        let operations = head.unapplied.iter().flat_map(TableEdit::operations);
         let package = operations
             .into_iter()
             .find_map(|operation| match operation {
-                Operation::PutFunction(PutFunction { name, package, .. }) if name == function => {
-                    Some(Some(package.clone()))
+                Operation::PutFunction(put)
+                    if put.name == function.name && put.record.digest == function.digest =>
+                {
+                    Some(put.package.clone())
                 }
-                Operation::DropFunction(name) if name == function => Some(None),
                 _ => None,
             });
         match package {
-            Some(package) => Ok(package),
-            None => self.catalog.package(function),
+            Some(package) => Ok(Some(package)),
+            None => self.catalog.package(&function.name),
         }
     }
 }
 
-/// Applies what the log holds to a state; what does not fit damages its tables and all behind it.
-pub(super) fn replay(state: &mut State, found: &Found) -> Vec<String> {
-    let mut problems = Vec::new();
+/// Applies what the log holds to a state. Of a damaged table nothing is known any more, nor of those
+/// that a commit changed together with it.
+pub(super) fn replay(state: &mut State, found: &Found) {
     for record in &found.records {
-        let change = match problems.is_empty() {
-            true => state.change(&record.edit),
+        let edit = &record.edit;
+        let is_known = |name: &ObjectName| !state.damaged.contains_key(name);
+        let change = match edit.tables().all(is_known) {
+            true => state.change(edit),
             false => Err(StorageError::corrupt(
-                "records before it in the log are lost",
+                "a table of the same commit is damaged",
             )),
         };
         match change {
-            Ok(change) => drop(state.install(&record.edit, change)),
+            Ok(change) => drop(state.install(edit, change)),
             Err(error) => {
-                let what = error.damage();
-                for operation in record.edit.operations() {
-                    if let Operation::PutTable(put) = operation {
-                        state.tables.remove(&put.name);
-                        state.damaged.insert(put.name.clone(), what.clone());
-                    }
+                let what = format!("the log: {}", error.damage());
+                for name in edit.tables() {
+                    state.tables.remove(name);
+                    let damaged = state.damaged.entry(name.clone());
+                    damaged.or_insert_with(|| what.clone());
                 }
-                problems.push(format!("the log: {what}"));
             }
         }
     }
-    problems
 }

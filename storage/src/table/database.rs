@@ -13,6 +13,7 @@ use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::TableId;
 use crate::store::{MEMORY_CARD, PageStore};
 use crate::table::catalog::{Catalog, Numbers};
+use crate::table::change::conflict;
 use crate::table::commit_log::Log;
 use crate::table::commits::{self, Commits};
 use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
@@ -144,6 +145,9 @@ impl Database {
     ) -> Result<Arc<Self>> {
         let contents = catalog.contents()?;
         let found = log.read(contents.logged)?;
+        if !options.read_only && contents.problems.is_empty() {
+            log.settle(found.end)?;
+        }
         let mut problems = contents.problems;
         let mut state = State {
             schemas: contents.schemas,
@@ -165,7 +169,7 @@ impl Database {
                 Err(error) => drop(state.damaged.insert(name, error.damage())),
             }
         }
-        problems.extend(commits::replay(&mut state, &found));
+        commits::replay(&mut state, &found);
         for (name, how) in &state.damaged {
             problems.push(format!("table '{}.{}': {how}", name.schema, name.name));
         }
@@ -340,18 +344,16 @@ impl Core {
     /// the last of them is done.
     pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
         self.check_writable()?;
-        loop {
-            let present = self.table_state(schema, table)?;
+        let name = ObjectName::new(schema, table);
+        self.edit_table(&name, |present| {
             let mut edit = TableEdit::default();
             edit.require(present.version());
             edit.push(Operation::DropTable(DropTable {
-                name: ObjectName::new(schema, table),
+                name: name.clone(),
                 table: present.snapshot.id.0,
             }));
-            if self.commit(edit)? {
-                return Ok(());
-            }
-        }
+            Ok(edit)
+        })
     }
 
     /// Gives a table another name in its schema.
@@ -360,17 +362,14 @@ impl Core {
     /// `NotFound`; `AlreadyExists` for a table or a view; `ReadOnly`, `Full`, `Io`.
     pub fn rename_table(&self, schema: &str, table: &str, to: &str) -> Result<()> {
         let (from, to) = (ObjectName::new(schema, table), ObjectName::new(schema, to));
-        loop {
-            let present = self.table_state(schema, table)?;
+        self.edit_table(&from, |present| {
             let mut edit = TableEdit::default();
             edit.require(Precondition::NoTable(to.clone()));
             edit.require(Precondition::NoView(to.clone()));
             edit.push(Operation::RenameTable(from.clone()));
-            put_record(&mut edit, &to, &present, |_| ());
-            if self.commit(edit)? {
-                return Ok(());
-            }
-        }
+            put_record(&mut edit, &to, present, |_| ());
+            Ok(edit)
+        })
     }
 
     /// Gives the columns of a table other names, defaults, or leave to be NULL; their types and
@@ -396,23 +395,18 @@ impl Core {
                 "table '{table}': its rows have other columns"
             )));
         }
-        loop {
-            let present = self.table_state(schema, table)?;
+        let name = ObjectName::new(schema, table);
+        self.edit_table(&name, |present| {
             if present.snapshot.id != version.id || !present.snapshot.is_defined_as(version) {
-                return Err(StorageError::Conflict {
-                    table: table.into(),
-                });
+                return Err(conflict(&name));
             }
             let mut edit = TableEdit::default();
-            let name = ObjectName::new(schema, table);
-            put_record(&mut edit, &name, &present, |record| {
+            put_record(&mut edit, &name, present, |record| {
                 record.schema = encode_schema(&columns);
                 record.defaults = encode_defaults(defaults);
             });
-            if self.commit(edit)? {
-                return Ok(());
-            }
-        }
+            Ok(edit)
+        })
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {

@@ -300,6 +300,14 @@ impl TableEdit {
         records.filter_map(|record| record.operation.as_ref())
     }
 
+    /// The names of the tables that it puts.
+    pub fn tables(&self) -> impl Iterator<Item = &ObjectName> {
+        self.operations().filter_map(|operation| match operation {
+            Operation::PutTable(put) => Some(&put.name),
+            _ => None,
+        })
+    }
+
     /// Has the tables that it puts be of this version.
     pub fn set_version(&mut self, version: u64) {
         for record in &mut self.operations {

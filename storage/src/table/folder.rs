@@ -80,6 +80,9 @@ impl Folder {
             // A card on which nothing was written is what a crash leaves that came before the
             // catalog was made.
             (false, true) if !self.is_blank(&self.card)? => Err(self.is_missing(CATALOG_FILE)),
+            (false, _) if std::fs::metadata(&self.log).is_ok_and(|log| log.len() > 0) => {
+                Err(self.is_missing(CATALOG_FILE))
+            }
             (false, _) if options.read_only => Err(StorageError::NotFound {
                 kind: "database",
                 name: self.path.display().to_string(),

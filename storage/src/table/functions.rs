@@ -110,7 +110,7 @@ impl Database {
     /// `NotFound` when it was dropped or replaced meanwhile; `Corrupt` when the catalog has other
     /// bytes than were given to it.
     pub fn function_package(&self, function: &Function) -> Result<Vec<u8>> {
-        let package = self.package(&function.name)?;
+        let package = self.package(function)?;
         let package = package.ok_or_else(|| not_found(&function.name))?;
         if Sha256::digest(&package)[..] == function.digest {
             return Ok(package);

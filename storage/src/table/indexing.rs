@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
 
+use crate::flash::PAGE_SIZE_BYTES;
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::{
     Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, write_chunks,
 };
 use crate::memory::{Charge, MemoryBudget};
-use crate::page::{ChunkIdentity, SEGMENT_ROWS};
+use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, write_page_indexes};
 use crate::store::{PageStore, Reservation};
 use crate::table::change::settle;
@@ -100,28 +101,28 @@ impl Database {
     /// `NotFound`; `Invalid` for a primary key, which goes with its table.
     pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
         self.check_writable()?;
-        loop {
-            let (table, _, _) = self.index(schema, name)?;
-            let present = self.table_state(schema, &table)?;
-            let Some(index) = present.snapshot.index(name) else {
-                continue;
-            };
+        let (table, _, _) = self.index(schema, name)?;
+        let table = ObjectName::new(schema, &table);
+        self.edit_table(&table, |present| {
+            let index = present
+                .snapshot
+                .index(name)
+                .ok_or_else(|| not_found("index", &ObjectName::new(schema, name)))?;
             if index.definition.primary {
                 return Err(StorageError::Invalid(format!(
-                    "index '{name}' is the primary key of table '{table}'; it can't be dropped alone"
+                    "index '{name}' is the primary key of table '{}'; it can't be dropped alone",
+                    table.name
                 )));
             }
             let mut record = (*present.record).clone();
             record.indexes.retain(|index| index.name != name);
             record.parts -= index.parts.len() as u64;
-            let mut edit = index_edit(&ObjectName::new(schema, &table), &present, record);
+            let mut edit = index_edit(&table, present, record);
             for part in &index.parts {
                 edit.drop_part(present.snapshot.id, part);
             }
-            if self.commit(edit)? {
-                return Ok(());
-            }
-        }
+            Ok(edit)
+        })
     }
 
     /// The index of that name in a schema, with its table's name and present version.
@@ -345,11 +346,7 @@ impl PartBuilder {
     ) -> Result<(IndexPart, Reservation)> {
         let id = take_segment(&self.next_segment)?;
         let label: Arc<str> = format!("table '{}', index '{}'", self.name, definition.name).into();
-        let rows: usize = segments.iter().map(|s| s.rows as usize).sum();
-        let mut pages = match rows < SEGMENT_ROWS {
-            true => self.store.small_writer()?,
-            false => self.store.writer()?,
-        };
+        let mut pages = self.store.small_writer()?;
         let slices: Vec<&ArrayRef> = data.arrays.iter().flatten().collect();
         if slices.len() > usize::from(u16::MAX) {
             return Err(StorageError::Invalid(format!(
@@ -357,6 +354,9 @@ impl PartBuilder {
                 definition.name
             )));
         }
+        // They take no more in pages than in memory, but for a header each.
+        let bytes_of = |slice: &&ArrayRef| slice.get_array_memory_size().div_ceil(PAGE_SIZE_BYTES);
+        pages.start_group(slices.iter().map(|slice| bytes_of(slice) + 2).sum());
         let identity_of = |number: usize| ChunkIdentity {
             table: self.table.0,
             segment: id.0,
@@ -379,6 +379,7 @@ impl PartBuilder {
             arrays: arrays.collect(),
             meta: data.meta,
             unnamed: OnceLock::new(),
+            committed: OnceLock::new(),
             retired: OnceLock::new(),
             opened: OnceLock::new(),
         };

@@ -649,6 +649,7 @@ pub(super) fn decode_part(
         arrays,
         meta: record.meta.clone(),
         unnamed: OnceLock::new(),
+        committed: OnceLock::new(),
         retired: OnceLock::new(),
         opened: OnceLock::new(),
     })

@@ -235,21 +235,25 @@ impl State {
                     let labels = draft.labels();
                     let dropped: HashSet<u32> = replace.dropped.iter().copied().collect();
                     let mut place = draft.segments.len();
+                    let mut gone = Vec::with_capacity(dropped.len());
                     let mut kept = Vec::with_capacity(draft.segments.len());
                     for segment in mem::take(&mut draft.segments) {
                         match dropped.contains(&segment.id.0) {
                             true => {
                                 place = place.min(kept.len());
-                                change.retired.segments.push(segment);
+                                gone.push(segment);
                             }
                             false => kept.push(segment),
                         }
                     }
                     let put = replace.put.iter().map(|put| {
                         let id = SegmentId(put.segment);
-                        decode_segment(&put.record, draft.id, id, &labels).map(Arc::new)
+                        let mut segment = decode_segment(&put.record, draft.id, id, &labels)?;
+                        segment.succeed(&gone);
+                        Ok(Arc::new(segment))
                     });
                     let put = put.collect::<Result<Vec<_>>>()?;
+                    change.retired.segments.append(&mut gone);
                     kept.splice(place..place, put);
                     draft.segments = kept;
                 }

@@ -332,3 +332,108 @@ fn a_folder_with_other_files_is_left_alone() {
     let error = Database::open(dir.path(), DatabaseOptions::default()).unwrap_err();
     assert!(matches!(error, StorageError::Invalid(_)), "{error}");
 }
+
+/// Segments and parts of indexes about as large as what a commit may leave in memory.
+#[test]
+fn what_is_committed_together_is_in_memory_or_on_the_card() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let dir = TempDir::new().unwrap();
+    let mut database = open(dir.path());
+    let fields = ["id", "a", "b"].map(|name| Field::new(name, DataType::Int64, false));
+    database
+        .create_table("public", "t", &Schema::new(fields.to_vec()))
+        .unwrap();
+    for kind in [
+        crate::index::IndexKind::Hash,
+        crate::index::IndexKind::Adjacency,
+    ] {
+        let definition = crate::index::IndexDefinition {
+            name: kind.name().into(),
+            kind,
+            columns: if kind == crate::index::IndexKind::Hash {
+                vec![0]
+            } else {
+                vec![0, 1]
+            },
+            unique: kind == crate::index::IndexKind::Hash,
+            primary: false,
+            options: Default::default(),
+        };
+        database.create_index("public", "t", definition).unwrap();
+    }
+    let mut expected: Vec<i64> = Vec::new();
+    for count in [1, 65_536, 700, 40_000, 21_000, 43_000, 60_000] {
+        let column = |rng: &mut StdRng| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(
+                (0..count).map(|_| rng.random()),
+            ))
+        };
+        let columns = ["id", "a", "b"].map(|name| (name, column(&mut rng)));
+        expected.extend(columns[0].1.as_primitive::<Int64Type>().values());
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        load(&database, append(), &batch).unwrap();
+        database.settle_indexes().unwrap();
+        let held = rng
+            .random_bool(0.5)
+            .then(|| database.snapshot("public", "t").unwrap());
+        let check = |database: &Database| {
+            assert_eq!(ids(database), expected);
+            let problems = database.fsck(&mut |_| ()).unwrap().problems;
+            assert!(problems.is_empty(), "{problems:?}");
+        };
+        database.empty_log().unwrap();
+        // What is free now is written again.
+        let mut other = create(true);
+        if let LoadTarget::Create { table, .. } = &mut other {
+            *table = "other".into();
+        }
+        load(&database, other, &self::rows(0, 60_000)).unwrap();
+        check(&database);
+        if let Some(held) = held {
+            assert_eq!(read(&database, held).unwrap().num_rows(), expected.len());
+        }
+        drop(database);
+        database = open(dir.path());
+        check(&database);
+    }
+    database.compact("public", "t").unwrap();
+    assert_eq!(ids(&database), expected);
+}
+
+/// A card that is full, and a log that is: what gives room back goes on.
+#[test]
+fn a_full_card_can_be_emptied() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let dir = TempDir::new().unwrap();
+    let options = || DatabaseOptions {
+        capacity_bytes: Some(48 << 20),
+        ..DatabaseOptions::default()
+    };
+    let mut database = Database::open(dir.path(), options()).unwrap();
+    for round in 0..3 {
+        load(&database, create(false), &rows(0, 10)).unwrap();
+        let texts = |rng: &mut StdRng| -> RecordBatch {
+            let text = |rng: &mut StdRng| -> String {
+                (0..4000).map(|_| rng.random_range('a'..='z')).collect()
+            };
+            let texts: StringArray = (0..40).map(|_| Some(text(rng))).collect();
+            let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..40));
+            RecordBatch::try_new(schema(), vec![ids, Arc::new(texts)]).unwrap()
+        };
+        let mut commits = 0;
+        let error = loop {
+            match load(&database, append(), &texts(&mut rng)) {
+                Ok(_) => commits += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StorageError::Full { .. }), "{error}");
+        assert!(commits > 20, "{commits}");
+        if round == 1 {
+            drop(database);
+            database = Database::open(dir.path(), options()).unwrap();
+        }
+        assert_eq!(ids(&database).len(), 10 + 40 * commits);
+        database.drop_table("public", "t").unwrap();
+    }
+}

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::index::Index;
+use crate::index::{Index, IndexPart};
 use crate::table::change::{self, ChangeKind, TableChange};
 use crate::table::edit::{ObjectName, TableEdit};
 use crate::table::load::{Load, LoadTarget};
@@ -180,8 +180,39 @@ impl Transaction {
         change::commit(&self.database, tables.into_values().collect(), |edit| {
             self.check_reads(&reads, edit)
         })?;
+        self.hold_committed(written.iter().map(|(name, _)| name))?;
         for (name, rows) in written {
             self.database.cover_load(&name, rows);
+        }
+        Ok(())
+    }
+
+    /// Statements that still read what the transaction wrote hold what is committed now.
+    fn hold_committed<'a>(&self, tables: impl Iterator<Item = &'a ObjectName>) -> Result<()> {
+        let progress = self.progress.lock();
+        for name in tables {
+            let own = progress.state.tables.get(name);
+            let (Some(own), Some(present)) = (own, self.database.find_table(name)?) else {
+                continue;
+            };
+            let segments = own.snapshot.segments.iter();
+            let own_segments: HashMap<_, _> = segments.map(|s| (s.id, s)).collect();
+            for segment in &present.snapshot.segments {
+                if let Some(own) = own_segments.get(&segment.id) {
+                    own.hold_committed(segment);
+                }
+            }
+            let parts = |table: &TableState| -> Vec<Arc<IndexPart>> {
+                let indexes = table.snapshot.indexes.iter();
+                indexes.flat_map(|index| index.parts.clone()).collect()
+            };
+            let present = parts(&present);
+            for own in parts(own) {
+                let part = present.iter().find(|part| part.id == own.id);
+                if let Some(part) = part.filter(|part| !Arc::ptr_eq(part, &own)) {
+                    let _ = own.committed.set(Arc::clone(part));
+                }
+            }
         }
         Ok(())
     }

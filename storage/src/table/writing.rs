@@ -92,6 +92,8 @@ impl Layout {
                 chunk => encoded.push((identity, chunk?)),
             }
         }
+        let data: usize = encoded.iter().map(|(_, chunk)| chunk.pages.len()).sum();
+        pages.start_group(data);
         let mut chunks = Vec::with_capacity(encoded.len());
         let mut columns = Vec::with_capacity(encoded.len());
         for ((identity, chunk), label) in encoded.into_iter().zip(&self.labels.columns) {

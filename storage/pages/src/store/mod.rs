@@ -45,7 +45,9 @@ use queues::{QueueLease, QueuePool};
 /// What the pages in memory may take up before writers leave no more there.
 pub const MEMORY_MAX_BYTES: u64 = 64 << 20;
 /// Pages that a writer may leave in memory.
-const SMALL_WRITER_PAGES: u32 = 128;
+const SMALL_WRITER_PAGES: usize = 128;
+/// Erase blocks that are kept free besides what pages in memory need: runs do not fill blocks.
+const SPARE_BLOCKS: u64 = 4;
 
 /// A storage node of the rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -173,11 +175,12 @@ impl PageStore {
         Ok(PageWriter::new(self.clone(), queue, 0))
     }
 
-    /// A writer that leaves its first pages in memory, up to a mebibyte, at addresses of
+    /// A writer that leaves its first groups of runs in memory, up to a mebibyte, at addresses of
     /// [`MEMORY_CARD`]: they are lost with the process unless the caller keeps them elsewhere. Above
-    /// [`MEMORY_MAX_BYTES`] it is like any other.
+    /// [`MEMORY_MAX_BYTES`], and where the card has hardly room for them, it is like any other.
     pub fn small_writer(self: &Arc<Self>) -> Result<PageWriter> {
-        match self.memory_bytes() < MEMORY_MAX_BYTES {
+        let has_room = self.keep_room(2 * SMALL_WRITER_PAGES as u32).is_ok();
+        match has_room && self.memory_bytes() < MEMORY_MAX_BYTES {
             true => Ok(PageWriter::new(
                 self.clone(),
                 self.queues.lease()?,
@@ -185,6 +188,25 @@ impl PageStore {
             )),
             false => self.writer(),
         }
+    }
+
+    /// Whether `pages` more may be written, so that those in memory can be written still.
+    fn keep_room(&self, pages: u32) -> Result<()> {
+        let in_memory = self.memory.count();
+        if in_memory == 0 {
+            return Ok(());
+        }
+        let usage = self.allocator.lock().usage();
+        let block_pages = u64::from(usage.pages_per_erase_block);
+        let needed = in_memory.div_ceil(block_pages) + u64::from(pages).div_ceil(block_pages);
+        if usage.free_blocks > needed + SPARE_BLOCKS {
+            return Ok(());
+        }
+        Err(StorageError::Full {
+            device: self.flash.name(),
+            needed_bytes: u64::from(pages) * PAGE_SIZE_BYTES as u64,
+            free_bytes: usage.free_blocks * block_pages * PAGE_SIZE_BYTES as u64,
+        })
     }
 
     /// Bytes of the pages in memory.

@@ -900,11 +900,12 @@ fn small_writers_leave_their_first_pages_in_memory() {
             label: LABEL.into(),
         };
         let pages = (0..count).map(|number| page_of(&run, number));
+        writer.start_group(count as usize);
         run.first = writer.append(pages.collect()).unwrap();
         run
     };
     let mut writer = store.small_writer().unwrap();
-    let runs = [1, 3, SMALL_WRITER_PAGES - 4, 2, 1];
+    let runs = [1, 3, SMALL_WRITER_PAGES as u32 - 4, 2, 1];
     let runs: Vec<_> = (0..)
         .zip(runs)
         .map(|(id, count)| write(&mut writer, id, count))
@@ -916,7 +917,7 @@ fn small_writers_leave_their_first_pages_in_memory() {
         [true, true, true, false, false]
     );
     let reservation = writer.finish().unwrap();
-    let bytes = u64::from(SMALL_WRITER_PAGES) * PAGE_SIZE_BYTES as u64;
+    let bytes = SMALL_WRITER_PAGES as u64 * PAGE_SIZE_BYTES as u64;
     assert_eq!((store.memory_bytes(), store.usage().live_pages), (bytes, 3));
     for bypasses in [false, true] {
         let mut reader = store.reader().unwrap();

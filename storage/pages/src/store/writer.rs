@@ -30,7 +30,11 @@ pub struct PageWriter {
     /// An operation failed: what was reserved can't be relied on.
     is_broken: bool,
     /// Pages that may stay in memory still.
-    memory_pages: u32,
+    memory_pages: usize,
+    /// What is appended stays there.
+    is_in_memory: bool,
+    /// It may take the room that is kept for pages in memory.
+    may_take_all: bool,
     /// `None` once it was handed out.
     reservation: Option<Reservation>,
 }
@@ -45,7 +49,7 @@ pub struct Reservation {
 }
 
 impl PageWriter {
-    pub(super) fn new(store: Arc<PageStore>, queue: QueueLease, memory_pages: u32) -> Self {
+    pub(super) fn new(store: Arc<PageStore>, queue: QueueLease, memory_pages: usize) -> Self {
         Self {
             queue,
             extent: Extent::default(),
@@ -55,6 +59,8 @@ impl PageWriter {
             completions: Vec::new(),
             is_broken: false,
             memory_pages,
+            is_in_memory: false,
+            may_take_all: false,
             reservation: Some(Reservation {
                 store,
                 runs: Vec::new(),
@@ -68,6 +74,20 @@ impl PageWriter {
             .as_ref()
             .expect("a reservation until `finish`")
             .store
+    }
+
+    /// Begins a group of runs, of about so many pages together, that live and die together: all of
+    /// them stay in memory, if the writer may leave as many there, or none.
+    pub fn start_group(&mut self, pages: usize) {
+        let left = self.memory_pages.checked_sub(pages);
+        self.is_in_memory = left.is_some_and(|_| self.memory_pages > 0);
+        // What follows a group on the card goes there too: it is no small commit.
+        self.memory_pages = left.unwrap_or_default();
+    }
+
+    /// Lets it take the room on the card that is kept for pages in memory: it writes these.
+    pub fn take_all(&mut self) {
+        self.may_take_all = true;
     }
 
     /// Appends pages as one contiguous run and returns where it starts. The write is started but
@@ -84,10 +104,7 @@ impl PageWriter {
             .ok_or_else(|| {
                 StorageError::Invalid(format!("a run of {} pages can't be appended", pages.len()))
             })?;
-        // What follows a run on the card goes there too: it is no small commit.
-        let left = self.memory_pages.checked_sub(count);
-        self.memory_pages = left.unwrap_or_default();
-        if left.is_some() {
+        if self.is_in_memory {
             let first = self.store().memory.append(pages)?;
             self.note(first, count);
             return Ok(first);
@@ -131,6 +148,9 @@ impl PageWriter {
         while room(&self.extent) < u64::from(count) {
             // Chores use the queue: the pages of the old place go ahead.
             let store = self.store().clone();
+            if !self.may_take_all {
+                store.keep_room(count)?;
+            }
             let chores =
                 store
                     .allocator

@@ -38,13 +38,7 @@ impl CatalogFile {
             .create(create)
             .truncate(false)
             .open(path)?;
-        // What an earlier process failed to sync may still be in the system's cache and not on
-        // the disk. Read what is on the disk.
-        #[cfg(target_os = "linux")]
-        // SAFETY: the call touches no memory.
-        unsafe {
-            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-        }
+        read_from_disk(&file);
         Ok(Self::new(FileBackend::new(file)?))
     }
 
@@ -58,6 +52,16 @@ impl CatalogFile {
     /// Whether a sync failed: what was written before it may be lost although reading shows it.
     pub(super) fn sync_has_failed(&self) -> bool {
         self.sync_has_failed.load(Ordering::Acquire)
+    }
+}
+
+/// Has a file be read from the disk: what an earlier process failed to sync may still be in the
+/// system's cache and not there.
+pub(in crate::table) fn read_from_disk(file: &File) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the call touches no memory.
+    unsafe {
+        libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
     }
 }
 

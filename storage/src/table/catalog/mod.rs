@@ -23,7 +23,7 @@ use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRec
 use crate::table::{Function, View};
 use crate::{Result, StorageError};
 
-pub(super) use file::CatalogFile;
+pub(super) use file::{CatalogFile, read_from_disk};
 
 /// `format` ▸ the format's number, which every build looks at first.
 const META: TableDefinition<&str, u32> = TableDefinition::new("meta");

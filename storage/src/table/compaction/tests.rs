@@ -132,6 +132,17 @@ fn deleted_rows_are_deleted_wherever_they_are() {
         assert!(database.replace(&rewritten, &mut parts).unwrap());
         reservation.keep();
         if moves_first {
+            // They move on, and their pages to the card.
+            for _ in 0..rng.random_range(0..3) {
+                if rng.random_bool(0.5) {
+                    database.empty_log().unwrap();
+                }
+                let other = Workspace::new(Arc::clone(&database));
+                let present = database.snapshot("public", "t").unwrap();
+                let more = delete(&other, &present, &mut left, &mut rng);
+                more.commit().unwrap();
+                database.compact("public", "t").unwrap();
+            }
             workspace.commit().unwrap();
         }
         drop(version);

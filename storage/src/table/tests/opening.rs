@@ -66,6 +66,21 @@ fn a_lost_log_is_an_error_that_names_it() {
     refused(dir.path(), "commits.log");
 }
 
+/// All that was committed is in the log, and the card is blank.
+#[test]
+fn a_lost_catalog_is_noticed_by_the_log_too() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 0)).unwrap();
+    let crashed = TempDir::new().unwrap();
+    for (name, bytes) in contents(dir.path()) {
+        if name != "catalog.redb" {
+            fs::write(crashed.path().join(name), bytes).unwrap();
+        }
+    }
+    refused(crashed.path(), "catalog.redb");
+}
+
 #[test]
 fn a_database_whose_making_was_cut_short_is_made_again() {
     let dir = TempDir::new().unwrap();
