@@ -152,21 +152,19 @@ impl Core {
                 || in_memory > head.memory_bytes + MEMORY_MAX_BYTES / 2
                 || self.commits.log.make_room(end).is_err();
             if is_due {
-                let more = is_long.then_some(&edit);
-                let mut done = self.checkpoint_alone(&mut head, more);
-                let is_done = is_long || matches!(done, Err(StorageError::Full { .. }));
-                if is_done && !is_long {
-                    // What the edit frees may be what is missing.
-                    done = self.checkpoint_alone(&mut head, Some(&edit));
-                }
-                if !done? {
-                    return Ok(None);
-                }
-                if is_done {
-                    return Ok(Some(Decided(head.last)));
-                }
-                if !head.state.allows(&edit)? {
-                    return Ok(None);
+                let alone = match is_long {
+                    true => Err(None),
+                    false => self.checkpoint_alone(&mut head, None).map_err(Some),
+                };
+                match alone {
+                    Ok(_) if head.state.allows(&edit)? => {}
+                    Ok(_) => return Ok(None),
+                    // It is too much for the log, or what it frees is what is missing.
+                    Err(None | Some(StorageError::Full { .. })) => {
+                        let is_done = self.checkpoint_alone(&mut head, Some(&edit))?;
+                        return Ok(is_done.then_some(Decided(head.last)));
+                    }
+                    Err(Some(error)) => return Err(error),
                 }
                 let bytes = head.place + head.records.len() as u64 + bytes;
                 self.commits.log.make_room(bytes)?;

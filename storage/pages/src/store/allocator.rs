@@ -505,7 +505,8 @@ impl Allocator {
         dirty
     }
 
-    fn free_blocks(&self) -> u64 {
+    /// Erase blocks that can be written, up to the device's capacity.
+    pub(super) fn free_blocks(&self) -> u64 {
         self.free.len() as u64 + (self.geometry.erase_blocks - self.blocks.len() as u64)
     }
 

@@ -196,16 +196,16 @@ impl PageStore {
         if in_memory == 0 {
             return Ok(());
         }
-        let usage = self.allocator.lock().usage();
-        let block_pages = u64::from(usage.pages_per_erase_block);
+        let free_blocks = self.allocator.lock().free_blocks();
+        let block_pages = u64::from(self.flash.geometry().pages_per_erase_block);
         let needed = in_memory.div_ceil(block_pages) + u64::from(pages).div_ceil(block_pages);
-        if usage.free_blocks > needed + SPARE_BLOCKS {
+        if free_blocks > needed + SPARE_BLOCKS {
             return Ok(());
         }
         Err(StorageError::Full {
             device: self.flash.name(),
             needed_bytes: u64::from(pages) * PAGE_SIZE_BYTES as u64,
-            free_bytes: usage.free_blocks * block_pages * PAGE_SIZE_BYTES as u64,
+            free_bytes: free_blocks * block_pages * PAGE_SIZE_BYTES as u64,
         })
     }
 
