@@ -1,10 +1,10 @@
 //! Tables, snapshots, statistics, the catalog and its commits.
 //!
-//! A table is a list of immutable segments. The manifest (in `redb`) names the segments of the
-//! current version of every table; a commit replaces that list in one durable transaction after
-//! the pages are durable, so that a crash leaves either the old version or the new one. A reader
-//! holds a [`TableSnapshot`]; pages of dropped segments are given back to the store when the last
-//! snapshot that shows them is gone.
+//! A table is a list of immutable segments. The manifest (in `redb`, and behind it in the log of
+//! commits) names the segments of the current version of every table; a commit changes that list in
+//! one record of the log, after the pages are durable or with them in it, so that a crash leaves
+//! either the old version or the new one. A reader holds a [`TableSnapshot`]; pages of dropped
+//! segments are given back to the store when the last snapshot that shows them is gone.
 
 mod catalog;
 mod change;
