@@ -199,7 +199,7 @@ class Connection:
         takes the place of that row, others are added; all in one commit. `rows` is anything with
         Arrow data in it, or a sequence of dicts; columns go by their names. Returns their number."""
         if not hasattr(rows, "__arrow_c_stream__"):
-            rows = pa.Table.from_pylist(list(cast("Sequence[Mapping[str, Any]]", rows)))
+            rows = pa.Table.from_pylist(list(rows))
         return self._backend.put(table, cast("ArrowStream", rows))
 
     def delete(self, table: str, keys: Sequence[Any] | pa.Array | object) -> int:

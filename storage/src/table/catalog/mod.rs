@@ -574,6 +574,10 @@ fn other(error: impl Into<redb::Error>) -> StorageError {
             StorageError::corrupt("catalog: its file is cut short")
         }
         redb::Error::Io(e) => StorageError::io("reading or writing the catalog", e),
+        // It has panicked before, and does so at damaged bytes alone.
+        redb::Error::LockPoisoned(_) => StorageError::corrupt(
+            "catalog: redb has stopped at bytes that are not what was written",
+        ),
         // Each was made with the catalog: its name was damaged, or what it is.
         e @ (redb::Error::TableDoesNotExist(_)
         | redb::Error::TableTypeMismatch { .. }
