@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::{Database, DatabaseOptions, LoadTarget, TableSnapshot};
+use super::{Database, DatabaseOptions, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::accelerator::ScanMetrics;
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use crate::{Result, StorageError};
@@ -407,6 +407,11 @@ fn a_full_card_can_be_emptied() {
     let dir = TempDir::new().unwrap();
     let options = || DatabaseOptions {
         capacity_bytes: Some(48 << 20),
+        // It would hold versions for a while whose pages are to be free.
+        upkeep: UpkeepOptions {
+            in_background: false,
+            ..UpkeepOptions::default()
+        },
         ..DatabaseOptions::default()
     };
     let mut database = Database::open(dir.path(), options()).unwrap();
