@@ -433,7 +433,11 @@ fn a_full_card_can_be_emptied() {
             }
         };
         assert!(matches!(error, StorageError::Full { .. }), "{error}");
-        assert!(commits > 20, "{commits}");
+        // How much fits later depends on what is erased by then.
+        assert!(
+            commits > if round == 0 { 20 } else { 0 },
+            "{round}: {commits}"
+        );
         if round == 1 {
             drop(database);
             database = Database::open(dir.path(), options()).unwrap();
