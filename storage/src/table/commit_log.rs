@@ -7,8 +7,8 @@
 //!
 //! A record that a crash has torn ends the log, as it was acknowledged to nobody; what lies behind it
 //! of the same write stays out for good, as the records of a later opening carry a greater number of
-//! that. Each record says which one before it was durable when it was written, so that damage to one that was acknowledged
-//! is told from that as soon as there is another one behind it.
+//! that. Each record says which one before it was durable when it was written, so that damage to one
+//! that was acknowledged is told from that as soon as there is another one behind it.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;

@@ -114,6 +114,25 @@ impl Core {
         }
     }
 
+    /// The same of an edit that was made while `editing` was held: others who change the table wait
+    /// until it is decided on, not until it is durable.
+    ///
+    /// # Errors
+    /// As [`Core::commit`].
+    pub(super) fn commit_made_under(
+        &self,
+        editing: MutexGuard<'_, ()>,
+        edit: TableEdit,
+    ) -> Result<bool> {
+        match self.decide(edit)? {
+            Some(decided) => {
+                drop(editing);
+                self.wait(decided).map(|()| true)
+            }
+            None => Ok(false),
+        }
+    }
+
     /// Decides on an edit, so that the next one can be made from it; `None` when it is to be made
     /// again. It is durable, and readers see it, after [`Core::wait`].
     ///
@@ -232,9 +251,9 @@ impl Core {
         loop {
             let editing = present()?.editing;
             let held = editing.lock();
-            if let Some(decided) = self.decide(make(&present()?)?)? {
-                drop(held);
-                return self.wait(decided);
+            let edit = make(&present()?)?;
+            if self.commit_made_under(held, edit)? {
+                return Ok(());
             }
         }
     }

@@ -232,14 +232,14 @@ impl Core {
         }
         loop {
             parts.sync()?;
-            let _editing = rewritten.before.editing.lock();
+            let editing = rewritten.before.editing.lock();
             let present = self.head_table(rewritten.name)?;
             let edit = present.map(|present| rewritten.edit(&present, parts));
             let Some(edit) = edit.transpose()?.flatten() else {
                 return Ok(false);
             };
             parts.sync()?;
-            if self.commit(edit)? {
+            if self.commit_made_under(editing, edit)? {
                 return Ok(true);
             }
         }

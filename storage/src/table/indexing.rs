@@ -82,14 +82,14 @@ impl Database {
         edit_of(before, parts)?;
         loop {
             parts.sync()?;
-            let _editing = before.editing.lock();
+            let editing = before.editing.lock();
             let present = self.head_table(name)?;
             let present = present
                 .filter(|table| table.snapshot.id == before.snapshot.id)
                 .ok_or_else(|| not_found("table", name))?;
             let edit = edit_of(&present, parts)?;
             parts.sync()?;
-            if self.commit(edit)? {
+            if self.commit_made_under(editing, edit)? {
                 return Ok(());
             }
         }

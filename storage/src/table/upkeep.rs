@@ -543,7 +543,7 @@ impl Core {
         self.store().sync()?;
         let id = before.snapshot.id;
         loop {
-            let _editing = before.editing.lock();
+            let editing = before.editing.lock();
             let present = self.present(name, &definition.name)?;
             let present = present.filter(|(table, index)| {
                 table.snapshot.id == id
@@ -560,7 +560,7 @@ impl Core {
             let mut edit = index_edit(name, &table, record);
             step.merged.iter().for_each(|part| edit.drop_part(id, part));
             edit.push(put_part(id, definition, &built.part));
-            match self.commit(edit) {
+            match self.commit_made_under(editing, edit) {
                 Ok(false) => {}
                 committed => {
                     return settle(committed.map(drop), [built.reservation]).map(|()| true);
