@@ -90,8 +90,11 @@ pub fn test(filter: Option<&str>) -> Result<()> {
     // The compiler of kernels is a Python package.
     let venv = python::venv()?;
     venv.install_requirements("tests/python/requirements.txt")?;
-    let mut test = cargo(&["test", "--release", "--workspace"]);
+    // One run tells of every test that fails.
+    let mut test = cargo(&["test", "--release", "--workspace", "--no-fail-fast"]);
     test.args(filter)
+        // A release build has no lines to trace back to: the seed that a test prints is what counts.
+        .env("RUST_BACKTRACE", "0")
         .env("FLASHMESH_KERNEL_PYTHON", venv.root().join("bin/python"))
         .env("FLASHMESH_REQUIRE_KERNELS", "1");
     run(&mut test)

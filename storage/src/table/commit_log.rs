@@ -308,6 +308,16 @@ impl Log {
         synced.map_err(|e| self.failed("writing", e))
     }
 
+    /// Writes a record to the start, which is durable with the next one.
+    ///
+    /// # Errors
+    /// `Full`, `Io`.
+    pub fn write_unsynced(&self, record: &[u8]) -> Result<()> {
+        self.make_room(record.len() as u64)?;
+        let written = self.file.write(0, record);
+        written.map_err(|e| self.failed("writing", e))
+    }
+
     fn failed(&self, doing: &str, error: io::Error) -> StorageError {
         StorageError::of_path(doing, &self.path, error)
     }

@@ -369,6 +369,9 @@ impl Core {
         head.state = next;
         head.unapplied.clear();
         (head.place, head.last, head.durable) = (0, last, last);
+        if more.is_some() {
+            self.mark_log(head);
+        }
         let retired: Vec<_> = {
             let mut state = self.state.write();
             let steps = steps.into_iter();
@@ -382,6 +385,29 @@ impl Core {
             .for_each(|retired| retired.release(self.store()));
         head.memory_bytes = self.store().memory_bytes();
         Ok(())
+    }
+
+    /// Begins the log with an empty record, as it lacks an edit that the catalog has: a catalog that
+    /// damage takes back to the commit before can't pass for the last one beside it.
+    fn mark_log(&self, head: &mut Head) {
+        let Some(opening) = head.opening else {
+            return;
+        };
+        let numbers = Numbers {
+            record: head.last + 1,
+            durable: head.last,
+            opening,
+        };
+        let mut record = Vec::new();
+        commit_log::frame(&LogRecord::default().encode_to_vec(), numbers, &mut record);
+        match self.commits.log.write_unsynced(&record) {
+            Ok(()) => {
+                head.place = record.len() as u64;
+                (head.last, head.durable) = (numbers.record, numbers.record);
+            }
+            // It goes without: only damage would be noticed later.
+            Err(error) => log::warn!("{error}"),
+        }
     }
 
     /// Writes the pages in memory that a state names to the card, and gives the edit that says where

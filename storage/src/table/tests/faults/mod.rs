@@ -17,6 +17,9 @@ use crate::table::commit_log::Log;
 use crate::table::{Database, DatabaseOptions, UpkeepOptions};
 use crate::{Result, StorageError};
 
+/// So few that the log is full now and then, and too small for some edits.
+pub(super) const LOG_BYTES: u64 = 48 << 10;
+
 pub(super) fn open(rig: &Rig) -> Result<Arc<Database>> {
     // What a workload does, it does in the same order each time.
     open_with(
@@ -32,8 +35,7 @@ pub(super) fn open_with(rig: &Rig, upkeep: UpkeepOptions) -> Result<Arc<Database
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());
     let catalog = Catalog::existing(&path.join("catalog"), path, file)?;
-    // So small that it is full now and then, and too small for some edits.
-    let log = Log::new(&path.join("log"), rig.log.clone(), 48 << 10);
+    let log = Log::new(&path.join("log"), rig.log.clone(), LOG_BYTES);
     let options = DatabaseOptions {
         upkeep,
         ..DatabaseOptions::default()
