@@ -142,7 +142,7 @@ impl FlashCatalog {
 
     /// Whether the database has a schema that the user may know of.
     fn has_schema(&self, name: &str) -> bool {
-        self.principal.sees_schema(name) && self.database().schemas().iter().any(|s| s == name)
+        self.principal.sees_schema(name) && self.workspace.schemas().iter().any(|s| s == name)
     }
 
     /// The schema, if the database has it and the user may know of it.
@@ -176,7 +176,7 @@ impl FlashCatalog {
 
 impl CatalogProvider for FlashCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let mut names = self.database().schemas();
+        let mut names = self.workspace.schemas();
         names.retain(|name| self.principal.sees_schema(name));
         if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
             names.push(SYSTEM_SCHEMA.into());
@@ -250,7 +250,7 @@ impl FlashSchema {
 
     /// The view of that name, if the session may know of it.
     fn view(&self, name: &str) -> Option<Arc<View>> {
-        let view = self.workspace.database().view(&self.name, name);
+        let view = self.workspace.view(&self.name, name);
         view.filter(|_| self.principal.sees(&self.name, name))
     }
 
@@ -273,8 +273,8 @@ impl FlashSchema {
 #[async_trait]
 impl SchemaProvider for FlashSchema {
     fn table_names(&self) -> Vec<String> {
-        let mut names = self.workspace.database().tables(&self.name);
-        names.extend(self.workspace.database().views(&self.name));
+        let mut names = self.workspace.tables(&self.name);
+        names.extend(self.workspace.views(&self.name));
         names.retain(|table| self.principal.sees(&self.name, table));
         names.extend(self.session_tables.read().keys().cloned());
         names.sort();
@@ -311,7 +311,7 @@ impl SchemaProvider for FlashSchema {
                 "table '{name}' already exists on flash; choose another name, or DROP TABLE {name} first"
             );
         }
-        if self.workspace.database().view(&self.name, &name).is_some() {
+        if self.workspace.view(&self.name, &name).is_some() {
             return plan_err!("view '{name}' already exists; choose another name");
         }
         let mut tables = self.session_tables.write();

@@ -103,8 +103,8 @@ impl Session {
             }
         };
         check_columns(&name.table, &columns)?;
-        let database = self.engine().database();
-        let is_free = |index: &str| match database.index(&name.schema, index) {
+        let workspace = self.workspace();
+        let is_free = |index: &str| match workspace.index(&name.schema, index) {
             Ok((owner, ..)) => *owner == *name.table,
             Err(_) => true,
         };

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use datafusion::common::TableReference;
 use datafusion::dataframe::DataFrame;
@@ -172,9 +171,8 @@ impl Session {
                 for name in indexes {
                     let name = self.resolve(name);
                     self.flash_schema(&name)?;
-                    let database = Arc::clone(self.engine().database());
                     let (schema, index) = (name.schema.to_string(), name.table.to_string());
-                    match database.index(&schema, &index) {
+                    match self.workspace().index(&schema, &index) {
                         Ok((table, version, _)) if self.principal().sees(&schema, &table) => {
                             self.principal().check(Right::Create, &schema, &table)?;
                             let capability = self.catalog().authority().capability(&version);
@@ -218,7 +216,6 @@ impl Session {
             // What other systems would make a B-tree.
             None => IndexKind::Hash,
         };
-        let database = Arc::clone(self.engine().database());
         let table = schema.snapshot(&name.table)?;
         let columns = create.columns.iter().map(|column| {
             let found = table.schema.index_of(column);
@@ -242,7 +239,7 @@ impl Session {
             options: create.options,
         };
         if create.if_not_exists
-            && let Ok((owner, ..)) = database.index(&name.schema, &definition.name)
+            && let Ok((owner, ..)) = self.workspace().index(&name.schema, &definition.name)
             && self.principal().sees(&name.schema, &owner)
         {
             return self.nothing();

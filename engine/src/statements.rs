@@ -25,7 +25,8 @@ use flashmesh_planner::version::pin_tables;
 use flashmesh_planner::{Authority, FlashTable, FlashmeshOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, Right};
-use flashmesh_storage::table::{LoadTarget, TableSnapshot};
+use flashmesh_storage::changes::Changes;
+use flashmesh_storage::table::{LoadTarget, TableSnapshot, Workspace};
 use futures::StreamExt;
 
 use crate::Session;
@@ -575,20 +576,23 @@ impl Session {
                 names.join(", ")
             )));
         }
-        let database = Arc::clone(self.engine().database());
-        let (changes, authority) = (self.changes(), Arc::clone(self.catalog().authority()));
-        blocking(move || {
-            for view in database.views(&name) {
+        let workspace = Arc::clone(self.workspace());
+        let authority = Arc::clone(self.catalog().authority());
+        let node = Arc::clone(self.engine().node());
+        // All of it goes, or nothing.
+        let dropping = move |workspace: &Arc<Workspace>| {
+            let changes = Changes::new(node, Arc::clone(workspace));
+            for view in workspace.views(&name) {
                 changes.drop_view(&authority.of_name(&name, &view), &name, &view)?;
             }
-            for table in database.tables(&name) {
-                let version = database.snapshot(&name, &table)?;
+            for table in workspace.tables(&name) {
+                let version = workspace.snapshot(&name, &table)?;
                 let capability = authority.capability(&version);
                 changes.drop_table(&capability, &name, &table)?;
             }
             changes.drop_schema(&authority.of_name(&name, "*"), &name)
-        })
-        .await?;
+        };
+        blocking(move || workspace.atomically(dropping)).await?;
         self.nothing()
     }
 

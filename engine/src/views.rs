@@ -246,7 +246,7 @@ impl Session {
 
     /// Refuses a view that would be read by way of itself.
     fn check_no_circle(&self, view: &View) -> Result<()> {
-        let database = self.engine().database();
+        let workspace = self.workspace();
         let state = self.context().state();
         let mut seen: Vec<View> = Vec::new();
         let mut next = vec![view.clone()];
@@ -260,7 +260,7 @@ impl Session {
                         view.schema, view.name, current.schema, current.name
                     )));
                 }
-                let known = database.view(&name.schema, &name.table);
+                let known = workspace.view(&name.schema, &name.table);
                 if let Some(known) = known.filter(|known| !seen.contains(known)) {
                     next.push(known.as_ref().clone());
                 }

@@ -64,48 +64,48 @@ impl Changes {
     /// Makes a schema, which takes the right to create any table of it.
     ///
     /// # Errors
-    /// `Denied`; what `Database::create_schema` says.
+    /// `Denied`; what [`Workspace::create_schema`] says.
     pub fn create_schema(&self, capability: &Capability, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(name, "*"), Right::Create)?;
-        self.outside("CREATE SCHEMA")?.create_schema(name)
+        self.workspace.create_schema(name)
     }
 
     /// Drops an empty schema, as [`Changes::create_schema`] makes one.
     ///
     /// # Errors
-    /// `Denied`; what `Database::drop_schema` says.
+    /// `Denied`; what [`Workspace::drop_schema`] says.
     pub fn drop_schema(&self, capability: &Capability, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(name, "*"), Right::Create)?;
-        self.outside("DROP SCHEMA")?.drop_schema(name)
+        self.workspace.drop_schema(name)
     }
 
     /// Makes a view, which takes the right to create its name.
     ///
     /// # Errors
-    /// `Denied`; what [`Database::create_view`] says.
+    /// `Denied`; what [`Workspace::create_view`] says.
     pub fn create_view(&self, capability: &Capability, view: View, or_replace: bool) -> Result<()> {
         let name = Subject::name(&view.schema, &view.name);
         self.verify(capability, &name, Right::Create)?;
-        self.outside("CREATE VIEW")?.create_view(view, or_replace)
+        self.workspace.create_view(view, or_replace)
     }
 
     /// Drops a view, as [`Changes::create_view`] makes one.
     ///
     /// # Errors
-    /// `Denied`; what [`Database::drop_view`] says.
+    /// `Denied`; what [`Workspace::drop_view`] says.
     pub fn drop_view(&self, capability: &Capability, schema: &str, name: &str) -> Result<()> {
         self.verify(capability, &Subject::name(schema, name), Right::Create)?;
-        self.outside("DROP VIEW")?.drop_view(schema, name)
+        self.workspace.drop_view(schema, name)
     }
 
     /// Drops a table.
     ///
     /// # Errors
-    /// `Denied`; what `Database::drop_table` says.
+    /// `Denied`; what [`Workspace::drop_table`] says.
     pub fn drop_table(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
-        let found = self.workspace.database().snapshot(schema, table)?;
+        let found = self.workspace.snapshot(schema, table)?;
         self.verify_table(capability, &found)?;
-        self.outside("DROP TABLE")?.drop_table(schema, table)
+        self.workspace.drop_table(schema, table)
     }
 
     /// Rewrites the segments of a table as few and full ones, which takes the right to write it.
@@ -113,15 +113,16 @@ impl Changes {
     /// # Errors
     /// `Denied`; what [`Database::compact`] says.
     pub fn compact(&self, capability: &Capability, schema: &str, table: &str) -> Result<()> {
-        let found = self.workspace.database().snapshot(schema, table)?;
+        let database = self.outside("VACUUM")?;
+        let found = database.snapshot(schema, table)?;
         self.verify(capability, &found.id.into(), Right::Write)?;
-        self.outside("VACUUM")?.compact(schema, table)
+        database.compact(schema, table)
     }
 
     /// Gives a table another name in its schema, which takes the right to create it.
     ///
     /// # Errors
-    /// `Denied`; what `Database::rename_table` says.
+    /// `Denied`; what [`Workspace::rename_table`] says.
     pub fn rename_table(
         &self,
         capability: &Capability,
@@ -129,25 +130,24 @@ impl Changes {
         table: &str,
         to: &str,
     ) -> Result<()> {
-        let found = self.workspace.database().snapshot(schema, table)?;
+        let found = self.workspace.snapshot(schema, table)?;
         self.verify_table(capability, &found)?;
-        self.outside("ALTER TABLE")?.rename_table(schema, table, to)
+        self.workspace.rename_table(schema, table, to)
     }
 
     /// Changes the columns of a table, which takes the right to create it.
     ///
     /// # Errors
-    /// `Denied`; what `Database::redefine_columns` says.
+    /// `Denied`; what [`Workspace::redefine_columns`] says.
     pub fn redefine_columns(
         &self,
         capability: &Capability,
-        version: &TableSnapshot,
+        version: &Arc<TableSnapshot>,
         columns: &Schema,
         defaults: &[Option<String>],
     ) -> Result<()> {
         self.verify_table(capability, version)?;
-        let database = self.outside("ALTER TABLE")?;
-        database.redefine_columns(version, columns, defaults)
+        self.workspace.redefine_columns(version, columns, defaults)
     }
 
     /// Makes an index. Who may not read the table does not learn its keys from the error.
@@ -161,11 +161,9 @@ impl Changes {
         table: &str,
         definition: IndexDefinition,
     ) -> Result<()> {
-        let found = self.workspace.database().snapshot(schema, table)?;
+        let found = self.workspace.snapshot(schema, table)?;
         self.verify_table(capability, &found)?;
-        let made = self
-            .outside("CREATE INDEX")?
-            .create_index(schema, table, definition);
+        let made = self.workspace.create_index(schema, table, definition);
         match made {
             Err(error @ StorageError::DuplicateKey { .. })
                 if !capability.rights.has(Right::Read) =>
@@ -181,9 +179,9 @@ impl Changes {
     /// # Errors
     /// `Denied`; what [`Database::drop_index`] says.
     pub fn drop_index(&self, capability: &Capability, schema: &str, name: &str) -> Result<()> {
-        let (_, table, _) = self.workspace.database().index(schema, name)?;
+        let (_, table, _) = self.workspace.index(schema, name)?;
         self.verify_table(capability, &table)?;
-        self.outside("DROP INDEX")?.drop_index(schema, name)
+        self.workspace.drop_index(schema, name)
     }
 
     /// Makes a function of a package, for the principal of the capability, which is of the

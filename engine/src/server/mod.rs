@@ -18,6 +18,7 @@ mod shares;
 mod status;
 pub mod telemetry;
 mod tokens;
+mod transactions;
 mod users;
 
 use std::net::SocketAddr;

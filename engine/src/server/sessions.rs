@@ -37,6 +37,8 @@ pub(super) struct ClientSession {
     pub session: Session,
     /// What its user may hold, in all of their sessions.
     pub share: Arc<Share>,
+    /// The id of the transaction that its client has begun by an action.
+    pub(super) transaction: Mutex<Option<Bytes>>,
     /// Ends what it runs.
     end: CancellationToken,
     /// The password that its user had (see [`Identity::password`]).
@@ -112,6 +114,7 @@ impl Sessions {
         let session = Arc::new(ClientSession {
             session,
             share,
+            transaction: Mutex::default(),
             end: CancellationToken::new(),
             password: identity.password.clone(),
             last_used: Mutex::new(Instant::now()),

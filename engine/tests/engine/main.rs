@@ -7,6 +7,7 @@ mod changes;
 mod cli;
 mod corrections;
 mod definitions;
+mod definitions_in_transactions;
 mod grants;
 mod indexes;
 mod kernel_limits;

@@ -270,21 +270,8 @@ async fn streams_outlive_their_transaction() {
 async fn what_is_no_part_of_a_transaction_says_so() {
     let session = session();
     run(&session, "CREATE TABLE t (id BIGINT PRIMARY KEY); BEGIN").await;
-    for sql in [
-        "CREATE TABLE u (id BIGINT)",
-        "CREATE TABLE u AS SELECT 1 AS id",
-        "DROP TABLE t",
-        "CREATE INDEX i ON t USING hash (id)",
-        "CREATE VIEW v AS SELECT 1 AS one",
-        "CREATE SCHEMA s",
-        "VACUUM t",
-    ] {
-        let message = error(&session, sql).await;
-        assert!(
-            message.contains("part of a transaction"),
-            "{sql}: {message}"
-        );
-    }
+    let message = error(&session, "VACUUM t").await;
+    assert!(message.contains("part of a transaction"), "{message}");
     assert!(error(&session, "BEGIN").await.contains("has begun already"));
     // A statement that fails leaves the others of its transaction.
     run(&session, "INSERT INTO t VALUES (1)").await;

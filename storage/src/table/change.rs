@@ -12,7 +12,7 @@ use roaring::RoaringBitmap;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::{Segment, SegmentId, TableId, Unnamed};
 use crate::table::TableSnapshot;
-use crate::table::database::{Core, empty_record};
+use crate::table::database::empty_record;
 use crate::table::edit::{
     DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
 };
@@ -96,92 +96,19 @@ pub(super) fn settle(
     committed
 }
 
-/// Commits changes of different tables: all or none. `check` says what else must hold of the present
-/// state; it is asked again whenever that has changed.
-///
-/// # Errors
-/// `AlreadyExists` or `NotFound` when a table came or went meanwhile, `Conflict` when rows to delete
-/// did; `DuplicateKey`; `Full` and `Io`; `NeedsReopening`; those of `check`. After any but
-/// `NeedsReopening` nothing has changed, and the pages are given back.
-pub(super) fn commit(
-    core: &Core,
-    mut changes: Vec<TableChange>,
-    check: impl Fn(&mut TableEdit) -> Result<()>,
-) -> Result<()> {
-    // Two that change the same tables wait for each other in one order.
-    changes.sort_by_key(|change| change.table);
-    let committed = try_commit(core, &mut changes, check);
-    if let Err(
-        StorageError::Conflict { .. }
-        | StorageError::DuplicateKey { .. }
-        | StorageError::AlreadyExists { .. }
-        | StorageError::NotFound { .. },
-    ) = &committed
-    {
-        // What refused it is seen by whoever tries again.
-        core.settle_commits()?;
-    }
-    let reservations = changes.into_iter().flat_map(|change| {
-        let of_parts = change.parts.into_reservations();
-        change.reservations.into_iter().chain(of_parts)
-    });
-    settle(committed, reservations)
-}
-
-fn try_commit(
-    core: &Core,
-    changes: &mut [TableChange],
-    check: impl Fn(&mut TableEdit) -> Result<()>,
-) -> Result<()> {
-    // Parts of unique indexes are built before others are kept waiting; what has changed
-    // meanwhile is made up for below.
-    let mut locks = Vec::with_capacity(changes.len());
-    for change in &mut *changes {
-        let present = core.head_table(&change.name)?;
-        change.add_to(&mut TableEdit::default(), present.as_ref())?;
-        locks.push(present.map(|table| table.editing));
-    }
-    loop {
-        // The pages first; only then may the manifest name them.
-        sync(core, changes)?;
-        let editing = locks.clone();
-        let held: Vec<_> = editing.iter().flatten().map(|lock| lock.lock()).collect();
-        let mut edit = TableEdit::default();
-        check(&mut edit)?;
-        for (change, lock) in changes.iter_mut().zip(&mut locks) {
-            let present = core.head_table(&change.name)?;
-            change.add_to(&mut edit, present.as_ref())?;
-            *lock = present.map(|table| table.editing);
-        }
-        sync(core, changes)?;
-        match core.decide(edit) {
-            Ok(Some(decided)) => {
-                // The next ones are made from it while it is written.
-                drop(held);
-                return core.wait(decided);
-            }
-            Ok(None) => {}
-            // It came just now, and is to be replaced.
-            Err(StorageError::AlreadyExists { kind: "table", .. })
-                if changes.iter().any(TableChange::replaces) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Makes pages durable that are not yet.
-fn sync(core: &Core, changes: &mut [TableChange]) -> Result<()> {
-    if changes.iter().any(|change| !change.parts.is_synced()) {
-        core.store().sync()?;
-        for change in changes {
-            change.parts.set_synced();
-        }
-    }
-    Ok(())
-}
-
 impl TableChange {
-    fn replaces(&self) -> bool {
+    /// Whether it makes the table.
+    pub fn creates(&self) -> bool {
+        matches!(self.kind, ChangeKind::Create { .. })
+    }
+
+    /// Whether the rows go that are there.
+    pub fn overwrites(&self) -> bool {
+        matches!(self.kind, ChangeKind::Overwrite { .. })
+    }
+
+    /// Whether it takes the place of any table of its name.
+    pub fn replaces(&self) -> bool {
         matches!(
             self.kind,
             ChangeKind::Create {
@@ -202,8 +129,15 @@ impl TableChange {
     /// # Errors
     /// `Conflict` when the later one deletes what this one has deleted.
     pub fn then(mut self, later: Self) -> Result<Self> {
-        if let ChangeKind::Overwrite { .. } = later.kind {
-            return Ok(later);
+        if later.overwrites() {
+            return Ok(match self.creates() {
+                true => Self {
+                    kind: self.kind,
+                    schema: self.schema,
+                    ..later
+                },
+                false => later,
+            });
         }
         for (id, deleted) in later.deleted {
             let own = self.written.iter_mut().find(|w| w.segment.id == id);

@@ -23,7 +23,7 @@ use crate::table::Function;
 use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage, Numbers};
 use crate::table::database::Core;
 use crate::table::edit::{MovePages, ObjectName, Operation, Owner, TableEdit};
-use crate::table::state::{Change, State, TableState, not_found};
+use crate::table::state::{Change, State, TableState};
 use crate::{Result, StorageError};
 
 /// The way of commits to the log and to readers.
@@ -232,30 +232,6 @@ impl Core {
         let mut head = self.commits.head.lock();
         let last = head.last;
         self.wait_for(&mut head, last)
-    }
-
-    /// Makes an edit of a table from its newest version, and commits it; others who change the table
-    /// wait meanwhile.
-    ///
-    /// # Errors
-    /// `NotFound`; those of `make` and of [`Core::commit`].
-    pub(super) fn edit_table(
-        &self,
-        name: &ObjectName,
-        make: impl Fn(&TableState) -> Result<TableEdit>,
-    ) -> Result<()> {
-        let present = || {
-            let found = self.head_table(name)?;
-            found.ok_or_else(|| not_found("table", name))
-        };
-        loop {
-            let editing = present()?.editing;
-            let held = editing.lock();
-            let edit = make(&present()?)?;
-            if self.commit_made_under(held, edit)? {
-                return Ok(());
-            }
-        }
     }
 
     /// Waits until an edit is durable and readers see it.
@@ -502,6 +478,16 @@ impl Core {
         let head = self.commits.head.lock();
         head.check()?;
         self.find_table_in(&head.state, name)
+    }
+
+    /// All that was decided on.
+    ///
+    /// # Errors
+    /// `NeedsReopening`.
+    pub(super) fn head_state(&self) -> Result<State> {
+        let head = self.commits.head.lock();
+        head.check()?;
+        Ok(head.state.clone())
     }
 
     /// The package of a version of a function, if it is there.

@@ -16,11 +16,12 @@ use crate::table::catalog::{Catalog, Numbers};
 use crate::table::change::conflict;
 use crate::table::commit_log::Log;
 use crate::table::commits::{self, Commits};
-use crate::table::edit::{DropTable, ObjectName, Operation, Precondition, TableEdit};
+use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit};
 use crate::table::folder::Folder;
 use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
 use crate::table::state::{State, TableState};
+use crate::table::steps::{self, Step};
 use crate::table::upkeep::{Background, Upkeep};
 use crate::table::{Load, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
@@ -251,21 +252,12 @@ impl Core {
 
     /// Names of the schemas, sorted.
     pub fn schemas(&self) -> Vec<String> {
-        let mut names = self.state.read().schemas.clone();
-        names.sort();
-        names
+        self.state.read().schemas()
     }
 
     /// Names of the tables of a schema, sorted.
     pub fn tables(&self, schema: &str) -> Vec<String> {
-        let state = self.state.read();
-        let tables = state.tables.keys().chain(state.damaged.keys());
-        let mut names: Vec<_> = tables
-            .filter(|name| name.schema == schema)
-            .map(|name| name.name.clone())
-            .collect();
-        names.sort();
-        names
+        self.state.read().tables_of(schema)
     }
 
     /// The current version of a table.
@@ -325,34 +317,21 @@ impl Core {
 
     /// Makes a schema.
     pub fn create_schema(&self, name: &str) -> Result<()> {
-        let mut edit = TableEdit::default();
-        edit.require(Precondition::NoSchema(name.into()));
-        edit.push(Operation::PutSchema(name.into()));
-        self.commit(edit).map(drop)
+        self.commit(schema_created(name)).map(drop)
     }
 
     /// Drops an empty schema.
     pub fn drop_schema(&self, name: &str) -> Result<()> {
-        let mut edit = TableEdit::default();
-        edit.require(Precondition::Schema(name.into()));
-        edit.require(Precondition::EmptySchema(name.into()));
-        edit.push(Operation::DropSchema(name.into()));
-        self.commit(edit).map(drop)
+        self.commit(schema_dropped(name)).map(drop)
     }
 
     /// Drops a table. Readers that hold a snapshot finish undisturbed; its pages are free when
     /// the last of them is done.
     pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
         self.check_writable()?;
-        let name = ObjectName::new(schema, table);
-        self.edit_table(&name, |present| {
-            let mut edit = TableEdit::default();
-            edit.require(present.version());
-            edit.push(Operation::DropTable(DropTable {
-                name: name.clone(),
-                table: present.snapshot.id.0,
-            }));
-            Ok(edit)
+        let present = self.table_state(schema, table)?;
+        steps::commit(self, vec![table_dropped(&present, schema, table)], |_| {
+            Ok(())
         })
     }
 
@@ -361,52 +340,27 @@ impl Core {
     /// # Errors
     /// `NotFound`; `AlreadyExists` for a table or a view; `ReadOnly`, `Full`, `Io`.
     pub fn rename_table(&self, schema: &str, table: &str, to: &str) -> Result<()> {
-        let (from, to) = (ObjectName::new(schema, table), ObjectName::new(schema, to));
-        self.edit_table(&from, |present| {
-            let mut edit = TableEdit::default();
-            edit.require(Precondition::NoTable(to.clone()));
-            edit.require(Precondition::NoView(to.clone()));
-            edit.push(Operation::RenameTable(from.clone()));
-            put_record(&mut edit, &to, present, |_| ());
-            Ok(edit)
-        })
+        self.check_writable()?;
+        let present = self.table_state(schema, table)?;
+        let step = table_renamed(&present, schema, table, to);
+        steps::commit(self, vec![step], |_| Ok(()))
     }
 
     /// Gives the columns of a table other names, defaults, or leave to be NULL; their types and
     /// rows stay. `version` is the one that the columns were changed from.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` where the columns are others by now; `Invalid` for other types;
-    /// `ReadOnly`, `Full`, `Io`.
+    /// `Conflict` where the columns are others by now, or the table is gone; `Invalid` for other
+    /// types; `ReadOnly`, `Full`, `Io`.
     pub fn redefine_columns(
         &self,
-        version: &TableSnapshot,
+        version: &Arc<TableSnapshot>,
         columns: &Schema,
         defaults: &[Option<String>],
     ) -> Result<()> {
-        let (schema, table) = version.name.split_once('.').unwrap_or(("", &version.name));
-        let columns = stored_schema(columns)?;
-        let types = |s: &Schema| -> Vec<_> {
-            let fields = s.fields().iter();
-            fields.map(|f| f.data_type().clone()).collect()
-        };
-        if types(&columns) != types(&version.schema) {
-            return Err(StorageError::Invalid(format!(
-                "table '{table}': its rows have other columns"
-            )));
-        }
-        let name = ObjectName::new(schema, table);
-        self.edit_table(&name, |present| {
-            if present.snapshot.id != version.id || !present.snapshot.is_defined_as(version) {
-                return Err(conflict(&name));
-            }
-            let mut edit = TableEdit::default();
-            put_record(&mut edit, &name, present, |record| {
-                record.schema = encode_schema(&columns);
-                record.defaults = encode_defaults(defaults);
-            });
-            Ok(edit)
-        })
+        self.check_writable()?;
+        let step = columns_redefined(version, columns, defaults)?;
+        steps::commit(self, vec![step], |_| Ok(()))
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
@@ -424,10 +378,6 @@ impl Core {
                 self.path
             ))),
         }
-    }
-
-    pub(super) fn check_schema_exists(&self, schema: &str) -> Result<()> {
-        self.state.read().check_schema(schema)
     }
 
     /// A generation that no page carries yet.
@@ -449,6 +399,80 @@ impl Core {
             .next()
             .expect("a reservation is never empty"))
     }
+}
+
+/// The step that drops a table.
+pub(super) fn table_dropped(present: &TableState, schema: &str, table: &str) -> Step {
+    Step::DropTable {
+        name: ObjectName::new(schema, table),
+        table: present.snapshot.id,
+        only: None,
+    }
+}
+
+/// The step that gives a table another name.
+pub(super) fn table_renamed(present: &TableState, schema: &str, table: &str, to: &str) -> Step {
+    let (from, to) = (ObjectName::new(schema, table), ObjectName::new(schema, to));
+    Step::edit_of(from.clone(), present.snapshot.id, move |present| {
+        let mut edit = TableEdit::default();
+        edit.require(Precondition::NoTable(to.clone()));
+        edit.require(Precondition::NoView(to.clone()));
+        edit.push(Operation::RenameTable(from.clone()));
+        put_record(&mut edit, &to, present, |_| ());
+        Ok(edit)
+    })
+}
+
+/// The step that redefines the columns of a table.
+///
+/// # Errors
+/// `Invalid` for other types.
+pub(super) fn columns_redefined(
+    version: &Arc<TableSnapshot>,
+    columns: &Schema,
+    defaults: &[Option<String>],
+) -> Result<Step> {
+    let (schema, table) = version.name.split_once('.').unwrap_or(("", &version.name));
+    let columns = stored_schema(columns)?;
+    let types = |s: &Schema| -> Vec<_> {
+        let fields = s.fields().iter();
+        fields.map(|f| f.data_type().clone()).collect()
+    };
+    if types(&columns) != types(&version.schema) {
+        return Err(StorageError::Invalid(format!(
+            "table '{table}': its rows have other columns"
+        )));
+    }
+    let name = ObjectName::new(schema, table);
+    let (version, defaults) = (Arc::clone(version), defaults.to_vec());
+    Ok(Step::edit_of(name.clone(), version.id, move |present| {
+        if !present.snapshot.is_defined_as(&version) {
+            return Err(conflict(&name));
+        }
+        let mut edit = TableEdit::default();
+        put_record(&mut edit, &name, present, |record| {
+            record.schema = encode_schema(&columns);
+            record.defaults = encode_defaults(&defaults);
+        });
+        Ok(edit)
+    }))
+}
+
+/// The edit that makes a schema.
+pub(super) fn schema_created(name: &str) -> TableEdit {
+    let mut edit = TableEdit::default();
+    edit.require(Precondition::NoSchema(name.into()));
+    edit.push(Operation::PutSchema(name.into()));
+    edit
+}
+
+/// The edit that drops an empty schema.
+pub(super) fn schema_dropped(name: &str) -> TableEdit {
+    let mut edit = TableEdit::default();
+    edit.require(Precondition::Schema(name.into()));
+    edit.require(Precondition::EmptySchema(name.into()));
+    edit.push(Operation::DropSchema(name.into()));
+    edit
 }
 
 /// Puts what `change` makes of a table's record.

@@ -45,7 +45,7 @@ pub(super) enum Precondition {
     /// No schema has that name.
     #[prost(string, tag = "2")]
     NoSchema(String),
-    /// The schema has neither tables nor views.
+    /// The schema has neither tables nor views, but for those that the edit drops.
     #[prost(string, tag = "3")]
     EmptySchema(String),
     /// The table is at the version that the edit was made from.
@@ -57,7 +57,7 @@ pub(super) enum Precondition {
     /// No view has that name.
     #[prost(message, tag = "6")]
     NoView(ObjectName),
-    /// No index of the schema has that name, but for those of tables that the edit drops.
+    /// After the edit no two indexes of the schema have that name.
     #[prost(message, tag = "7")]
     NoIndex(ObjectName),
     /// The function is at this version.
@@ -298,6 +298,53 @@ impl TableEdit {
     pub fn operations(&self) -> impl Iterator<Item = &Operation> {
         let records = self.operations.iter();
         records.filter_map(|record| record.operation.as_ref())
+    }
+
+    /// Goes on with another edit: of what that requires, what this one brings about need not hold
+    /// before.
+    pub fn then(&mut self, later: Self) {
+        for record in later.preconditions {
+            let is_own = |precondition: &Precondition| self.brings_about(precondition);
+            if !record.precondition.as_ref().is_some_and(is_own) {
+                self.preconditions.push(record);
+            }
+        }
+        self.operations.extend(later.operations);
+    }
+
+    fn brings_about(&self, precondition: &Precondition) -> bool {
+        let any = |is_it: &dyn Fn(&Operation) -> bool| self.operations().any(is_it);
+        match precondition {
+            Precondition::Schema(name) => any(&|o| *o == Operation::PutSchema(name.clone())),
+            Precondition::NoSchema(name) => any(&|o| *o == Operation::DropSchema(name.clone())),
+            Precondition::NoTable(name) => any(&|o| match o {
+                Operation::DropTable(dropped) => dropped.name == *name,
+                Operation::RenameTable(from) => from == name,
+                _ => false,
+            }),
+            Precondition::View(name) => {
+                any(&|o| matches!(o, Operation::PutView(put) if put.name == *name))
+            }
+            Precondition::NoView(name) => any(&|o| *o == Operation::DropView(name.clone())),
+            Precondition::Version(version) => any(&|o| {
+                let is_it = |put: &PutTable| {
+                    (put.table, put.record.version) == (version.table, version.version)
+                };
+                matches!(o, Operation::PutTable(put) if is_it(put))
+            }),
+            Precondition::EmptySchema(_) | Precondition::NoIndex(_) | Precondition::Function(_) => {
+                false
+            }
+        }
+    }
+
+    /// The names of the tables and views that it drops.
+    pub fn dropped(&self) -> impl Iterator<Item = &ObjectName> {
+        self.operations().filter_map(|operation| match operation {
+            Operation::DropTable(drop) => Some(&drop.name),
+            Operation::DropView(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// The names of the tables that it puts.

@@ -17,11 +17,11 @@ use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, write_page_indexes};
 use crate::store::{PageStore, Reservation};
-use crate::table::change::settle;
 use crate::table::database::Core;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit};
 use crate::table::manifest::{TableRecord, encode_definition, encode_part};
 use crate::table::state::{TableState, not_found};
+use crate::table::steps::{self, NewIndex, Step};
 use crate::table::unique::Keys;
 use crate::table::upkeep::Sizes;
 use crate::table::writing::take_segment;
@@ -44,55 +44,10 @@ impl Database {
     ) -> Result<()> {
         self.check_writable()?;
         let before = self.table_state(schema, table)?;
-        definition.check(&before.snapshot.schema)?;
-        self.check_index_names(schema, "", std::slice::from_ref(&definition))?;
-        let mut parts = NewParts::new(PartBuilder::of(self, &before)?);
         let name = ObjectName::new(schema, table);
-        let committed = self.add_index(&name, &definition, &before, &mut parts);
-        settle(committed, parts.into_reservations())
-    }
-
-    fn add_index(
-        &self,
-        name: &ObjectName,
-        definition: &IndexDefinition,
-        before: &TableState,
-        parts: &mut NewParts,
-    ) -> Result<()> {
-        let edit_of = |present: &TableState, parts: &mut NewParts| -> Result<TableEdit> {
-            let mut of_index = Vec::new();
-            parts.start();
-            let segments = &present.snapshot.segments;
-            let count = parts.publish(definition, &[], &[], segments, &mut of_index)?;
-            let mut record = (*present.record).clone();
-            record.next_segment = present.next_segment.load(Ordering::Relaxed);
-            record.indexes.push(encode_definition(definition));
-            record.parts += count as u64;
-            let mut edit = index_edit(name, present, record);
-            edit.require(Precondition::NoIndex(ObjectName::new(
-                &name.schema,
-                &definition.name,
-            )));
-            of_index
-                .into_iter()
-                .for_each(|operation| edit.push(operation));
-            Ok(edit)
-        };
-        parts.build(definition, &before.snapshot.segments)?;
-        edit_of(before, parts)?;
-        loop {
-            parts.sync()?;
-            let editing = before.editing.lock();
-            let present = self.head_table(name)?;
-            let present = present
-                .filter(|table| table.snapshot.id == before.snapshot.id)
-                .ok_or_else(|| not_found("table", name))?;
-            let edit = edit_of(&present, parts)?;
-            parts.sync()?;
-            if self.commit_made_under(editing, edit)? {
-                return Ok(());
-            }
-        }
+        self.state.read().check_new_index(&name, &definition)?;
+        let step = index_created(self, name, &before, definition)?;
+        steps::commit(self, vec![step], |_| Ok(()))
     }
 
     /// Drops an index. Queries that use it end undisturbed.
@@ -101,28 +56,10 @@ impl Database {
     /// `NotFound`; `Invalid` for a primary key, which goes with its table.
     pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
         self.check_writable()?;
-        let (table, _, _) = self.index(schema, name)?;
+        let (table, snapshot, _) = self.index(schema, name)?;
         let table = ObjectName::new(schema, &table);
-        self.edit_table(&table, |present| {
-            let index = present
-                .snapshot
-                .index(name)
-                .ok_or_else(|| not_found("index", &ObjectName::new(schema, name)))?;
-            if index.definition.primary {
-                return Err(StorageError::Invalid(format!(
-                    "index '{name}' is the primary key of table '{}'; it can't be dropped alone",
-                    table.name
-                )));
-            }
-            let mut record = (*present.record).clone();
-            record.indexes.retain(|index| index.name != name);
-            record.parts -= index.parts.len() as u64;
-            let mut edit = index_edit(&table, present, record);
-            for part in &index.parts {
-                edit.drop_part(present.snapshot.id, part);
-            }
-            Ok(edit)
-        })
+        let step = index_dropped(table, snapshot.id, name.into());
+        steps::commit(self, vec![step], |_| Ok(()))
     }
 
     /// The index of that name in a schema, with its table's name and present version.
@@ -134,41 +71,88 @@ impl Database {
         schema: &str,
         name: &str,
     ) -> Result<(String, Arc<TableSnapshot>, Arc<Index>)> {
-        for table in self.tables(schema) {
-            // A table that is dropped meanwhile has no index either.
-            if let Ok(snapshot) = self.snapshot(schema, &table)
-                && let Some(index) = snapshot.index(name)
-            {
-                let index = Arc::clone(index);
-                return Ok((table, snapshot, index));
-            }
-        }
-        Err(StorageError::NotFound {
-            kind: "index",
-            name: name.into(),
-        })
-    }
-
-    /// The names of a new table's indexes must be free, but for those of the table that it
-    /// replaces.
-    pub(super) fn check_index_names(
-        &self,
-        schema: &str,
-        table: &str,
-        indexes: &[IndexDefinition],
-    ) -> Result<()> {
-        for (i, index) in indexes.iter().enumerate() {
-            let is_twice = indexes[..i].iter().any(|other| other.name == index.name);
-            let owner = self.index(schema, &index.name).ok();
-            if is_twice || owner.is_some_and(|(owner, ..)| owner != table) {
-                return Err(StorageError::AlreadyExists {
+        let state = self.state.read();
+        let (table, state, index) =
+            state
+                .index(schema, name)
+                .ok_or_else(|| StorageError::NotFound {
                     kind: "index",
-                    name: index.name.clone(),
-                });
-            }
-        }
-        Ok(())
+                    name: name.into(),
+                })?;
+        let snapshot = Arc::clone(&state.snapshot);
+        Ok((table.name.clone(), snapshot, Arc::clone(index)))
     }
+}
+
+/// The step that makes an index of a table, which is as `before` now. Its parts are built here, while
+/// nobody waits.
+///
+/// # Errors
+/// `Invalid` for columns of a wrong type or an unknown option, and for two rows of one key in a unique
+/// index; `Full`, `Io`, `Corrupt`.
+pub(super) fn index_created(
+    core: &Core,
+    name: ObjectName,
+    before: &TableState,
+    definition: IndexDefinition,
+) -> Result<Step> {
+    definition.check(&before.snapshot.schema)?;
+    let mut parts = NewParts::new(PartBuilder::of(core, before)?);
+    parts.build(&definition, &before.snapshot.segments)?;
+    Ok(Step::Index(Box::new(NewIndex {
+        name,
+        table: before.snapshot.id,
+        definition,
+        parts,
+    })))
+}
+
+/// The edit that adds an index to a table as it is, with those of `parts` that fit.
+pub(super) fn index_added(
+    name: &ObjectName,
+    present: &TableState,
+    definition: &IndexDefinition,
+    parts: &mut NewParts,
+) -> Result<TableEdit> {
+    let mut of_index = Vec::new();
+    parts.start();
+    let segments = &present.snapshot.segments;
+    let count = parts.publish(definition, &[], &[], segments, &mut of_index)?;
+    let mut record = (*present.record).clone();
+    record.next_segment = present.next_segment.load(Ordering::Relaxed);
+    record.indexes.push(encode_definition(definition));
+    record.parts += count as u64;
+    let mut edit = index_edit(name, present, record);
+    let index = ObjectName::new(&name.schema, &definition.name);
+    edit.require(Precondition::NoIndex(index));
+    of_index
+        .into_iter()
+        .for_each(|operation| edit.push(operation));
+    Ok(edit)
+}
+
+/// The step that drops an index of a table.
+pub(super) fn index_dropped(table: ObjectName, id: TableId, name: String) -> Step {
+    Step::edit_of(table.clone(), id, move |present| {
+        let index = present
+            .snapshot
+            .index(&name)
+            .ok_or_else(|| not_found("index", &ObjectName::new(&table.schema, &name)))?;
+        if index.definition.primary {
+            return Err(StorageError::Invalid(format!(
+                "index '{name}' is the primary key of table '{}'; it can't be dropped alone",
+                table.name
+            )));
+        }
+        let mut record = (*present.record).clone();
+        record.indexes.retain(|index| index.name != name);
+        record.parts -= index.parts.len() as u64;
+        let mut edit = index_edit(&table, present, record);
+        for part in &index.parts {
+            edit.drop_part(present.snapshot.id, part);
+        }
+        Ok(edit)
+    })
 }
 
 /// The beginning of an edit that changes a table's indexes alone.
@@ -520,6 +504,7 @@ impl NewParts {
     }
 
     /// Makes the pages durable.
+    /// Makes all pages durable.
     pub fn sync(&mut self) -> Result<()> {
         if !self.is_synced {
             self.builder.store.sync()?;

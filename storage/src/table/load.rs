@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use crate::index::IndexDefinition;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
-use crate::table::change::{self, ChangeKind, DeletedRows, Replaces, TableChange};
+use crate::table::change::{ChangeKind, DeletedRows, Replaces, TableChange};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
-use crate::table::state::{Labels, exists};
-use crate::table::transaction::{Transaction, in_transaction};
+use crate::table::state::{Labels, State};
+use crate::table::steps::{self, Step};
+use crate::table::transaction::Transaction;
 use crate::table::writing::{Layout, Waiting, WrittenSegment};
 use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
@@ -143,19 +144,14 @@ impl Load {
                 indexes,
                 ..
             } => {
-                if transaction.is_some() {
-                    return Err(in_transaction("CREATE TABLE"));
-                }
-                database.check_schema_exists(schema_name)?;
-                if database.view(schema_name, table_name).is_some() {
-                    return Err(exists("view", &ObjectName::new(schema_name, table_name)));
-                }
-                database.check_index_names(schema_name, table_name, indexes)?;
-                if !or_replace && database.table_state(schema_name, table_name).is_ok() {
-                    return Err(StorageError::AlreadyExists {
-                        kind: "table",
-                        name: label,
-                    });
+                let name = ObjectName::new(schema_name, table_name);
+                let check = |state: &State| {
+                    state.check_free(&name, *or_replace)?;
+                    state.check_index_names(&name, indexes)
+                };
+                match &transaction {
+                    Some(transaction) => transaction.check(check)?,
+                    None => check(&database.state.read())?,
                 }
                 (
                     stored_schema(arrow_schema)?,
@@ -168,10 +164,12 @@ impl Load {
                 indexes,
                 ..
             } => {
-                if transaction.is_some() {
-                    return Err(in_transaction("ALTER TABLE"));
+                let name = ObjectName::new(schema_name, table_name);
+                let check = |state: &State| state.check_index_names(&name, indexes);
+                match &transaction {
+                    Some(transaction) => transaction.check(check)?,
+                    None => check(&database.state.read())?,
                 }
-                database.check_index_names(schema_name, table_name, indexes)?;
                 (
                     stored_schema(arrow_schema)?,
                     database.next_table_id()?,
@@ -270,10 +268,11 @@ impl Load {
         let rows = shared.rows.load(Ordering::Relaxed);
         let change = shared.change(done);
         match &shared.transaction {
-            Some(transaction) => transaction.stage(change)?,
+            Some(transaction) => transaction.stage(Step::Rows(Box::new(change)))?,
             None => {
                 let name = change.name.clone();
-                change::commit(&shared.database, vec![change], |_| Ok(()))?;
+                let steps = vec![Step::Rows(Box::new(change))];
+                steps::commit(&shared.database, steps, |_| Ok(()))?;
                 shared.database.cover_load(&name, rows);
             }
         }

@@ -21,6 +21,7 @@ mod load;
 mod manifest;
 mod schema;
 mod state;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod transaction;

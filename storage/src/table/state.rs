@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
-use crate::index::{Index, IndexPart};
+use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::PageStore;
 use crate::table::catalog::CatalogTable;
@@ -92,13 +92,7 @@ impl TableState {
 impl State {
     /// Whether an edit may be applied; FALSE when it is to be made again from the current version.
     pub fn allows(&self, edit: &TableEdit) -> Result<bool> {
-        let dropped: Vec<&ObjectName> = edit
-            .operations()
-            .filter_map(|operation| match operation {
-                Operation::DropTable(drop) => Some(&drop.name),
-                _ => None,
-            })
-            .collect();
+        let dropped: Vec<&ObjectName> = edit.dropped().collect();
         for precondition in edit.preconditions() {
             match precondition {
                 Precondition::Schema(schema) => self.check_schema(schema)?,
@@ -110,7 +104,7 @@ impl State {
                         });
                     }
                 }
-                Precondition::EmptySchema(schema) => self.check_empty(schema)?,
+                Precondition::EmptySchema(schema) => self.check_empty(schema, &dropped)?,
                 Precondition::Version(version) => {
                     let is_current = |table: &TableState| {
                         (table.snapshot.id.0, table.record.version)
@@ -136,12 +130,7 @@ impl State {
                     }
                 }
                 Precondition::NoIndex(name) => {
-                    let has_it = |(table, state): (&ObjectName, &TableState)| {
-                        table.schema == name.schema
-                            && !dropped.contains(&table)
-                            && state.snapshot.index(&name.name).is_some()
-                    };
-                    if self.tables.iter().any(has_it) {
+                    if self.indexes_after(edit, name) > 1 {
                         return Err(StorageError::AlreadyExists {
                             kind: "index",
                             name: name.name.clone(),
@@ -159,6 +148,29 @@ impl State {
         Ok(true)
     }
 
+    /// How many indexes of a schema have that name after the edit.
+    fn indexes_after(&self, edit: &TableEdit, name: &ObjectName) -> usize {
+        // The last record counts.
+        let mut put: HashMap<u32, usize> = HashMap::new();
+        for operation in edit.operations() {
+            match operation {
+                Operation::PutTable(table) => {
+                    let named = table.record.indexes.iter().filter(|i| i.name == name.name);
+                    let is_of_schema = table.name.schema == name.schema;
+                    put.insert(table.table, if is_of_schema { named.count() } else { 0 });
+                }
+                Operation::DropTable(dropped) => drop(put.insert(dropped.table, 0)),
+                _ => {}
+            }
+        }
+        let kept = self.tables.iter().filter(|(table, state)| {
+            table.schema == name.schema
+                && !put.contains_key(&state.snapshot.id.0)
+                && state.snapshot.index(&name.name).is_some()
+        });
+        kept.count() + put.values().sum::<usize>()
+    }
+
     pub fn check_schema(&self, schema: &str) -> Result<()> {
         if self.schemas.iter().any(|s| s == schema) {
             return Ok(());
@@ -169,10 +181,87 @@ impl State {
         })
     }
 
-    fn check_empty(&self, schema: &str) -> Result<()> {
+    /// Names of the schemas, sorted.
+    pub fn schemas(&self) -> Vec<String> {
+        let mut names = self.schemas.clone();
+        names.sort();
+        names
+    }
+
+    /// Names of the tables of a schema, damaged ones too, sorted.
+    pub fn tables_of(&self, schema: &str) -> Vec<String> {
+        let tables = self.tables.keys().chain(self.damaged.keys());
+        let mut names: Vec<_> = tables
+            .filter(|name| name.schema == schema)
+            .map(|name| name.name.clone())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Names of the views of a schema, sorted.
+    pub fn views_of(&self, schema: &str) -> Vec<String> {
+        let names = self.views.keys().filter(|name| name.schema == schema);
+        names.map(|name| name.name.clone()).collect()
+    }
+
+    /// The index of that name in a schema, with its table.
+    pub fn index(
+        &self,
+        schema: &str,
+        name: &str,
+    ) -> Option<(&ObjectName, &TableState, &Arc<Index>)> {
+        let mut tables = self
+            .tables
+            .iter()
+            .filter(|(table, _)| table.schema == schema);
+        tables.find_map(|(table, state)| Some((table, state, state.snapshot.index(name)?)))
+    }
+
+    /// That a table can be made: with `or_replace` in the place of one of its name.
+    pub fn check_free(&self, name: &ObjectName, or_replace: bool) -> Result<()> {
+        self.check_schema(&name.schema)?;
+        if self.views.contains_key(name) {
+            return Err(exists("view", name));
+        }
+        match self.tables.contains_key(name) && !or_replace {
+            true => Err(exists("table", name)),
+            false => Ok(()),
+        }
+    }
+
+    /// The names of a new table's indexes must be free, but for those of the table that it
+    /// replaces.
+    pub fn check_index_names(&self, table: &ObjectName, indexes: &[IndexDefinition]) -> Result<()> {
+        for (i, index) in indexes.iter().enumerate() {
+            let is_twice = indexes[..i].iter().any(|other| other.name == index.name);
+            let owner = self.index(&table.schema, &index.name);
+            if is_twice || owner.is_some_and(|(owner, ..)| owner != table) {
+                return Err(StorageError::AlreadyExists {
+                    kind: "index",
+                    name: index.name.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// That the name of an index to be made of a table is free.
+    pub fn check_new_index(&self, table: &ObjectName, index: &IndexDefinition) -> Result<()> {
+        match self.index(&table.schema, &index.name) {
+            None => Ok(()),
+            Some(_) => Err(StorageError::AlreadyExists {
+                kind: "index",
+                name: index.name.clone(),
+            }),
+        }
+    }
+
+    /// That a schema has nothing but what is dropped.
+    fn check_empty(&self, schema: &str, dropped: &[&ObjectName]) -> Result<()> {
         let tables = self.tables.keys().chain(self.damaged.keys());
         let named = |mut names: Vec<&ObjectName>| {
-            names.retain(|name| name.schema == schema);
+            names.retain(|name| name.schema == schema && !dropped.contains(name));
             names.into_iter().min().cloned()
         };
         for (kind, first) in [
@@ -208,6 +297,7 @@ impl State {
                     if let Some(table) = self.tables.get(&dropped.name) {
                         change.retired.add_all(&table.snapshot);
                     }
+                    drafts.remove(&dropped.table);
                     change.tables.push((dropped.name.clone(), None));
                 }
                 Operation::PutSegment(put) => {

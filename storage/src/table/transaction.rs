@@ -3,8 +3,8 @@
 //! A transaction has a state of its own, a copy of the database's (which shares all that it
 //! describes) as it was when the transaction began. Its statements change that state by the edits
 //! that a commit would be made of, and see it; others see nothing of it. To commit, what the
-//! statements did to each table becomes one [`TableChange`], which is made anew over the present
-//! state, and all of them one edit. So a transaction sees one version of the database (snapshot
+//! statements did to each table becomes one [`Step`], and what comes and goes again none; the steps
+//! are made anew over the present state, and all of them become one edit. So a transaction sees one version of the database (snapshot
 //! isolation); of two that change the same row, the second to commit is refused. A serialisable one
 //! is also refused where a table that it has read was changed since.
 //!
@@ -16,14 +16,21 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::datatypes::Schema;
 use parking_lot::Mutex;
 
-use crate::index::{Index, IndexPart};
-use crate::table::change::{self, ChangeKind, TableChange};
+use crate::index::{Index, IndexDefinition, IndexPart};
+use crate::segment::TableId;
+use crate::table::change::{self, ChangeKind, Replaces};
+use crate::table::database::{
+    columns_redefined, schema_created, schema_dropped, table_dropped, table_renamed,
+};
 use crate::table::edit::{ObjectName, TableEdit};
+use crate::table::indexing::{NewParts, index_created, index_dropped};
 use crate::table::load::{Load, LoadTarget};
 use crate::table::state::{State, TableState, not_found};
-use crate::table::{Database, TableSnapshot};
+use crate::table::steps::{self, Step};
+use crate::table::{Database, TableSnapshot, View, views};
 use crate::{Result, StorageError};
 
 /// What a transaction is kept from seeing of others.
@@ -60,7 +67,7 @@ pub(super) struct Transaction {
 struct Progress {
     state: State,
     /// What each statement did, in order.
-    changes: Vec<TableChange>,
+    steps: Vec<Step>,
     savepoints: Vec<Savepoint>,
     reads: Reads,
     /// Statements that still run come too late.
@@ -71,7 +78,7 @@ struct Progress {
 struct Savepoint {
     name: String,
     state: State,
-    changes: usize,
+    steps: usize,
 }
 
 impl Transaction {
@@ -83,13 +90,18 @@ impl Transaction {
             database: Arc::clone(database),
             progress: Mutex::new(Progress {
                 state: base.clone(),
-                changes: Vec::new(),
+                steps: Vec::new(),
                 savepoints: Vec::new(),
                 reads: Reads::new(),
                 has_ended: false,
             }),
             base,
         }
+    }
+
+    /// Checks what the transaction sees.
+    pub fn check(&self, that: impl FnOnce(&State) -> Result<()>) -> Result<()> {
+        that(&self.progress.lock().state)
     }
 
     /// A table as the transaction sees it.
@@ -110,9 +122,9 @@ impl Transaction {
         let seen = names.map(|name| {
             let table = progress.state.tables.get(&name)?;
             if self.isolation == Isolation::Serializable
-                && let Some(base) = self.base.tables.get(&name)
+                && let Some((name, base)) = self.seen_before(table.snapshot.id)
             {
-                progress.reads.insert(name, Arc::clone(&base.snapshot));
+                progress.reads.insert(name, base);
             }
             Some(Arc::clone(&table.snapshot))
         });
@@ -122,8 +134,9 @@ impl Transaction {
     /// Takes what a statement did.
     ///
     /// # Errors
-    /// `DuplicateKey` among what the transaction sees; `Invalid` in one that only reads.
-    pub fn stage(&self, mut change: TableChange) -> Result<()> {
+    /// `AlreadyExists`, `NotFound`, `DuplicateKey` among what the transaction sees; `Invalid` in one
+    /// that only reads.
+    pub fn stage(&self, mut step: Step) -> Result<()> {
         static VERSIONS: AtomicU64 = AtomicU64::new(PRIVATE_VERSIONS);
         if self.read_only {
             return Err(StorageError::Invalid(
@@ -136,85 +149,107 @@ impl Transaction {
                 "the transaction of this statement has ended before it".into(),
             ));
         }
-        let present = progress.state.tables.get(&change.name).cloned();
-        let mut edit = TableEdit::default();
-        change.add_to(&mut edit, present.as_ref())?;
+        let name = step.table().map(|(name, _)| name.clone());
+        let name = name.unwrap_or_default();
+        let present = progress.state.tables.get(&name).cloned();
+        let mut edit = step.edit(present.as_ref())?;
         edit.set_version(VERSIONS.fetch_add(1, Ordering::Relaxed));
-        let made = progress.state.change(&edit)?;
-        // Nothing is retired: others still have it.
-        drop(progress.state.install(&edit, made));
-        if let Some(table) = progress.state.tables.get(&change.name) {
-            hold_pages(&table.snapshot, &change);
+        if !progress.state.allows(&edit)? {
+            return Err(change::conflict(&name));
         }
-        if let ChangeKind::Overwrite { only } = &mut change.kind {
-            // Rows that others add meanwhile were not seen, and shall not go.
-            let base = self.base.tables.get(&change.name);
-            *only = base.map(|table| Arc::clone(&table.snapshot));
+        steps::apply(&mut progress.state, &step, &edit)?;
+        if let Some((_, id)) = step.table()
+            && let Some(table) = progress.state.tables.values().find(|t| t.snapshot.id == id)
+        {
+            hold_pages(&table.snapshot, &step);
         }
-        progress.changes.push(change);
+        if let Step::Rows(change) = &mut step {
+            let before = |table| self.seen_before(table).map(|(_, version)| version);
+            match &mut change.kind {
+                // Rows that others add meanwhile were not seen, and shall not go.
+                ChangeKind::Overwrite { only } => *only = before(change.table),
+                // Whatever others see of that name then, it must be what the transaction saw.
+                ChangeKind::Create { replaces, .. } => {
+                    let has_rows = matches!(replaces, Replaces::Version(_));
+                    *replaces = Replaces::None;
+                    progress
+                        .steps
+                        .extend(present.map(|present| Step::DropTable {
+                            name,
+                            table: present.snapshot.id,
+                            only: before(present.snapshot.id).filter(|_| has_rows),
+                        }));
+                }
+                ChangeKind::Keep => {}
+            }
+        }
+        progress.steps.push(step);
         Ok(())
+    }
+
+    /// The name and the version of a table when the transaction began.
+    fn seen_before(&self, table: TableId) -> Option<(ObjectName, Arc<TableSnapshot>)> {
+        let mut tables = self.base.tables.iter();
+        let (name, state) = tables.find(|(_, state)| state.snapshot.id == table)?;
+        Some((name.clone(), Arc::clone(&state.snapshot)))
     }
 
     fn commit(&self) -> Result<()> {
-        let (changes, reads) = {
+        let (steps, reads) = {
             let progress = &mut *self.progress.lock();
             progress.has_ended = true;
             progress.savepoints.clear();
-            let changes = mem::take(&mut progress.changes);
-            (changes, mem::take(&mut progress.reads))
+            let steps = mem::take(&mut progress.steps);
+            (steps, mem::take(&mut progress.reads))
         };
-        let mut tables: BTreeMap<ObjectName, TableChange> = BTreeMap::new();
-        for change in changes {
-            let name = change.name.clone();
-            let merged = match tables.remove(&name) {
-                Some(earlier) => earlier.then(change)?,
-                None => change,
-            };
-            tables.insert(name, merged);
-        }
-        if tables.is_empty() {
+        let name_before = |table| self.seen_before(table).map(|(name, _)| name);
+        let steps = steps::merged(steps, name_before)?;
+        if steps.is_empty() {
             // It has seen one version of the database, and changed nothing.
             return Ok(());
         }
-        let written: Vec<_> = tables.iter().map(|(n, t)| (n.clone(), t.rows())).collect();
-        change::commit(&self.database, tables.into_values().collect(), |edit| {
-            self.check_reads(&reads, edit)
-        })?;
-        self.hold_committed(written.iter().map(|(name, _)| name))?;
-        for (name, rows) in written {
-            self.database.cover_load(&name, rows);
+        let rows = steps.iter().filter_map(Step::rows);
+        let written: Vec<_> = rows.map(|rows| (rows.table, rows.rows())).collect();
+        steps::commit(&self.database, steps, |edit| self.check_reads(&reads, edit))?;
+        for (table, rows) in written {
+            let name = self.hold_committed(table)?;
+            name.into_iter()
+                .for_each(|name| self.database.cover_load(&name, rows));
         }
         Ok(())
     }
 
-    /// Statements that still read what the transaction wrote hold what is committed now.
-    fn hold_committed<'a>(&self, tables: impl Iterator<Item = &'a ObjectName>) -> Result<()> {
+    /// Statements that still read what the transaction wrote of a table hold what is committed now;
+    /// gives the table's name.
+    fn hold_committed(&self, table: TableId) -> Result<Option<ObjectName>> {
         let progress = self.progress.lock();
-        for name in tables {
-            let own = progress.state.tables.get(name);
-            let (Some(own), Some(present)) = (own, self.database.find_table(name)?) else {
-                continue;
-            };
-            let segments = own.snapshot.segments.iter();
-            let own_segments: HashMap<_, _> = segments.map(|s| (s.id, s)).collect();
-            for segment in &present.snapshot.segments {
-                if let Some(own) = own_segments.get(&segment.id) {
-                    own.hold_committed(segment);
-                }
-            }
-            let parts = |table: &TableState| -> Vec<Arc<IndexPart>> {
-                let indexes = table.snapshot.indexes.iter();
-                indexes.flat_map(|index| index.parts.clone()).collect()
-            };
-            let present = parts(&present);
-            for own in parts(own) {
-                let part = present.iter().find(|part| part.id == own.id);
-                if let Some(part) = part.filter(|part| !Arc::ptr_eq(part, &own)) {
-                    let _ = own.committed.set(Arc::clone(part));
-                }
+        let mut tables = progress.state.tables.iter();
+        let Some((name, own)) = tables.find(|(_, own)| own.snapshot.id == table) else {
+            return Ok(None);
+        };
+        let present = self.database.find_table(name)?;
+        let Some(present) = present.filter(|present| present.snapshot.id == table) else {
+            return Ok(None);
+        };
+        let segments = own.snapshot.segments.iter();
+        let own_segments: HashMap<_, _> = segments.map(|s| (s.id, s)).collect();
+        for segment in &present.snapshot.segments {
+            if let Some(own) = own_segments.get(&segment.id) {
+                own.hold_committed(segment);
             }
         }
-        Ok(())
+        let parts = |table: &TableState| -> Vec<Arc<IndexPart>> {
+            let indexes = table.snapshot.indexes.iter();
+            indexes.flat_map(|index| index.parts.clone()).collect()
+        };
+        let present = parts(&present);
+        for own in parts(own) {
+            let part = present.iter().find(|part| part.id == own.id);
+            if let Some(part) = part.filter(|part| !Arc::ptr_eq(part, &own)) {
+                let _ = own.committed.set(Arc::clone(part));
+            }
+        }
+        Ok(Some(name.clone()))
     }
 
     /// What was read must be as it was.
@@ -238,7 +273,7 @@ impl Transaction {
         progress.savepoints.push(Savepoint {
             name: name.into(),
             state: progress.state.clone(),
-            changes: progress.changes.len(),
+            steps: progress.steps.len(),
         });
         Ok(())
     }
@@ -247,11 +282,11 @@ impl Transaction {
     fn rollback_to(&self, name: &str) -> Result<()> {
         let progress = &mut *self.progress.lock();
         let place = progress.place_of(name)?;
-        let Savepoint { state, changes, .. } = &progress.savepoints[place];
-        let (state, changes) = (state.clone(), *changes);
+        let Savepoint { state, steps, .. } = &progress.savepoints[place];
+        let (state, steps) = (state.clone(), *steps);
         let undone = mem::replace(&mut progress.state, state);
         // Pages go with the last statement that reads them.
-        drop((undone, progress.changes.split_off(changes)));
+        drop((undone, progress.steps.split_off(steps)));
         progress.savepoints.truncate(place + 1);
         Ok(())
     }
@@ -264,12 +299,18 @@ impl Transaction {
     }
 }
 
-/// Statements that read what a change has written go on to their end, whatever becomes of it.
-fn hold_pages(table: &TableSnapshot, change: &TableChange) {
-    let written: HashSet<_> = change.written.iter().map(|w| w.segment.id).collect();
-    let new = table.segments.iter().filter(|s| written.contains(&s.id));
-    new.for_each(|segment| segment.hold(&change.reservations));
-    let published: HashMap<_, _> = change.parts.published().collect();
+/// Statements that read what a step has written go on to their end, whatever becomes of it.
+fn hold_pages(table: &TableSnapshot, step: &Step) {
+    if let Some(change) = step.rows() {
+        let written: HashSet<_> = change.written.iter().map(|w| w.segment.id).collect();
+        let new = table.segments.iter().filter(|s| written.contains(&s.id));
+        new.for_each(|segment| segment.hold(&change.reservations));
+    }
+    let published: HashMap<_, _> = step
+        .parts()
+        .into_iter()
+        .flat_map(NewParts::published)
+        .collect();
     for part in table.indexes.iter().flat_map(|index| &index.parts) {
         if let Some(pages) = published.get(&part.id) {
             let _ = part.unnamed.set((*pages).clone());
@@ -336,11 +377,36 @@ impl Workspace {
     /// # Errors
     /// `NotFound`.
     pub fn snapshot(&self, schema: &str, table: &str) -> Result<Arc<TableSnapshot>> {
-        let state = match self.transaction() {
-            Some(transaction) => transaction.table_state(schema, table),
-            None => self.database.table_state(schema, table),
-        };
-        state.map(|table| table.snapshot)
+        self.table_state(schema, table).map(|table| table.snapshot)
+    }
+
+    /// Looks at the state that the session sees.
+    fn look<R>(&self, at: impl FnOnce(&State) -> R) -> R {
+        match self.transaction() {
+            Some(transaction) => at(&transaction.progress.lock().state),
+            None => at(&self.database.state.read()),
+        }
+    }
+
+    /// Names of the schemas, sorted.
+    pub fn schemas(&self) -> Vec<String> {
+        self.look(State::schemas)
+    }
+
+    /// Names of the tables of a schema, sorted.
+    pub fn tables(&self, schema: &str) -> Vec<String> {
+        self.look(|state| state.tables_of(schema))
+    }
+
+    /// Names of the views of a schema, sorted.
+    pub fn views(&self, schema: &str) -> Vec<String> {
+        self.look(|state| state.views_of(schema))
+    }
+
+    /// A view, if there is one of that name.
+    pub fn view(&self, schema: &str, name: &str) -> Option<Arc<View>> {
+        let name = ObjectName::new(schema, name);
+        self.look(|state| state.views.get(&name).cloned())
     }
 
     /// The index of that name in a schema, with its table's name and version.
@@ -352,21 +418,10 @@ impl Workspace {
         schema: &str,
         name: &str,
     ) -> Result<(String, Arc<TableSnapshot>, Arc<Index>)> {
-        let Some(transaction) = self.transaction() else {
-            return self.database.index(schema, name);
-        };
-        let progress = transaction.progress.lock();
-        let mut tables = progress.state.tables.iter();
-        let found = tables.find_map(|(table, state)| {
-            let index = state.snapshot.index(name)?;
-            let is_it = table.schema == schema;
-            is_it.then(|| {
-                (
-                    table.name.clone(),
-                    Arc::clone(&state.snapshot),
-                    Arc::clone(index),
-                )
-            })
+        let found = self.look(|state| {
+            let (table, state, index) = state.index(schema, name)?;
+            let snapshot = Arc::clone(&state.snapshot);
+            Some((table.name.clone(), snapshot, Arc::clone(index)))
         });
         found.ok_or_else(|| StorageError::NotFound {
             kind: "index",
@@ -377,10 +432,121 @@ impl Workspace {
     /// Starts a load, of the transaction if there is one.
     ///
     /// # Errors
-    /// `ReadOnly`; those of [`Load`]; `Invalid` for a new table in a transaction.
+    /// `ReadOnly`; those of [`Load`]; `Invalid` for other columns of a table in a transaction.
     pub fn begin_load(&self, target: LoadTarget) -> Result<Load> {
         self.database.check_writable()?;
         Load::begin(&self.database, self.transaction(), target)
+    }
+
+    /// Makes a schema.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `ReadOnly`, `Full`, `Io`.
+    pub fn create_schema(&self, name: &str) -> Result<()> {
+        self.define(schema_created(name))
+    }
+
+    /// Drops an empty schema.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` for one that is not empty, `ReadOnly`, `Full`, `Io`.
+    pub fn drop_schema(&self, name: &str) -> Result<()> {
+        self.define(schema_dropped(name))
+    }
+
+    /// Makes a view; with `or_replace` one of the same name goes.
+    ///
+    /// # Errors
+    /// As [`Database::create_view`].
+    pub fn create_view(&self, view: View, or_replace: bool) -> Result<()> {
+        self.define(views::created(&view, or_replace))
+    }
+
+    /// Drops a view.
+    ///
+    /// # Errors
+    /// As [`Database::drop_view`].
+    pub fn drop_view(&self, schema: &str, name: &str) -> Result<()> {
+        self.define(views::dropped(schema, name))
+    }
+
+    fn define(&self, edit: TableEdit) -> Result<()> {
+        self.take(Step::Define(edit))
+    }
+
+    fn take(&self, step: Step) -> Result<()> {
+        self.database.check_writable()?;
+        match self.transaction() {
+            Some(transaction) => transaction.stage(step),
+            None => steps::commit(&self.database, vec![step], |_| Ok(())),
+        }
+    }
+
+    fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
+        match self.transaction() {
+            Some(transaction) => transaction.table_state(schema, table),
+            None => self.database.table_state(schema, table),
+        }
+    }
+
+    /// Drops a table.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` where it is another one by now; `ReadOnly`, `Full`, `Io`.
+    pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
+        let present = self.table_state(schema, table)?;
+        self.take(table_dropped(&present, schema, table))
+    }
+
+    /// Gives a table another name in its schema.
+    ///
+    /// # Errors
+    /// As [`Workspace::drop_table`]; `AlreadyExists` for a table or a view.
+    pub fn rename_table(&self, schema: &str, table: &str, to: &str) -> Result<()> {
+        let present = self.table_state(schema, table)?;
+        self.take(table_renamed(&present, schema, table, to))
+    }
+
+    /// Gives the columns of a table other names, defaults, or leave to be NULL; their types and
+    /// rows stay. `version` is the one that the columns were changed from.
+    ///
+    /// # Errors
+    /// `Conflict` where the columns are others by now, or the table is gone; `Invalid` for other
+    /// types; `ReadOnly`, `Full`, `Io`.
+    pub fn redefine_columns(
+        &self,
+        version: &Arc<TableSnapshot>,
+        columns: &Schema,
+        defaults: &[Option<String>],
+    ) -> Result<()> {
+        self.take(columns_redefined(version, columns, defaults)?)
+    }
+
+    /// Makes an index.
+    ///
+    /// # Errors
+    /// As [`Database::create_index`].
+    pub fn create_index(
+        &self,
+        schema: &str,
+        table: &str,
+        definition: IndexDefinition,
+    ) -> Result<()> {
+        self.database.check_writable()?;
+        let name = ObjectName::new(schema, table);
+        let before = self.table_state(schema, table)?;
+        self.look(|state| state.check_new_index(&name, &definition))?;
+        self.take(index_created(&self.database, name, &before, definition)?)
+    }
+
+    /// Drops an index.
+    ///
+    /// # Errors
+    /// As [`Database::drop_index`].
+    pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
+        let (table, snapshot, _) = self.index(schema, name)?;
+        let table = ObjectName::new(schema, &table);
+        self.take(index_dropped(table, snapshot.id, name.into()))
     }
 
     /// The database, for what is no part of a transaction, called `what`.
@@ -392,6 +558,28 @@ impl Workspace {
             true => Err(in_transaction(what)),
             false => Ok(&self.database),
         }
+    }
+
+    /// Does several things as one: in a transaction of their own, or, within the session's, so that
+    /// an error leaves nothing of them.
+    ///
+    /// # Errors
+    /// Those of `work` and of [`Workspace::commit`].
+    pub fn atomically(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>) -> Result<()>) -> Result<()> {
+        // No statement can write such a name.
+        const SAVEPOINT: &str = "\0";
+        if self.is_in_transaction() {
+            self.savepoint(SAVEPOINT)?;
+            let done = work(self);
+            if done.is_err() {
+                self.rollback_to(SAVEPOINT)?;
+            }
+            return self.release(SAVEPOINT).and(done);
+        }
+        let own = Arc::new(Self::new(Arc::clone(&self.database)));
+        own.begin(Isolation::Snapshot, false)?;
+        work(&own)?;
+        own.commit()
     }
 
     /// Begins a transaction.

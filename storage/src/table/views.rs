@@ -29,9 +29,7 @@ pub struct View {
 impl Database {
     /// Names of the views of a schema, sorted.
     pub fn views(&self, schema: &str) -> Vec<String> {
-        let state = self.state.read();
-        let names = state.views.keys().filter(|name| name.schema == schema);
-        names.map(|name| name.name.clone()).collect()
+        self.state.read().views_of(schema)
     }
 
     /// A view, if there is one of that name.
@@ -46,16 +44,7 @@ impl Database {
     /// `AlreadyExists` (also for a table of that name), `NotFound` (the schema), `ReadOnly`,
     /// `Full`.
     pub fn create_view(&self, view: View, or_replace: bool) -> Result<()> {
-        let name = ObjectName::new(&view.schema, &view.name);
-        let mut edit = TableEdit::default();
-        edit.require(Precondition::Schema(view.schema.clone()));
-        edit.require(Precondition::NoTable(name.clone()));
-        if !or_replace {
-            edit.require(Precondition::NoView(name.clone()));
-        }
-        let record = ViewRecord::of(&view);
-        edit.push(Operation::PutView(PutView { name, record }));
-        self.commit(edit).map(drop)
+        self.commit(created(&view, or_replace)).map(drop)
     }
 
     /// Drops a view.
@@ -63,12 +52,31 @@ impl Database {
     /// # Errors
     /// `NotFound`, `ReadOnly`.
     pub fn drop_view(&self, schema: &str, name: &str) -> Result<()> {
-        let name = ObjectName::new(schema, name);
-        let mut edit = TableEdit::default();
-        edit.require(Precondition::View(name.clone()));
-        edit.push(Operation::DropView(name));
-        self.commit(edit).map(drop)
+        self.commit(dropped(schema, name)).map(drop)
     }
+}
+
+/// The edit that makes a view.
+pub(super) fn created(view: &View, or_replace: bool) -> TableEdit {
+    let name = ObjectName::new(&view.schema, &view.name);
+    let mut edit = TableEdit::default();
+    edit.require(Precondition::Schema(view.schema.clone()));
+    edit.require(Precondition::NoTable(name.clone()));
+    if !or_replace {
+        edit.require(Precondition::NoView(name.clone()));
+    }
+    let record = ViewRecord::of(view);
+    edit.push(Operation::PutView(PutView { name, record }));
+    edit
+}
+
+/// The edit that drops a view.
+pub(super) fn dropped(schema: &str, name: &str) -> TableEdit {
+    let name = ObjectName::new(schema, name);
+    let mut edit = TableEdit::default();
+    edit.require(Precondition::View(name.clone()));
+    edit.push(Operation::DropView(name));
+    edit
 }
 
 impl ViewRecord {

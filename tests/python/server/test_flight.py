@@ -238,15 +238,63 @@ def test_closing_a_session(start):
             fetched(client, info)
 
 
-def test_what_is_not_there_is_refused_by_name(client):
-    for call in (
-        lambda: list(client.do_action(("BeginTransaction", command("ActionBeginTransactionRequest")))),
-        lambda: list(client.do_action(("BeginSavepoint", command("ActionBeginSavepointRequest")))),
-        lambda: client.get_flight_info(descriptor("CommandStatementQuery", field(1, "SELECT 1"), field(2, b"x"))),
-    ):
-        with pytest.raises(NotImplementedError, match="transactions over several statements"):
-            call()
-    assert list(client.list_flights()) == []
+def unpacked(result: flight.Result) -> dict[int, bytes | int]:
+    """The fields of an action's result."""
+    return dict(fields(dict(fields(result.body.to_pybytes()))[2]))
+
+
+def begin(client) -> bytes:
+    (result,) = client.do_action(("BeginTransaction", command("ActionBeginTransactionRequest")))
+    return unpacked(result)[1]
+
+
+def end(client, id: bytes, action: int) -> None:
+    list(client.do_action(("EndTransaction", command("ActionEndTransactionRequest", field(1, id), field(2, action)))))
+
+
+def within(id: bytes | None, sql: str) -> flight.FlightDescriptor:
+    return descriptor("CommandStatementQuery", field(1, sql), *([field(2, id)] if id else []))
+
+
+def test_transactions_by_their_ids(start, table):
+    server = start()
+    with server.flight() as client, server.flight() as other:
+        values = lambda client, id=None: fetched(client, client.get_flight_info(within(id, f"SELECT * FROM {table}")))["x"].to_pylist()
+        run = lambda id, sql: fetched(client, client.get_flight_info(within(id, sql)))
+        run(None, f"CREATE TABLE {table} AS SELECT 1 AS x")
+        id = begin(client)
+        run(id, f"INSERT INTO {table} VALUES (2)")
+        assert sorted(values(client, id)) == [1, 2] and values(other) == [1]
+        # What names no transaction would be committed by itself; what names another one is of none.
+        with pytest.raises(pa.ArrowException, match="name its id"):
+            run(None, f"INSERT INTO {table} VALUES (3)")
+        with pytest.raises(pa.ArrowException, match="no such transaction"):
+            run(b"x" * 16, f"INSERT INTO {table} VALUES (3)")
+        with pytest.raises(pa.ArrowException, match="has begun already"):
+            begin(client)
+        savepoint = command("ActionBeginSavepointRequest", field(1, id), field(2, "here"))
+        for keep in (True, False):
+            (result,) = client.do_action(("BeginSavepoint", savepoint))
+            run(id, f"DELETE FROM {table}" if not keep else f"INSERT INTO {table} VALUES (4)")
+            ended = command("ActionEndSavepointRequest", field(1, unpacked(result)[1]), field(2, 1 if keep else 2))
+            list(client.do_action(("EndSavepoint", ended)))
+        assert sorted(values(client, id)) == [1, 2, 4]
+        with pytest.raises(pa.ArrowException, match="no way to end it"):
+            end(client, id, 7)
+        end(client, id, 1)
+        assert sorted(values(client)) == sorted(values(other)) == [1, 2, 4]
+        with pytest.raises(pa.ArrowException, match="no such transaction"):
+            end(client, id, 2)
+        id = begin(client)
+        run(id, f"DROP TABLE {table}")
+        end(client, id, 2)
+        # Ended by a statement it is over too.
+        id = begin(client)
+        run(id, f"DELETE FROM {table}")
+        run(id, "ROLLBACK")
+        assert sorted(values(client)) == [1, 2, 4]
+        with pytest.raises(pa.ArrowException, match="no such transaction"):
+            run(id, f"DELETE FROM {table}")
 
 
 COMMANDS = [*METADATA, "CommandStatementQuery", "CommandPreparedStatementQuery", "CommandStatementSubstraitPlan", "TicketStatementQuery"]

@@ -132,11 +132,37 @@ def test_errors_keep_their_kind_and_their_message(connection, sql, kind, message
     assert rows(connection, "SELECT 1") == [(1,)]
 
 
-def test_transactions_are_refused_not_ignored(server):
-    with pytest.warns(match="Cannot disable autocommit"):
-        adbc_driver_flightsql.dbapi.connect(server.uri, autocommit=False).close()
-    with server.connect() as connection, pytest.raises(adbc_driver_manager.Error):
-        connection.adbc_connection.set_autocommit(False)
+@pytest.mark.filterwarnings("error")
+def test_drivers_without_autocommit_write_in_transactions(server, table):
+    connect = lambda: adbc_driver_flightsql.dbapi.connect(server.uri)
+    with connect() as one, server.connect() as other:
+        seen = lambda: rows(other, f"SELECT * FROM {table} ORDER BY id")
+        execute(one, f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, x BIGINT)")
+        execute(one, f"CREATE INDEX {table}_x ON {table} USING hash (x)")
+        execute(one, f"INSERT INTO {table} VALUES (1, 10)")
+        with one.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO {table} VALUES (?, ?)", [(2, 20), (3, 30)])
+            more = pa.table({"id": [4], "x": [40]})
+            assert cursor.adbc_ingest(table, more, mode="append") == 1
+        execute(one, f"CREATE VIEW {table}_v AS SELECT id FROM {table} WHERE x >= 30")
+        assert rows(one, f"SELECT id FROM {table}_v ORDER BY id") == [(3,), (4,)]
+        assert rows(one, f"SELECT id FROM {table} WHERE x = ?", (20,)) == [(2,)]
+        with pytest.raises(adbc_driver_manager.ProgrammingError, match=table):
+            seen()
+        one.commit()
+        assert seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+        execute(one, f"ALTER TABLE {table} ADD COLUMN y BIGINT DEFAULT 1")
+        execute(one, f"DELETE FROM {table}")
+        one.rollback()
+        assert rows(one, f"SELECT count(*) FROM {table}") == [(4,)]
+        # Of two that change a row the second is refused, and goes on with a new transaction.
+        execute(one, f"UPDATE {table} SET x = 11 WHERE id = 1")
+        execute(other, f"UPDATE {table} SET x = 12 WHERE id = 1")
+        with pytest.raises(adbc_driver_manager.Error, match="changed"):
+            one.commit()
+        one.adbc_connection.set_autocommit(True)
+        execute(one, f"UPDATE {table} SET x = 13 WHERE id = 1")
+        assert seen()[0] == (1, 13)
 
 
 def test_transactions_belong_to_a_session(server):

@@ -39,11 +39,11 @@ pub(super) fn sql_info(
     );
     info.append(
         SqlInfo::FlightSqlServerTransaction,
-        SqlSupportedTransaction::None as i32,
+        SqlSupportedTransaction::Savepoint as i32,
     );
     info.append(SqlInfo::FlightSqlServerCancel, true);
     info.append(SqlInfo::FlightSqlServerBulkIngestion, true);
-    info.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, false);
+    info.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, true);
     info.append(SqlInfo::FlightSqlServerStatementTimeout, NO_TIMEOUT);
     info.append(SqlInfo::FlightSqlServerTransactionTimeout, NO_TIMEOUT);
     for (name, value) in [
@@ -64,6 +64,8 @@ pub(super) fn sql_info(
         (SqlInfo::SqlSelectForUpdateSupported, false),
         (SqlInfo::SqlStoredProceduresSupported, false),
         (SqlInfo::SqlCorrelatedSubqueriesSupported, true),
+        // Asked by the JDBC driver alone, whose commit and rollback do nothing (18.3): who relies on
+        // them must not be told that they work.
         (SqlInfo::SqlTransactionsSupported, false),
         (SqlInfo::SqlDataDefinitionCausesTransactionCommit, false),
         (SqlInfo::SqlDataDefinitionsInTransactionsIgnored, false),

@@ -175,8 +175,8 @@ impl FlightSql {
         action: ActionCreatePreparedSubstraitPlanRequest,
         request: &Request<T>,
     ) -> Answer<ActionCreatePreparedStatementResult> {
-        no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(request)?;
+        session.check_transaction(action.transaction_id.as_ref())?;
         let (own, plan) = (session.session.clone(), action.plan.unwrap_or_default());
         let prepared = async move { Prepared::of_substrait(&own, plan).await };
         self.prepare(&session, SUBSTRAIT, prepared).await
@@ -308,19 +308,6 @@ fn created(
 }
 
 /// Refuses what should be part of a transaction: it would be committed by itself.
-fn no_transaction(id: Option<&Bytes>) -> Answer<()> {
-    match id {
-        None => Ok(()),
-        Some(_) => Err(no_transactions()),
-    }
-}
-
-fn no_transactions() -> Status {
-    Status::unimplemented(
-        "transactions over several statements are begun by the statement BEGIN here, and ended by COMMIT or ROLLBACK",
-    )
-}
-
 /// An answer that is fetched by sending the command again, as its ticket.
 fn info_of(
     command: &impl ProstMessageExt,
@@ -371,8 +358,8 @@ impl FlightSqlService for FlightSql {
         query: CommandStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
-        no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
+        session.check_transaction(query.transaction_id.as_ref())?;
         let plans = alone(planned_sql(&session, &query.query));
         self.start(&session, &query.query, plans, request).await
     }
@@ -382,8 +369,8 @@ impl FlightSqlService for FlightSql {
         query: CommandStatementSubstraitPlan,
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
-        no_transaction(query.transaction_id.as_ref())?;
         let session = self.session(&request)?;
+        session.check_transaction(query.transaction_id.as_ref())?;
         let plans = alone(planned_substrait(&session, query.plan));
         self.start(&session, SUBSTRAIT, plans, request).await
     }
@@ -607,8 +594,8 @@ impl FlightSqlService for FlightSql {
         command: CommandStatementUpdate,
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
-        no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
+        session.check_transaction(command.transaction_id.as_ref())?;
         let plans = alone(planned_sql(&session, &command.query));
         statements::update(&self.state, &session, &command.query, plans).await
     }
@@ -618,8 +605,8 @@ impl FlightSqlService for FlightSql {
         command: CommandStatementIngest,
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
-        no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
+        session.check_transaction(command.transaction_id.as_ref())?;
         ingest::ingest(&self.state, &session, command, request.into_inner()).await
     }
 
@@ -655,8 +642,8 @@ impl FlightSqlService for FlightSql {
         command: CommandStatementSubstraitPlan,
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
-        no_transaction(command.transaction_id.as_ref())?;
         let session = self.session(&request)?;
+        session.check_transaction(command.transaction_id.as_ref())?;
         let plans = alone(planned_substrait(&session, command.plan));
         statements::update(&self.state, &session, SUBSTRAIT, plans).await
     }
@@ -666,8 +653,8 @@ impl FlightSqlService for FlightSql {
         action: ActionCreatePreparedStatementRequest,
         request: Request<Action>,
     ) -> Answer<ActionCreatePreparedStatementResult> {
-        no_transaction(action.transaction_id.as_ref())?;
         let session = self.session(&request)?;
+        session.check_transaction(action.transaction_id.as_ref())?;
         let (context, sql) = (session.session.clone(), action.query.clone());
         let prepared = async move { Prepared::new(&context, &sql).await };
         self.prepare(&session, &action.query, prepared).await
@@ -686,33 +673,37 @@ impl FlightSqlService for FlightSql {
     async fn do_action_begin_transaction(
         &self,
         _: ActionBeginTransactionRequest,
-        _: Request<Action>,
+        request: Request<Action>,
     ) -> Answer<ActionBeginTransactionResult> {
-        Err(no_transactions())
+        let session = self.session(&request)?;
+        let transaction_id = session.begin_transaction().await?;
+        Ok(ActionBeginTransactionResult { transaction_id })
     }
 
     async fn do_action_end_transaction(
         &self,
-        _: ActionEndTransactionRequest,
-        _: Request<Action>,
+        action: ActionEndTransactionRequest,
+        request: Request<Action>,
     ) -> Answer<()> {
-        Err(no_transactions())
+        self.session(&request)?.end_transaction(action).await
     }
 
     async fn do_action_begin_savepoint(
         &self,
-        _: ActionBeginSavepointRequest,
-        _: Request<Action>,
+        action: ActionBeginSavepointRequest,
+        request: Request<Action>,
     ) -> Answer<ActionBeginSavepointResult> {
-        Err(no_transactions())
+        let session = self.session(&request)?;
+        let savepoint_id = session.begin_savepoint(action).await?;
+        Ok(ActionBeginSavepointResult { savepoint_id })
     }
 
     async fn do_action_end_savepoint(
         &self,
-        _: ActionEndSavepointRequest,
-        _: Request<Action>,
+        action: ActionEndSavepointRequest,
+        request: Request<Action>,
     ) -> Answer<()> {
-        Err(no_transactions())
+        self.session(&request)?.end_savepoint(action).await
     }
 
     async fn do_action_cancel_query(
