@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::index::IndexDefinition;
-use crate::segment::TableId;
+use crate::segment::{TableId, Unnamed};
 use crate::table::TableSnapshot;
 use crate::table::change::{TableChange, conflict, settle};
 use crate::table::database::Core;
@@ -41,8 +41,10 @@ pub(super) enum Step {
     Define(TableEdit),
 }
 
+type MakeEdit = dyn Fn(&TableState) -> Result<TableEdit> + Send;
+
 /// Makes the edit from a version of the table.
-pub(super) struct Make(Box<dyn Fn(&TableState) -> Result<TableEdit> + Send>);
+pub(super) struct Make(Box<MakeEdit>);
 
 impl fmt::Debug for Make {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,7 +157,7 @@ impl Step {
     }
 
     /// The pages that it wrote and its edit names.
-    fn into_reservations(self) -> Vec<crate::segment::Unnamed> {
+    fn into_reservations(self) -> Vec<Unnamed> {
         match self {
             Self::Rows(change) => {
                 let of_parts = change.parts.into_reservations();

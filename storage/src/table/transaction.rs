@@ -2,11 +2,11 @@
 //!
 //! A transaction has a state of its own, a copy of the database's (which shares all that it
 //! describes) as it was when the transaction began. Its statements change that state by the edits
-//! that a commit would be made of, and see it; others see nothing of it. To commit, what the
-//! statements did to each table becomes one [`Step`], and what comes and goes again none; the steps
-//! are made anew over the present state, and all of them become one edit. So a transaction sees one version of the database (snapshot
-//! isolation); of two that change the same row, the second to commit is refused. A serialisable one
-//! is also refused where a table that it has read was changed since.
+//! that a commit would be made of, and see it; others see nothing of it. To commit, what follows each
+//! other on a table becomes one [`Step`], and what came and went again none; the steps are made anew
+//! over the present state, and all of them become one edit. So a transaction sees one version of the
+//! database (snapshot isolation); of two that change the same row, the second to commit is refused.
+//! A serialisable one is also refused where a table that it has read was changed since.
 //!
 //! This is Willow's Atomic-Write (section 4.3) over tables: log-write is a statement, commit and
 //! abort are what they are there.
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::segment::TableId;
-use crate::table::change::{self, ChangeKind, Replaces};
+use crate::table::change::{self, ChangeKind, Replaces, TableChange};
 use crate::table::database::{
     columns_redefined, schema_created, schema_dropped, table_dropped, table_renamed,
 };
@@ -208,10 +208,13 @@ impl Transaction {
             // It has seen one version of the database, and changed nothing.
             return Ok(());
         }
-        let rows = steps.iter().filter_map(Step::rows);
-        let written: Vec<_> = rows.map(|rows| (rows.table, rows.rows())).collect();
+        let rows = |step: &Step| step.rows().map_or(0, TableChange::rows);
+        let changed = steps
+            .iter()
+            .filter_map(|step| Some((step.table()?.1, rows(step))));
+        let changed: Vec<_> = changed.collect();
         steps::commit(&self.database, steps, |edit| self.check_reads(&reads, edit))?;
-        for (table, rows) in written {
+        for (table, rows) in changed {
             let name = self.hold_committed(table)?;
             name.into_iter()
                 .for_each(|name| self.database.cover_load(&name, rows));

@@ -13,7 +13,9 @@ use flashmesh_pushdown::Scalar;
 use crate::Result;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::row_id;
-use crate::table::{Database, Isolation, LoadTarget, NewFunction, TableSnapshot, View, Workspace};
+use crate::table::{
+    Database, Isolation, Load, LoadTarget, NewFunction, TableSnapshot, View, Workspace,
+};
 
 /// One acknowledged change.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,9 @@ pub enum Step {
     Compact(&'static str),
     /// One transaction: every so manieth row of the one table replaced, as many added to the other.
     Transact(&'static str, u32, &'static str),
+    /// One transaction that renames a table and makes one of its name, with rows, an index and a view
+    /// of it, in a schema too.
+    Define(&'static str, &'static str),
     /// A function; the number tells its versions apart.
     Function(&'static str, u8),
     DropFunction(&'static str),
@@ -139,6 +144,11 @@ pub fn all() -> Vec<Workload> {
             "transactions",
             &[indexed.as_slice(), &[Create("u", 9, true)]].concat(),
             &[Transact("t", 3, "u"), Append("t", 2), Transact("u", 2, "t")],
+        ),
+        workload(
+            "definitions in transactions",
+            &indexed,
+            &[Define("t", "u"), Append("t", 2), Define("t", "w")],
         ),
         workload(
             "replace",
@@ -264,6 +274,32 @@ impl Step {
                 assert_eq!(added, 3);
                 workspace.commit()
             }
+            Self::Define(table, renamed) => {
+                let workspace = Workspace::new(Arc::clone(database));
+                workspace.begin(Isolation::Snapshot, false)?;
+                workspace.rename_table("public", table, renamed)?;
+                workspace.create_schema(renamed)?;
+                for schema in ["public", renamed] {
+                    let load = workspace.begin_load(LoadTarget::Create {
+                        defaults: vec![],
+                        schema: schema.into(),
+                        table: table.into(),
+                        arrow_schema: self::schema(),
+                        or_replace: true,
+                        indexes: vec![],
+                    })?;
+                    load_rows(load, 0, 12)?;
+                }
+                append_to(&workspace, table, 3)?;
+                let index = IndexDefinition {
+                    name: format!("of_{renamed}"),
+                    ..definition(table, IndexKind::Hash, false)
+                };
+                workspace.create_index("public", table, index)?;
+                change(&workspace, table, 5, false)?;
+                workspace.create_view(view("v", "SELECT 2"), true)?;
+                workspace.commit()
+            }
             Self::Function(name, number) => {
                 let new = NewFunction {
                     name,
@@ -276,21 +312,22 @@ impl Step {
                 database.create_function(new).map(drop)
             }
             Self::DropFunction(name) => database.drop_function(name, None),
-            Self::View(name, query) => {
-                let view = View {
-                    schema: "public".into(),
-                    name: name.into(),
-                    query: query.into(),
-                    columns: vec![],
-                    owner: "ann".into(),
-                    default_schema: "public".into(),
-                    dialect: "postgresql".into(),
-                };
-                database.create_view(view, true)
-            }
+            Self::View(name, query) => database.create_view(view(name, query), true),
             Self::DropView(name) => database.drop_view("public", name),
             Self::EmptyLog => database.empty_log(),
         }
+    }
+}
+
+fn view(name: &str, query: &str) -> View {
+    View {
+        schema: "public".into(),
+        name: name.into(),
+        query: query.into(),
+        columns: vec![],
+        owner: "ann".into(),
+        default_schema: "public".into(),
+        dialect: "postgresql".into(),
     }
 }
 
@@ -363,7 +400,10 @@ fn create(
 }
 
 fn load(database: &Arc<Database>, target: LoadTarget, first: i64, count: usize) -> Result<()> {
-    let load = database.begin_load(target)?;
+    load_rows(database.begin_load(target)?, first, count)
+}
+
+fn load_rows(load: Load, first: i64, count: usize) -> Result<()> {
     // Two writers, so that a load has more than one segment.
     for part in [count / 3, count - count / 3] {
         let mut writer = load.writer()?;
