@@ -306,6 +306,7 @@ impl Session {
         let version = change::version_of(&plan, &target)?;
         if version.schema != present.schema {
             return Err(Error::Storage(StorageError::Conflict {
+                rows: "rows".into(),
                 table: table.clone(),
             }));
         }

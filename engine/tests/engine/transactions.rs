@@ -104,12 +104,17 @@ async fn of_two_that_change_a_row_the_second_is_refused() {
         (
             "UPDATE t SET n = 1 WHERE id = 1",
             "UPDATE t SET n = 2 WHERE id = 1",
-            "changed",
+            "changed row (id) = (1)",
         ),
         (
             "DELETE FROM t WHERE id = 1",
             "UPDATE t SET n = 3 WHERE id = 1",
-            "changed",
+            "changed row (id) = (1)",
+        ),
+        (
+            "UPDATE t SET n = 1 WHERE id = 1",
+            "UPDATE t SET n = 5 WHERE id = 1; VACUUM t",
+            "changed row (id) = (1)",
         ),
         (
             "INSERT INTO t VALUES (9, 1)",

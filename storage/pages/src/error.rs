@@ -98,9 +98,11 @@ pub enum StorageError {
     },
     /// Another commit came first; nothing of this one was stored.
     #[error(
-        "rows of table '{table}' were changed by another statement meanwhile; run this one again"
+        "another statement has changed {rows} of table '{table}' meanwhile; run this one again"
     )]
     Conflict {
+        /// Which: `rows`, or one by its primary key, where that is known.
+        rows: String,
         /// The table.
         table: String,
     },

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrow::datatypes::SchemaRef;
 use roaring::RoaringBitmap;
 
-use crate::index::{IndexDefinition, IndexKind};
+use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::segment::{Segment, SegmentId, TableId, Unnamed};
 use crate::table::TableSnapshot;
 use crate::table::database::empty_record;
@@ -141,9 +141,9 @@ impl TableChange {
         }
         for (id, deleted) in later.deleted {
             let own = self.written.iter_mut().find(|w| w.segment.id == id);
-            let conflict = || conflict(&self.name);
             match own {
                 Some(own) => {
+                    let conflict = |_| conflict(&self.name);
                     own.segment = Arc::new(without(&own.segment, &deleted.rows, conflict)?);
                 }
                 None => match self.deleted.entry(id) {
@@ -169,8 +169,9 @@ impl TableChange {
         if let Some(before) = before
             && !self.deleted.is_empty()
         {
-            let deleted = self.deleted_from(&kept)?;
-            self.delete(&mut kept, &deleted, &mut record, edit)?;
+            let indexes = &before.snapshot.indexes;
+            let deleted = self.deleted_from(&kept, indexes)?;
+            self.delete(&mut kept, &deleted, indexes, &mut record, edit)?;
             self.drop_parts_of_deleted(&deleted, before, &mut record, edit);
         }
         let kept = &kept;
@@ -228,6 +229,7 @@ impl TableChange {
     fn deleted_from(
         &self,
         segments: &[Arc<Segment>],
+        indexes: &[Arc<Index>],
     ) -> Result<BTreeMap<SegmentId, RoaringBitmap>> {
         let present: HashSet<SegmentId> = segments.iter().map(|segment| segment.id).collect();
         let mut by_segment: BTreeMap<SegmentId, RoaringBitmap> = BTreeMap::new();
@@ -238,7 +240,8 @@ impl TableChange {
             }
             for row in &deleted.rows {
                 let found = deleted.segment.find_row(row, |id| present.contains(&id));
-                let (id, row) = found.ok_or_else(|| conflict(&self.name))?;
+                let (id, row) =
+                    found.ok_or_else(|| self.conflict_at(&deleted.segment, row, indexes))?;
                 by_segment.entry(id).or_default().insert(row);
             }
         }
@@ -250,6 +253,7 @@ impl TableChange {
         &self,
         segments: &mut [Arc<Segment>],
         deleted: &BTreeMap<SegmentId, RoaringBitmap>,
+        indexes: &[Arc<Index>],
         record: &mut TableRecord,
         edit: &mut TableEdit,
     ) -> Result<()> {
@@ -257,7 +261,10 @@ impl TableChange {
             let Some(rows) = deleted.get(&segment.id) else {
                 continue;
             };
-            let left = without(segment, rows, || conflict(&self.name))?;
+            let seen = self.deleted.get(&segment.id);
+            let seen = seen.map_or(&*segment, |deleted| &deleted.segment);
+            let conflict = |row| self.conflict_at(seen, row, indexes);
+            let left = without(segment, rows, conflict)?;
             record.deleted += rows.len();
             edit.push(Operation::PutDeleted(PutDeleted {
                 table: self.table.0,
@@ -267,6 +274,17 @@ impl TableChange {
             *segment = Arc::new(left);
         }
         Ok(())
+    }
+
+    /// That another commit has deleted or replaced a row, named by the primary key if there is one.
+    fn conflict_at(&self, segment: &Segment, row: u32, indexes: &[Arc<Index>]) -> StorageError {
+        let mut definitions = indexes.iter().map(|index| &index.definition);
+        let key = definitions.find(|definition| definition.primary);
+        let key = key.and_then(|key| self.parts.key_of(key, segment, row).ok());
+        StorageError::Conflict {
+            rows: key.map_or("rows".into(), |key| format!("row {key}")),
+            table: self.name.name.clone(),
+        }
     }
 
     /// Drops the parts in which a deleted row would still be seen: those of neighbour lists, which
@@ -356,19 +374,20 @@ impl TableChange {
 /// That rows of a table are others by now.
 pub(super) fn conflict(table: &ObjectName) -> StorageError {
     StorageError::Conflict {
+        rows: "rows".into(),
         table: table.name.clone(),
     }
 }
 
-/// A segment without these rows too.
+/// A segment without these rows too; `conflict` gets one that it does not have any more.
 fn without(
     segment: &Segment,
     rows: &RoaringBitmap,
-    conflict: impl Fn() -> StorageError,
+    conflict: impl Fn(u32) -> StorageError,
 ) -> Result<Segment> {
     let mut gone = segment.deleted().cloned().unwrap_or_default();
-    if !gone.is_disjoint(rows) {
-        return Err(conflict());
+    if let Some(row) = (&gone & rows).min() {
+        return Err(conflict(row));
     }
     gone |= rows;
     segment.with_deleted(gone)

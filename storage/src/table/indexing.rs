@@ -523,6 +523,14 @@ impl NewParts {
         self.is_synced = true;
     }
 
+    /// The key that a row of the table has in an index, in words.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn key_of(&self, index: &IndexDefinition, segment: &Segment, row: u32) -> Result<String> {
+        self.builder.keys(index).key_of(segment, row)
+    }
+
     /// Takes the parts of a later change of the same table.
     pub fn add(&mut self, later: Self) {
         self.is_synced &= later.is_synced;

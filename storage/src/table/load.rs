@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::index::IndexDefinition;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
-use crate::table::change::{ChangeKind, DeletedRows, Replaces, TableChange};
+use crate::table::change::{ChangeKind, DeletedRows, Replaces, TableChange, conflict};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
@@ -187,7 +187,7 @@ impl Load {
                     && version.id != present.snapshot.id
                 {
                     // Another table has the name now.
-                    return Err(StorageError::Conflict { table: label });
+                    return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
                 (
                     present.snapshot.schema.clone(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::make_comparator;
+use arrow::array::{ArrayRef, make_comparator};
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -98,13 +98,8 @@ impl Keys<'_> {
         reader: &mut PageReader,
     ) -> Result<()> {
         let definition = self.definition;
-        let source = Source {
-            definition,
-            schema: self.schema,
-            segments: &[],
-            store: self.store,
-            pace: &Pace::full(),
-        };
+        let pace = Pace::full();
+        let source = self.source(&pace);
         let keys_a = source.columns(a.0, reader)?;
         let keys_b = source.columns(b.0, reader)?;
         for (x, y) in keys_a.iter().zip(&keys_b) {
@@ -112,30 +107,57 @@ impl Keys<'_> {
                 return Ok(());
             }
         }
-        let options = FormatOptions::default();
-        let key = keys_a
-            .iter()
-            .map(|column| {
-                Ok(ArrayFormatter::try_new(column, &options)?
-                    .value(a.1)
-                    .to_string())
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let fields = self.schema.fields();
-        let columns = definition.columns.iter();
-        let names: Vec<_> = columns
-            .map(|c| fields[*c as usize].name().as_str())
-            .collect();
         let index = if definition.primary {
             "the primary key".to_string()
         } else {
             format!("unique index '{}'", definition.name)
         };
         Err(StorageError::DuplicateKey {
-            columns: names.join(", "),
-            values: format!(" = ({})", key.join(", ")),
+            columns: self.names(),
+            values: format!(" = ({})", text_of(&keys_a, a.1)?),
             index,
             table: self.table.into(),
         })
     }
+    fn source<'a>(&'a self, pace: &'a Pace) -> Source<'a> {
+        Source {
+            definition: self.definition,
+            schema: self.schema,
+            segments: &[],
+            store: self.store,
+            pace,
+        }
+    }
+
+    /// The names of the key's columns.
+    fn names(&self) -> String {
+        let fields = self.schema.fields();
+        let columns = self.definition.columns.iter();
+        let names: Vec<_> = columns
+            .map(|c| fields[*c as usize].name().as_str())
+            .collect();
+        names.join(", ")
+    }
+
+    /// The key of a row that the segment has, with its columns' names.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn key_of(&self, segment: &Segment, row: u32) -> Result<String> {
+        let pace = Pace::full();
+        let source = self.source(&pace);
+        let columns = source.columns(segment, &mut self.store.reader()?)?;
+        let text = text_of(&columns, row as usize)?;
+        Ok(format!("({}) = ({text})", self.names()))
+    }
+}
+
+/// The values of a row.
+fn text_of(columns: &[ArrayRef], row: usize) -> Result<String> {
+    let options = FormatOptions::default();
+    let values = columns.iter().map(|column| {
+        let formatter = ArrayFormatter::try_new(column, &options)?;
+        Ok(formatter.value(row).to_string())
+    });
+    Ok(values.collect::<Result<Vec<_>>>()?.join(", "))
 }
