@@ -236,12 +236,11 @@ fn encode(
 /// Runs what blocks (writes, syncs) on a thread that may block. When this future is dropped, work
 /// that waits for a thread is dropped with it; work that runs goes on to its end: a commit is
 /// whole or did not happen, whoever has stopped waiting for it.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> flashmesh_storage::Result<T> + Send + 'static,
+pub(crate) async fn blocking<T: Send + 'static, E: Into<Error> + Send + 'static>(
+    work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
 ) -> Result<T> {
-    Ok(SpawnedTask::spawn_blocking(work)
-        .await
-        .map_err(join_error)??)
+    let done = SpawnedTask::spawn_blocking(work).await;
+    done.map_err(join_error)?.map_err(Into::into)
 }
 
 /// A task that panicked or was cancelled.

@@ -31,6 +31,8 @@ MAX_MESSAGE_SIZE = 1 << 30
 TAG = "flashmesh-tag"
 #: The header of statements of a transaction: a server that has lost it refuses them.
 TRANSACTION = "flashmesh-transaction"
+#: Of an ingest by primary key: what it does.
+BY_KEY = "flashmesh-by-key"
 
 #: Seconds for a cancelled call to return.
 GRACE = 5.0
@@ -143,10 +145,14 @@ class Client:
         finally:
             self._end(cursor)
 
-    def ingest(self, schema: str | None, table: str, rows: pa.RecordBatchReader, mode: Mode) -> int:
-        """Store rows in a table, all or nothing; their number."""
+    def ingest(
+        self, schema: str | None, table: str, rows: pa.RecordBatchReader, mode: Mode, by_key: str = ""
+    ) -> int:
+        """Store rows in a table, all or nothing; their number. `by_key`: they are put by primary
+        key, or, where it is "delete", are the keys of those that go."""
         cursor = self._cursor()
         try:
+            _set_header(cursor, BY_KEY, by_key)
             return self._wait(
                 cursor, lambda: cursor.adbc_ingest(table, rows, mode, db_schema_name=schema)
             )

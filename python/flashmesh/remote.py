@@ -124,12 +124,10 @@ class Remote:
         return self.from_arrow(pa.concat_tables(found))
 
     def put(self, table: str, rows: ArrowStream) -> int:
-        raise Error(
-            "put is for databases of this process; on a server, use INSERT … ON CONFLICT DO UPDATE"
-        )
+        return self._ingest(table, rows, "append", by_key="put")
 
     def delete(self, table: str, keys: pa.Array) -> int:
-        raise Error("delete by keys is for databases of this process; on a server, use DELETE")
+        return self._ingest(table, pa.table({"key": pa.array(keys)}), "append", by_key="delete")
 
     # DataFrames.
 
@@ -279,11 +277,14 @@ class Remote:
     def load_arrow(self, table: str, source: ArrowStream, mode: Mode) -> int:
         if mode not in ("create", "append", "replace"):
             raise ValueError(f"mode can't be '{mode}'; it is 'create', 'append' or 'replace'")
+        return self._ingest(table, source, mode)
+
+    def _ingest(self, table: str, source: ArrowStream, mode: Mode, by_key: str = "") -> int:
         *schema, name = script.parts(table)
         if schema[:-1] not in ([], [CATALOG]):
             raise Error(f"there is no catalog '{schema[0]}': a server has one, '{CATALOG}'")
         rows = pa.RecordBatchReader.from_stream(source)
-        return self._client.ingest(schema[-1] if schema else None, name, rows, mode)
+        return self._client.ingest(schema[-1] if schema else None, name, rows, mode, by_key)
 
     # Settings.
 

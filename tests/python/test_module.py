@@ -128,6 +128,9 @@ def test_rows_are_put_and_deleted_by_key(db):
     assert db.sql("SELECT * FROM t").fetchall() == [(4, "four")]
 
 
+test_rows_are_put_and_deleted_by_key.places = ["embedded", "server"]
+
+
 def test_neighbours_and_graphs(db):
     codes = pa.array([bytes([i % 256, i // 256]) for i in range(2000)], pa.binary(2))
     db.load("codes", pa.table({"id": range(2000), "code": codes}))

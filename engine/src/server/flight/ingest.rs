@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::concat_batches;
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::CommandStatementIngest;
@@ -20,6 +21,7 @@ use super::results::{compute_on, until_ended};
 use super::statements::fail;
 use crate::LoadMode;
 use crate::catalog::CATALOG;
+use crate::load::blocking;
 use crate::queries::{QueryKind, QueryState};
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
@@ -33,24 +35,7 @@ pub(super) async fn ingest(
     command: CommandStatementIngest,
     data: PeekableFlightDataStream,
 ) -> Result<i64, Status> {
-    if command.temporary {
-        return Err(Status::unimplemented(
-            "temporary tables are not supported; ingest into a table and drop it when done",
-        ));
-    }
-    if let Some(catalog) = command
-        .catalog
-        .as_deref()
-        .filter(|catalog| *catalog != CATALOG)
-    {
-        return Err(Status::invalid_argument(format!(
-            "there is no catalog '{catalog}': a server has one, '{CATALOG}'"
-        )));
-    }
-    let table = match command.schema {
-        Some(schema) => TableReference::partial(schema, command.table),
-        None => TableReference::bare(command.table),
-    };
+    let table = table_of(&command)?;
     let mode = mode(session, &table, command.table_definition_options)?;
     let rows = decode(data, state.limits.message_bytes).await?;
     if mode == LoadMode::Append {
@@ -74,6 +59,84 @@ pub(super) async fn ingest(
     query.count_rows(stored as usize);
     query.end(QueryState::Finished);
     Ok(stored as i64)
+}
+
+/// What an ingest does by primary key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ByKey {
+    /// Rows are put: see [`Session::put`](crate::Session::put).
+    Put,
+    /// The rows of the keys in the first column are deleted.
+    Delete,
+}
+
+impl ByKey {
+    /// What the value of the header says.
+    pub fn parse(value: &str) -> Result<Self, Status> {
+        match value {
+            "put" => Ok(Self::Put),
+            "delete" => Ok(Self::Delete),
+            other => Err(Status::invalid_argument(format!(
+                "rows are ingested by key to 'put' or to 'delete', not to '{other}'"
+            ))),
+        }
+    }
+}
+
+/// Puts or deletes rows by primary key; gives their number.
+pub(super) async fn by_key(
+    state: &State,
+    session: &ClientSession,
+    how: ByKey,
+    command: CommandStatementIngest,
+    data: PeekableFlightDataStream,
+) -> Result<i64, Status> {
+    let table = table_of(&command)?;
+    let (schema, batches) = collect(data, &state.limits).await?;
+    let rows = concat_batches(&schema, &batches);
+    let rows = rows.map_err(|error| Status::invalid_argument(error.to_string()))?;
+    if how == ByKey::Delete && rows.num_columns() != 1 {
+        return Err(Status::invalid_argument(
+            "rows are deleted by one column of keys",
+        ));
+    }
+    let sql = format!("/* {how:?} rows of {table} by key */");
+    let id = state.queries().next_id();
+    let query = session.start_query(state, id, QueryKind::Work, &sql, None);
+    let _place = state.place(session, &query, QueryKind::Work).await?;
+    let session = session.session.clone();
+    let table = table.to_quoted_string();
+    let change = blocking(move || match how {
+        ByKey::Put => session.put(&table, &rows),
+        ByKey::Delete => session.delete(&table, rows.column(0)),
+    });
+    let change = async move { change.await.map_err(status) };
+    let changed = until_ended(&query, state.deadline(), change)
+        .await
+        .inspect_err(|error| fail(&query, error))?;
+    query.count_rows(changed as usize);
+    query.end(QueryState::Finished);
+    Ok(changed as i64)
+}
+
+/// The table that an ingest names.
+fn table_of(command: &CommandStatementIngest) -> Result<TableReference, Status> {
+    if command.temporary {
+        return Err(Status::unimplemented(
+            "temporary tables are not supported; ingest into a table and drop it when done",
+        ));
+    }
+    let catalog = command.catalog.as_deref();
+    if let Some(catalog) = catalog.filter(|catalog| *catalog != CATALOG) {
+        return Err(Status::invalid_argument(format!(
+            "there is no catalog '{catalog}': a server has one, '{CATALOG}'"
+        )));
+    }
+    let table = command.table.clone();
+    Ok(match command.schema.clone() {
+        Some(schema) => TableReference::partial(schema, table),
+        None => TableReference::bare(table),
+    })
 }
 
 /// What to do with a table of that name, there or not.
@@ -152,7 +215,7 @@ async fn decode(
     )))
 }
 
-/// The rows that a client binds as parameters.
+/// The rows that a client binds as parameters, or puts by key.
 pub(super) async fn collect(
     data: PeekableFlightDataStream,
     limits: &Limits,
@@ -164,7 +227,7 @@ pub(super) async fn collect(
         bytes += batch.get_array_memory_size();
         if bytes > limits.user_prepared_bytes {
             return Err(Status::resource_exhausted(format!(
-                "the parameters have more than {} bytes (--max-user-prepared); bind fewer rows at once, or ingest them into a table",
+                "the rows have more than {} bytes (--max-user-prepared); send fewer at once, or ingest them into a table",
                 limits.user_prepared_bytes
             )));
         }

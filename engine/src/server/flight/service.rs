@@ -51,6 +51,9 @@ const TAG_BYTES: usize = 128;
 /// session has none (the server was started anew, say) it shall not commit by itself.
 const TRANSACTION: &str = "flashmesh-transaction";
 
+/// The header of an ingest that puts or deletes rows by primary key.
+const BY_KEY: &str = "flashmesh-by-key";
+
 /// The server as Flight SQL sees it.
 #[derive(Clone)]
 pub(in crate::server) struct FlightSql {
@@ -607,7 +610,15 @@ impl FlightSqlService for FlightSql {
     ) -> Answer<i64> {
         let session = self.session(&request)?;
         session.check_transaction(command.transaction_id.as_ref())?;
-        ingest::ingest(&self.state, &session, command, request.into_inner()).await
+        // A driver may send a header that was taken back as an empty one.
+        let header = request.metadata().get(BY_KEY).map(|value| value.to_str());
+        let by_key = header.and_then(Result::ok).filter(|how| !how.is_empty());
+        let by_key = by_key.map(ingest::ByKey::parse).transpose()?;
+        let data = request.into_inner();
+        match by_key {
+            None => ingest::ingest(&self.state, &session, command, data).await,
+            Some(how) => ingest::by_key(&self.state, &session, how, command, data).await,
+        }
     }
 
     async fn do_put_prepared_statement_query(
