@@ -148,7 +148,10 @@ impl FlashCatalog {
     /// The schema, if the database has it and the user may know of it.
     pub(crate) fn flash_schema(&self, name: &str) -> Option<Arc<FlashSchema>> {
         if !self.has_schema(name) {
-            self.schemas.write().remove(name);
+            // What the session has of its own there may be seen again after a ROLLBACK.
+            if !self.workspace.is_in_transaction() {
+                self.schemas.write().remove(name);
+            }
             return None;
         }
         if let Some(schema) = self.schemas.read().get(name) {

@@ -582,10 +582,12 @@ impl Session {
         // All of it goes, or nothing.
         let dropping = move |workspace: &Arc<Workspace>| {
             let changes = Changes::new(node, Arc::clone(workspace));
-            for view in workspace.views(&name) {
+            // Without CASCADE what came meanwhile stays, and so does the schema.
+            let listed = |names: Vec<String>| names.into_iter().filter(|_| drop.cascade);
+            for view in listed(workspace.views(&name)) {
                 changes.drop_view(&authority.of_name(&name, &view), &name, &view)?;
             }
-            for table in workspace.tables(&name) {
+            for table in listed(workspace.tables(&name)) {
                 let version = workspace.snapshot(&name, &table)?;
                 let capability = authority.capability(&version);
                 changes.drop_table(&capability, &name, &table)?;

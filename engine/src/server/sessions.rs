@@ -16,6 +16,7 @@ use super::flight::statements::Statement;
 use super::identity::Identity;
 use super::shares::{Kept, Share, Shares};
 use super::status::status;
+use super::transactions::Begun;
 use crate::grants::Principal;
 use crate::queries::{QueryKind, RunningQuery};
 use crate::{Engine, Session};
@@ -37,15 +38,22 @@ pub(super) struct ClientSession {
     pub session: Session,
     /// What its user may hold, in all of their sessions.
     pub share: Arc<Share>,
-    /// The id of the transaction that its client has begun by an action.
-    pub(super) transaction: Mutex<Option<Bytes>>,
+    /// The transaction that its client has begun by an action.
+    pub(super) begun: tokio::sync::RwLock<Option<Begun>>,
     /// Ends what it runs.
     end: CancellationToken,
     /// The password that its user had (see [`Identity::password`]).
     password: Option<String>,
     last_used: Mutex<Instant>,
     pending: Mutex<BTreeMap<u64, Arc<Statement>>>,
-    prepared: Mutex<HashMap<Bytes, (Arc<Prepared>, Kept)>>,
+    prepared: Mutex<HashMap<Bytes, KeptPrepared>>,
+}
+
+#[derive(Debug)]
+struct KeptPrepared {
+    prepared: Arc<Prepared>,
+    of_transaction: bool,
+    _kept: Kept,
 }
 
 /// All of them.
@@ -114,7 +122,7 @@ impl Sessions {
         let session = Arc::new(ClientSession {
             session,
             share,
-            transaction: Mutex::default(),
+            begun: Default::default(),
             end: CancellationToken::new(),
             password: identity.password.clone(),
             last_used: Mutex::new(Instant::now()),
@@ -266,8 +274,9 @@ impl ClientSession {
         self.pending.lock().remove(&id)
     }
 
-    /// Keeps a prepared statement and gives its handle.
-    pub fn add_prepared(&self, prepared: Prepared) -> Result<Bytes, Status> {
+    /// Keeps a prepared statement and gives its handle; `of_transaction`: it was prepared for
+    /// transactions, not to be committed by itself.
+    pub fn add_prepared(&self, prepared: Prepared, of_transaction: bool) -> Result<Bytes, Status> {
         let kept = self.share.keep(prepared.sql().len() + PLAN_BYTES)?;
         let mut open = self.prepared.lock();
         if open.len() >= PREPARED_STATEMENTS {
@@ -276,14 +285,26 @@ impl ClientSession {
             )));
         }
         let handle = Bytes::copy_from_slice(&rand::random::<[u8; 16]>());
-        open.insert(handle.clone(), (Arc::new(prepared), kept));
+        let prepared = KeptPrepared {
+            prepared: Arc::new(prepared),
+            of_transaction,
+            _kept: kept,
+        };
+        open.insert(handle.clone(), prepared);
         Ok(handle)
     }
 
     /// The prepared statement of that handle.
     pub fn prepared(&self, handle: &Bytes) -> Result<Arc<Prepared>, Status> {
-        let prepared = self.prepared.lock().get(handle).map(|(p, _)| Arc::clone(p));
-        prepared.ok_or_else(|| {
+        self.kept_prepared(handle).map(|(prepared, _)| prepared)
+    }
+
+    /// The same, with whether it was prepared for transactions.
+    pub fn kept_prepared(&self, handle: &Bytes) -> Result<(Arc<Prepared>, bool), Status> {
+        let open = self.prepared.lock();
+        let found = open.get(handle);
+        let found = found.map(|found| (Arc::clone(&found.prepared), found.of_transaction));
+        found.ok_or_else(|| {
             Status::not_found(
                 "there is no such prepared statement in this session; it was closed, or the session has expired: prepare it again",
             )

@@ -2,14 +2,19 @@
 //!
 //! A session has one at a time, as with BEGIN, and its id is told to whoever began it. A statement that
 //! names the id belongs to the transaction; one that names none would have to commit by itself, which a
-//! session in a transaction does not do, and is refused.
+//! session in a transaction does not do, and is refused. A statement holds the transaction that it
+//! belongs to, or that there is none, until it is done: who begins or ends one waits for it.
+
+use std::sync::Arc;
 
 use arrow_flight::sql::{
     ActionBeginSavepointRequest, ActionEndSavepointRequest, ActionEndTransactionRequest,
 };
 use bytes::Bytes;
+use tokio::sync::RwLockReadGuard;
 use tonic::Status;
 
+use super::flight::prepared::Prepared;
 use super::sessions::ClientSession;
 use super::status::status;
 use crate::transactions::TransactionStatement;
@@ -24,48 +29,95 @@ mod ending {
     pub const UNDO: i32 = 2;
 }
 
+/// A transaction that was begun by an action.
+#[derive(Debug)]
+pub(super) struct Begun {
+    id: Bytes,
+    /// Which transaction of the workspace it is: a statement may have ended it, and begun another.
+    number: u64,
+}
+
+/// Keeps a session's transaction from being begun or ended by an action.
+pub(super) type Held<'a> = RwLockReadGuard<'a, Option<Begun>>;
+
 impl ClientSession {
     /// Begins a transaction and gives its id.
     pub async fn begin_transaction(&self) -> Result<Bytes, Status> {
+        let mut begun = self.begun.write().await;
         let begin = TransactionStatement::Begin {
             serializable: false,
             read_only: false,
         };
         self.run(begin).await?;
+        let number = self.session.workspace().transaction_number();
+        let number = number.ok_or_else(|| Status::aborted("the transaction has ended already"))?;
         let id = Bytes::copy_from_slice(&rand::random::<[u8; ID_BYTES]>());
-        *self.transaction.lock() = Some(id.clone());
+        *begun = Some(Begun {
+            id: id.clone(),
+            number,
+        });
         Ok(id)
     }
 
-    /// Refuses a statement that is not of the session's transaction.
-    pub fn check_transaction(&self, id: Option<&Bytes>) -> Result<(), Status> {
-        let mut begun = self.transaction.lock();
-        if !self.session.is_in_transaction() {
-            // It may have been ended by a statement.
-            *begun = None;
-        }
-        match (id, begun.as_ref()) {
-            (None, None) => Ok(()),
-            (Some(id), Some(begun)) if id == begun => Ok(()),
-            (None, Some(_)) => Err(Status::failed_precondition(
-                "the session is in a transaction: name its id, end it first, or use another session",
-            )),
-            (Some(_), _) => Err(Status::not_found(
+    /// The id of the transaction that was begun by an action, while it lasts.
+    fn id<'a>(&self, begun: &'a Option<Begun>) -> Option<&'a Bytes> {
+        let begun = begun.as_ref()?;
+        let present = self.session.workspace().transaction_number();
+        (present == Some(begun.number)).then_some(&begun.id)
+    }
+
+    fn check_id(&self, begun: &Option<Begun>, id: &Bytes) -> Result<(), Status> {
+        match self.id(begun) {
+            Some(begun) if begun == id => Ok(()),
+            _ => Err(Status::not_found(
                 "there is no such transaction in this session; it has ended, or the session has: begin it again",
             )),
         }
     }
 
+    /// Has a statement belong to the transaction that it names, or to none.
+    pub async fn hold_transaction(&self, id: Option<&Bytes>) -> Result<Held<'_>, Status> {
+        let begun = self.begun.read().await;
+        match id {
+            Some(id) => self.check_id(&begun, id)?,
+            None if self.id(&begun).is_none() => {}
+            None => {
+                return Err(Status::failed_precondition(
+                    "the session is in a transaction: name its id, end it first, or use another session",
+                ));
+            }
+        }
+        Ok(begun)
+    }
+
+    /// A prepared statement to be run: in a transaction, where it was prepared for one, which may be a
+    /// later one than that; by itself otherwise.
+    pub async fn hold_prepared(&self, handle: &Bytes) -> Result<(Arc<Prepared>, Held<'_>), Status> {
+        let (prepared, of_transaction) = self.kept_prepared(handle)?;
+        let begun = self.begun.read().await;
+        match (of_transaction, self.id(&begun).is_some()) {
+            (true, false) => Err(Status::failed_precondition(
+                "the statement was prepared for a transaction, and there is none: begin one, or prepare it again",
+            )),
+            (false, true) => Err(Status::failed_precondition(
+                "the session is in a transaction, and the statement was prepared without one: prepare it again",
+            )),
+            _ => Ok((prepared, begun)),
+        }
+    }
+
     /// Commits a transaction or undoes it.
     pub async fn end_transaction(&self, end: ActionEndTransactionRequest) -> Result<(), Status> {
-        self.check_transaction(Some(&end.transaction_id))?;
         let statement = match end.action {
             ending::KEEP => TransactionStatement::Commit,
             ending::UNDO => TransactionStatement::Rollback,
             other => return Err(unknown_ending(other)),
         };
-        *self.transaction.lock() = None;
-        self.run(statement).await
+        let mut begun = self.begun.write().await;
+        self.check_id(&begun, &end.transaction_id)?;
+        let ended = self.run(statement).await;
+        *begun = None;
+        ended
     }
 
     /// Sets a savepoint and gives its id.
@@ -73,10 +125,12 @@ impl ClientSession {
         &self,
         begin: ActionBeginSavepointRequest,
     ) -> Result<Bytes, Status> {
-        self.check_transaction(Some(&begin.transaction_id))?;
-        let id = [&begin.transaction_id, begin.name.as_bytes()].concat();
-        self.run(TransactionStatement::Savepoint(begin.name))
-            .await?;
+        let begun = self.begun.write().await;
+        self.check_id(&begun, &begin.transaction_id)?;
+        // Two of one name are two.
+        let name = format!("{} {:x}", begin.name, rand::random::<u64>());
+        let id = [&begin.transaction_id, name.as_bytes()].concat();
+        self.run(TransactionStatement::Savepoint(name)).await?;
         Ok(id.into())
     }
 
@@ -84,7 +138,6 @@ impl ClientSession {
     pub async fn end_savepoint(&self, end: ActionEndSavepointRequest) -> Result<(), Status> {
         let id = &end.savepoint_id;
         let transaction = id.slice(..id.len().min(ID_BYTES));
-        self.check_transaction(Some(&transaction))?;
         let name = str::from_utf8(&id[transaction.len()..]);
         let name = name.map_err(|_| Status::not_found("there is no such savepoint"))?;
         let statement = match end.action {
@@ -92,6 +145,8 @@ impl ClientSession {
             ending::UNDO => TransactionStatement::RollbackTo(name.into()),
             other => return Err(unknown_ending(other)),
         };
+        let begun = self.begun.write().await;
+        self.check_id(&begun, &transaction)?;
         self.run(statement).await
     }
 

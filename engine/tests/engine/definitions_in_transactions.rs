@@ -94,7 +94,35 @@ async fn definitions_are_seen_by_their_transaction_until_it_commits() {
 
 /// What is done in a transaction, what another session does meanwhile, what the commit says, and a
 /// query of what is there then.
-const MEETINGS: [(&str, &str, &str, &str, &str); 12] = [
+const MEETINGS: [(&str, &str, &str, &str, &str); 16] = [
+    (
+        "ALTER TABLE t ADD COLUMN z BIGINT",
+        "CREATE UNIQUE INDEX i ON t USING hash (n)",
+        "changed",
+        "SELECT count(*) FROM t WHERE n = 1",
+        "1",
+    ),
+    (
+        "INSERT INTO t VALUES (7, 7); CREATE INDEX i ON t USING hash (n)",
+        "CREATE INDEX i ON t USING hash (n)",
+        "already exists",
+        "SELECT count(*) FROM t",
+        "2",
+    ),
+    (
+        "TRUNCATE TABLE t",
+        "ALTER TABLE t RENAME COLUMN n TO m",
+        "",
+        "SELECT count(m) FROM t",
+        "0",
+    ),
+    (
+        "INSERT INTO t VALUES (7, 7); CREATE INDEX i ON t USING hash (n); TRUNCATE TABLE t",
+        "INSERT INTO t VALUES (5, 5)",
+        "changed",
+        "SELECT count(*) FROM t",
+        "3",
+    ),
     (
         "CREATE TABLE x (a BIGINT)",
         "CREATE TABLE x AS SELECT 7 AS a",
@@ -209,6 +237,73 @@ async fn definitions_that_meet_others_are_refused_or_hold_both() {
                 "{mine} beside {theirs}"
             );
         }
+    }
+}
+
+/// Statements of one transaction whose steps could be taken for others, and what is there then.
+const ALONE: [(&str, &str, &str); 9] = [
+    (
+        "CREATE TABLE a (x BIGINT); ALTER TABLE a RENAME TO b; INSERT INTO b VALUES (1); TRUNCATE TABLE b",
+        "SELECT count(*) FROM b",
+        "0",
+    ),
+    (
+        "ALTER TABLE t ADD COLUMN z BIGINT; ALTER TABLE t RENAME TO u; TRUNCATE TABLE u",
+        "SELECT count(z) FROM u",
+        "0",
+    ),
+    (
+        "CREATE TABLE c (x BIGINT UNIQUE); DROP INDEX c_x_key; INSERT OVERWRITE c VALUES (1), (1)",
+        "SELECT count(*) FROM c",
+        "2",
+    ),
+    (
+        "TRUNCATE TABLE t; CREATE UNIQUE INDEX u ON t USING hash (n); TRUNCATE TABLE t; INSERT INTO t VALUES (4, 4)",
+        "SELECT n FROM t",
+        "4",
+    ),
+    (
+        "DELETE FROM t; CREATE UNIQUE INDEX u ON t USING hash (n); INSERT INTO t VALUES (4, 4); TRUNCATE TABLE t",
+        "SELECT count(*) FROM t",
+        "0",
+    ),
+    (
+        "CREATE UNIQUE INDEX u ON t USING hash (id); DROP INDEX u; INSERT INTO t VALUES (9, 9); CREATE INDEX u ON t USING hash (n)",
+        "SELECT id FROM t WHERE n = 9",
+        "9",
+    ),
+    (
+        "ALTER TABLE t RENAME TO u; CREATE TABLE t AS SELECT 5 AS id; DROP TABLE u",
+        "SELECT id FROM t",
+        "5",
+    ),
+    (
+        "ALTER TABLE t RENAME TO u; ALTER TABLE b.t ADD COLUMN c BIGINT DEFAULT 3; ALTER TABLE u RENAME COLUMN n TO m; UPDATE u SET m = 8; ALTER TABLE u RENAME TO t",
+        "SELECT max(m) FROM t",
+        "8",
+    ),
+    (
+        "DROP VIEW v; CREATE TABLE v AS SELECT 1 AS id; ALTER TABLE v RENAME TO w; CREATE VIEW v AS SELECT id FROM w",
+        "SELECT id FROM v",
+        "1",
+    ),
+];
+
+#[tokio::test]
+async fn steps_are_taken_for_what_they_are() {
+    for (sql, query, expected) in ALONE {
+        let session = crate::support::session();
+        run(
+            &session,
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES (1, 2), (2, 2); \
+             CREATE SCHEMA b; CREATE TABLE b.t (a BIGINT); CREATE VIEW v AS SELECT 0 AS id",
+        )
+        .await;
+        run(&session, "BEGIN").await;
+        run(&session, sql).await;
+        assert_eq!(rows(&session, query).await, [expected], "{sql}");
+        run(&session, "COMMIT").await;
+        assert_eq!(rows(&session, query).await, [expected], "{sql}");
     }
 }
 

@@ -107,6 +107,27 @@ impl TableChange {
         matches!(self.kind, ChangeKind::Overwrite { .. })
     }
 
+    /// That the rows which go are those that were seen, where these are said.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub fn check_seen(&self, present: Option<&TableState>) -> Result<()> {
+        let ChangeKind::Overwrite { only: Some(seen) } = &self.kind else {
+            return Ok(());
+        };
+        match present.is_some_and(|present| present.snapshot.has_rows_of(seen)) {
+            true => Ok(()),
+            false => Err(conflict(&self.name)),
+        }
+    }
+
+    /// Leaves out the rows that come.
+    pub fn empty(&mut self) {
+        self.written.clear();
+        self.reservations.clear();
+        self.parts.clear();
+    }
+
     /// Whether it takes the place of any table of its name.
     pub fn replaces(&self) -> bool {
         matches!(
@@ -351,18 +372,12 @@ impl TableChange {
         if self.keeps_rows() {
             return Ok((*present.record).clone());
         }
-        if let ChangeKind::Overwrite {
-            only: Some(version),
-        } = &self.kind
-            && !present.snapshot.has_rows_of(version)
-        {
-            return Err(conflict(name));
-        }
         edit.push(Operation::DropSegments(self.table.0));
         for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
             edit.drop_part(self.table, part);
         }
         Ok(TableRecord {
+            schema: present.record.schema.clone(),
             version: present.record.version,
             indexes: present.record.indexes.clone(),
             defaults: present.record.defaults.clone(),

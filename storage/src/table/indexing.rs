@@ -57,8 +57,11 @@ impl Database {
     pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
         self.check_writable()?;
         let (table, snapshot, _) = self.index(schema, name)?;
-        let table = ObjectName::new(schema, &table);
-        let step = index_dropped(table, snapshot.id, name.into());
+        let step = Step::DropIndex {
+            name: ObjectName::new(schema, &table),
+            table: snapshot.id,
+            index: name.into(),
+        };
         steps::commit(self, vec![step], |_| Ok(()))
     }
 
@@ -114,6 +117,12 @@ pub(super) fn index_added(
     definition: &IndexDefinition,
     parts: &mut NewParts,
 ) -> Result<TableEdit> {
+    if present.snapshot.index(&definition.name).is_some() {
+        return Err(StorageError::AlreadyExists {
+            kind: "index",
+            name: definition.name.clone(),
+        });
+    }
     let mut of_index = Vec::new();
     parts.start();
     let segments = &present.snapshot.segments;
@@ -131,28 +140,33 @@ pub(super) fn index_added(
     Ok(edit)
 }
 
-/// The step that drops an index of a table.
-pub(super) fn index_dropped(table: ObjectName, id: TableId, name: String) -> Step {
-    Step::edit_of(table.clone(), id, move |present| {
-        let index = present
-            .snapshot
-            .index(&name)
-            .ok_or_else(|| not_found("index", &ObjectName::new(&table.schema, &name)))?;
-        if index.definition.primary {
-            return Err(StorageError::Invalid(format!(
-                "index '{name}' is the primary key of table '{}'; it can't be dropped alone",
-                table.name
-            )));
-        }
-        let mut record = (*present.record).clone();
-        record.indexes.retain(|index| index.name != name);
-        record.parts -= index.parts.len() as u64;
-        let mut edit = index_edit(&table, present, record);
-        for part in &index.parts {
-            edit.drop_part(present.snapshot.id, part);
-        }
-        Ok(edit)
-    })
+/// The edit that drops an index of a table as it is.
+///
+/// # Errors
+/// `NotFound`; `Invalid` for a primary key.
+pub(super) fn index_dropped(
+    table: &ObjectName,
+    present: &TableState,
+    name: &str,
+) -> Result<TableEdit> {
+    let index = present
+        .snapshot
+        .index(name)
+        .ok_or_else(|| not_found("index", &ObjectName::new(&table.schema, name)))?;
+    if index.definition.primary {
+        return Err(StorageError::Invalid(format!(
+            "index '{name}' is the primary key of table '{}'; it can't be dropped alone",
+            table.name
+        )));
+    }
+    let mut record = (*present.record).clone();
+    record.indexes.retain(|index| index.name != name);
+    record.parts -= index.parts.len() as u64;
+    let mut edit = index_edit(table, present, record);
+    for part in &index.parts {
+        edit.drop_part(present.snapshot.id, part);
+    }
+    Ok(edit)
 }
 
 /// The beginning of an edit that changes a table's indexes alone.
@@ -529,6 +543,11 @@ impl NewParts {
     /// Those of reading it.
     pub fn key_of(&self, index: &IndexDefinition, segment: &Segment, row: u32) -> Result<String> {
         self.builder.keys(index).key_of(segment, row)
+    }
+
+    /// Forgets the parts.
+    pub fn clear(&mut self) {
+        self.parts.clear();
     }
 
     /// Takes the parts of a later change of the same table.

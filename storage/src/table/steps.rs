@@ -14,7 +14,7 @@ use crate::table::TableSnapshot;
 use crate::table::change::{TableChange, conflict, settle};
 use crate::table::database::Core;
 use crate::table::edit::{DropTable, ObjectName, Operation, TableEdit};
-use crate::table::indexing::{NewParts, index_added};
+use crate::table::indexing::{NewParts, index_added, index_dropped};
 use crate::table::state::{State, TableState};
 use crate::{Result, StorageError};
 
@@ -23,7 +23,8 @@ use crate::{Result, StorageError};
 pub(super) enum Step {
     /// A table is made, or its rows change.
     Rows(Box<TableChange>),
-    /// A table is dropped: whatever rows it has by then, or those of a version alone.
+    /// A table is dropped: whatever it is by then, or if it has the rows and the definition of a
+    /// version alone.
     DropTable {
         name: ObjectName,
         table: TableId,
@@ -37,6 +38,12 @@ pub(super) enum Step {
     },
     /// An index is made.
     Index(Box<NewIndex>),
+    /// An index is dropped.
+    DropIndex {
+        name: ObjectName,
+        table: TableId,
+        index: String,
+    },
     /// Schemas and views come or go.
     Define(TableEdit),
 }
@@ -76,7 +83,9 @@ impl Step {
     pub fn table(&self) -> Option<(&ObjectName, TableId)> {
         Some(match self {
             Self::Rows(change) => (&change.name, change.table),
-            Self::DropTable { name, table, .. } | Self::Edit { name, table, .. } => (name, *table),
+            Self::DropTable { name, table, .. }
+            | Self::Edit { name, table, .. }
+            | Self::DropIndex { name, table, .. } => (name, *table),
             Self::Index(index) => (&index.name, index.table),
             Self::Define(_) => return None,
         })
@@ -94,9 +103,11 @@ impl Step {
         }
     }
 
-    /// Whether it changes the rows of a table that was there.
-    fn keeps_table(&self) -> bool {
-        self.rows().is_some_and(|rows| !rows.creates())
+    fn rows_mut(&mut self) -> Option<&mut TableChange> {
+        match self {
+            Self::Rows(change) => Some(change),
+            _ => None,
+        }
     }
 
     /// The parts of indexes that it brings.
@@ -113,6 +124,14 @@ impl Step {
             Self::Rows(change) => Some(&mut change.parts),
             Self::Index(index) => Some(&mut index.parts),
             _ => None,
+        }
+    }
+
+    /// Rows that go shall be those that were seen: of the table as others see it.
+    fn check_seen(&self, present: Option<&TableState>) -> Result<()> {
+        match self.rows() {
+            Some(change) => change.check_seen(present),
+            None => Ok(()),
         }
     }
 
@@ -133,10 +152,10 @@ impl Step {
             }
             Self::DropTable { name, table, only } => {
                 let present = of(name, *table)?;
-                if only
-                    .as_ref()
-                    .is_some_and(|only| !present.snapshot.has_rows_of(only))
-                {
+                let is_other = |only: &Arc<TableSnapshot>| {
+                    !present.snapshot.has_rows_of(only) || !present.snapshot.is_defined_as(only)
+                };
+                if only.as_ref().is_some_and(is_other) {
                     return Err(conflict(name));
                 }
                 let mut edit = TableEdit::default();
@@ -152,6 +171,7 @@ impl Step {
                 let present = of(&index.name, index.table)?;
                 index_added(&index.name, present, &index.definition, &mut index.parts)
             }
+            Self::DropIndex { name, table, index } => index_dropped(name, of(name, *table)?, index),
             Self::Define(edit) => Ok(edit.clone()),
         }
     }
@@ -251,12 +271,18 @@ fn edit_of(core: &Core, steps: &mut [Step]) -> Result<(TableEdit, Locks)> {
             .transpose()?
             .flatten();
         present.iter().for_each(&mut lock);
+        step.check_seen(present.as_ref())?;
         return Ok((step.edit(present.as_ref())?, locks));
     }
     // Each goes on from what those before it have made.
     let mut state = core.head_state()?;
     for (name, _) in steps.iter().filter_map(Step::table) {
         state.tables.get(name).into_iter().for_each(&mut lock);
+    }
+    for step in steps.iter() {
+        let mut tables = state.tables.values();
+        let present = tables.find(|table| step.is_of(table.snapshot.id));
+        step.check_seen(present)?;
     }
     let mut edit = TableEdit::default();
     for step in steps {
@@ -307,19 +333,16 @@ pub(super) fn merged(
     for step in steps {
         match step {
             Step::Rows(change) => {
-                let table = change.table;
-                let earlier = match change.overwrites() {
-                    // What was there of rows goes; the table itself may be new.
-                    true => {
-                        merged.retain(|step| !step.is_of(table) || !step.keeps_table());
-                        let creates = |step: &Step| step.is_of(table) && step.rows().is_some();
-                        merged.iter().position(creates)
-                    }
-                    false => {
-                        let last = merged.iter().rposition(|step| step.is_of(table));
-                        last.filter(|last| merged[*last].rows().is_some())
-                    }
-                };
+                let of_table = |step: &Step| step.is_of(change.table);
+                if change.overwrites() {
+                    // Those rows are not there in the end; what they let be done was done.
+                    let earlier = merged.iter_mut().filter(|step| of_table(step));
+                    earlier
+                        .filter_map(Step::rows_mut)
+                        .for_each(TableChange::empty);
+                }
+                let last = merged.iter().rposition(of_table);
+                let earlier = last.filter(|last| merged[*last].rows().is_some());
                 match earlier.map(|place| (place, merged.remove(place))) {
                     Some((place, Step::Rows(earlier))) => {
                         let both = Box::new(earlier.then(*change)?);
@@ -335,6 +358,16 @@ pub(super) fn merged(
                 if let Some(name) = before(table) {
                     let place = first.unwrap_or(merged.len());
                     merged.insert(place, Step::DropTable { name, table, only });
+                }
+            }
+            Step::DropIndex { name, table, index } => {
+                let is_it = |step: &Step| match step {
+                    Step::Index(new) => new.table == table && new.definition.name == index,
+                    _ => false,
+                };
+                match merged.iter().rposition(is_it) {
+                    Some(place) => drop(merged.remove(place)),
+                    None => merged.push(Step::DropIndex { name, table, index }),
                 }
             }
             other => merged.push(other),

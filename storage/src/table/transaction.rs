@@ -26,7 +26,7 @@ use crate::table::database::{
     columns_redefined, schema_created, schema_dropped, table_dropped, table_renamed,
 };
 use crate::table::edit::{ObjectName, TableEdit};
-use crate::table::indexing::{NewParts, index_created, index_dropped};
+use crate::table::indexing::{NewParts, index_created};
 use crate::table::load::{Load, LoadTarget};
 use crate::table::state::{State, TableState, not_found};
 use crate::table::steps::{self, Step};
@@ -56,6 +56,8 @@ type Reads = BTreeMap<ObjectName, Arc<TableSnapshot>>;
 /// A transaction in progress.
 #[derive(Debug)]
 pub(super) struct Transaction {
+    /// Which it is of the process.
+    number: u64,
     isolation: Isolation,
     read_only: bool,
     database: Arc<Database>,
@@ -83,8 +85,10 @@ struct Savepoint {
 
 impl Transaction {
     fn begin(database: &Arc<Database>, isolation: Isolation, read_only: bool) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let base = database.state.read().clone();
         Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             isolation,
             read_only,
             database: Arc::clone(database),
@@ -362,6 +366,12 @@ impl Workspace {
         self.transaction.lock().is_some()
     }
 
+    /// A number of the transaction, if there is one, that no other one of the process has.
+    pub fn transaction_number(&self) -> Option<u64> {
+        let transaction = self.transaction.lock();
+        transaction.as_ref().map(|transaction| transaction.number)
+    }
+
     /// The versions of several tables that a statement sees, `None` for one that is not there:
     /// taken together, so that each commit is in all of them or in none.
     pub fn snapshots<'a>(
@@ -548,8 +558,11 @@ impl Workspace {
     /// As [`Database::drop_index`].
     pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
         let (table, snapshot, _) = self.index(schema, name)?;
-        let table = ObjectName::new(schema, &table);
-        self.take(index_dropped(table, snapshot.id, name.into()))
+        self.take(Step::DropIndex {
+            name: ObjectName::new(schema, &table),
+            table: snapshot.id,
+            index: name.into(),
+        })
     }
 
     /// The database, for what is no part of a transaction, called `what`.

@@ -116,8 +116,8 @@ pub(super) fn primary_keys(
             },
         )));
     }
-    let database = session.session.engine().database();
-    let snapshot = database.snapshot(schema_name, table).map_err(status)?;
+    let workspace = session.session.workspace();
+    let snapshot = workspace.snapshot(schema_name, table).map_err(status)?;
     let key = snapshot.primary_key();
     let columns: Vec<&str> = key
         .map(|key| snapshot.index_columns(&key.definition))

@@ -179,10 +179,14 @@ impl FlightSql {
         request: &Request<T>,
     ) -> Answer<ActionCreatePreparedStatementResult> {
         let session = self.session(request)?;
-        session.check_transaction(action.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(action.transaction_id.as_ref())
+            .await?;
         let (own, plan) = (session.session.clone(), action.plan.unwrap_or_default());
         let prepared = async move { Prepared::of_substrait(&own, plan).await };
-        self.prepare(&session, SUBSTRAIT, prepared).await
+        let of_transaction = action.transaction_id.is_some();
+        self.prepare(&session, SUBSTRAIT, of_transaction, prepared)
+            .await
     }
 
     /// What the ticket of a statement is for.
@@ -213,7 +217,9 @@ impl FlightSql {
         request: &Request<Ticket>,
     ) -> Answer<Response<MessageStream>> {
         let session = self.session(request)?;
-        let prepared = session.prepared(&query.prepared_statement_handle)?;
+        let (prepared, _held) = session
+            .hold_prepared(&query.prepared_statement_handle)
+            .await?;
         let plans = executions(&session, &prepared);
         let statement = Statement::in_one_stream(&self.state, &session, prepared.sql(), plans);
         statement.await?.fetch(&self.state, &session, 0).await
@@ -224,11 +230,12 @@ impl FlightSql {
         &self,
         session: &ClientSession,
         sql: &str,
+        of_transaction: bool,
         prepared: impl Future<Output = Result<Described>> + Send + 'static,
     ) -> Answer<ActionCreatePreparedStatementResult> {
         let id = self.state.queries().next_id();
         let prepared = plan_apart(&self.state, session, id, sql, prepared).await?;
-        created(session, prepared)
+        created(session, prepared, of_transaction)
     }
 
     /// Sets the parameters of a prepared statement.
@@ -297,6 +304,7 @@ fn encode_schema(schema: &Schema) -> Answer<Bytes> {
 fn created(
     session: &ClientSession,
     (prepared, result): Described,
+    of_transaction: bool,
 ) -> Answer<ActionCreatePreparedStatementResult> {
     let parameter_schema = encode_schema(&prepared.parameter_schema())?;
     let dataset_schema = match result.fields().is_empty() {
@@ -304,13 +312,12 @@ fn created(
         false => encode_schema(&result)?,
     };
     Ok(ActionCreatePreparedStatementResult {
-        prepared_statement_handle: session.add_prepared(prepared)?,
+        prepared_statement_handle: session.add_prepared(prepared, of_transaction)?,
         dataset_schema,
         parameter_schema,
     })
 }
 
-/// Refuses what should be part of a transaction: it would be committed by itself.
 /// An answer that is fetched by sending the command again, as its ticket.
 fn info_of(
     command: &impl ProstMessageExt,
@@ -362,7 +369,9 @@ impl FlightSqlService for FlightSql {
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
-        session.check_transaction(query.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(query.transaction_id.as_ref())
+            .await?;
         let plans = alone(planned_sql(&session, &query.query));
         self.start(&session, &query.query, plans, request).await
     }
@@ -373,7 +382,9 @@ impl FlightSqlService for FlightSql {
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
-        session.check_transaction(query.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(query.transaction_id.as_ref())
+            .await?;
         let plans = alone(planned_substrait(&session, query.plan));
         self.start(&session, SUBSTRAIT, plans, request).await
     }
@@ -384,7 +395,9 @@ impl FlightSqlService for FlightSql {
         request: Request<FlightDescriptor>,
     ) -> Answer<Response<FlightInfo>> {
         let session = self.session(&request)?;
-        let prepared = session.prepared(&query.prepared_statement_handle)?;
+        let (prepared, _held) = session
+            .hold_prepared(&query.prepared_statement_handle)
+            .await?;
         let plans = executions(&session, &prepared);
         self.start(&session, prepared.sql(), plans, request).await
     }
@@ -598,7 +611,9 @@ impl FlightSqlService for FlightSql {
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
         let session = self.session(&request)?;
-        session.check_transaction(command.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(command.transaction_id.as_ref())
+            .await?;
         let plans = alone(planned_sql(&session, &command.query));
         statements::update(&self.state, &session, &command.query, plans).await
     }
@@ -609,7 +624,9 @@ impl FlightSqlService for FlightSql {
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
         let session = self.session(&request)?;
-        session.check_transaction(command.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(command.transaction_id.as_ref())
+            .await?;
         // A driver may send a header that was taken back as an empty one.
         let header = request.metadata().get(BY_KEY).map(|value| value.to_str());
         let by_key = header.and_then(Result::ok).filter(|how| !how.is_empty());
@@ -640,7 +657,9 @@ impl FlightSqlService for FlightSql {
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
         let session = self.session(&request)?;
-        let prepared = session.prepared(&command.prepared_statement_handle)?;
+        let (prepared, _held) = session
+            .hold_prepared(&command.prepared_statement_handle)
+            .await?;
         if prepared.has_parameters() {
             self.bind(&session, &prepared, request.into_inner()).await?;
         }
@@ -654,7 +673,9 @@ impl FlightSqlService for FlightSql {
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
         let session = self.session(&request)?;
-        session.check_transaction(command.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(command.transaction_id.as_ref())
+            .await?;
         let plans = alone(planned_substrait(&session, command.plan));
         statements::update(&self.state, &session, SUBSTRAIT, plans).await
     }
@@ -665,10 +686,14 @@ impl FlightSqlService for FlightSql {
         request: Request<Action>,
     ) -> Answer<ActionCreatePreparedStatementResult> {
         let session = self.session(&request)?;
-        session.check_transaction(action.transaction_id.as_ref())?;
+        let _held = session
+            .hold_transaction(action.transaction_id.as_ref())
+            .await?;
         let (context, sql) = (session.session.clone(), action.query.clone());
         let prepared = async move { Prepared::new(&context, &sql).await };
-        self.prepare(&session, &action.query, prepared).await
+        let of_transaction = action.transaction_id.is_some();
+        self.prepare(&session, &action.query, of_transaction, prepared)
+            .await
     }
 
     async fn do_action_close_prepared_statement(
