@@ -90,6 +90,15 @@ impl ClientSession {
         Ok(begun)
     }
 
+    /// The same of a bulk ingest. ADBC's drivers name no transaction there (1.13): without an id it
+    /// belongs to that of the session, if there is one.
+    pub async fn hold_ingest(&self, id: Option<&Bytes>) -> Result<Held<'_>, Status> {
+        match id {
+            Some(_) => self.hold_transaction(id).await,
+            None => Ok(self.begun.read().await),
+        }
+    }
+
     /// A prepared statement to be run: in a transaction, where it was prepared for one, which may be a
     /// later one than that; by itself otherwise.
     pub async fn hold_prepared(&self, handle: &Bytes) -> Result<(Arc<Prepared>, Held<'_>), Status> {

@@ -624,9 +624,7 @@ impl FlightSqlService for FlightSql {
         request: Request<PeekableFlightDataStream>,
     ) -> Answer<i64> {
         let session = self.session(&request)?;
-        let _held = session
-            .hold_transaction(command.transaction_id.as_ref())
-            .await?;
+        let _held = session.hold_ingest(command.transaction_id.as_ref()).await?;
         // A driver may send a header that was taken back as an empty one.
         let header = request.metadata().get(BY_KEY).map(|value| value.to_str());
         let by_key = header.and_then(Result::ok).filter(|how| !how.is_empty());
