@@ -155,14 +155,15 @@ def test_drivers_without_autocommit_write_in_transactions(server, table):
         execute(one, f"DELETE FROM {table}")
         one.rollback()
         assert rows(one, f"SELECT count(*) FROM {table}") == [(4,)]
-        # Of two that change a row the second is refused, and goes on with a new transaction.
-        execute(one, f"UPDATE {table} SET x = 11 WHERE id = 1")
-        execute(other, f"UPDATE {table} SET x = 12 WHERE id = 1")
-        with pytest.raises(adbc_driver_manager.Error, match="changed"):
-            one.commit()
         one.adbc_connection.set_autocommit(True)
         execute(one, f"UPDATE {table} SET x = 13 WHERE id = 1")
         assert seen()[0] == (1, 13)
+        one.adbc_connection.set_autocommit(False)
+        # Of two that change a row the second is refused.
+        execute(one, f"UPDATE {table} SET x = 11 WHERE id = 1")
+        execute(other, f"UPDATE {table} SET x = 12 WHERE id = 1")
+        with pytest.raises(adbc_driver_manager.Error, match=r"changed row \(id\) = \(1\)"):
+            one.commit()
 
 
 def test_transactions_belong_to_a_session(server):
