@@ -21,7 +21,7 @@ use crate::table::folder::Folder;
 use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
 use crate::table::state::{State, TableState};
-use crate::table::steps::{self, Step};
+use crate::table::steps::Step;
 use crate::table::upkeep::{Background, Upkeep};
 use crate::table::{Load, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
@@ -313,54 +313,6 @@ impl Core {
             ))),
             _ => Ok(found),
         }
-    }
-
-    /// Makes a schema.
-    pub fn create_schema(&self, name: &str) -> Result<()> {
-        self.commit(schema_created(name)).map(drop)
-    }
-
-    /// Drops an empty schema.
-    pub fn drop_schema(&self, name: &str) -> Result<()> {
-        self.commit(schema_dropped(name)).map(drop)
-    }
-
-    /// Drops a table. Readers that hold a snapshot finish undisturbed; its pages are free when
-    /// the last of them is done.
-    pub fn drop_table(&self, schema: &str, table: &str) -> Result<()> {
-        self.check_writable()?;
-        let present = self.table_state(schema, table)?;
-        steps::commit(self, vec![table_dropped(&present, schema, table)], |_| {
-            Ok(())
-        })
-    }
-
-    /// Gives a table another name in its schema.
-    ///
-    /// # Errors
-    /// `NotFound`; `AlreadyExists` for a table or a view; `ReadOnly`, `Full`, `Io`.
-    pub fn rename_table(&self, schema: &str, table: &str, to: &str) -> Result<()> {
-        self.check_writable()?;
-        let present = self.table_state(schema, table)?;
-        let step = table_renamed(&present, schema, table, to);
-        steps::commit(self, vec![step], |_| Ok(()))
-    }
-
-    /// Gives the columns of a table other names, defaults, or leave to be NULL; their types and
-    /// rows stay. `version` is the one that the columns were changed from.
-    ///
-    /// # Errors
-    /// `Conflict` where the columns are others by now, or the table is gone; `Invalid` for other
-    /// types; `ReadOnly`, `Full`, `Io`.
-    pub fn redefine_columns(
-        &self,
-        version: &Arc<TableSnapshot>,
-        columns: &Schema,
-        defaults: &[Option<String>],
-    ) -> Result<()> {
-        self.check_writable()?;
-        let step = columns_redefined(version, columns, defaults)?;
-        steps::commit(self, vec![step], |_| Ok(()))
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::table::database::Core;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit};
 use crate::table::manifest::{TableRecord, encode_definition, encode_part};
 use crate::table::state::{TableState, not_found};
-use crate::table::steps::{self, NewIndex, Step};
+use crate::table::steps::{NewIndex, Step};
 use crate::table::unique::Keys;
 use crate::table::upkeep::Sizes;
 use crate::table::writing::take_segment;
@@ -29,42 +29,6 @@ use crate::table::{Database, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
 impl Database {
-    /// Makes an index over a table. Its rows stay readable meanwhile; rows that other writers add
-    /// before it is done are in it too, or, where it is not unique, in its tail.
-    ///
-    /// # Errors
-    /// `AlreadyExists`, `NotFound`, `Invalid` (columns of a wrong type, an unknown option, two
-    /// rows of one key in a unique index), `Full`, `Io`, `Corrupt`; `NeedsReopening`. After any but
-    /// the last nothing has changed.
-    pub fn create_index(
-        &self,
-        schema: &str,
-        table: &str,
-        definition: IndexDefinition,
-    ) -> Result<()> {
-        self.check_writable()?;
-        let before = self.table_state(schema, table)?;
-        let name = ObjectName::new(schema, table);
-        self.state.read().check_new_index(&name, &definition)?;
-        let step = index_created(self, name, &before, definition)?;
-        steps::commit(self, vec![step], |_| Ok(()))
-    }
-
-    /// Drops an index. Queries that use it end undisturbed.
-    ///
-    /// # Errors
-    /// `NotFound`; `Invalid` for a primary key, which goes with its table.
-    pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let (table, snapshot, _) = self.index(schema, name)?;
-        let step = Step::DropIndex {
-            name: ObjectName::new(schema, &table),
-            table: snapshot.id,
-            index: name.into(),
-        };
-        steps::commit(self, vec![step], |_| Ok(()))
-    }
-
     /// The index of that name in a schema, with its table's name and present version.
     ///
     /// # Errors
@@ -517,7 +481,6 @@ impl NewParts {
         Ok(())
     }
 
-    /// Makes the pages durable.
     /// Makes all pages durable.
     pub fn sync(&mut self) -> Result<()> {
         if !self.is_synced {

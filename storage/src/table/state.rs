@@ -246,13 +246,13 @@ impl State {
         Ok(())
     }
 
-    /// That the name of an index to be made of a table is free.
-    pub fn check_new_index(&self, table: &ObjectName, index: &IndexDefinition) -> Result<()> {
-        match self.index(&table.schema, &index.name) {
+    /// That the name of an index to be made of a table that is there is free.
+    pub fn check_new_index(&self, schema: &str, name: &str) -> Result<()> {
+        match self.index(schema, name) {
             None => Ok(()),
             Some(_) => Err(StorageError::AlreadyExists {
                 kind: "index",
-                name: index.name.clone(),
+                name: name.into(),
             }),
         }
     }

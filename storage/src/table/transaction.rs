@@ -445,7 +445,7 @@ impl Workspace {
     /// Starts a load, of the transaction if there is one.
     ///
     /// # Errors
-    /// `ReadOnly`; those of [`Load`]; `Invalid` for other columns of a table in a transaction.
+    /// `ReadOnly`; those of [`Load`].
     pub fn begin_load(&self, target: LoadTarget) -> Result<Load> {
         self.database.check_writable()?;
         Load::begin(&self.database, self.transaction(), target)
@@ -456,7 +456,7 @@ impl Workspace {
     /// # Errors
     /// `AlreadyExists`, `ReadOnly`, `Full`, `Io`.
     pub fn create_schema(&self, name: &str) -> Result<()> {
-        self.define(schema_created(name))
+        self.take(Step::Define(schema_created(name)))
     }
 
     /// Drops an empty schema.
@@ -464,27 +464,24 @@ impl Workspace {
     /// # Errors
     /// `NotFound`, `Invalid` for one that is not empty, `ReadOnly`, `Full`, `Io`.
     pub fn drop_schema(&self, name: &str) -> Result<()> {
-        self.define(schema_dropped(name))
+        self.take(Step::Define(schema_dropped(name)))
     }
 
     /// Makes a view; with `or_replace` one of the same name goes.
     ///
     /// # Errors
-    /// As [`Database::create_view`].
+    /// `AlreadyExists` (also for a table of that name), `NotFound` (the schema), `ReadOnly`,
+    /// `Full`, `Io`.
     pub fn create_view(&self, view: View, or_replace: bool) -> Result<()> {
-        self.define(views::created(&view, or_replace))
+        self.take(Step::Define(views::created(&view, or_replace)))
     }
 
     /// Drops a view.
     ///
     /// # Errors
-    /// As [`Database::drop_view`].
+    /// `NotFound`, `ReadOnly`, `Full`, `Io`.
     pub fn drop_view(&self, schema: &str, name: &str) -> Result<()> {
-        self.define(views::dropped(schema, name))
-    }
-
-    fn define(&self, edit: TableEdit) -> Result<()> {
-        self.take(Step::Define(edit))
+        self.take(Step::Define(views::dropped(schema, name)))
     }
 
     fn take(&self, step: Step) -> Result<()> {
@@ -502,7 +499,8 @@ impl Workspace {
         }
     }
 
-    /// Drops a table.
+    /// Drops a table. Readers that hold a snapshot finish undisturbed; its pages are free when the
+    /// last of them is done.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` where it is another one by now; `ReadOnly`, `Full`, `Io`.
@@ -535,10 +533,13 @@ impl Workspace {
         self.take(columns_redefined(version, columns, defaults)?)
     }
 
-    /// Makes an index.
+    /// Makes an index over a table. Its rows stay readable meanwhile; rows that other writers add
+    /// before it is done are in it too, or, where it is not unique, in its tail.
     ///
     /// # Errors
-    /// As [`Database::create_index`].
+    /// `AlreadyExists`, `NotFound`, `Invalid` (columns of a wrong type, an unknown option, two
+    /// rows of one key in a unique index), `Conflict`, `ReadOnly`, `Full`, `Io`, `Corrupt`;
+    /// `NeedsReopening`. After any but the last nothing has changed.
     pub fn create_index(
         &self,
         schema: &str,
@@ -548,14 +549,15 @@ impl Workspace {
         self.database.check_writable()?;
         let name = ObjectName::new(schema, table);
         let before = self.table_state(schema, table)?;
-        self.look(|state| state.check_new_index(&name, &definition))?;
+        self.look(|state| state.check_new_index(schema, &definition.name))?;
         self.take(index_created(&self.database, name, &before, definition)?)
     }
 
-    /// Drops an index.
+    /// Drops an index. Queries that use it end undisturbed.
     ///
     /// # Errors
-    /// As [`Database::drop_index`].
+    /// `NotFound`; `Invalid` for a primary key, which goes with its table; `Conflict`, `ReadOnly`,
+    /// `Full`, `Io`.
     pub fn drop_index(&self, schema: &str, name: &str) -> Result<()> {
         let (table, snapshot, _) = self.index(schema, name)?;
         self.take(Step::DropIndex {
@@ -571,7 +573,9 @@ impl Workspace {
     /// `Invalid` in a transaction.
     pub fn outside_of_transaction(&self, what: &str) -> Result<&Arc<Database>> {
         match self.is_in_transaction() {
-            true => Err(in_transaction(what)),
+            true => Err(StorageError::Invalid(format!(
+                "{what} can't be part of a transaction; COMMIT or ROLLBACK first"
+            ))),
             false => Ok(&self.database),
         }
     }
@@ -667,13 +671,74 @@ impl Workspace {
     }
 }
 
-fn no_transaction() -> StorageError {
-    StorageError::Invalid("there is no transaction; BEGIN starts one".into())
+/// What a statement outside of every session does.
+impl Database {
+    fn alone(self: &Arc<Self>) -> Workspace {
+        Workspace::new(Arc::clone(self))
+    }
+
+    /// As [`Workspace::create_schema`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn create_schema(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.alone().create_schema(name)
+    }
+
+    /// As [`Workspace::drop_schema`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn drop_schema(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.alone().drop_schema(name)
+    }
+
+    /// As [`Workspace::create_view`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn create_view(self: &Arc<Self>, view: View, or_replace: bool) -> Result<()> {
+        self.alone().create_view(view, or_replace)
+    }
+
+    /// As [`Workspace::drop_view`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn drop_view(self: &Arc<Self>, schema: &str, name: &str) -> Result<()> {
+        self.alone().drop_view(schema, name)
+    }
+
+    /// As [`Workspace::drop_table`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn drop_table(self: &Arc<Self>, schema: &str, table: &str) -> Result<()> {
+        self.alone().drop_table(schema, table)
+    }
+
+    /// As [`Workspace::create_index`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn create_index(
+        self: &Arc<Self>,
+        schema: &str,
+        table: &str,
+        definition: IndexDefinition,
+    ) -> Result<()> {
+        self.alone().create_index(schema, table, definition)
+    }
+
+    /// As [`Workspace::drop_index`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn drop_index(self: &Arc<Self>, schema: &str, name: &str) -> Result<()> {
+        self.alone().drop_index(schema, name)
+    }
 }
 
-/// That something is no part of a transaction.
-pub(super) fn in_transaction(what: &str) -> StorageError {
-    StorageError::Invalid(format!(
-        "{what} can't be part of a transaction; COMMIT or ROLLBACK first"
-    ))
+fn no_transaction() -> StorageError {
+    StorageError::Invalid("there is no transaction; BEGIN starts one".into())
 }

@@ -119,6 +119,7 @@ impl Keys<'_> {
             table: self.table.into(),
         })
     }
+
     fn source<'a>(&'a self, pace: &'a Pace) -> Source<'a> {
         Source {
             definition: self.definition,

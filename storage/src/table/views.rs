@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::Result;
 use crate::table::Database;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutView, TableEdit};
 use crate::table::manifest::ViewRecord;
@@ -36,23 +35,6 @@ impl Database {
     pub fn view(&self, schema: &str, name: &str) -> Option<Arc<View>> {
         let name = ObjectName::new(schema, name);
         self.state.read().views.get(&name).cloned()
-    }
-
-    /// Makes a view; with `or_replace` one of the same name goes.
-    ///
-    /// # Errors
-    /// `AlreadyExists` (also for a table of that name), `NotFound` (the schema), `ReadOnly`,
-    /// `Full`.
-    pub fn create_view(&self, view: View, or_replace: bool) -> Result<()> {
-        self.commit(created(&view, or_replace)).map(drop)
-    }
-
-    /// Drops a view.
-    ///
-    /// # Errors
-    /// `NotFound`, `ReadOnly`.
-    pub fn drop_view(&self, schema: &str, name: &str) -> Result<()> {
-        self.commit(dropped(schema, name)).map(drop)
     }
 }
 
