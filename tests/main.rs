@@ -6,12 +6,14 @@
 //! | `random_queries` | random queries on random tables, against DataFusion on the same rows |
 //! | `corruption` | flipped bits and misplaced pages give errors that name the page, never answers |
 //! | `devices` | queries on a device behind XRT (the device model), against the CPU; devices that die |
+//! | `nand` | TPC-H on a modelled card of raw NAND with bad blocks and wrong bits |
 //! | `refusals` | what can't be done is refused with a message that says why and what to do |
 //!
 //! Random tests print their seed; `FLASHMESH_TEST_SEED=<seed>` replays it.
 
 mod corruption;
 mod devices;
+mod nand;
 mod random_queries;
 mod refusals;
 mod support;

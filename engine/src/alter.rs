@@ -28,13 +28,14 @@ use flashmesh_planner::version::pin_tables;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::IndexDefinition;
-use flashmesh_storage::table::{LoadTarget, TableSnapshot};
+use flashmesh_storage::table::{Generated, LoadTarget, TableSnapshot};
 
 use crate::Session;
 use crate::assign::assign;
 use crate::change;
 use crate::create_table::check_columns;
 use crate::error::{Error, Result};
+use crate::generated::{self, Identity, next_numbers};
 use crate::load::blocking;
 use crate::same_names;
 
@@ -338,13 +339,20 @@ impl Session {
                 if *if_not_exists && columns.iter().any(|c| *c.field.name() == name) {
                     return Ok(());
                 }
-                let (field, default) = self.declared(column_def).await?;
-                let text = default
+                let (field, mut default, identity) = self.declared(column_def).await?;
+                let mut text = default
                     .as_ref()
-                    .map(|default| text_of_default(&name, default));
+                    .map(|default| text_of_default(&name, default))
+                    .transpose()?;
+                if let Some(identity) = identity {
+                    let generated = self.counted(identity, &name, field.data_type()).await?;
+                    text = Some(generated.to_string());
+                    let database = self.engine().database();
+                    default = Some(next_numbers(database, &name, generated));
+                }
                 columns.push(Column {
                     field,
-                    default: text.transpose()?,
+                    default: text,
                     values: Values::New(default.unwrap_or_else(|| lit(ScalarValue::Null))),
                 });
             }
@@ -384,6 +392,22 @@ impl Session {
                         column.default = Some(text_of_default(column.field.name(), &default)?);
                     }
                     AlterColumnOperation::DropDefault => column.default = None,
+                    AlterColumnOperation::AddGenerated {
+                        generated_as,
+                        sequence_options,
+                    } => {
+                        let name = column.field.name().clone();
+                        if column.field.is_nullable() || column.default.is_some() {
+                            return Err(Error::usage(format!(
+                                "column '{name}' must be NOT NULL and have no DEFAULT before it is generated"
+                            )));
+                        }
+                        let always = *generated_as == Some(ast::GeneratedAs::Always);
+                        let identity = generated::counted(always, sequence_options)?;
+                        let data_type = column.field.data_type().clone();
+                        let generated = self.counted(identity, &name, &data_type).await?;
+                        column.default = Some(generated.to_string());
+                    }
                     AlterColumnOperation::SetDataType {
                         data_type,
                         using: None,
@@ -394,7 +418,14 @@ impl Session {
                             data_type: data_type.clone(),
                             options: Vec::new(),
                         };
-                        let (field, _) = self.declared(&definition).await?;
+                        let (field, _, identity) = self.declared(&definition).await?;
+                        let text = column.default.as_deref().and_then(Generated::parse);
+                        if identity.is_some() || (text.is_some() && !field.data_type().is_integer())
+                        {
+                            return Err(Error::usage(format!(
+                                "ALTER COLUMN {column_name} TYPE {data_type}: a generated column is an integer, and ADD GENERATED makes one"
+                            )));
+                        }
                         let field = field.as_ref().clone();
                         let nullable = column.field.is_nullable();
                         column.field = Arc::new(field.with_nullable(nullable));
@@ -419,8 +450,24 @@ impl Session {
         Ok(())
     }
 
-    /// The column that a definition declares, as CREATE TABLE has it, and its default.
-    async fn declared(&self, column: &ast::ColumnDef) -> Result<(FieldRef, Option<Expr>)> {
+    /// An identity column with a sequence that counts it.
+    async fn counted(
+        &self,
+        identity: Identity,
+        column: &str,
+        data_type: &DataType,
+    ) -> Result<Generated> {
+        let database = Arc::clone(self.engine().database());
+        let (column, data_type) = (column.to_owned(), data_type.clone());
+        blocking(move || identity.counted_by(&database, &column, &data_type)).await
+    }
+
+    /// The column that a definition declares, as CREATE TABLE has it, its default, and whether it is
+    /// generated.
+    async fn declared(
+        &self,
+        column: &ast::ColumnDef,
+    ) -> Result<(FieldRef, Option<Expr>, Option<Identity>)> {
         let parsed = self.parse("CREATE TABLE declared (declared INT)")?;
         let Some(ParsedStatement::Statement(mut statement)) = parsed.into_iter().next() else {
             return Err(Error::usage("a column without a definition"));
@@ -428,6 +475,7 @@ impl Session {
         if let ast::Statement::CreateTable(create) = statement.as_mut() {
             create.columns = vec![column.clone()];
         }
+        let identity = generated::take_identities(&mut statement)?.pop();
         let state = self.context().state();
         let plan = same_names::plan(&state, ParsedStatement::Statement(statement)).await?;
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(CreateMemoryTable {
@@ -449,6 +497,7 @@ impl Session {
         Ok((
             Arc::new(field),
             column_defaults.pop().map(|(_, default)| default),
+            identity.map(|(_, identity)| identity),
         ))
     }
 }

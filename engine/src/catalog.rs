@@ -246,7 +246,7 @@ impl FlashSchema {
         let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
         let authority = Arc::clone(&self.authority) as _;
         let name = (self.name.clone(), name.to_string());
-        let defaults = self.views.defaults(&snapshot)?;
+        let defaults = self.views.defaults(self.workspace.database(), &snapshot)?;
         let table = NamedTable::new(workspace, node, authority, name, snapshot);
         Ok(FlashTable::new(table).with_defaults(defaults))
     }

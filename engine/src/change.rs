@@ -1,18 +1,21 @@
-//! UPDATE and DELETE.
+//! UPDATE, DELETE and MERGE.
 //!
 //! The plan of either gives the rows that are to go by their ids, with what comes in their place;
 //! the store marks the old ones as deleted and appends the new ones in one commit.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use datafusion::common::display::PlanType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, internal_err, plan_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, TableScan, TableScanBuilder,
-    WriteOp,
+    ToStringifiedPlan, WriteOp,
 };
+use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -21,6 +24,9 @@ use flashmesh_storage::table::TableSnapshot;
 
 use crate::alter::name_of;
 use crate::assign::assign;
+use crate::error::Error;
+use crate::merge::merged_rows;
+use crate::returning::Returning;
 
 /// Puts what DataFusion plans in place of what it does not: `UPDATE t … FROM u` joins the tables,
 /// `DELETE FROM t USING u WHERE …` asks whether such rows are there; names of assigned columns are
@@ -90,45 +96,101 @@ fn any_row(tables: &[ast::TableWithJoins], condition: Option<&ast::Expr>) -> Opt
     Some(exists)
 }
 
-/// What an UPDATE or DELETE runs: for UPDATE the table's columns, then for both the ids of the rows
-/// that go. `target` is the statement's table.
-pub(crate) fn changed_rows(dml: &DmlStatement, target: &FlashTable) -> Result<LogicalPlan> {
+/// What a change runs, and which of its columns the load takes: for UPDATE the table's columns, then
+/// for DELETE too the ids of the rows that go; for MERGE see [`merged_rows`]. `target` is the statement's table. The table's
+/// columns are also there where a DELETE `returns` them.
+pub(crate) fn changed_rows(
+    dml: &DmlStatement,
+    target: &FlashTable,
+    returns: bool,
+) -> Result<(LogicalPlan, Range<usize>)> {
     let input = dml.input.as_ref().clone();
+    let fields = target.named().snapshot().schema.fields().clone();
     match (&dml.op, input) {
+        (WriteOp::MergeInto(op), _) => Ok(merged_rows(dml, op, target)?),
         (WriteOp::Update, LogicalPlan::Projection(projection)) => {
             let (input, id) = with_ids(projection.input.as_ref().clone(), target)?;
             let mut columns = projection.expr;
-            columns.push(id);
-            assign(LogicalPlan::Projection(Projection::try_new(
-                columns,
-                Arc::new(input),
-            )?))
+            columns.push(Expr::Column(id));
+            let stored = 0..columns.len();
+            let plan = Projection::try_new(columns, Arc::new(input))?;
+            Ok((assign(LogicalPlan::Projection(plan))?, stored))
         }
         (_, input) => {
             let (input, id) = with_ids(input, target)?;
-            LogicalPlanBuilder::from(input).project([id])?.build()
+            let old = fields.iter().filter(|_| returns);
+            let old = old.map(|field| Column::new(id.relation.clone(), field.name()));
+            let mut columns: Vec<_> = old.map(Expr::Column).collect();
+            columns.push(Expr::Column(id.clone()));
+            let stored = columns.len() - 1..columns.len();
+            let plan = LogicalPlanBuilder::from(input).project(columns)?.build()?;
+            Ok((plan, stored))
         }
     }
 }
 
-/// EXPLAIN of an UPDATE or DELETE shows how its rows are found; other plans stay.
+/// Whether a statement changes rows.
+pub(crate) fn is_change(statement: &ParsedStatement) -> bool {
+    let ParsedStatement::Statement(statement) = statement else {
+        return false;
+    };
+    matches!(
+        statement.as_ref(),
+        ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_)
+    )
+}
+
+/// The plan of EXPLAIN with `change` as what it explains.
+pub(crate) fn explaining(plan: LogicalPlan, change: LogicalPlan) -> crate::Result<LogicalPlan> {
+    Ok(match plan {
+        LogicalPlan::Explain(mut explain) => {
+            explain.stringified_plans = vec![change.to_stringified(PlanType::InitialLogicalPlan)];
+            explain.plan = Arc::new(change);
+            LogicalPlan::Explain(explain)
+        }
+        LogicalPlan::Analyze(mut analyze) => {
+            analyze.input = Arc::new(change);
+            LogicalPlan::Analyze(analyze)
+        }
+        _ => return Err(Error::usage("this is no EXPLAIN")),
+    })
+}
+
+/// EXPLAIN of a change shows how its rows are found; other plans stay.
 pub(crate) fn explained(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let of_returning = |plan: &Arc<LogicalPlan>| match Returning::of(plan) {
+        Some(returning) => Arc::new(returning.change.clone()),
+        None => Arc::clone(plan),
+    };
     let change = |plan: &LogicalPlan| match plan {
-        LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Update | WriteOp::Delete) => {
+        LogicalPlan::Dml(dml)
+            if matches!(
+                dml.op,
+                WriteOp::Update | WriteOp::Delete | WriteOp::MergeInto(_)
+            ) =>
+        {
             Some((dml.clone(), FlashTable::of(&dml.target)?))
         }
         _ => None,
     };
     match plan {
         LogicalPlan::Explain(mut explain) => {
+            explain.plan = of_returning(&explain.plan);
             if let Some((dml, target)) = change(&explain.plan) {
-                explain.plan = Arc::new(changed_rows(&dml, &target)?);
+                explain.plan = Arc::new(changed_rows(&dml, &target, false)?.0);
             }
             Ok(LogicalPlan::Explain(explain))
         }
-        LogicalPlan::Analyze(analyze) if change(&analyze.input).is_some() => plan_err!(
-            "EXPLAIN ANALYZE does not run UPDATE and DELETE; EXPLAIN shows how their rows are found"
-        ),
+        LogicalPlan::Analyze(analyze)
+            if change(&analyze.input).is_some() || Returning::of(&analyze.input).is_some() =>
+        {
+            plan_err!(
+                "EXPLAIN ANALYZE does not run changes; EXPLAIN shows how their rows are found"
+            )
+        }
         other => Ok(other),
     }
 }
@@ -152,7 +214,7 @@ pub(crate) fn version_of(plan: &LogicalPlan, target: &FlashTable) -> Result<Arc<
 }
 
 /// The plan with the ids of the rows of `target` among its columns, and their column.
-fn with_ids(plan: LogicalPlan, target: &FlashTable) -> Result<(LogicalPlan, Expr)> {
+pub(crate) fn with_ids(plan: LogicalPlan, target: &FlashTable) -> Result<(LogicalPlan, Column)> {
     let ids = target.clone().with_row_ids();
     let name = ids.row_id_column().to_owned();
     let source = provider_as_source(Arc::new(ids));
@@ -182,8 +244,7 @@ fn with_ids(plan: LogicalPlan, target: &FlashTable) -> Result<(LogicalPlan, Expr
         }
         Ok(Transformed::yes(node))
     })?;
-    let id = Expr::Column(Column::new(relation, name));
-    Ok((plan.data, id))
+    Ok((plan.data, Column::new(relation, name)))
 }
 
 fn is_of(scan: &TableScan, target: &FlashTable) -> bool {

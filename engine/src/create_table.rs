@@ -21,6 +21,7 @@ use crate::Session;
 use crate::alter::text_of_default;
 use crate::assign::assign;
 use crate::error::{Error, Result};
+use crate::generated::Identity;
 use crate::load::blocking;
 
 /// What marks a column of a query's plan that was declared NOT NULL.
@@ -111,8 +112,18 @@ impl Session {
         let (columns, indexes) = keys(&name.table, &columns, &create.constraints, is_free);
         let mut defaults = vec![None; columns.fields().len()];
         for (column, default) in &create.column_defaults {
-            let text = text_of_default(column, default)?;
-            defaults[columns.index_of(column)?] = Some(text);
+            let place = columns.index_of(column)?;
+            let text = match Identity::of(default) {
+                Some(identity) => {
+                    let data_type = columns.field(place).data_type();
+                    let database = Arc::clone(self.engine().database());
+                    let (column, data_type) = (column.clone(), data_type.clone());
+                    let counted = move || identity.counted_by(&database, &column, &data_type);
+                    blocking(counted).await?.to_string()
+                }
+                None => text_of_default(column, default)?,
+            };
+            defaults[place] = Some(text);
         }
         let target = LoadTarget::Create {
             defaults,

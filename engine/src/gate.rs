@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, WriteOp};
 use datafusion::physical_plan::ExecutionPlan;
 use flashmesh_planner::FlashTable;
 use flashmesh_planner::relations::is_store_function;
@@ -22,6 +22,7 @@ use flashmesh_storage::capability::Right;
 use crate::error::{Error, Result};
 use crate::grants::Principal;
 use crate::own_statement::OwnStatement;
+use crate::returning::Returning;
 
 /// Refuses a plan that holds, at any depth, what `principal` may not do. What is not listed is
 /// denied.
@@ -74,14 +75,25 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
             None => Ok(()),
         },
         LogicalPlan::Dml(dml) => match FlashTable::of(&dml.target) {
-            Some(table) => check_table(principal, Right::Write, &table),
+            Some(table) => {
+                // It is joined with its source.
+                if matches!(dml.op, WriteOp::MergeInto(_)) {
+                    check_table(principal, Right::Read, &table)?;
+                }
+                check_table(principal, Right::Write, &table)
+            }
             None => principal.check_admin("write to tables outside the database"),
         },
         LogicalPlan::Copy(_) => principal.check_admin("write files of the server"),
         LogicalPlan::Extension(extension) => {
             let operator = extension.node.as_ref();
-            let is_statement = OwnStatement::of(node).is_some();
-            match is_store_function(operator) || (is_statement && !is_part) {
+            let statement = OwnStatement::of(node);
+            if let Some(OwnStatement::Backup(_)) = statement {
+                return principal.check_admin("back the database up");
+            }
+            // What it changes and what it reads are its inputs.
+            let is_change = Returning::of(node).is_some();
+            match is_store_function(operator) || is_change || (statement.is_some() && !is_part) {
                 true => Ok(()),
                 false => principal.check_admin(&format!("run {}", operator.name())),
             }

@@ -1,10 +1,13 @@
 //! Rows by primary key, without SQL: many keys are one command to the store (Minerva section IV-C).
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::{CastOptions, cast_with_options, partition, sort, take};
 use datafusion::common::{ResolvedTableReference, ScalarValue, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::{ident, lit};
 use flashmesh_planner::Authority;
 use flashmesh_planner::translate::scalar_of;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
@@ -42,6 +45,13 @@ pub(crate) struct Keyed {
     pub ordinal: u32,
 }
 
+impl Keyed {
+    /// The name of the key's column.
+    pub fn key(&self) -> &str {
+        self.table.schema.field(self.ordinal as usize).name()
+    }
+}
+
 impl Session {
     /// The rows of a table whose primary key is one of `keys`, in any order; keys that no row has
     /// give none. It blocks: an async caller runs it on a thread for that.
@@ -65,6 +75,37 @@ impl Session {
         })?;
         let columns: Vec<u32> = (0..keyed.table.schema.fields().len() as u32).collect();
         self.rows_of(&keyed, &keys, &columns)
+    }
+
+    /// The rows of a table whose primary key is in a range, in the order of the keys: those of one
+    /// version, the one at which the result is fetched. Pages without a key of the range are not
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a table without a primary key of one column, [`Error::Query`] for bounds
+    /// that are not of its type.
+    pub async fn scan(
+        &self,
+        table: &str,
+        keys: impl RangeBounds<ScalarValue>,
+    ) -> Result<DataFrame> {
+        let keyed = self.keyed(table)?;
+        let key = || ident(keyed.key());
+        let lower = match keys.start_bound() {
+            Bound::Included(least) => Some(key().gt_eq(lit(least.clone()))),
+            Bound::Excluded(least) => Some(key().gt(lit(least.clone()))),
+            Bound::Unbounded => None,
+        };
+        let upper = match keys.end_bound() {
+            Bound::Included(most) => Some(key().lt_eq(lit(most.clone()))),
+            Bound::Excluded(most) => Some(key().lt(lit(most.clone()))),
+            Bound::Unbounded => None,
+        };
+        let mut rows = self.context().table(keyed.name.clone()).await?;
+        for bound in lower.into_iter().chain(upper) {
+            rows = rows.filter(bound)?;
+        }
+        Ok(rows.sort(vec![key().sort(true, false)])?)
     }
 
     /// A table that the user may read, with its primary key.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatchReader;
+use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::{Column, DFSchema, TableReference, ToDFSchema};
 use datafusion::dataframe::DataFrame;
@@ -15,6 +16,7 @@ use datafusion::physical_plan::stream::{
 };
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::scalar::ScalarValue;
+use flashmesh_planner::FlashTable;
 use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 use parking_lot::Mutex;
 
@@ -23,6 +25,7 @@ use crate::assign::assigned;
 use crate::create_table::without_null_type;
 use crate::error::{Error, Result};
 use crate::files::{self, FileOptions};
+use crate::generated::check_given;
 use crate::load::LoadProgress;
 
 /// What a load does with a table of that name.
@@ -140,8 +143,8 @@ impl Session {
                 )
             }
             LoadMode::Append => {
-                let stored = flash_schema.snapshot(&table)?;
-                let columns = match_columns(&table, &stored.schema, frame.schema())?;
+                let stored = flash_schema.flash_table(&table)?;
+                let columns = match_columns(&table, &stored, frame.schema())?;
                 (LoadTarget::Append { schema, table }, frame.select(columns)?)
             }
         };
@@ -152,8 +155,8 @@ impl Session {
     /// Refuses columns that rows appended to a table can't have.
     pub(crate) fn check_columns(&self, table: &TableReference, given: &Schema) -> Result<()> {
         let name = self.resolve(table.clone());
-        let stored = self.flash_schema(&name)?.snapshot(&name.table)?;
-        match_columns(&name.table, &stored.schema, &given.clone().to_dfschema()?)?;
+        let stored = self.flash_schema(&name)?.flash_table(&name.table)?;
+        match_columns(&name.table, &stored, &given.clone().to_dfschema()?)?;
         Ok(())
     }
 
@@ -175,8 +178,10 @@ impl Session {
 }
 
 /// The input's columns in the table's order and types, matched by name. A column that the input
-/// lacks becomes NULL where the table allows it.
-fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<Expr>> {
+/// lacks gets its default, or NULL where the table allows it.
+fn match_columns(table: &str, target: &FlashTable, input: &DFSchema) -> Result<Vec<Expr>> {
+    let snapshot = target.named().snapshot();
+    let stored = &snapshot.schema;
     let unknown: Vec<_> = input
         .fields()
         .iter()
@@ -192,9 +197,10 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
         )));
     }
     let mut columns = Vec::with_capacity(stored.fields().len());
-    for field in stored.fields() {
+    for (place, field) in stored.fields().iter().enumerate() {
         let value = match input.qualified_field_with_unqualified_name(field.name()) {
             Ok((qualifier, given)) => {
+                check_given(snapshot, place)?;
                 let value = Expr::Column(Column::new(qualifier.cloned(), field.name()));
                 let (from, to) = (given.data_type(), field.data_type());
                 if !can_cast_types(from, to) {
@@ -208,6 +214,9 @@ fn match_columns(table: &str, stored: &Schema, input: &DFSchema) -> Result<Vec<E
                     from if from == to => value,
                     _ => assigned(value, to, field.name()),
                 }
+            }
+            Err(_) if let Some(default) = target.get_column_default(field.name()) => {
+                assigned(default.clone(), field.data_type(), field.name())
             }
             Err(_) if field.is_nullable() => {
                 Expr::Literal(ScalarValue::try_from(field.data_type())?, None)

@@ -18,34 +18,40 @@
 
 mod alter;
 mod assign;
+mod backup;
 mod bounded;
 mod catalog;
 mod change;
 pub mod cli;
 mod create_table;
 mod depth;
+mod dml;
 mod error;
 mod exact;
 mod files;
 mod functions;
 mod gate;
+mod generated;
 mod get;
 mod grants;
 mod import;
 mod indexes;
 mod load;
 mod memory;
+mod merge;
 mod own_statement;
 mod parameters;
 mod precedence;
 mod prepare;
 mod put;
 mod queries;
+mod returning;
 mod same_names;
 pub mod server;
 mod session;
 mod settings;
 mod show_functions;
+mod spelling;
 mod spill;
 mod statements;
 mod stores;
@@ -58,6 +64,7 @@ mod views;
 #[cfg(feature = "python")]
 mod python;
 
+pub use backup::{backups, check_backup, restore};
 pub use error::{Error, Result};
 pub use files::FileOptions;
 pub use grants::{FunctionGrants, Grant, NamePattern, Principal, RightName, TablePattern};

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
+use crate::merge::apart;
+use crate::returning::Returned;
 
 /// What a load has done so far; read it from another thread to show progress.
 #[derive(Debug, Default)]
@@ -59,7 +61,7 @@ struct Group {
 }
 
 /// Runs `plan`, stores its rows in the order of its partitions and commits. Returns the number of
-/// rows.
+/// rows; `returned` takes its columns out of them, and those of a MERGE are taken apart.
 ///
 /// Each partition of the plan is read by its own task. Whole segments are encoded by up to
 /// `encoders` threads, whichever partition they come from, so that a plan with one partition
@@ -71,6 +73,8 @@ pub(crate) async fn run(
     context: Arc<TaskContext>,
     encoders: usize,
     progress: Arc<LoadProgress>,
+    returned: Option<Arc<Returned>>,
+    is_merge: bool,
 ) -> Result<u64> {
     progress
         .total_rows
@@ -78,7 +82,13 @@ pub(crate) async fn run(
     let (sender, mut groups) = mpsc::channel(1);
     let mut reading = JoinSet::new();
     for partition in 0..plan.output_partitioning().partition_count() {
-        let stream = plan.execute(partition, context.clone())?;
+        let mut stream = plan.execute(partition, context.clone())?;
+        if let Some(returned) = &returned {
+            stream = returned.take_from(stream, partition);
+        }
+        if is_merge {
+            stream = apart(stream);
+        }
         let memory =
             MemoryConsumer::new(format!("load[{partition}]")).register(context.memory_pool());
         reading.spawn(cut(stream, partition, sender.clone(), memory));

@@ -9,6 +9,7 @@ use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use crate::alter::AlterStatement;
+use crate::backup::BackupStatement;
 use crate::indexes::IndexStatement;
 use crate::prepare::PreparedStatement;
 use crate::transactions::TransactionStatement;
@@ -17,6 +18,7 @@ use crate::transactions::TransactionStatement;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum OwnStatement {
     Alter(Box<AlterStatement>),
+    Backup(BackupStatement),
     Index(IndexStatement),
     /// `KILL QUERY` with the query's number.
     Kill(u64),
@@ -53,6 +55,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     fn name(&self) -> &str {
         match self {
             Self::Alter(_) => "AlterTable",
+            Self::Backup(_) => "BackupDatabase",
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
             Self::Kill(_) => "KillQuery",
@@ -79,6 +82,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
         write!(f, "{}: ", self.name())?;
         match self {
             Self::Alter(alter) => write!(f, "{}.{}", alter.schema, alter.table),
+            Self::Backup(statement) => statement.fmt(f),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
             Self::Prepare(prepared) => f.write_str(prepared.name()),

@@ -12,10 +12,11 @@ use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 
 use crate::Session;
+use crate::dml::CHANGE_ATTEMPTS;
 use crate::error::{Error, Result};
 use crate::exact::cast_exactly;
+use crate::generated::check_given;
 use crate::get::Keyed;
-use crate::statements::CHANGE_ATTEMPTS;
 
 impl Session {
     /// Puts rows into a table: one whose primary key is there takes the place of that row, others
@@ -24,11 +25,14 @@ impl Session {
     /// async caller runs it on a thread for that.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a table without a primary key of one column, for columns that are not
-    /// the table's, and for values that would lose digits; [`Error::Storage`], where two rows have
-    /// one key, too.
+    /// [`Error::Usage`] for a table without a primary key of one column or with one that is
+    /// GENERATED ALWAYS, for columns that are not the table's, and for values that would lose digits;
+    /// [`Error::Storage`], where two rows have one key, too.
     pub fn put(&self, table: &str, rows: &RecordBatch) -> Result<u64> {
         self.change_by_key(table, |keyed| {
+            for place in 0..keyed.table.schema.fields().len() {
+                check_given(&keyed.table, place)?;
+            }
             let columns = columns_of(rows, &keyed.table)?;
             let keys = &columns[keyed.ordinal as usize];
             check_twins(keys)?;

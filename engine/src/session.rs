@@ -21,6 +21,7 @@ use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::changes::Changes;
+use flashmesh_storage::flash::Flash;
 use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions, Workspace};
@@ -68,6 +69,8 @@ pub struct EngineOptions {
     /// The database's folder, made when missing. `None`: a temporary database that is removed
     /// when the engine is dropped.
     pub path: Option<PathBuf>,
+    /// The card, in place of the file in the folder: see [`DatabaseOptions::card`].
+    pub card: Option<Arc<dyn Flash>>,
     /// Refuse every write; several processes may then read the database at once.
     pub read_only: bool,
     /// Bound of the page cache; the default is a quarter of the machine's memory, 1 GiB at most.
@@ -137,6 +140,7 @@ impl Engine {
             path,
             DatabaseOptions {
                 read_only: options.read_only,
+                card: options.card,
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
                 upkeep: UpkeepOptions {
                     max_build_bytes: (memory_limit as u64 / 6).clamp(8 << 20, 2 << 30),

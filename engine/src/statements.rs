@@ -3,54 +3,54 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::datatypes::{Field, Schema};
+use arrow::array::RecordBatch;
 use datafusion::catalog::SchemaProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, ResolvedTableReference, SchemaReference, TableReference};
+use datafusion::common::{ResolvedTableReference, SchemaReference, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::TableType;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    CreateCatalogSchema, DdlStatement, DmlStatement, DropCatalogSchema, DropTable, LogicalPlan,
-    LogicalPlanBuilder, Statement, WriteOp,
+    CreateCatalogSchema, DdlStatement, DropCatalogSchema, DropTable, LogicalPlan,
+    LogicalPlanBuilder, Statement,
 };
-use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
+use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use flashmesh_planner::interrupt::StopOnDrop;
-use flashmesh_planner::version::pin_tables;
-use flashmesh_planner::{Authority, FlashTable, FlashmeshOptions};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_storage::StorageError;
-use flashmesh_storage::capability::{Capability, Right};
+use flashmesh_storage::capability::Right;
 use flashmesh_storage::changes::Changes;
-use flashmesh_storage::table::{LoadTarget, TableSnapshot, Workspace};
+use flashmesh_storage::table::Workspace;
 use futures::StreamExt;
 
 use crate::Session;
 use crate::assign::{assign, mark_casts};
+use crate::backup::{parse_backup, parsed_backup};
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
-use crate::change::{self, changed_rows};
+use crate::change;
 use crate::create_table::{declared_not_null, with_declared};
 use crate::depth;
+use crate::dml::nullable_values;
 use crate::error::{Error, Result};
 use crate::gate;
-use crate::load::{self, LoadProgress, blocking};
+use crate::generated;
+use crate::load::blocking;
+use crate::merge;
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
 use crate::precedence;
+use crate::returning::{Returning, take_returning};
 use crate::same_names;
 use crate::settings;
 use crate::show_functions;
+use crate::spelling::respelled;
 use crate::system::parsed_kill;
 use crate::transactions::parsed_transaction;
 use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
-
-/// How often UPDATE and DELETE are tried while others change the same rows.
-pub(crate) const CHANGE_ATTEMPTS: u32 = 20;
 
 impl Session {
     /// Splits SQL into statements, in the session's dialect.
@@ -96,8 +96,27 @@ impl Session {
                 statement = show_functions::query(filter.as_ref())?;
             }
         }
-        let mut conflict = None;
+        if let ParsedStatement::Explain(explain) = &mut statement
+            && change::is_change(&explain.statement)
+        {
+            let nothing = self.parse("SELECT 1")?.pop();
+            let nothing = nothing.ok_or_else(|| Error::usage("there is no statement to run"))?;
+            let change = std::mem::replace(&mut *explain.statement, nothing);
+            let change = Box::pin(self.plan_in(change, variables)).await?;
+            return change::explaining(state.statement_to_plan(statement).await?, change);
+        }
+        let (mut conflict, mut returning) = (None, None);
+        let (mut identities, mut nothing) = (Vec::new(), Vec::new());
         if let ParsedStatement::Statement(statement) = &mut statement {
+            returning = take_returning(statement)?;
+            self.with_defaults(statement)?;
+            identities = generated::take_identities(statement)?;
+            if let ast::Statement::Merge(merge) = statement.as_mut()
+                && let ast::TableFactor::Table { name, .. } = &merge.table
+                && let Some(table) = self.changed_table(name)
+            {
+                nothing = merge::planned_form(merge, &table)?;
+            }
             mark_casts(statement);
             change::planned_form(statement);
             conflict = take_on_conflict(statement);
@@ -107,9 +126,15 @@ impl Session {
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
         }
+        plan = generated::with_identities(plan, identities);
+        plan = merge::with_nothing(plan, &nothing);
         if let (Some(conflict), LogicalPlan::Dml(insert)) = (conflict, &plan) {
             let rows = assign(nullable_values(insert.input.as_ref().clone())?)?;
             plan = on_conflict(insert.clone(), rows, &conflict, &state)?;
+        }
+        if let Some(rows) = returning {
+            let rows = views::planning(same_names::plan(&state, rows)).await?;
+            plan = Returning::plan(plan, rows)?;
         }
         self.admit(&plan)?;
         Ok(plan)
@@ -138,6 +163,7 @@ impl Session {
             ast::Statement::AlterTable(alter) => {
                 OwnStatement::Alter(Box::new(self.parsed_alter(alter)?))
             }
+            ast::Statement::Call(call) => OwnStatement::Backup(parsed_backup(call)?),
             ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
             other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
         }))
@@ -146,6 +172,7 @@ impl Session {
     async fn execute_own(&self, statement: OwnStatement) -> Result<DataFrame> {
         match statement {
             OwnStatement::Alter(alter) => self.alter_table(*alter).await,
+            OwnStatement::Backup(backup) => self.execute_backup(backup).await,
             OwnStatement::Index(statement) => self.execute_index(statement).await,
             OwnStatement::Kill(id) => {
                 let by = self.principal();
@@ -171,9 +198,14 @@ impl Session {
         if let Some(own) = OwnStatement::of(&plan) {
             return self.execute_own(own.clone()).await;
         }
+        if let Some(Returning { change, rows }) = Returning::of(&plan)
+            && let LogicalPlan::Dml(dml) = change
+        {
+            return self.execute_dml(dml.clone(), Some(rows)).await;
+        }
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
-            LogicalPlan::Dml(dml) => self.execute_dml(dml).await,
+            LogicalPlan::Dml(dml) => self.execute_dml(dml, None).await,
             LogicalPlan::Copy(_) => self.run_now(plan).await,
             LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
                 self.execute_set(plan).await
@@ -243,189 +275,6 @@ impl Session {
             }
             DdlStatement::CreateView(create) => self.create_view(create).await,
             DdlStatement::DropView(drop) => self.drop_view(drop).await,
-        }
-    }
-
-    /// Stores the rows of a query and gives their number.
-    pub(crate) async fn load_plan(
-        &self,
-        target: LoadTarget,
-        query: LogicalPlan,
-        progress: Arc<LoadProgress>,
-    ) -> Result<u64> {
-        self.load_planned(target, None, query, progress).await
-    }
-
-    /// The same into a table that must have the columns of the version which the query was planned
-    /// for.
-    async fn load_planned(
-        &self,
-        target: LoadTarget,
-        planned: Option<Arc<TableSnapshot>>,
-        query: LogicalPlan,
-        progress: Arc<LoadProgress>,
-    ) -> Result<u64> {
-        let capability = self.check_target(&target)?;
-        // Plan first: a query that can't run shall not start a load.
-        let plan = self.context().state().create_physical_plan(&query).await?;
-        let _stop = StopOnDrop::new(&plan);
-        let changes = self.changes();
-        let load = blocking(move || changes.begin_load(&capability, target)).await;
-        if let Some(planned) = planned {
-            let is_other = match &load {
-                Ok(load) => load.table() != planned.id || load.schema() != planned.schema,
-                // The right was to write the table that was there.
-                Err(_) => {
-                    let (schema, table) = planned.name.split_once('.').unwrap_or_default();
-                    let present = self.workspace().snapshot(schema, table);
-                    present.is_ok_and(|present| present.id != planned.id)
-                }
-            };
-            if is_other {
-                return Err(Error::usage(format!(
-                    "table '{}' has become another one, or has other columns, since the statement was planned; run it again",
-                    planned.name
-                )));
-            }
-        }
-        let load = load?;
-        load::run(
-            load,
-            plan,
-            self.context().task_ctx(),
-            self.engine().threads(),
-            progress,
-        )
-        .await
-    }
-
-    /// Refuses a load that the user may not do; gives the capability for one that they may.
-    pub(crate) fn check_target(&self, target: &LoadTarget) -> Result<Arc<Capability>> {
-        let authority = self.catalog().authority();
-        match target {
-            LoadTarget::Create { schema, table, .. } => {
-                self.principal().check(Right::Create, schema, table)?;
-                Ok(Arc::new(authority.of_name(schema, table)))
-            }
-            LoadTarget::Redefine {
-                schema,
-                table,
-                version,
-                ..
-            } => {
-                self.principal().check(Right::Create, schema, table)?;
-                Ok(authority.capability(version))
-            }
-            LoadTarget::Append { schema, table }
-            | LoadTarget::Change { schema, table, .. }
-            | LoadTarget::Overwrite { schema, table } => {
-                self.principal().check(Right::Write, schema, table)?;
-                let table = self.workspace().snapshot(schema, table)?;
-                Ok(authority.capability(&table))
-            }
-        }
-    }
-
-    async fn execute_dml(&self, dml: DmlStatement) -> Result<DataFrame> {
-        let name = self.resolve(dml.table_name.clone());
-        let on_flash = self
-            .flash_schema(&name)
-            .is_ok_and(|schema| schema.is_on_flash(&name.table));
-        if !on_flash {
-            if let Ok(schema) = self.flash_schema(&name)
-                && schema.table_type(&name.table).await? == Some(TableType::View)
-            {
-                return Err(Error::usage(format!(
-                    "'{}' is a view; rows are changed in its tables",
-                    name.table
-                )));
-            }
-            return self.run_now(LogicalPlan::Dml(dml)).await;
-        }
-        let (schema, table) = (name.schema.to_string(), name.table.to_string());
-        let target = match dml.op {
-            WriteOp::Insert(InsertOp::Append) => LoadTarget::Append { schema, table },
-            WriteOp::Insert(InsertOp::Overwrite) => LoadTarget::Overwrite { schema, table },
-            WriteOp::Insert(InsertOp::Replace) => {
-                return Err(Error::usage(format!(
-                    "REPLACE INTO {table} is not supported yet; INSERT refuses keys that are there"
-                )));
-            }
-            WriteOp::Truncate => {
-                let target = LoadTarget::Overwrite { schema, table };
-                let capability = self.check_target(&target)?;
-                let changes = self.changes();
-                blocking(move || changes.begin_load(&capability, target)?.commit()).await?;
-                return self.nothing();
-            }
-            WriteOp::Update | WriteOp::Delete => return self.execute_change(&dml).await,
-            op => {
-                let op = match op {
-                    WriteOp::MergeInto(_) => "MERGE INTO".to_owned(),
-                    op => op.name().to_uppercase(),
-                };
-                return Err(Error::usage(format!(
-                    "{op} on table '{table}' is not supported yet; UPDATE … FROM, DELETE and INSERT do the same in three statements"
-                )));
-            }
-        };
-        let planned = FlashTable::of(&dml.target);
-        let planned = planned.map(|table| Arc::clone(table.named().snapshot()));
-        let input = assign(nullable_values(dml.input.as_ref().clone())?)?;
-        let progress = Arc::default();
-        let rows = self.load_planned(target, planned, input, progress).await?;
-        self.count(rows)
-    }
-
-    /// Runs UPDATE or DELETE, once more where another statement has changed the same rows meanwhile.
-    async fn execute_change(&self, dml: &DmlStatement) -> Result<DataFrame> {
-        let Some(target) = FlashTable::of(&dml.target) else {
-            return Err(Error::usage("UPDATE and DELETE change tables on flash"));
-        };
-        let plan = changed_rows(dml, &target)?;
-        let mut attempts = 0;
-        loop {
-            // What is read and what is changed is of one version.
-            let plan = pin_tables(plan.clone())?;
-            let version = change::version_of(&plan, &target)?;
-            let (schema, table) = target.named().name().clone();
-            let change = LoadTarget::Change {
-                schema: schema.clone(),
-                table: table.clone(),
-                version: Arc::clone(&version),
-            };
-            attempts += 1;
-            match self.load_plan(change, plan, Arc::default()).await {
-                Err(error) if attempts < CHANGE_ATTEMPTS => {
-                    let name = (schema.as_str(), table.as_str());
-                    if !error
-                        .storage()
-                        .is_some_and(|e| self.was_overtaken(e, name, &version))
-                    {
-                        return Err(error);
-                    }
-                }
-                changed => return self.count(changed?),
-            }
-        }
-    }
-
-    /// Whether a change of a version of a table failed because another one was faster, so that it
-    /// may pass when it is made again.
-    pub(crate) fn was_overtaken(
-        &self,
-        error: &StorageError,
-        (schema, table): (&str, &str),
-        version: &TableSnapshot,
-    ) -> bool {
-        match error {
-            StorageError::Conflict { .. } => true,
-            // The key may have come meanwhile, and ON CONFLICT meets it now.
-            StorageError::DuplicateKey { .. } => {
-                let present = self.workspace().snapshot(schema, table);
-                present.is_ok_and(|present| present.version != version.version)
-            }
-            _ => false,
         }
     }
 
@@ -633,7 +482,7 @@ impl Session {
     }
 
     /// Runs a plan that writes, to its end, and gives what it returned.
-    async fn run_now(&self, plan: LogicalPlan) -> Result<DataFrame> {
+    pub(crate) async fn run_now(&self, plan: LogicalPlan) -> Result<DataFrame> {
         let written = self.context().execute_logical_plan(plan).await?;
         let schema = Arc::clone(written.schema().inner());
         let mut batches = written.collect().await?;
@@ -647,45 +496,6 @@ impl Session {
         let empty = LogicalPlanBuilder::empty(false).build()?;
         Ok(DataFrame::new(self.context().state(), empty))
     }
-
-    /// The one-row result of a statement that stored rows, as INSERT has it.
-    pub(crate) fn count(&self, rows: u64) -> Result<DataFrame> {
-        let schema = Arc::new(Schema::new(vec![Field::new(
-            "count",
-            arrow::datatypes::DataType::UInt64,
-            false,
-        )]));
-        let column: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
-        Ok(self
-            .context()
-            .read_batch(RecordBatch::try_new(schema, vec![column])?)?)
-    }
-}
-
-/// `plan` with every column of its VALUES nullable. DataFusion gives them the nullability of the
-/// table's columns and then fails on a NULL without naming the column; the load names it.
-fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let plan = plan.transform_up(|node| match node {
-        LogicalPlan::Values(mut values) => {
-            let fields = values
-                .schema
-                .iter()
-                .map(|(qualifier, field)| {
-                    (
-                        qualifier.cloned(),
-                        Arc::new(field.as_ref().clone().with_nullable(true)),
-                    )
-                })
-                .collect();
-            values.schema = Arc::new(DFSchema::new_with_metadata(
-                fields,
-                values.schema.metadata().clone(),
-            )?);
-            Ok(Transformed::yes(LogicalPlan::Values(values)))
-        }
-        other => Ok(Transformed::yes(other.recompute_schema()?)),
-    })?;
-    Ok(plan.data)
 }
 
 /// Splits SQL of a dialect into statements.
@@ -693,11 +503,40 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     let dialect = dialect_from_str(dialect)
         .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
     depth::check(query, dialect.as_ref())?;
-    let mut statements = Vec::from(DFParser::parse_sql_with_dialect(query, dialect.as_ref())?);
+    let parser = DFParserBuilder::new(query).with_dialect(dialect.as_ref());
+    let parsed = parser.build().map_err(Error::from).and_then(parse_all);
+    let mut statements = parsed.or_else(|error| {
+        let parser = DFParserBuilder::new(respelled(query, dialect.as_ref()).ok_or(error)?);
+        parse_all(parser.with_dialect(dialect.as_ref()).build()?)
+    })?;
     if query.to_ascii_lowercase().contains("distinct") {
         statements.iter_mut().for_each(precedence::correct);
     }
     Ok(statements)
+}
+
+/// All statements up to the end.
+fn parse_all(mut parser: DFParser<'_>) -> Result<Vec<ParsedStatement>> {
+    let mut statements = Vec::new();
+    loop {
+        let mut is_separate = statements.is_empty();
+        while parser.parser.consume_token(&Token::SemiColon) {
+            is_separate = true;
+        }
+        let next = parser.parser.peek_token();
+        if next.token == Token::EOF {
+            return Ok(statements);
+        }
+        if !is_separate {
+            let found = parser.parser.expected("end of statement", next);
+            return found.map_err(|error| DataFusionError::from(error).into());
+        }
+        let own = parse_backup(&mut parser).map_err(DataFusionError::from)?;
+        statements.push(match own {
+            Some(own) => own,
+            None => parser.parse_statement()?,
+        });
+    }
 }
 
 /// Runs a query to its end for its errors and effects alone.

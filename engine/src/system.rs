@@ -14,6 +14,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::KillType;
+use flashmesh_storage::flash::{FlashHealth, PAGE_SIZE_BYTES};
 use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::table::Database;
 
@@ -27,8 +28,14 @@ use crate::queries::{Queries, QueryReport, QueryState};
 const QUERIES: &str = "queries";
 /// Name of the table of functions that users added.
 const FUNCTIONS: &str = "functions";
+/// Name of the table of flash cards.
+const FLASH: &str = "flash";
 /// Name of the table of indexes.
 const INDEXES: &str = "indexes";
+/// Name of the table of what the check of all pages has found.
+const SCRUB: &str = "scrub";
+
+const TABLES: [&str; 5] = [FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB];
 
 /// The tables of the schema, made when they are asked for.
 #[derive(Debug)]
@@ -40,7 +47,7 @@ pub(crate) struct SystemSchema {
 }
 
 impl SystemSchema {
-    /// What `principal` may see: indexes of tables on which they have a right; functions that they
+    /// What `principal` may see: the card, for an admin; indexes of tables on which they have a right; functions that they
     /// may use; their own queries, or all for an admin.
     pub fn new(
         database: Arc<Database>,
@@ -111,6 +118,84 @@ impl SystemSchema {
         ])?)
     }
 
+    /// One row; what is wrong names tables, and is an admin's to see.
+    fn scrub(&self) -> Result<RecordBatch> {
+        let scrubbed = self.database.scrubbed();
+        let number = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
+        let mut problems = ListBuilder::new(StringBuilder::new());
+        match self.principal.admin {
+            true => problems.append_value(scrubbed.problems.iter().map(Some)),
+            false => problems.append_null(),
+        }
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("pages_checked", number(scrubbed.pages_checked), false),
+            ("pages", number(scrubbed.pages_total), false),
+            ("passes", number(scrubbed.passes), false),
+            ("problems", Arc::new(problems.finish()) as ArrayRef, true),
+        ])?)
+    }
+
+    /// One row for the card. What only a raw card counts is NULL for others.
+    fn flash(&self) -> Result<RecordBatch> {
+        let store = self.database.store();
+        let (usage, health) = (store.usage(), store.health());
+        let page = PAGE_SIZE_BYTES as u64;
+        let block = u64::from(usage.pages_per_erase_block) * page;
+        let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
+        let counted = |of: fn(&FlashHealth) -> u64| {
+            Arc::new(UInt64Array::from(vec![health.as_ref().map(of)])) as ArrayRef
+        };
+        let figure = |value: Option<f64>| Arc::new(Float64Array::from(vec![value])) as ArrayRef;
+        let spread = |health: &FlashHealth| {
+            let mean = health.erase_count_mean;
+            (mean > 0.0).then(|| f64::from(health.erase_count_max) / mean)
+        };
+        let ms = |of: fn(&FlashHealth) -> u64| figure(health.as_ref().map(|h| of(h) as f64 / 1e6));
+        let capacity = usage.capacity_pages.saturating_mul(page);
+        let free = usage.free_blocks.saturating_mul(block);
+        let mean = health.as_ref().map(|h| h.erase_count_mean);
+        let card: ArrayRef = Arc::new(UInt64Array::from(vec![0]));
+        let batch = RecordBatch::try_from_iter_with_nullable([
+            ("card", card, false),
+            ("capacity_bytes", count(capacity), false),
+            ("live_bytes", count(usage.live_pages * page), false),
+            ("dead_bytes", count(usage.dead_pages * page), false),
+            ("free_bytes", count(free), false),
+            ("memory_bytes", count(usage.memory_pages * page), false),
+            ("erase_block_bytes", count(block), false),
+            ("written_pages", count(usage.written_pages), false),
+            ("collected_pages", count(usage.collected_pages), false),
+            (
+                "write_amplification",
+                figure(store.write_amplification()),
+                true,
+            ),
+            (
+                "erase_count_max",
+                counted(|h| h.erase_count_max.into()),
+                true,
+            ),
+            ("erase_count_mean", figure(mean), true),
+            (
+                "wear_spread",
+                figure(health.as_ref().and_then(spread)),
+                true,
+            ),
+            ("bad_blocks", counted(|h| h.bad_blocks), true),
+            ("spare_blocks", counted(|h| h.spare_blocks), true),
+            ("corrected_bits", counted(|h| h.corrected_bits), true),
+            (
+                "uncorrectable_pages",
+                counted(|h| h.uncorrectable_pages),
+                true,
+            ),
+            ("modelled_busy_ms", ms(|h| h.modelled_busy_ns), true),
+            ("modelled_elapsed_ms", ms(|h| h.modelled_elapsed_ns), true),
+        ])?;
+        let rows = usize::from(self.principal.admin);
+        Ok(batch.slice(0, rows))
+    }
+
     fn indexes(&self) -> Result<RecordBatch> {
         let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
@@ -169,7 +254,7 @@ impl SystemSchema {
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        vec![FUNCTIONS.into(), INDEXES.into(), QUERIES.into()]
+        TABLES.map(String::from).to_vec()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -177,6 +262,8 @@ impl SchemaProvider for SystemSchema {
             QUERIES => self.queries()?,
             FUNCTIONS => self.functions()?,
             INDEXES => self.indexes()?,
+            SCRUB => self.scrub()?,
+            FLASH => self.flash()?,
             _ => return Ok(None),
         };
         let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
@@ -184,7 +271,7 @@ impl SchemaProvider for SystemSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        [FUNCTIONS, INDEXES, QUERIES].contains(&name)
+        TABLES.contains(&name)
     }
 }
 

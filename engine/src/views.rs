@@ -21,13 +21,14 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
-use flashmesh_storage::table::{TableSnapshot, View};
+use flashmesh_storage::table::{Database, Generated, TableSnapshot, View};
 use parking_lot::{Mutex, RwLock};
 
 use crate::Session;
 use crate::alter::default_or_error;
 use crate::catalog::CATALOG;
 use crate::error::{Error, Result};
+use crate::generated::next_numbers;
 use crate::load::blocking;
 use crate::{same_names, statements};
 
@@ -54,8 +55,13 @@ impl ViewPlanner {
         *self.session.lock() = session;
     }
 
-    /// The defaults of a table's columns, in that session; none at all where no column has one.
-    pub fn defaults(&self, table: &TableSnapshot) -> PlanResult<Vec<Option<Expr>>> {
+    /// The defaults of the columns of a table of `database`, in that session; none at all where no
+    /// column has one.
+    pub fn defaults(
+        &self,
+        database: &Arc<Database>,
+        table: &TableSnapshot,
+    ) -> PlanResult<Vec<Option<Expr>>> {
         if table.defaults.iter().all(Option::is_none) {
             return Ok(Vec::new());
         }
@@ -66,7 +72,10 @@ impl ViewPlanner {
         let columns = table.schema.fields().iter().zip(&table.defaults);
         let defaults = columns.map(|(field, text)| {
             let text = text.as_ref();
-            text.map(|text| default_or_error(&state, field.name(), text))
+            text.map(|text| match Generated::parse(text) {
+                Some(generated) => next_numbers(database, field.name(), generated),
+                None => default_or_error(&state, field.name(), text),
+            })
         });
         Ok(defaults.collect())
     }

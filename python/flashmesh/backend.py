@@ -109,6 +109,9 @@ class Backend(Protocol):
     def get(self, table: str, keys: pa.Array) -> Query:
         """Rows of a table by primary key."""
 
+    def key(self, table: str) -> str:
+        """The column of a table's primary key."""
+
     def put(self, table: str, rows: ArrowStream) -> int:
         """Put rows by primary key; their number."""
 

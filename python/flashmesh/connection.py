@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from datafusion import col, lit
 
-from . import _flashmesh, relations
+from . import _flashmesh, relations, script
 from ._flashmesh import Error
 from .embedded import Embedded
 from .flight import SCHEMES, Client
@@ -193,6 +194,17 @@ class Connection:
         if not hasattr(keys, "__arrow_c_array__"):
             keys = pa.array(keys)
         return self._frame(self._backend.get(table, keys))
+
+    def scan(self, table: str, lower: Any = None, upper: Any = None) -> DataFrame:
+        """The rows of a table whose primary key is at least `lower` and below `upper`, in the order of the
+        keys; without one of them, from the first key on or to the last."""
+        key = col(script.quoted(self._backend.key(table)))
+        rows: DataFrame = self.table(table)
+        if lower is not None:
+            rows = rows.filter(key >= lit(lower))
+        if upper is not None:
+            rows = rows.filter(key < lit(upper))
+        return rows.sort(key)
 
     def put(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
         """Put rows into a table with a primary key of one column: a row with a key that is there

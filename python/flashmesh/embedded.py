@@ -73,6 +73,9 @@ class Embedded:
     def get(self, table: str, keys: pa.Array) -> _flashmesh.Query:
         return self._database.get(table, keys)
 
+    def key(self, table: str) -> str:
+        return self._database.key(table)
+
     def put(self, table: str, rows: ArrowStream) -> int:
         return self._database.put(table, rows)
 

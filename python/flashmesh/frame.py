@@ -296,6 +296,10 @@ class Table(DataFrame):
         order. They are fetched now; many keys are one command to the store."""
         return self._connection.get(self.name, keys)
 
+    def scan(self, lower: Any = None, upper: Any = None) -> DataFrame:
+        """See `Connection.scan`."""
+        return self._connection.scan(self.name, lower, upper)
+
     def put(self, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
         """See `Connection.put`."""
         return self._connection.put(self.name, rows)

@@ -123,6 +123,18 @@ class Remote:
             found = [pa.table(self._client.run(f"SELECT * FROM {reference} LIMIT 0"))]
         return self.from_arrow(pa.concat_tables(found))
 
+    def key(self, table: str) -> str:
+        parts = script.parts(table)[-2:]
+        named = zip(("table", "schema"), reversed(parts), strict=False)
+        tests = " AND ".join(f"{script.quoted(column)} = {literal(name)}" for column, name in named)
+        found = pa.table(
+            self._client.run(f"SELECT columns FROM system.indexes WHERE \"constraint\" = 'primary key' AND {tests}")
+        )
+        keys = found["columns"].to_pylist()
+        if [len(key) for key in keys] != [1]:
+            raise Error(f"table '{table}' has no primary key of one column to get rows by")
+        return str(keys[0][0])
+
     def put(self, table: str, rows: ArrowStream) -> int:
         return self._ingest(table, rows, "append", by_key="put")
 

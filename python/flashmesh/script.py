@@ -19,8 +19,10 @@ _COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 _PART = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
-#: Queries that can't be part of another one.
-_ALONE = re.compile(r"(?:EXPLAIN|SHOW|DESCRIBE|DESC)\b", re.IGNORECASE)
+#: What gives rows and can't be part of a query: its rows may be those of a change, made once.
+_ALONE = re.compile(
+    r"(?:EXPLAIN|SHOW|DESCRIBE|DESC|INSERT|UPDATE|DELETE|MERGE|EXECUTE)\b", re.IGNORECASE
+)
 _SETTING = re.compile(r"(?P<verb>SET|RESET)\s+(?:SESSION\s+)?(?P<name>\w+(?:\.\w+)+)\b", re.IGNORECASE)
 
 
@@ -39,7 +41,7 @@ def _pieces(script: str) -> Iterator[str]:
 
 
 def is_alone(statement: str) -> bool:
-    """Whether it is a query that can't be part of another one, such as EXPLAIN."""
+    """Whether it gives rows and can't be part of a query, such as EXPLAIN or a change."""
     return _ALONE.match(statement, _first_word(statement)) is not None
 
 

@@ -204,6 +204,18 @@ impl fmt::Debug for CapabilityKey {
     }
 }
 
+/// Bytes that nobody can foresee.
+///
+/// # Panics
+/// When the system has no random numbers, without which nothing can be protected.
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // SAFETY: the pointer and the length are those of `bytes`.
+    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
+    assert_eq!(filled, N as isize, "the system's random numbers");
+    bytes
+}
+
 impl CapabilityKey {
     /// A key from 32 secret bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
@@ -211,15 +223,8 @@ impl CapabilityKey {
     }
 
     /// A key that nobody knows.
-    ///
-    /// # Panics
-    /// When the system has no random numbers, without which nothing can be protected.
     pub fn random() -> Self {
-        let mut secret = [0; 32];
-        // SAFETY: the pointer and the length are those of `secret`.
-        let filled = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
-        assert_eq!(filled, 32, "the system's random numbers");
-        Self::new(&secret)
+        Self::new(&random_bytes())
     }
 
     /// States what `principal` may do with something, and with which kernels, for as long as

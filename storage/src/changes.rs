@@ -12,7 +12,9 @@ use crate::functions::UserFunction;
 use crate::index::IndexDefinition;
 use crate::kernel::Package;
 use crate::node::StorageNode;
-use crate::table::{Database, Load, LoadTarget, TableSnapshot, View, Workspace};
+use crate::table::{
+    Backup, BackupFiles, BackupProgress, Database, Load, LoadTarget, TableSnapshot, View, Workspace,
+};
 use crate::{Result, StorageError};
 
 /// The way to change a database.
@@ -117,6 +119,22 @@ impl Changes {
         let found = database.snapshot(schema, table)?;
         self.verify(capability, &found.id.into(), Right::Write)?;
         database.compact(schema, table)
+    }
+
+    /// Backs the database up, which takes the right to read all that it has.
+    ///
+    /// # Errors
+    /// `Denied`; what [`Database::backup`] says.
+    pub fn backup(
+        &self,
+        capability: &Capability,
+        files: &dyn BackupFiles,
+        keep: Option<u32>,
+        progress: &mut dyn FnMut(BackupProgress) -> Result<()>,
+    ) -> Result<Backup> {
+        let database = self.outside("BACKUP")?;
+        self.verify(capability, &Subject::name("*", "*"), Right::Read)?;
+        database.backup(files, keep, progress)
     }
 
     /// Gives a table another name in its schema, which takes the right to create it.

@@ -1,23 +1,29 @@
-"""A process that is killed while it commits: what it acknowledged is there, and nothing is torn.
+"""A process that is killed while it commits: what it acknowledged is there, nothing is torn, and
+every page is whole.
 
-`FLASHMESH_KILLS` sets how many there are, `FLASHMESH_TEST_SEED` which.
+`FLASHMESH_KILLS` sets how many there are (the long form: 200), `FLASHMESH_TEST_SEED` which.
 """
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 
 import flashmesh
+from conftest import binary
 
 KILLS = int(os.environ.get("FLASHMESH_KILLS", "8"))
 # More than a process gets done before it is killed.
 KEYS = 1_000_000
 
 WRITER = """
-import sys, threading
+import os, sys, threading
 import flashmesh
 
+# Whatever fails ends the process, which is to be killed.
+threading.excepthook = lambda raised: (sys.excepthook(*raised[:3]), os._exit(1))
 path, first, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 db = flashmesh.connect(path)
 acknowledging = threading.Lock()
@@ -39,17 +45,29 @@ def single(client):
             db.delete("t", [key])
         acknowledge(key)
 
+def upserts(client):
+    for count in range(1, 1_000_000):
+        upsert = "ON CONFLICT (id) DO UPDATE SET n = counter.n + 1"
+        db.execute(f"INSERT INTO counter VALUES ({first + client}, 1) {upsert}")
+        acknowledge(first + 4 * count + client)
+
 def transactions():
     for key in range(first, first + 1_000_000):
         with db.transaction():
             db.put("t", [row(key)])
             db.execute(f"INSERT INTO u VALUES ({key})")
+            db.execute(f'DROP TABLE IF EXISTS "made_{key - 1}"; CREATE TABLE made_{key} AS SELECT {key} AS id')
         acknowledge(key)
+
+def upkeep():
+    while True:
+        db.execute("VACUUM; DROP INDEX IF EXISTS u_id; CREATE INDEX u_id ON u USING hash (id)")
 
 if mode == "transactions":
     transactions()
+threading.Thread(target=upkeep, daemon=True).start()
 for client in range(4):
-    threading.Thread(target=single, args=(client,)).start()
+    threading.Thread(target={"single": single, "upserts": upserts}[mode], args=(client,)).start()
 """
 
 
@@ -61,16 +79,21 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
     with flashmesh.connect(path) as db:
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")
         db.execute("CREATE TABLE u (id BIGINT)")
+        db.execute("CREATE TABLE counter (id BIGINT PRIMARY KEY, n BIGINT)")
     for kill in range(KILLS):
-        mode = generator.choice(["single", "transactions"])
+        mode = generator.choice(["single", "upserts", "transactions"])
         first = kill * KEYS
         command = [sys.executable, "-c", WRITER, str(path), str(first), mode]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        wanted = generator.randrange(1, 400)
+        # A transaction has five statements.
+        wanted = generator.randrange(1, 80 if mode == "transactions" else 400)
         acknowledged = {int(process.stdout.readline()) for _ in range(wanted)}
+        # Not a wait for anything: somewhere in the next commits.
+        time.sleep(generator.random() / 100)
         process.kill()
         acknowledged |= {int(line) for line in process.stdout.read().split("\n")[:-1]}
-        process.wait()
+        assert process.wait() == -signal.SIGKILL
+        subprocess.run([binary(), "fsck", "--db", path], check=True, stdout=subprocess.DEVNULL)
         with flashmesh.connect(path, read_only=generator.random() < 0.3) as db:
             own = f"WHERE id BETWEEN {first} AND {first + KEYS - 1}"
             found = db.sql(f"SELECT id, name FROM t {own}").fetchall()
@@ -81,6 +104,17 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
                 assert acknowledged <= ids
                 assert {key for (key,) in db.sql(f"SELECT id FROM u {own}").fetchall()} == ids
                 assert len(ids - acknowledged) <= 1
+                # Of the tables of this kill, each drops the one before it.
+                made = f"made_{max(ids)}"
+                tables = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'made_%'"
+                numbers = [int(name.removeprefix("made_")) for (name,) in db.sql(tables).fetchall()]
+                assert [number for number in numbers if number >= first] == [max(ids)]
+                assert db.sql(f"SELECT id FROM {made}").fetchall() == [(max(ids),)]
+            elif mode == "upserts":
+                counts = dict(db.sql(f"SELECT id - {first}, n FROM counter {own}").fetchall())
+                for client in range(4):
+                    last = max((key - first - client) // 4 for key in {first + client, *acknowledged} if key % 4 == client)
+                    assert last <= counts.get(client, 0) <= last + 1
             else:
                 assert {key for key in acknowledged if key % 7} <= ids
                 assert not {key for key in acknowledged if key % 7 == 0} & ids

@@ -1,5 +1,6 @@
 """The Python module: databases, loading, results, errors."""
 
+import datetime
 import decimal
 import subprocess
 import sys
@@ -24,6 +25,15 @@ def test_results_are_arrow(db):
     assert result.to_pylist()[0] == {"id": 998, "name": "row 998"}
     assert result.to_pandas()["id"].tolist() == expected["id"]
     assert result.to_polars()["name"].to_list() == expected["name"]
+
+
+def test_changes_give_rows(db):
+    db.execute("CREATE TABLE t (id BIGINT, name VARCHAR DEFAULT 'none')")
+    added = db.sql("INSERT INTO t (id) VALUES (1), (2) RETURNING id, name")
+    for _ in range(2):
+        assert pa.table(added).to_pydict() == {"id": [1, 2], "name": ["none", "none"]}
+    assert db.sql("DELETE FROM t WHERE id = 2 RETURNING *").fetchall() == [(2, "none")]
+    assert db.table("t").count() == 1
 
 
 @pytest.mark.parametrize("make", [pa.table, pandas.DataFrame, polars.DataFrame])
@@ -106,6 +116,24 @@ def test_rows_come_by_key(db):
     with pytest.raises(flashmesh.Error, match="primary key"):
         db.execute("CREATE TABLE plain AS SELECT 1 AS a")
         db.table("plain").get([1])
+
+
+def test_rows_of_a_range_of_keys(db):
+    db.execute('CREATE TABLE days ("The Key" DATE PRIMARY KEY, v BIGINT)')
+    days = [datetime.date(2026, 1, 1) + datetime.timedelta(days=i) for i in range(300)]
+    db.load("days", pa.table({"The Key": days[::-1], "v": range(300)}), mode="append")
+    table = db.table("days")
+    assert [key for key, _ in table.scan(days[7], days[9]).fetchall()] == days[7:9]
+    assert [key for key, _ in table.scan(upper=days[3]).fetchall()] == days[:3]
+    assert [key for key, _ in db.scan("public.days", days[290]).fetchall()] == days[290:]
+    assert [v for _, v in table.scan().fetchall()] == list(range(300))[::-1]
+    db.execute("CREATE TABLE plain (a INT)")
+    for name in ("plain", "nowhere"):
+        with pytest.raises(flashmesh.Error, match=name):
+            db.scan(name)
+
+
+test_rows_of_a_range_of_keys.places = ["embedded", "server"]
 
 
 def test_rows_are_put_and_deleted_by_key(db):

@@ -48,6 +48,15 @@ def test_logins(serve, tmp_path):
         flashmesh.connect(server.url, token="no token of this server's")
 
 
+def test_changes_with_rows_run_once(serve):
+    with flashmesh.connect(serve().url) as con:
+        con.execute("CREATE TABLE t (id BIGINT)")
+        added = con.sql("INSERT INTO t VALUES (1) RETURNING id + 1 AS next")
+        for _ in range(2):
+            assert added.fetchall() == [(2,)]
+        assert con.sql("SELECT count(*) FROM t").fetchall() == [(1,)]
+
+
 @pytest.mark.parametrize(
     ("path", "options", "says"),
     [

@@ -39,6 +39,11 @@ pub enum Bench {
     Keys,
     /// Durable writes of one row each, by one client and by eight, against RocksDB, SQLite and DuckDB
     Writes(RunsArgs),
+    /// YCSB's workloads A, B, C and F by eight clients against RocksDB with synced writes
+    Ycsb(YcsbArgs),
+    /// TPC-H with the refresh functions beside the queries, and on tables of which 1 % was deleted
+    /// and 1 % updated, against clean tables, and after VACUUM
+    Refresh(ScaleArgs),
     /// The server: SELECT * of lineitem over ADBC against a bare Arrow Flight server of the same
     /// batches, 200 clients at once, and what 100 clients leave that vanish mid-stream
     Server(ServerArgs),
@@ -63,6 +68,20 @@ pub struct RunsArgs {
     /// Measured runs; the median is printed
     #[arg(long, default_value_t = 7)]
     runs: u32,
+}
+
+/// Options of `bench ycsb`.
+#[derive(Args)]
+pub struct YcsbArgs {
+    /// Measured runs; the median is printed
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+    /// Records of 1 KB
+    #[arg(long, default_value_t = 1_000_000)]
+    records: u32,
+    /// Operations of each workload in a run
+    #[arg(long, default_value_t = 20_000)]
+    operations: u32,
 }
 
 /// Options of the benchmarks that repeat one measurement at one scale.
@@ -127,7 +146,12 @@ impl Bench {
         venv.install_requirements("bench/requirements.txt")?;
         if matches!(
             self,
-            Bench::Text(_) | Bench::Nearest(_) | Bench::Graph(_) | Bench::Keys | Bench::Writes(_)
+            Bench::Text(_)
+                | Bench::Nearest(_)
+                | Bench::Graph(_)
+                | Bench::Keys
+                | Bench::Writes(_)
+                | Bench::Ycsb(_)
         ) {
             venv.install_requirements("bench/requirements-search.txt")?;
         }
@@ -179,6 +203,18 @@ impl Bench {
             Bench::Nearest(args) => searched(&mut script, "nearest", args),
             Bench::Graph(args) => searched(&mut script, "graph", args),
             Bench::Writes(args) => searched(&mut script, "writes", args),
+            Bench::Ycsb(args) => {
+                script
+                    .arg("bench/ycsb.py")
+                    .args(["--runs", &args.runs.to_string()])
+                    .args(["--records", &args.records.to_string()])
+                    .args(["--operations", &args.operations.to_string()]);
+            }
+            Bench::Refresh(args) => {
+                build_programs()?;
+                scaled(&mut script, "refresh", args);
+                script.env("FLASHMESH_BIN", flashmesh_binary());
+            }
             Bench::Keys => {
                 script.arg("bench/keys.py");
             }

@@ -2,15 +2,20 @@
 //! the database against a model of what was committed.
 //!
 //! One database lives through all rounds. In each round a child process runs a
-//! script of numbered statements (loads from Parquet, inserts, drops) and says
-//! `ack N` after each; the test waits for a random acknowledgement, lets a
+//! script of numbered steps and says `ack N` after each: loads from Parquet,
+//! inserts, upserts, updates and deletes of many rows and of few, definitions,
+//! VACUUM, and transactions of several of these; indexes and tables are kept up
+//! in the background. The test waits for a random acknowledgement, lets a
 //! random part of a statement's time pass, and kills the child. The database
 //! must then pass `flashmesh fsck`, and its tables must hold exactly the rows
-//! of the statements acknowledged, or of those and the one after: that one may
+//! of the steps acknowledged, or of those and the one after: that one may
 //! have been committed with its acknowledgement still unsaid.
 //!
 //! This is a crash of the process, not of the machine: what the kernel had
-//! accepted stays. Loss of power is tested where the flash is modelled.
+//! accepted stays. Loss of power is tested where the flash is modelled. What
+//! several clients commit at once is killed by `tests/python/test_kills.py`.
+
+mod script;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,15 +29,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use fastrand::Rng;
 
+use self::script::{SOURCE_ROWS, Scripts, Step, Tables, VALUE_OF_ID};
 use crate::checks;
 use crate::run::{Error, Result, command, flashmesh_binary, shown};
-
-/// Rows of the Parquet file that loads and inserts read.
-const SOURCE_ROWS: u64 = 400_000;
-/// Statements of one round's script.
-const STATEMENTS: usize = 12;
-/// More tables than this and the script drops one, so that the database stays small.
-const MAX_TABLES: usize = 5;
 
 /// Options of the crash test.
 #[derive(Args)]
@@ -52,26 +51,11 @@ impl CrashArgs {
     }
 }
 
-/// Rows of a table: its source row numbers, as half-open ranges. Every
-/// statement is a function of them, so a count and two sums tell states apart.
-type Tables = BTreeMap<String, Vec<(u64, u64)>>;
-
-/// A statement and the state once it is committed.
-struct Step {
-    sql: String,
-    after: Tables,
-}
-
-/// Kinds of index and the columns that they are made on.
-const INDEXES: [(&str, &str); 3] = [("hash", "v"), ("ngram", "s"), ("adjacency", "id, v")];
-
 /// Runs the crash test.
 pub fn run(args: &CrashArgs) -> Result<()> {
     checks::build_programs()?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("crash: {} rounds, --seed {seed}", args.rounds);
-    let mut rng = Rng::with_seed(seed);
-
     let folder = tempfile::Builder::new()
         .prefix("flashmesh-crash-")
         .tempdir()?;
@@ -80,13 +64,13 @@ pub fn run(args: &CrashArgs) -> Result<()> {
     make_source(&source)?;
 
     let mut tables = Tables::new();
-    let mut next_table = 0;
+    let mut scripts = Scripts::new(Rng::with_seed(seed), &source);
     let mut pace = Duration::from_millis(300);
     let (mut committed, mut unsaid) = (0, 0);
     for round in 1..=args.rounds {
-        let steps = script(&mut rng, &tables, &mut next_table, &source);
-        let victim = rng.usize(..steps.len());
-        let delay = pace.mul_f64(rng.f64() * 1.2);
+        let steps = scripts.next(&tables);
+        let victim = scripts.rng.usize(..steps.len());
+        let delay = pace.mul_f64(scripts.rng.f64() * 1.2);
         let report = kill_during(&database, folder.path(), &steps, victim, delay)?;
         pace = report.pace.unwrap_or(pace);
 
@@ -113,7 +97,7 @@ pub fn run(args: &CrashArgs) -> Result<()> {
         }
         if round % 10 == 0 || round == args.rounds {
             eprintln!(
-                "crash: {round} rounds, {committed} statements committed, {unsaid} of them unsaid at the kill"
+                "crash: {round} rounds, {committed} steps committed, {unsaid} of them unsaid at the kill"
             );
         }
     }
@@ -123,7 +107,7 @@ pub fn run(args: &CrashArgs) -> Result<()> {
 /// Writes the Parquet file that every statement reads.
 fn make_source(path: &Path) -> Result<()> {
     let sql = format!(
-        "COPY (SELECT value AS id, value * 7 % 1000003 AS v, 'row ' || (value * 31 % 9973) AS s \
+        "COPY (SELECT value AS id, {VALUE_OF_ID} AS v, 'row ' || (value * 31 % 9973) AS s \
          FROM generate_series(0, {})) TO '{}' STORED AS PARQUET",
         SOURCE_ROWS - 1,
         path.display()
@@ -131,69 +115,15 @@ fn make_source(path: &Path) -> Result<()> {
     run_quietly(command(flashmesh_binary()).args(["-c", &sql])).map(drop)
 }
 
-/// A random script on top of `tables`; each step with the state it leads to.
-fn script(rng: &mut Rng, tables: &Tables, next_table: &mut u32, source: &Path) -> Vec<Step> {
-    let mut state = tables.clone();
-    let mut steps = Vec::new();
-    while steps.len() < STATEMENTS {
-        let from = rng.u64(..SOURCE_ROWS);
-        let to = rng.u64(from..=SOURCE_ROWS);
-        let select = format!(
-            "SELECT * FROM '{}' WHERE id >= {from} AND id < {to}",
-            source.display()
-        );
-        let existing = (!state.is_empty()).then(|| {
-            let name = state.keys().nth(rng.usize(..state.len()));
-            name.cloned().unwrap_or_default()
-        });
-        let sql = match (existing, rng.u32(..10)) {
-            (Some(name), _) if state.len() > MAX_TABLES => drop_table(&mut state, &name),
-            (Some(name), 0) => drop_table(&mut state, &name),
-            (Some(name), 1..=4) => {
-                state.entry(name.clone()).or_default().push((from, to));
-                format!("INSERT INTO {name} {select}")
-            }
-            (Some(name), 5) => {
-                state.insert(name.clone(), vec![(from, to)]);
-                format!("CREATE OR REPLACE TABLE {name} AS {select}")
-            }
-            // Later statements keep it up; opening the database checks that it covers its table,
-            // `fsck` its pages.
-            (Some(name), 6 | 7) => {
-                let (kind, columns) = INDEXES[rng.usize(..INDEXES.len())];
-                format!(
-                    "CREATE INDEX IF NOT EXISTS {name}_{kind} ON {name} USING {kind} ({columns})"
-                )
-            }
-            _ => {
-                let name = format!("t{next_table}");
-                *next_table += 1;
-                state.insert(name.clone(), vec![(from, to)]);
-                format!("CREATE TABLE {name} AS {select}")
-            }
-        };
-        steps.push(Step {
-            sql,
-            after: state.clone(),
-        });
-    }
-    steps
-}
-
-fn drop_table(state: &mut Tables, name: &str) -> String {
-    state.remove(name);
-    format!("DROP TABLE {name}")
-}
-
 /// What the child said before it died.
 struct KillReport {
-    /// Statements acknowledged.
+    /// Steps acknowledged.
     acknowledged: usize,
-    /// Mean time of a statement in this round, if one was acknowledged.
+    /// Mean time of a step in this round, if one was acknowledged.
     pace: Option<Duration>,
 }
 
-/// Runs the script in a child and kills it `delay` after statement `victim` began.
+/// Runs the script in a child and kills it `delay` after step `victim` began.
 fn kill_during(
     database: &Path,
     folder: &Path,
@@ -278,7 +208,7 @@ fn check(database: &Path, before: &Tables, steps: &[Step], acknowledged: usize) 
         .find(|&count| state_after(count).is_some_and(|state| state == found))
         .ok_or_else(|| {
             Error::new(format!(
-                "after {acknowledged} acknowledged statements the tables hold\n  {found:?}\nand not\n  {:?}\nnor\n  {:?}\nthe statement after: {}",
+                "after {acknowledged} acknowledged steps the tables hold\n  {found:?}\nand not\n  {:?}\nnor\n  {:?}\nthe step after: {}",
                 state_after(acknowledged),
                 state_after(acknowledged + 1),
                 steps.get(acknowledged).map_or("none", |step| &step.sql),
@@ -290,15 +220,9 @@ fn check(database: &Path, before: &Tables, steps: &[Step], acknowledged: usize) 
 type Summary = BTreeMap<String, (u64, u64, u64)>;
 
 fn expected_state(tables: &Tables) -> Summary {
-    let summary = |ranges: &Vec<(u64, u64)>| {
-        let ids = ranges.iter().flat_map(|&(from, to)| from..to);
-        ids.fold((0, 0, 0), |(count, ids, vs), id| {
-            (count + 1, ids + id, vs + id * 7 % 1_000_003)
-        })
-    };
-    tables
-        .iter()
-        .map(|(name, ranges)| (name.clone(), summary(ranges)))
+    let summaries = tables.iter();
+    summaries
+        .map(|(name, rows)| (name.clone(), rows.summary()))
         .collect()
 }
 

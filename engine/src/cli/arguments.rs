@@ -19,6 +19,7 @@ Examples:
   flashmesh load --db sales orders data/*.parquet  load files into table orders
   flashmesh --db sales -f report.sql --format csv  run a script
   flashmesh fsck --db sales                        check every page
+  flashmesh backup --db sales s3://backups/sales   copy what is new since the last backup
   flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
   flashmesh --connect grpc://127.0.0.1:50051       a shell on a server
   flashmesh kernel new price_band                  a kernel of your own, in C++
@@ -65,6 +66,13 @@ pub(super) enum Command {
     Load(LoadArguments),
     /// Check every page of a database: checksum, identity, contents. Exit code 1 when one is torn
     Fsck,
+    /// Back a database up to a folder or an object store; only pages that the last backup lacks are
+    /// copied. BACKUP DATABASE does the same where the database is open
+    Backup(BackupArguments),
+    /// List the backups of a folder or an object store, or read and check all pages of one
+    Backups(BackupsArguments),
+    /// Make a new database, in the folder --db, from a backup
+    Restore(RestoreArguments),
     /// Serve the database to Flight SQL clients (ADBC, JDBC, flashmesh --connect)
     Serve(Box<ServeArguments>),
     /// Users and tokens of a server
@@ -121,6 +129,42 @@ pub(super) struct EngineArguments {
     /// Time that all calls of kernels in a query may take together, over all threads [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
     kernel_query_time: Option<Duration>,
+}
+
+/// Options of `flashmesh backup`.
+#[derive(Debug, Args)]
+pub(super) struct BackupArguments {
+    /// Folder, or URL of one: s3://bucket/folder, gs://bucket/folder
+    #[arg(value_name = "PLACE")]
+    pub to: String,
+    /// Remove all backups there but the last N, the new one among them
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u32>,
+}
+
+/// Options of `flashmesh backups`.
+#[derive(Debug, Args)]
+pub(super) struct BackupsArguments {
+    /// Folder, or URL of one: s3://bucket/folder, gs://bucket/folder
+    #[arg(value_name = "PLACE")]
+    pub from: String,
+    /// Only this one
+    #[arg(long, value_name = "N")]
+    pub number: Option<u32>,
+    /// Read all pages of it, or of the last one, and check them
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Options of `flashmesh restore`.
+#[derive(Debug, Args)]
+pub(super) struct RestoreArguments {
+    /// Folder, or URL of one: s3://bucket/folder, gs://bucket/folder
+    #[arg(value_name = "PLACE")]
+    pub from: String,
+    /// This one, not the last
+    #[arg(long, value_name = "N")]
+    pub number: Option<u32>,
 }
 
 /// A server in place of a database.
@@ -540,6 +584,7 @@ impl EngineArguments {
         }
         Ok(EngineOptions {
             path: self.db.clone(),
+            card: None,
             read_only: self.read_only,
             cache_bytes: self.cache_size,
             memory_limit_bytes: self.memory_limit,

@@ -1,6 +1,7 @@
 //! The command line: its arguments, and what each of them starts.
 
 mod arguments;
+mod backup;
 mod demo;
 mod devices;
 mod escape;
@@ -67,6 +68,9 @@ pub fn main(command_line: impl IntoIterator<Item = OsString>) -> ExitCode {
 async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Some(Command::Load(load)) => load::run(&arguments.engine, load).await,
+        Some(Command::Backup(backup)) => backup::back_up(&arguments.engine, backup).await,
+        Some(Command::Backups(backups)) => backup::list(backups).await,
+        Some(Command::Restore(restore)) => backup::restore(&arguments.engine, restore).await,
         Some(Command::Fsck) => fsck::run(&arguments.engine).await,
         Some(Command::Serve(serve)) => serve::run(&arguments.engine, *serve).await,
         Some(Command::User(command)) => user::run(command),

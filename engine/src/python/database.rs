@@ -193,6 +193,11 @@ impl Database {
         Ok(self.in_memory(&session, schema, rows)?)
     }
 
+    /// The column of a table's primary key.
+    fn key(&self, table: &str) -> PyResult<String> {
+        Ok(self.link.session()?.keyed(table)?.key().to_string())
+    }
+
     /// Put rows into a table by primary key; their number.
     fn put(&self, py: Python<'_>, table: &str, rows: PyRecordBatchReader) -> PyResult<u64> {
         let session = self.link.session()?;

@@ -57,6 +57,11 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
                 cache.stats().used_bytes as i64,
             ),
             (
+                "damaged_places",
+                "What the check of all pages has found damaged since the database was opened",
+                state.engine.database().scrubbed().problems.len() as i64,
+            ),
+            (
                 "uptime_seconds",
                 "Since the database was opened",
                 seconds(state.engine.uptime()),

@@ -3,19 +3,24 @@
 
 mod alterations;
 mod answers_in_all_modes;
+mod backups;
 mod changes;
 mod cli;
 mod corrections;
 mod definitions;
 mod definitions_in_transactions;
+mod generated_keys;
 mod grants;
+mod histories;
 mod indexes;
 mod kernel_limits;
 mod kernels;
 mod loads;
+mod merge;
 mod plan_cache;
 mod prepared;
 mod puts;
+mod returning;
 mod searches;
 mod shell;
 mod statements;

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
+use arrow::datatypes::Int64Type;
+use datafusion::scalar::ScalarValue;
 use flashmesh::Session;
 use rand::RngExt;
 
@@ -176,4 +180,37 @@ async fn clients_that_put_the_same_keys_lose_nothing() {
     .await;
     let all = CLIENTS * PUTS + 5;
     assert_eq!(counts, [format!("{all} {all} 5")]);
+}
+
+#[tokio::test]
+async fn rows_of_a_range_of_keys_come_in_their_order() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE r (id BIGINT PRIMARY KEY, \"Text\" TEXT);
+         INSERT INTO r SELECT 99 - value, 'x' || value FROM generate_series(0, 99) AS s(value)",
+    )
+    .await;
+    let key = |id: i64| ScalarValue::Int64(Some(id));
+    let ids = |batches: Vec<RecordBatch>| -> Vec<i64> {
+        let columns = batches.iter().map(|batch| batch.column(0).clone());
+        columns
+            .flat_map(|ids| ids.as_primitive::<Int64Type>().values().to_vec())
+            .collect()
+    };
+    let some = session.scan("r", key(3)..key(7)).await.unwrap();
+    run(
+        &session,
+        "DELETE FROM r WHERE id = 5; INSERT INTO r VALUES (-1, 'y')",
+    )
+    .await;
+    // The version is that of the time when it runs.
+    assert_eq!(ids(some.collect().await.unwrap()), [3, 4, 6]);
+    let some = session.scan("public.r", ..=key(1)).await.unwrap();
+    assert_eq!(ids(some.collect().await.unwrap()), [-1, 0, 1]);
+    let some = session.scan("r", key(98)..).await.unwrap();
+    assert_eq!(ids(some.collect().await.unwrap()), [98, 99]);
+    let all = session.scan("r", ..).await.unwrap();
+    assert_eq!(all.count().await.unwrap(), 100);
+    assert!(session.scan("s", ..).await.is_err());
 }

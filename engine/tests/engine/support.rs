@@ -12,14 +12,19 @@ use flashmesh::{Engine, EngineOptions, Session};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// A generator with a seed that is printed; `FLASHMESH_TEST_SEED` replays one.
-pub fn random() -> StdRng {
+/// A seed, which is printed; `FLASHMESH_TEST_SEED` replays one.
+pub fn seed() -> u64 {
     let seed = std::env::var("FLASHMESH_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
         .unwrap_or_else(rand::random);
     println!("FLASHMESH_TEST_SEED={seed}");
-    StdRng::seed_from_u64(seed)
+    seed
+}
+
+/// A generator of such a seed.
+pub fn random() -> StdRng {
+    StdRng::seed_from_u64(seed())
 }
 
 /// A session on a temporary database.

@@ -279,6 +279,8 @@ pub struct IndexPart {
     /// The part that its transaction's commit made of it, which has the same pages.
     pub(crate) committed: OnceLock<Arc<IndexPart>>,
     pub(crate) retired: OnceLock<Arc<PageStore>>,
+    /// What stands in its place with some of the pages elsewhere; the others are those of both.
+    pub(crate) successor: OnceLock<Arc<IndexPart>>,
     /// What the kind has made of the metadata.
     pub(crate) opened: OnceLock<Opened>,
 }
@@ -321,6 +323,7 @@ impl IndexPart {
             unnamed: OnceLock::new(),
             committed: OnceLock::new(),
             retired: OnceLock::new(),
+            successor: OnceLock::new(),
             opened: OnceLock::new(),
             ..*self
         }
@@ -329,6 +332,13 @@ impl IndexPart {
     /// Gives its pages back to `store` once the last reference to it is gone.
     pub(crate) fn retire(&self, store: &Arc<PageStore>) {
         let _ = self.retired.set(Arc::clone(store));
+    }
+
+    /// As [`IndexPart::retire`], of a part in whose place this one stands: pages that both have are
+    /// given back when neither is there.
+    pub(crate) fn retire_moved(&self, moved: &Arc<Self>, store: &Arc<PageStore>) {
+        let _ = self.successor.set(Arc::clone(moved));
+        self.retire(store);
     }
 
     /// The part of an index of this kind, opened once.
@@ -344,7 +354,12 @@ impl IndexPart {
 impl Drop for IndexPart {
     fn drop(&mut self) {
         if let Some(store) = self.retired.get() {
-            free_chunks(store, self.chunks());
+            let successor = self.successor.get().into_iter();
+            free_chunks(
+                store,
+                self.chunks(),
+                successor.flat_map(|part| part.chunks()),
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -63,6 +64,7 @@ impl Segment {
             unnamed: OnceLock::new(),
             committed: OnceLock::new(),
             retired: OnceLock::new(),
+            successor: OnceLock::new(),
             moved: Move::default(),
         };
         Self {
@@ -105,6 +107,7 @@ impl Segment {
                 unnamed: OnceLock::new(),
                 committed: OnceLock::new(),
                 retired: OnceLock::new(),
+                successor: OnceLock::new(),
                 moved: Arc::clone(&self.chunks.moved),
             }),
             deleted: self.deleted.clone(),
@@ -148,6 +151,13 @@ impl Segment {
         }
     }
 
+    /// As [`Segment::retire`], of a segment in whose place this one stands: pages that both have are
+    /// given back when neither is there.
+    pub(crate) fn retire_moved(&self, moved: &Self, store: &Arc<PageStore>) {
+        let _ = self.chunks.successor.set(Arc::clone(&moved.chunks));
+        self.retire(store);
+    }
+
     /// Gives the segment's pages back to `store` once the last reference to them is gone.
     pub(crate) fn retire(&self, store: &Arc<PageStore>) {
         // A segment is retired by the one commit that drops it; a second call changes nothing.
@@ -184,6 +194,8 @@ pub struct Chunks {
     /// Set when no version of the table has the segment any more: the store that gets its pages
     /// back when the last reader lets go of them.
     retired: OnceLock<Arc<PageStore>>,
+    /// What stands in its place with some of the pages elsewhere; the others are those of both.
+    successor: OnceLock<Arc<Chunks>>,
     /// Where the rows went when they were rewritten.
     moved: Move,
 }
@@ -199,14 +211,23 @@ impl Deref for Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         if let Some(store) = self.retired.get() {
-            free_chunks(store, &self.chunks);
+            let successor = self.successor.get().into_iter();
+            free_chunks(store, &self.chunks, successor.flat_map(|s| &s.chunks));
         }
     }
 }
 
-/// Gives the pages of chunks back that no manifest names any more.
-pub(crate) fn free_chunks<'a>(store: &PageStore, chunks: impl IntoIterator<Item = &'a Chunk>) {
-    for run in chunks.into_iter().flat_map(Chunk::runs) {
+/// Gives the pages of chunks back that no manifest names any more, but for those that chunks have
+/// which stand in their place.
+pub(crate) fn free_chunks<'a>(
+    store: &PageStore,
+    chunks: impl IntoIterator<Item = &'a Chunk>,
+    kept: impl IntoIterator<Item = &'a Chunk>,
+) {
+    let kept = kept.into_iter().flat_map(Chunk::runs);
+    let kept: HashSet<PageAddress> = kept.map(|run| run.first).collect();
+    let runs = chunks.into_iter().flat_map(Chunk::runs);
+    for run in runs.filter(|run| !kept.contains(&run.first)) {
         if let Err(error) = store.free(run.first, run.count) {
             // The manifest no longer names the pages: the next opening reclaims them.
             log::warn!(

@@ -20,6 +20,7 @@ use crate::flash::PageBuffer;
 use crate::segment::{Chunk, Unnamed};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
 use crate::table::Function;
+use crate::table::collection::Victims;
 use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage, Numbers};
 use crate::table::database::Core;
 use crate::table::edit::{MovePages, ObjectName, Operation, Owner, TableEdit};
@@ -210,21 +211,44 @@ impl Core {
         head: &mut MutexGuard<'_, Head>,
         more: Option<&TableEdit>,
     ) -> Result<bool> {
+        self.alone(head, |head| {
+            let is_allowed = more.map_or(Ok(true), |edit| head.state.allows(edit))?;
+            if is_allowed {
+                self.checkpoint(head, more, &Victims::default())?;
+            }
+            Ok(is_allowed)
+        })
+    }
+
+    /// Waits for what was decided on, and does something while nothing more comes.
+    fn alone<T>(
+        &self,
+        head: &mut MutexGuard<'_, Head>,
+        work: impl FnOnce(&mut Head) -> Result<T>,
+    ) -> Result<T> {
         while head.is_closing {
             self.commits.progress.wait(head);
         }
         head.is_closing = true;
         let last = head.last;
-        let done = self.wait_for(head, last).and_then(|()| {
-            let is_allowed = more.map_or(Ok(true), |edit| head.state.allows(edit))?;
-            if is_allowed {
-                self.checkpoint(head, more)?;
-            }
-            Ok(is_allowed)
-        });
+        let done = self.wait_for(head, last).and_then(|()| work(head));
         head.is_closing = false;
         self.commits.progress.notify_all();
         done
+    }
+
+    /// Does a checkpoint that moves the runs of pages which `choose` names of the state; FALSE when
+    /// it names none.
+    pub(super) fn move_pages(&self, choose: impl FnOnce(&State) -> Victims) -> Result<bool> {
+        let mut head = self.commits.head.lock();
+        head.check()?;
+        self.alone(&mut head, |head| {
+            let victims = choose(&head.state);
+            if !victims.is_empty() {
+                self.checkpoint(head, None, &victims)?;
+            }
+            Ok(!victims.is_empty())
+        })
     }
 
     /// Waits until readers see all that was decided on: who was refused by it finds it there.
@@ -313,8 +337,13 @@ impl Core {
     }
 
     /// Has the catalog take over what the log holds, all of which readers see, and `more`, if it is
-    /// too much for the log.
-    fn checkpoint(&self, head: &mut Head, more: Option<&TableEdit>) -> Result<()> {
+    /// too much for the log. What is in memory, and `victims`, are written to other places.
+    fn checkpoint(
+        &self,
+        head: &mut Head,
+        more: Option<&TableEdit>,
+        victims: &Victims,
+    ) -> Result<()> {
         let mut next = head.state.clone();
         let mut steps = Vec::new();
         if let Some(edit) = more {
@@ -322,7 +351,7 @@ impl Core {
             drop(next.install(edit, change.clone()));
             steps.push((edit.clone(), change));
         }
-        let (moves, pages) = self.write_memory(&next)?;
+        let (moves, pages) = self.write_moved(&next, victims)?;
         let change = next.change(&moves)?;
         drop(next.install(&moves, change.clone()));
         steps.push((moves, change));
@@ -386,30 +415,40 @@ impl Core {
         }
     }
 
-    /// Writes the pages in memory that a state names to the card, and gives the edit that says where
-    /// they are.
-    fn write_memory(&self, state: &State) -> Result<(TableEdit, Unnamed)> {
+    /// Writes the pages in memory that a state names, and `victims`, to the card, and gives the edit
+    /// that says where they are.
+    fn write_moved(&self, state: &State, victims: &Victims) -> Result<(TableEdit, Unnamed)> {
         let mut reader = self.store().reader()?;
         let mut writer = self.store().writer()?;
         writer.take_all();
         let mut edit = TableEdit::default();
         let mut write = |table: u32, owner: Owner, runs: &mut dyn Iterator<Item = &PageRun>| {
             let (mut from, mut to) = (Vec::new(), Vec::new());
+            let mut on_card = false;
             for run in runs {
-                if run.first.card != MEMORY_CARD {
-                    match from.is_empty() {
-                        true => return Ok(()),
-                        // What is not moved would be freed with what is.
-                        false => {
-                            return Err(StorageError::Invalid(format!(
-                                "{}: a part of it is in memory and a part on the card",
-                                run.label
-                            )));
-                        }
-                    }
+                let is_on_card = run.first.card != MEMORY_CARD;
+                if is_on_card && !victims.has(run) {
+                    continue;
                 }
+                if !from.is_empty() && is_on_card != on_card {
+                    return Err(StorageError::Invalid(format!(
+                        "{}: a part of it is in memory and a part on the card",
+                        run.label
+                    )));
+                }
+                on_card = is_on_card;
                 let mut pages = Vec::new();
-                reader.get_run(run, 0..run.count, &mut pages)?;
+                match reader.get_run(run, 0..run.count, &mut pages) {
+                    // It stays where it is, for whoever wants to know what is wrong with it.
+                    Err(error @ StorageError::Corrupt { .. }) if on_card => {
+                        log::warn!("not moved: {error}");
+                        continue;
+                    }
+                    read => read?,
+                }
+                if on_card {
+                    self.store().note_collected(run.count.into());
+                }
                 let buffers = pages.iter().map(|page| {
                     let mut buffer = PageBuffer::recycled();
                     buffer.copy_from_slice(page.bytes());
@@ -424,6 +463,7 @@ impl Core {
                     owner: Some(owner),
                     from,
                     to,
+                    on_card,
                 }));
             }
             Ok::<_, StorageError>(())

@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +20,8 @@ use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit};
 use crate::table::folder::Folder;
 use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
+use crate::table::scrub::Scrub;
+use crate::table::sequences::Sequences;
 use crate::table::state::{State, TableState};
 use crate::table::steps::Step;
 use crate::table::upkeep::{Background, Upkeep};
@@ -44,6 +46,9 @@ pub struct DatabaseOptions {
     pub io: IoMode,
     /// Bound of the card, if there is one.
     pub capacity_bytes: Option<u64>,
+    /// The card, in place of the file in the folder: whoever opens the database again brings the same.
+    /// It takes no other options.
+    pub card: Option<Arc<dyn Flash>>,
     /// How indexes are kept up.
     pub upkeep: UpkeepOptions,
     /// What building indexes takes its memory from.
@@ -59,6 +64,7 @@ impl Default for DatabaseOptions {
             cache_bytes: 1 << 30,
             io: IoMode::Auto,
             capacity_bytes: None,
+            card: None,
             upkeep: UpkeepOptions::default(),
             memory: Arc::new(Unbounded),
         }
@@ -87,9 +93,11 @@ pub struct Core {
     pub(super) state: RwLock<State>,
     pub(super) commits: Commits,
     numbers: Mutex<Numbers>,
+    pub(super) sequences: Mutex<Sequences>,
     /// Why nothing may be written: what the catalog lost can't be told from free space.
     damage: Option<String>,
     pub(super) upkeep: Upkeep,
+    pub(super) scrub: Scrub,
     /// Of builds of indexes.
     pub(super) memory: Arc<dyn MemoryBudget>,
 }
@@ -97,11 +105,15 @@ pub struct Core {
 impl Drop for Database {
     fn drop(&mut self) {
         self.background = None;
-        if self.core.check_writable().is_ok()
-            && let Err(error) = self.core.close_log()
-        {
-            let path = self.core.path.display();
+        if self.core.check_writable().is_err() {
+            return;
+        }
+        let path = self.core.path.display();
+        if let Err(error) = self.core.close_log() {
             log::warn!("{path}: commits stay in its log until it is opened again: {error}");
+        }
+        if let Err(error) = self.core.return_numbers() {
+            log::warn!("{path}: generated keys will have a gap: {error}");
         }
     }
 }
@@ -124,17 +136,20 @@ impl Database {
     pub fn open(dir: &Path, options: DatabaseOptions) -> Result<Arc<Self>> {
         let folder = Folder::new(dir);
         let (catalog, log) = folder.open(&options)?;
-        let flash = FileFlash::open(
-            &folder.card,
-            FileFlashOptions {
-                read_only: options.read_only,
-                create: false,
-                io: options.io,
-                capacity_bytes: options.capacity_bytes,
-                ..FileFlashOptions::default()
-            },
-        )?;
-        Self::with_parts(dir.to_path_buf(), catalog, Arc::new(flash), log, &options)
+        let flash: Arc<dyn Flash> = match &options.card {
+            Some(card) => Arc::clone(card),
+            None => Arc::new(FileFlash::open(
+                &folder.card,
+                FileFlashOptions {
+                    read_only: options.read_only,
+                    create: false,
+                    io: options.io,
+                    capacity_bytes: options.capacity_bytes,
+                    ..FileFlashOptions::default()
+                },
+            )?),
+        };
+        Self::with_parts(dir.to_path_buf(), catalog, flash, log, &options)
     }
 
     pub(super) fn with_parts(
@@ -192,10 +207,17 @@ impl Database {
             state: RwLock::new(state.clone()),
             commits,
             numbers: Mutex::default(),
+            sequences: Mutex::default(),
             damage: (!problems.is_empty()).then(|| problems.join("; ")),
             upkeep: Upkeep::new(options.upkeep.clone()),
+            scrub: Scrub::default(),
             memory: Arc::clone(&options.memory),
         });
+        if core.check_writable().is_ok() {
+            core.catalog.keep_sequences(&state.sequences())?;
+            let collector: Weak<Core> = Arc::downgrade(&core);
+            core.store.set_collector(collector);
+        }
         let has_upkeep = options.upkeep.in_background && core.check_writable().is_ok();
         Ok(Arc::new(Self {
             background: has_upkeep.then(|| Background::start(&core)),

@@ -185,19 +185,23 @@ pub(super) struct ReplaceSegments {
     pub put: Vec<PutSegment>,
 }
 
-/// Says where the pages of a segment or of a part of an index are that were in memory.
+/// Says where pages of a segment or of a part of an index are: those that were in memory, or that
+/// collection has moved.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct MovePages {
     #[prost(uint32, tag = "1")]
     pub table: u32,
     #[prost(oneof = "Owner", tags = "2, 3")]
     pub owner: Option<Owner>,
-    /// The first pages of runs in memory.
+    /// The first pages of runs in memory, or on the card.
     #[prost(uint64, repeated, tag = "4")]
     pub from: Vec<u64>,
     /// Where each of them is on the card.
     #[prost(uint64, repeated, tag = "5")]
     pub to: Vec<u64>,
+    /// They were on the card. Such an edit is never in the log, which earlier builds may read.
+    #[prost(bool, tag = "6")]
+    pub on_card: bool,
 }
 
 /// Whose pages.
@@ -212,10 +216,9 @@ pub(super) enum Owner {
 impl MovePages {
     /// Where a run is, by its first page.
     pub fn place_of(&self, first: PageAddress) -> PageAddress {
-        let moved = match first.card {
-            MEMORY_CARD => self.from.iter().position(|page| *page == first.page.0),
-            _ => None,
-        };
+        let is_of_card = (first.card == MEMORY_CARD) != self.on_card;
+        let mut from = self.from.iter();
+        let moved = from.position(|page| is_of_card && *page == first.page.0);
         match moved.and_then(|place| self.to.get(place)) {
             Some(page) => PageAddress {
                 card: CardId::default(),
@@ -353,6 +356,17 @@ impl TableEdit {
             Operation::PutTable(put) => Some(&put.name),
             _ => None,
         })
+    }
+
+    /// The greatest numbers of a table, and of a generation, that it puts; 0 without any.
+    pub fn greatest_numbers(&self) -> (u32, u32) {
+        let numbers = self.operations().map(|operation| match operation {
+            Operation::PutTable(put) => (put.table, 0),
+            Operation::PutSegment(put) => (put.table, put.record.generation),
+            Operation::PutPart(put) => (put.table, put.record.generation),
+            _ => (0, 0),
+        });
+        numbers.fold((0, 0), |(a, b), (c, d)| (a.max(c), b.max(d)))
     }
 
     /// Has the tables that it puts be of this version.

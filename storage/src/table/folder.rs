@@ -8,7 +8,7 @@ use redb::backends::InMemoryBackend;
 
 use crate::flash::sync_folder;
 use crate::table::DatabaseOptions;
-use crate::table::catalog::{Catalog, FORMAT_WITH_LOG, UNFINISHED};
+use crate::table::catalog::{Catalog, FORMAT_WITH_LOG, FirstState, UNFINISHED};
 use crate::table::commit_log::Log;
 use crate::{Result, StorageError};
 
@@ -22,6 +22,12 @@ pub(super) struct Folder {
     catalog: PathBuf,
     pub card: PathBuf,
     log: PathBuf,
+}
+
+/// A database that is being made.
+pub(super) struct Begun {
+    /// The last folder of its path that was there before.
+    present: PathBuf,
 }
 
 impl Folder {
@@ -113,6 +119,23 @@ impl Folder {
     }
 
     fn create(&self) -> Result<Catalog> {
+        let begun = self.begin()?;
+        self.finish(begun, &FirstState::empty())
+    }
+
+    /// Begins a new database: makes its card and its log, both empty. It is none before
+    /// [`Folder::finish`].
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the folder has a database; `Invalid` when it has other files, or the card
+    /// of an unfinished one; `Io`, `ReadOnly`.
+    pub fn begin(&self) -> Result<Begun> {
+        if std::fs::metadata(&self.catalog).is_ok_and(|file| file.len() > 0) {
+            return Err(StorageError::AlreadyExists {
+                kind: "database",
+                name: self.path.display().to_string(),
+            });
+        }
         let present = self.path.ancestors().find(|folder| folder.exists());
         let present = present.unwrap_or(Path::new("")).to_path_buf();
         std::fs::create_dir_all(&self.path).map_err(|e| self.failed("making the folder", e))?;
@@ -130,13 +153,37 @@ impl Folder {
                 )));
             }
         }
+        if self.card.exists() && !self.is_blank(&self.card)? {
+            return Err(StorageError::Invalid(format!(
+                "{:?} holds the pages of a database that lacks its catalog, or was never finished; \
+                 name another folder",
+                self.path
+            )));
+        }
         self.make(&self.card)?;
         self.make(&self.log)?;
-        let catalog = Catalog::create(&self.catalog, &self.path)?;
+        Ok(Begun { present })
+    }
+
+    /// Removes what [`Folder::begin`] has made, with what was written since, but for the folder.
+    pub fn abandon(&self) {
+        for file in [&self.card, &self.log] {
+            if let Err(error) = std::fs::remove_file(file) {
+                log::warn!("removing {}: {error}", file.display());
+            }
+        }
+    }
+
+    /// Makes the catalog of what is there then.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn finish(&self, begun: Begun, first: &FirstState) -> Result<Catalog> {
+        let catalog = Catalog::create(&self.catalog, &self.path, first)?;
         // The names must survive a power cut as well as the files will.
         for folder in self.path.ancestors() {
             sync_folder(folder).map_err(|e| self.failed("syncing", e))?;
-            if folder == present {
+            if folder == begun.present {
                 break;
             }
         }

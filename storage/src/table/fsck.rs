@@ -96,7 +96,7 @@ impl Database {
     }
 }
 
-fn check_chunk(
+pub(super) fn check_chunk(
     reader: &mut PageReader,
     place: &str,
     chunk: &Chunk,

@@ -343,6 +343,7 @@ impl PartBuilder {
             unnamed: OnceLock::new(),
             committed: OnceLock::new(),
             retired: OnceLock::new(),
+            successor: OnceLock::new(),
             opened: OnceLock::new(),
         };
         Ok((part, pages.finish()?))

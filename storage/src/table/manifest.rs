@@ -50,7 +50,8 @@ pub(super) struct TableRecord {
     /// wider than what is left.
     #[prost(bool, tag = "10")]
     pub lost_rows: bool,
-    /// Since format 6: the text of each column's default, empty where it has none; or nothing.
+    /// Since format 6: the text of each column's default, or how it is generated, empty where it
+    /// has none; or nothing.
     #[prost(string, repeated, tag = "11")]
     pub defaults: Vec<String>,
 }
@@ -96,6 +97,17 @@ pub(super) struct RootRecord {
     /// Since format 7: the log's last record whose edit the catalog has.
     #[prost(uint64, tag = "8")]
     pub logged: u64,
+    /// Tells the database from all others, once that was asked for: 16 random bytes.
+    #[prost(bytes = "vec", tag = "9")]
+    pub id: Vec<u8>,
+}
+
+/// What a sequence has given; its number is its key.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SequenceRecord {
+    /// Numbers, from 0 on, that were given or are reserved.
+    #[prost(uint64, tag = "1")]
+    pub reserved: u64,
 }
 
 /// A schema; its name is its key.
@@ -651,6 +663,7 @@ pub(super) fn decode_part(
         unnamed: OnceLock::new(),
         committed: OnceLock::new(),
         retired: OnceLock::new(),
+        successor: OnceLock::new(),
         opened: OnceLock::new(),
     })
 }

@@ -6,8 +6,10 @@
 //! either the old version or the new one. A reader holds a [`TableSnapshot`]; pages of dropped
 //! segments are given back to the store when the last snapshot that shows them is gone.
 
+mod backup;
 mod catalog;
 mod change;
+mod collection;
 mod commit_log;
 mod commits;
 mod compaction;
@@ -20,6 +22,8 @@ mod indexing;
 mod load;
 mod manifest;
 mod schema;
+mod scrub;
+mod sequences;
 mod state;
 mod steps;
 #[cfg(test)]
@@ -34,11 +38,16 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
+pub use backup::{
+    Backup, BackupFiles, BackupFolder, BackupProgress, backups, check_backup, restore,
+};
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
 pub use functions::{Callee, Function, FunctionQuota, NewFunction};
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use schema::normalise_schema;
+pub use scrub::ScrubStatus;
+pub use sequences::Generated;
 pub use transaction::{Isolation, Workspace};
 pub use upkeep::UpkeepOptions;
 pub use views::View;
@@ -73,7 +82,7 @@ pub struct TableSnapshot {
     /// Rows that were deleted are gone from its segments: bounds of columns may be wider than what
     /// is left.
     pub lost_rows: bool,
-    /// The SQL text of each column's default, where it has one.
+    /// The SQL text of each column's default, where it has one, or how it is [`Generated`].
     pub defaults: Vec<Option<String>>,
 }
 

@@ -64,6 +64,9 @@ pub(super) struct Retired {
     tables: Vec<TableState>,
     segments: Vec<Arc<Segment>>,
     parts: Vec<Arc<IndexPart>>,
+    /// Those of which pages are elsewhere now, with what stands in their place.
+    moved_segments: Vec<[Arc<Segment>; 2]>,
+    moved_parts: Vec<[Arc<IndexPart>; 2]>,
 }
 
 impl Retired {
@@ -74,6 +77,12 @@ impl Retired {
         }
         for part in &self.parts {
             part.retire(store);
+        }
+        for [old, moved] in &self.moved_segments {
+            old.retire_moved(moved, store);
+        }
+        for [old, moved] in &self.moved_parts {
+            old.retire_moved(moved, store);
         }
         drop(self.tables);
     }
@@ -550,14 +559,16 @@ impl Draft {
                 let segment = self.segments.iter_mut().find(|s| s.id.0 == id);
                 segment.map(|segment| {
                     let moved = Arc::new(segment.moved(place_of));
-                    retired.segments.push(mem::replace(segment, moved));
+                    let old = mem::replace(segment, Arc::clone(&moved));
+                    retired.moved_segments.push([old, moved]);
                 })
             }
             Some(Owner::Part(id)) => {
                 let part = self.parts.iter_mut().find(|(_, part)| part.id.0 == id);
                 part.map(|(_, part)| {
                     let moved = Arc::new(part.moved(place_of));
-                    retired.parts.push(mem::replace(part, moved));
+                    let old = mem::replace(part, Arc::clone(&moved));
+                    retired.moved_parts.push([old, moved]);
                 })
             }
             None => None,

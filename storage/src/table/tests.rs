@@ -1,10 +1,14 @@
 //! Tables against a plain model: what was committed is there, what was not is not.
 
+mod backups;
 mod damage;
 mod edits;
 mod faults;
+mod formats;
 mod lagging;
+mod nand;
 mod opening;
+mod scrubs;
 mod views;
 
 use std::path::Path;

@@ -63,10 +63,12 @@ pub struct UpkeepOptions {
     pub max_part_rows: u64,
     /// Bytes of memory that building a part takes at most, about, likewise.
     pub max_build_bytes: u64,
+    /// The thread reads and checks every page once in this time; `None`: it does not.
+    pub scrub_period: Option<Duration>,
 }
 
 impl Default for UpkeepOptions {
-    /// Half a thread, parts of up to 8,192 segments and 67 million rows, 2 GiB.
+    /// Half a thread, parts of up to 8,192 segments and 67 million rows, 2 GiB, all pages in a week.
     fn default() -> Self {
         Self {
             in_background: true,
@@ -74,6 +76,7 @@ impl Default for UpkeepOptions {
             max_part_segments: 1 << 13,
             max_part_rows: 1 << 26,
             max_build_bytes: 2 << 30,
+            scrub_period: Some(Duration::from_secs(7 * 24 * 3600)),
         }
     }
 }
@@ -344,6 +347,15 @@ fn run(core: &Core) {
             // Each index says how it failed.
             _ => control.rest(PAUSE),
         }
+        if let Some(period) = core.upkeep.options.scrub_period {
+            match core.scrub_due(period, &pace) {
+                Ok(()) | Err(StorageError::Cancelled) => {}
+                Err(error) => log::warn!(
+                    "{}: its pages are not checked: {error}",
+                    core.path().display()
+                ),
+            }
+        }
     }
 }
 
@@ -438,6 +450,7 @@ impl Core {
         }
         let mut kept_up = Ok(());
         if extent == Extent::Due {
+            kept_up = self.collect_due();
             for name in names {
                 match self.compact_table(&name, pace, Thoroughness::Due) {
                     Err(

@@ -458,7 +458,10 @@ mod tests {
     #[test]
     fn columns_are_those_of_the_tables_named() {
         for (marked, expected) in [
-            ("SELECT m| FROM planet", vec!["moons", "\"Mass\""]),
+            (
+                "SELECT m| FROM planet",
+                vec!["moons", "\"Mass\"", "matched", "merge"],
+            ),
             ("SELECT name FROM planet WHERE moo|", vec!["moons"]),
             (
                 "SELECT p.| FROM planet AS p",
@@ -471,7 +474,7 @@ mod tests {
             ("SELECT o.c| FROM sales.\"order\" o", vec!["cents"]),
             ("SELECT planet.n|", vec!["name"]),
             ("SELECT sales.\"order\".i|", vec!["id"]),
-            ("SELECT gen| FROM planet; SELECT genus FROM plant", vec![]),
+            ("SELECT genu| FROM planet; SELECT genus FROM plant", vec![]),
             ("SELECT sum(moo| FROM planet", vec!["moons"]),
             ("SELECT su|", vec!["sum(", "substr(", "substring"]),
             ("SELECT moo|", vec!["moons"]),

@@ -18,10 +18,11 @@ use parking_lot::Mutex;
 
 use super::columns;
 use super::results::client_schema;
-use super::statements::{is_query, parse_one, substrait};
+use super::statements::{gives_rows, parse_one, substrait};
 use crate::assign::assign;
 use crate::error::Error;
 use crate::parameters::{Values, inserts_one_row, variable};
+use crate::returning::Returning;
 use crate::server::shares::Kept;
 use crate::{Result, Session};
 
@@ -47,8 +48,8 @@ enum Source {
     Substrait(SubstraitPlan),
 }
 
-/// A statement with the columns of its result: none for one that changes something, which is how
-/// clients tell the two apart.
+/// A statement with the columns of its result: none for one that changes something and returns
+/// nothing of it, which is how clients tell the two apart.
 pub(super) type Described = (Prepared, SchemaRef);
 
 impl Prepared {
@@ -162,7 +163,7 @@ impl Source {
                 (parameters.collect(), plan)
             }
         };
-        let result = match is_query(&plan) {
+        let result = match gives_rows(&plan) {
             true => columns::of_plan(session, &plan)?,
             false => Arc::new(Schema::empty()),
         };
@@ -193,12 +194,19 @@ async fn insert_of(
     let nulls = types.map(ScalarValue::try_from);
     let nulls = nulls.collect::<datafusion::error::Result<Vec<_>>>()?;
     let plan = session.plan_typed(statement, &Values::new(nulls)).await?;
+    let (plan, returned) = match Returning::of(&plan) {
+        Some(returning) => (returning.change.clone(), Some(returning.rows.clone())),
+        None => (plan, None),
+    };
     let LogicalPlan::Dml(mut insert) = plan else {
         return Ok(None);
     };
     // While VALUES are there to be seen.
     insert.input = Arc::new(assign(Arc::unwrap_or_clone(insert.input))?);
-    let plan = LogicalPlan::Dml(insert);
+    let mut plan = LogicalPlan::Dml(insert);
+    if let Some(rows) = returned {
+        plan = Returning::plan(plan, rows)?;
+    }
 
     let fields = given.fields().iter().enumerate();
     let fields = fields

@@ -36,6 +36,7 @@ use super::results::{
 use crate::error::Error;
 use crate::own_statement::OwnStatement;
 use crate::queries::{QueryKind, QueryState, RunningQuery};
+use crate::returning::Returning;
 use crate::server::State;
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
@@ -64,7 +65,16 @@ enum Work {
     Query(Vec<Planned>),
     /// What changed something and what it answered: it was run when it was asked for, since
     /// clients that expect no rows fetch none.
-    Done(SchemaRef, Vec<RecordBatch>),
+    Done(Answer),
+}
+
+/// What changes have answered.
+#[derive(Debug)]
+struct Answer {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    /// Rows that were changed, if that means something.
+    changed: Option<i64>,
 }
 
 /// A query with the streams in which it can be fetched.
@@ -149,9 +159,16 @@ pub(super) fn is_query(plan: &LogicalPlan) -> bool {
         | LogicalPlan::Dml(_)
         | LogicalPlan::Copy(_)
         | LogicalPlan::Statement(_) => false,
-        LogicalPlan::Extension(_) => OwnStatement::of(plan).is_none(),
+        LogicalPlan::Extension(_) => {
+            OwnStatement::of(plan).is_none() && Returning::of(plan).is_none()
+        }
         _ => true,
     }
+}
+
+/// Whether clients are told that a plan gives rows.
+pub(super) fn gives_rows(plan: &LogicalPlan) -> bool {
+    is_query(plan) || Returning::of(plan).is_some()
 }
 
 fn is_kill(plan: &LogicalPlan) -> bool {
@@ -234,8 +251,8 @@ impl Statement {
         let (kind, work) = match plan_apart(state, session, id, sql, asked).await? {
             Asked::Query(kind, planned) => (kind, Work::Query(planned)),
             Asked::Change(plans) => {
-                let (schema, batches) = change(state, session, id, sql, plans).await?;
-                (QueryKind::Work, Work::Done(schema, batches))
+                let answer = change(state, session, id, sql, plans).await?;
+                (QueryKind::Work, Work::Done(answer))
             }
         };
         let endpoints = match &work {
@@ -243,7 +260,7 @@ impl Statement {
                 [plan] => plan.endpoints,
                 _ => 1,
             },
-            Work::Done(..) => 1,
+            Work::Done(_) => 1,
         };
         Ok(Self {
             id,
@@ -283,7 +300,7 @@ impl Statement {
                 // What is never NULL with the first parameters may be with others.
                 [planned, ..] => nullable(&planned.schema),
             },
-            Work::Done(schema, _) => client_schema(schema),
+            Work::Done(answer) => client_schema(&answer.schema),
         }
     }
 
@@ -299,7 +316,7 @@ impl Statement {
                 _ => -1,
             },
             // What drivers give as the number of rows that a statement changed.
-            Work::Done(_, batches) => changed_rows(batches).unwrap_or(-1),
+            Work::Done(answer) => answer.changed.unwrap_or(-1),
         };
         let mut info = info(&self.schema())?
             .with_descriptor(descriptor)
@@ -325,9 +342,9 @@ impl Statement {
     ) -> std::result::Result<Response<MessageStream>, Status> {
         let plans = match &self.work {
             Work::Query(plans) => plans,
-            Work::Done(schema, batches) => {
+            Work::Done(answer) => {
                 session.remove_statement(self.id);
-                return send_batches(schema, batches);
+                return send_batches(&answer.schema, &answer.batches);
             }
         };
         let query = self.claim(state, session, endpoint)?;
@@ -373,7 +390,7 @@ impl Statement {
         let query = fetched.query.get_or_insert_with(|| {
             let plan = match &self.work {
                 Work::Query(plans) => plans.first().map(|planned| Arc::clone(&planned.plan)),
-                Work::Done(..) => None,
+                Work::Done(_) => None,
             };
             Arc::new(session.start_query(state, self.id, self.kind, &self.sql, plan))
         });
@@ -430,15 +447,14 @@ pub(super) fn no_such_ticket() -> Status {
     )
 }
 
-/// Runs plans that change something, each as a statement of its own, and gives the answer of the
-/// last with the counts of all.
+/// Runs plans that change something, each as a statement of its own, and gives the answers of all.
 async fn change(
     state: &State,
     session: &ClientSession,
     id: u64,
     sql: &str,
     plans: Vec<LogicalPlan>,
-) -> std::result::Result<(SchemaRef, Vec<RecordBatch>), Status> {
+) -> std::result::Result<Answer, Status> {
     let query = session.start_query(state, id, QueryKind::Work, sql, None);
     // What ends other queries does not wait for their end.
     let _place = match plans.iter().all(is_kill) {
@@ -448,18 +464,38 @@ async fn change(
     let session = session.session.clone();
     let work = async move {
         let (mut schema, mut batches) = (Arc::new(Schema::empty()), Vec::new());
+        let mut changed: Option<i64> = None;
+        let are_many = plans.len() > 1;
         for plan in plans {
+            let returns = Returning::of(&plan).is_some();
             let done = session.execute(plan).await.map_err(status)?;
-            schema = Arc::clone(done.schema().inner());
-            batches.extend(done.collect().await.map_err(status)?);
+            schema = match are_many {
+                // What is never NULL with these parameters may be with others.
+                true => nullable(done.schema().inner()),
+                false => Arc::clone(done.schema().inner()),
+            };
+            let answer = done.collect().await.map_err(status)?;
+            let rows = match returns {
+                true => Some(answer.iter().map(|batch| batch.num_rows() as i64).sum()),
+                false => counted(&answer),
+            };
+            changed = changed
+                .into_iter()
+                .chain(rows)
+                .reduce(|all, more| all + more);
+            batches.extend(answer);
         }
-        Ok((schema, batches))
+        Ok(Answer {
+            schema,
+            batches,
+            changed,
+        })
     };
     let work = compute_on(state.compute(), work);
     let done = until_ended(&query, state.deadline(), work)
         .await
         .inspect_err(|error| fail(&query, error))?;
-    query.count_rows(changed_rows(&done.1).unwrap_or(0) as usize);
+    query.count_rows(done.changed.unwrap_or(0) as usize);
     query.end(QueryState::Finished);
     Ok(done)
 }
@@ -474,12 +510,12 @@ pub(super) async fn update(
 ) -> std::result::Result<i64, Status> {
     let id = state.queries().next_id();
     let plans = plan_apart(state, session, id, sql, plans).await?;
-    let (_, batches) = change(state, session, id, sql, plans).await?;
-    Ok(changed_rows(&batches).unwrap_or(0))
+    let answer = change(state, session, id, sql, plans).await?;
+    Ok(answer.changed.unwrap_or(0))
 }
 
 /// The `count` that INSERT and its like answer with.
-fn changed_rows(batches: &[RecordBatch]) -> Option<i64> {
+fn counted(batches: &[RecordBatch]) -> Option<i64> {
     let counts = batches.iter().filter_map(|batch| {
         let count = batch.column_by_name("count")?;
         let count = count.as_primitive_opt::<UInt64Type>()?;

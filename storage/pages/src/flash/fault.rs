@@ -20,8 +20,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{
-    Completion, Flash, FlashOp, FlashPage, FlashQueue, Geometry, PAGE_SIZE_BYTES, PageBuffer,
-    Random, Tag, check_op,
+    Completion, Flash, FlashHealth, FlashOp, FlashPage, FlashQueue, Geometry, PAGE_SIZE_BYTES,
+    PageBuffer, Random, Tag, check_op,
 };
 use crate::{Result, StorageError};
 
@@ -220,6 +220,14 @@ impl Flash for FaultFlash {
             return Err(injected("the sync has failed"));
         }
         Ok(())
+    }
+
+    fn continues_blocks(&self) -> bool {
+        self.inner.continues_blocks()
+    }
+
+    fn health(&self) -> Option<FlashHealth> {
+        self.inner.health()
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Completion, Flash, FlashOp, FlashQueue, Geometry, PAGE_SIZE_BYTES, Tag, check_op};
+use super::{
+    Completion, Flash, FlashHealth, FlashOp, FlashQueue, Geometry, PAGE_SIZE_BYTES, Tag, check_op,
+};
 use crate::{Result, StorageError};
 
 /// What a [`LimitFlash`] allows.
@@ -81,6 +83,14 @@ impl Flash for LimitFlash {
 
     fn sync(&self) -> Result<()> {
         self.inner.sync()
+    }
+
+    fn continues_blocks(&self) -> bool {
+        self.inner.continues_blocks()
+    }
+
+    fn health(&self) -> Option<FlashHealth> {
+        self.inner.health()
     }
 }
 

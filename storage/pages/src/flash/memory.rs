@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{
-    Completion, Flash, FlashOp, FlashPage, FlashQueue, Geometry, PageBuffer, Random, check_op,
+    Completion, Flash, FlashHealth, FlashOp, FlashPage, FlashQueue, Geometry, PageBuffer, Random,
+    check_op,
 };
 use crate::{Result, StorageError};
 
@@ -74,6 +75,14 @@ impl Flash for MemoryFlash {
 
     fn sync(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn continues_blocks(&self) -> bool {
+        true
+    }
+
+    fn health(&self) -> Option<FlashHealth> {
+        None
     }
 }
 

@@ -17,6 +17,7 @@ mod file;
 #[cfg(any(test, feature = "testing"))]
 mod limit;
 mod memory;
+mod nand;
 #[cfg(test)]
 mod tests;
 #[cfg(any(test, feature = "testing"))]
@@ -29,6 +30,7 @@ pub use file::{FileFlash, FileFlashOptions, IoMode, sync_folder};
 #[cfg(any(test, feature = "testing"))]
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;
+pub use nand::{NandFlash, NandOptions, NandProfile, NandShape, WearRate};
 #[cfg(any(test, feature = "testing"))]
 pub use throttle::{Clock, ManualClock, SystemClock, ThrottleFlash, ThrottleOptions};
 
@@ -107,6 +109,39 @@ pub trait Flash: Debug + Send + Sync {
     fn open_queue(&self) -> Result<Box<dyn FlashQueue>>;
     /// Makes every write and erase that has completed durable.
     fn sync(&self) -> Result<()>;
+    /// Whether a block that an earlier opening has left half written can be written on, behind its
+    /// last page that is not zero. Not on raw NAND: a page at which the power failed may look as if
+    /// it were not written.
+    fn continues_blocks(&self) -> bool;
+    /// What the device knows of its wear and its errors; `None` where it keeps that to itself.
+    fn health(&self) -> Option<FlashHealth>;
+}
+
+/// What a raw card counts, since it was made unless said otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FlashHealth {
+    /// Pages that its chips have programmed.
+    pub pages_programmed: u64,
+    /// Those of them that nobody wrote: copies of failed and of cold blocks, and pages left out.
+    pub pages_moved: u64,
+    /// Blocks of its chips that were erased.
+    pub blocks_erased: u64,
+    /// Erases of the block that has most, of those that are not bad.
+    pub erase_count_max: u32,
+    /// Mean of the same blocks.
+    pub erase_count_mean: f64,
+    /// Blocks that are not used: bad from the beginning, or since.
+    pub bad_blocks: u64,
+    /// Blocks that may become bad before there is less room than the geometry says.
+    pub spare_blocks: u64,
+    /// Bits that were read wrongly and corrected.
+    pub corrected_bits: u64,
+    /// Reads of pages that could not be corrected.
+    pub uncorrectable_pages: u64,
+    /// Modelled: how long chips were busy, all of them together.
+    pub modelled_busy_ns: u64,
+    /// Modelled: how long the card would have taken for all, without time of the host.
+    pub modelled_elapsed_ns: u64,
 }
 
 /// One thread's view of a device. Dropping it waits for what is in flight.

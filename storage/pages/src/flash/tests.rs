@@ -20,7 +20,7 @@ fn memory(seed: u64) -> Arc<MemoryFlash> {
 }
 
 /// Seeds of this run: the clock's, so that runs differ; a failing one is printed.
-fn seeds(count: u64) -> impl Iterator<Item = u64> {
+pub(super) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let time = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();

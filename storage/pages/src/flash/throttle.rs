@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{Completion, Flash, FlashOp, FlashQueue, Geometry, PAGE_SIZE_BYTES, Tag, check_op};
+use super::{
+    Completion, Flash, FlashHealth, FlashOp, FlashQueue, Geometry, PAGE_SIZE_BYTES, Tag, check_op,
+};
 use crate::Result;
 
 /// How slow a [`ThrottleFlash`] is. Every operation ends a latency after its turn at a channel
@@ -133,6 +135,14 @@ impl Flash for ThrottleFlash {
 
     fn sync(&self) -> Result<()> {
         self.inner.sync()
+    }
+
+    fn continues_blocks(&self) -> bool {
+        self.inner.continues_blocks()
+    }
+
+    fn health(&self) -> Option<FlashHealth> {
+        self.inner.health()
     }
 }
 

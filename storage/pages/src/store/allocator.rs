@@ -5,7 +5,9 @@
 //! Nothing is written twice between two erases. The state is not stored: it follows from the live
 //! runs that the manifest names, and what is not live is free by definition. Of a block that was
 //! open when the process ended nobody knows how far it was written; the next writer that continues
-//! it reads its tail and looks (pages that were never written are zeros).
+//! it reads its tail and looks (pages that were never written are zeros). On a device that does not
+//! allow that (raw NAND, see [`Flash::continues_blocks`](crate::flash::Flash::continues_blocks)) it
+//! is closed for good: what is left of it comes back when it is collected.
 //!
 //! This is bookkeeping only, without I/O: its users erase and probe blocks and report back.
 
@@ -15,9 +17,12 @@ use std::ops::Range;
 use crate::flash::{FlashPage, Geometry, PAGE_SIZE_BYTES};
 use crate::{Result, StorageError};
 
-/// A closed block with less room than this is not continued: hopping between small rests would
-/// scatter a writer's runs.
+/// A closed block with less room than this, or than an eighth, is not continued: hopping between
+/// small rests would scatter a writer's runs.
 const CONTINUE_ROOM_MIN_PAGES: u32 = 16;
+/// Share of a card that dead pages may take up before they are collected, when it is full: more of
+/// it means fewer live pages to move.
+const OVER_PROVISIONED_PERCENT: u64 = 7;
 /// A writer that keeps writing gets up to so many blocks at once, so that its runs lie together
 /// although others write too.
 const GRANT_MAX_BLOCKS: u64 = 8;
@@ -82,6 +87,17 @@ pub(super) struct Chores {
     pub(super) probe: Option<Range<u64>>,
 }
 
+/// An erase block that nobody writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedBlock {
+    /// Its pages.
+    pub pages: Range<u64>,
+    /// How many of them are live.
+    pub live_pages: u32,
+    /// Pages at its end that can be written still.
+    pub room: u32,
+}
+
 /// Counts of an [`Allocator`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreUsage {
@@ -95,8 +111,14 @@ pub struct StoreUsage {
     pub free_blocks: u64,
     /// Pages of an erase block.
     pub pages_per_erase_block: u32,
+    /// Pages that should be live at most: collection works with the others.
+    pub capacity_pages: u64,
     /// Pages in memory, which are on no card yet.
     pub memory_pages: u64,
+    /// Pages written since the store was opened.
+    pub written_pages: u64,
+    /// Those of them that collection has moved.
+    pub collected_pages: u64,
 }
 
 impl StoreUsage {
@@ -107,11 +129,13 @@ impl StoreUsage {
 }
 
 impl Allocator {
-    /// The state that follows from the live runs. Blocks from `used_blocks` on are erased.
+    /// The state that follows from the live runs. Blocks from `used_blocks` on are erased. With
+    /// `continues` those that have live pages may be written on.
     pub(super) fn open(
         device: String,
         geometry: Geometry,
         used_blocks: u64,
+        continues: bool,
         live_runs: impl Iterator<Item = (FlashPage, u32)>,
     ) -> Result<Self> {
         if geometry.pages_per_erase_block == 0 {
@@ -136,10 +160,13 @@ impl Allocator {
             let block = allocator.block_mut(index);
             if block.live_pages == 0 {
                 allocator.free.insert(index);
-            } else {
+            } else if continues {
                 block.state = BlockState::Closed;
                 block.tail_unknown = true;
                 allocator.offer_rest(index);
+            } else {
+                block.state = BlockState::Closed;
+                block.written_pages = geometry.pages_per_erase_block;
             }
         }
         Ok(allocator)
@@ -232,7 +259,8 @@ impl Allocator {
     fn offer_rest(&mut self, index: u64) {
         let block = self.blocks[index as usize];
         let room = self.geometry.pages_per_erase_block - block.written_pages;
-        if room >= CONTINUE_ROOM_MIN_PAGES {
+        let eighth = self.geometry.pages_per_erase_block / 8;
+        if room >= CONTINUE_ROOM_MIN_PAGES.min(eighth.max(1)) {
             self.continuable.insert((room, index));
         }
     }
@@ -505,6 +533,36 @@ impl Allocator {
         dirty
     }
 
+    /// Has no writer continue these blocks.
+    pub(super) fn withdraw(&mut self, blocks: impl Iterator<Item = u64>) {
+        for index in blocks {
+            if let Some(block) = self.blocks.get(index as usize) {
+                let room = self.geometry.pages_per_erase_block - block.written_pages;
+                self.continuable.remove(&(room, index));
+            }
+        }
+    }
+
+    /// Blocks that nobody writes.
+    pub(super) fn closed_blocks(&self) -> Vec<ClosedBlock> {
+        let block_pages = self.block_pages();
+        let blocks = (0..).zip(&self.blocks);
+        let closed = blocks.filter(|(_, block)| block.state == BlockState::Closed);
+        let closed = closed.map(|(index, block): (u64, _)| {
+            let room = self.geometry.pages_per_erase_block - block.written_pages;
+            let room = match self.continuable.contains(&(room, index)) {
+                true => room,
+                false => 0,
+            };
+            ClosedBlock {
+                pages: index * block_pages..(index + 1) * block_pages,
+                live_pages: block.live_pages,
+                room,
+            }
+        });
+        closed.collect()
+    }
+
     /// Erase blocks that can be written, up to the device's capacity.
     pub(super) fn free_blocks(&self) -> u64 {
         self.free.len() as u64 + (self.geometry.erase_blocks - self.blocks.len() as u64)
@@ -523,7 +581,10 @@ impl Allocator {
             allocated_blocks: self.geometry.erase_blocks - free_blocks,
             free_blocks,
             pages_per_erase_block: self.geometry.pages_per_erase_block,
+            capacity_pages: self.geometry.pages() / 100 * (100 - OVER_PROVISIONED_PERCENT),
             memory_pages: 0,
+            written_pages: 0,
+            collected_pages: 0,
         }
     }
 }

@@ -9,10 +9,11 @@
 //! ([`PageStore::small_writer`]) leaves them in memory, on a card of their own, and whoever lets it
 //! keeps them in a log until they are written to a real card.
 //!
-//! Space comes back by whole erase blocks, when the last live page of a block is freed. Moving live
-//! pages out of sparsely filled blocks (garbage collection) and wear levelling are not done yet:
-//! segments are written and freed in large runs, so that blocks die nearly whole, and
-//! [`StoreUsage::dead_pages`] tells how much waits for it.
+//! Space comes back by whole erase blocks, when the last live page of a block is freed. Segments are
+//! written and freed in large runs, so that most blocks die whole. When room runs short on a bounded
+//! card, the live pages of sparse ones are moved (garbage collection): pages hold no address, so
+//! that is the business of who has the manifest, the [`Collector`]. Some blocks are kept free for it.
+//! Which blocks wear is the device's business.
 
 mod allocator;
 mod cache;
@@ -24,18 +25,19 @@ mod tests;
 mod writer;
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-pub use allocator::StoreUsage;
+pub use allocator::{ClosedBlock, StoreUsage};
 pub use cache::{CacheStats, PageCache};
 pub use memory::MEMORY_CARD;
 pub use reader::{PageReader, ReadCounters};
 pub use writer::{PageWriter, Reservation};
 
-use crate::flash::{Flash, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
+use crate::flash::{Flash, FlashHealth, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
 use crate::page::{Page, PageIdentity};
 use crate::{Result, StorageError};
 use allocator::Allocator;
@@ -48,6 +50,8 @@ pub const MEMORY_MAX_BYTES: u64 = 64 << 20;
 const SMALL_WRITER_PAGES: usize = 128;
 /// Erase blocks that are kept free besides what pages in memory need: runs do not fill blocks.
 const SPARE_BLOCKS: u64 = 4;
+/// Erase blocks that are kept free for collection.
+const COLLECTION_BLOCKS: u64 = 6;
 
 /// A storage node of the rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -79,6 +83,13 @@ pub struct PageRun {
     pub identity: PageIdentity,
     /// What errors call it, e.g. "table 'lineitem', column 'l_tax'".
     pub label: Arc<str>,
+}
+
+/// Who can move live pages, as they know who owns them.
+pub trait Collector: Debug + Send + Sync {
+    /// Moves live pages out of blocks that are sparsely filled, so that more blocks are free; FALSE
+    /// when nothing was to be gained. It is called by writers that have found no room.
+    fn collect(&self) -> Result<bool>;
 }
 
 /// The pages of one card: where they go, which are live, and the cache before them.
@@ -120,6 +131,11 @@ pub struct PageStore {
     sync_failure: Mutex<Option<String>>,
     /// Pages were written since the last sync.
     is_dirty: AtomicBool,
+    collector: OnceLock<Weak<dyn Collector>>,
+    written_pages: AtomicU64,
+    collected_pages: AtomicU64,
+    /// Pages that the card had programmed when the store was opened.
+    programmed_before: u64,
 }
 
 impl PageStore {
@@ -141,6 +157,7 @@ impl PageStore {
             flash.name(),
             flash.geometry(),
             flash.used_erase_blocks()?,
+            flash.continues_blocks(),
             live.into_iter(),
         )?;
         Ok(Arc::new(Self {
@@ -153,6 +170,10 @@ impl PageStore {
             sync_failure: Mutex::default(),
             // An earlier life may have ended before it synced.
             is_dirty: AtomicBool::new(true),
+            collector: OnceLock::new(),
+            programmed_before: flash.health().map_or(0, |health| health.pages_programmed),
+            written_pages: AtomicU64::new(0),
+            collected_pages: AtomicU64::new(0),
             flash,
         }))
     }
@@ -190,16 +211,22 @@ impl PageStore {
         }
     }
 
-    /// Whether `pages` more may be written, so that those in memory can be written still.
+    /// Whether `pages` more may be written, so that those in memory can be written still, and others
+    /// moved.
     fn keep_room(&self, pages: u32) -> Result<()> {
         let in_memory = self.memory.count();
-        if in_memory == 0 {
+        let collects = self.collector.get().is_some();
+        if in_memory == 0 && !collects {
             return Ok(());
         }
-        let free_blocks = self.allocator.lock().free_blocks();
         let block_pages = u64::from(self.flash.geometry().pages_per_erase_block);
-        let needed = in_memory.div_ceil(block_pages) + u64::from(pages).div_ceil(block_pages);
-        if free_blocks > needed + SPARE_BLOCKS {
+        let kept = match in_memory {
+            0 => 0,
+            _ => in_memory.div_ceil(block_pages) + SPARE_BLOCKS,
+        };
+        let kept = kept + if collects { COLLECTION_BLOCKS } else { 0 };
+        let free_blocks = self.allocator.lock().free_blocks();
+        if free_blocks > kept + u64::from(pages).div_ceil(block_pages) {
             return Ok(());
         }
         Err(StorageError::Full {
@@ -207,6 +234,67 @@ impl PageStore {
             needed_bytes: u64::from(pages) * PAGE_SIZE_BYTES as u64,
             free_bytes: free_blocks * block_pages * PAGE_SIZE_BYTES as u64,
         })
+    }
+
+    /// Has `collector` make room from now on.
+    pub fn set_collector(&self, collector: Weak<dyn Collector>) {
+        let _ = self.collector.set(collector);
+    }
+
+    /// Whether so few blocks are free that collecting is due, before a writer has to wait for it.
+    pub fn is_short_of_blocks(&self) -> bool {
+        let kept = COLLECTION_BLOCKS + self.memory_bytes() / self.block_bytes() + SPARE_BLOCKS;
+        self.free_blocks() <= kept + self.flash.geometry().erase_blocks / 64
+    }
+
+    /// Erase blocks that can be written.
+    pub fn free_blocks(&self) -> u64 {
+        self.allocator.lock().free_blocks()
+    }
+
+    /// Bytes of what a writer can take in new blocks, but for the ends of blocks that its runs leave.
+    pub fn free_bytes(&self) -> u64 {
+        self.free_blocks().saturating_sub(1) * self.block_bytes()
+    }
+
+    /// Bytes of an erase block.
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.flash.geometry().pages_per_erase_block) * PAGE_SIZE_BYTES as u64
+    }
+
+    /// The blocks whose live pages a [`Collector`] may move, in the order of their addresses.
+    pub fn closed_blocks(&self) -> Vec<ClosedBlock> {
+        self.allocator.lock().closed_blocks()
+    }
+
+    /// Has nobody write on in blocks that are collected, by their numbers.
+    pub fn withdraw(&self, blocks: impl Iterator<Item = u64>) {
+        self.allocator.lock().withdraw(blocks);
+    }
+
+    /// Counts pages that were written to move them.
+    pub fn note_collected(&self, pages: u64) {
+        self.collected_pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Asks the collector for room; FALSE when there is none to gain.
+    fn collect(&self) -> Result<bool> {
+        let collector = self.collector.get().and_then(Weak::upgrade);
+        collector.map_or(Ok(false), |collector| collector.collect())
+    }
+
+    /// What the card knows of its wear and its errors.
+    pub fn health(&self) -> Option<FlashHealth> {
+        self.flash.health()
+    }
+
+    /// Pages that the chips have programmed since the store was opened, for each that was written, but
+    /// not to collect; `None` for cards that do not know, and before the first.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let usage = self.usage();
+        let written = usage.written_pages.checked_sub(usage.collected_pages)?;
+        let programmed = self.health()?.pages_programmed - self.programmed_before;
+        (written > 0).then(|| programmed as f64 / written as f64)
     }
 
     /// Bytes of the pages in memory.
@@ -295,6 +383,8 @@ impl PageStore {
     pub fn usage(&self) -> StoreUsage {
         StoreUsage {
             memory_pages: self.memory.count(),
+            written_pages: self.written_pages.load(Ordering::Relaxed),
+            collected_pages: self.collected_pages.load(Ordering::Relaxed),
             ..self.allocator.lock().usage()
         }
     }

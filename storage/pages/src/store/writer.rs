@@ -148,14 +148,13 @@ impl PageWriter {
         while room(&self.extent) < u64::from(count) {
             // Chores use the queue: the pages of the old place go ahead.
             let store = self.store().clone();
-            if !self.may_take_all {
-                store.keep_room(count)?;
-            }
-            let chores =
-                store
-                    .allocator
-                    .lock()
-                    .grow(&mut self.extent, count, probes < PROBES_MAX)?;
+            let chores = match self.grow(&store, count, probes < PROBES_MAX) {
+                // Who moves pages can't wait for that.
+                Err(StorageError::Full { .. }) if !self.may_take_all && store.collect()? => {
+                    continue;
+                }
+                chores => chores?,
+            };
             probes += usize::from(chores.probe.is_some());
             if let Err(error) = self.do_chores(&store, chores) {
                 self.is_broken = true;
@@ -166,6 +165,14 @@ impl PageWriter {
         let first = store.allocator.lock().reserve(&mut self.extent, count);
         self.note(address(first), count);
         Ok(first)
+    }
+
+    fn grow(&mut self, store: &PageStore, count: u32, may_continue: bool) -> Result<Chores> {
+        if !self.may_take_all {
+            store.keep_room(count)?;
+        }
+        let mut allocator = store.allocator.lock();
+        allocator.grow(&mut self.extent, count, may_continue)
     }
 
     /// Notes a run that is given back if it is not kept.
@@ -236,6 +243,8 @@ impl PageWriter {
         self.is_broken |= submitted.is_err();
         submitted?;
         self.in_flight_pages += pages;
+        let written = &self.store().written_pages;
+        written.fetch_add(pages as u64, Ordering::Relaxed);
         self.wait(0)
     }
 

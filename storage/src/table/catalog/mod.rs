@@ -5,6 +5,7 @@ mod old;
 mod records;
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
@@ -124,6 +125,27 @@ pub(super) struct Contents {
     next_generation: u32,
 }
 
+/// What a new database begins with.
+#[derive(Debug)]
+pub(super) struct FirstState {
+    /// As an edit of nothing.
+    pub whole: TableEdit,
+    /// How many numbers its sequences have given, by their own.
+    pub sequences: BTreeMap<u32, u64>,
+}
+
+impl FirstState {
+    /// A schema for tables.
+    pub fn empty() -> Self {
+        let mut whole = TableEdit::default();
+        whole.push(Operation::PutSchema("public".into()));
+        Self {
+            whole,
+            sequences: BTreeMap::new(),
+        }
+    }
+}
+
 /// Numbers that nothing carries yet.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
@@ -132,9 +154,9 @@ pub(super) struct Numbers {
 }
 
 impl Catalog {
-    /// Makes the catalog of a new database at `path`; it has that name from the moment on in which
-    /// it is whole.
-    pub(super) fn create(path: &Path, database: &Path) -> Result<Self> {
+    /// Makes the catalog of a new database at `path`; it has that name from the moment on in which it
+    /// is whole.
+    pub(super) fn create(path: &Path, database: &Path, first: &FirstState) -> Result<Self> {
         let unfinished = path.with_extension(UNFINISHED);
         // What a crash while a catalog was made has left: nothing was in it.
         match std::fs::remove_file(&unfinished) {
@@ -144,20 +166,30 @@ impl Catalog {
             _ => {}
         }
         let file = CatalogFile::open(&unfinished, true).map_err(|e| open_error(e, database))?;
-        let catalog = Self::make(path, database, file)?;
+        let catalog = Self::make(path, database, file, first)?;
         std::fs::rename(&unfinished, path)
             .map_err(|e| StorageError::of_path("writing", path, e))?;
         Ok(catalog)
     }
 
     /// Makes the catalog of a new database in an empty file.
-    pub(super) fn make(path: &Path, database: &Path, file: Arc<CatalogFile>) -> Result<Self> {
+    pub(super) fn make(
+        path: &Path,
+        database: &Path,
+        file: Arc<CatalogFile>,
+        first: &FirstState,
+    ) -> Result<Self> {
         let catalog = Self::over(path, database, file, false)?;
-        let mut edit = TableEdit::default();
-        edit.push(Operation::PutSchema("public".into()));
+        let (tables, generations) = first.whole.greatest_numbers();
+        let sequences = first.sequences.keys().max();
+        let numbers = tables.max(sequences.copied().unwrap_or(0));
         catalog.write(|txn, records| {
             set_format(txn)?;
-            records.apply(&edit)
+            records.set_numbers(next(numbers)?, next(generations)?);
+            for (sequence, given) in &first.sequences {
+                records.put_sequence(*sequence, *given)?;
+            }
+            records.apply(&first.whole)
         })?;
         Ok(catalog)
     }
@@ -207,7 +239,7 @@ impl Catalog {
         let edit = whole(&contents, &packages);
         self.write(|txn, records| {
             set_format(txn)?;
-            records.set_numbers(&contents);
+            records.set_numbers(contents.next_table, contents.next_generation);
             records.apply(&edit)?;
             old::remove(txn)
         })
@@ -317,12 +349,62 @@ impl Catalog {
         })
     }
 
+    /// What tells the database from all others: 16 bytes, made when they are first asked for.
+    ///
+    /// # Errors
+    /// `Invalid` when it has none and was opened for reading only.
+    pub(super) fn id(&self) -> Result<Vec<u8>> {
+        let id = self.read(|txn| match format(txn)? {
+            ..3 => Ok(Vec::new()),
+            _ => records::id(txn),
+        })?;
+        match id.is_empty() {
+            false => Ok(id),
+            true if self.read_only => Err(StorageError::Invalid(format!(
+                "{} has no name of its own yet, and is open for reading only; back it up once from where it is open for writing",
+                self.path.display()
+            ))),
+            true => self.write(|_, records| Ok(records.id())),
+        }
+    }
+
     /// Durably reserves numbers that nothing carries yet and returns them.
     ///
     /// A number is used up even when its commit never happens: a page that a crash left behind can
     /// then never pass for one that was written later to the same place.
     pub(super) fn reserve_numbers(&self) -> Result<Numbers> {
         self.write(|_, records| records.reserve())
+    }
+
+    /// Says durably how many numbers a sequence has given.
+    pub(super) fn put_sequence(&self, sequence: u32, reserved: u64) -> Result<()> {
+        self.write(|_, records| records.put_sequence(sequence, reserved))
+    }
+
+    /// How many numbers a sequence has given or may have, if it is there.
+    pub(super) fn given_of_sequence(&self, sequence: u32) -> Result<Option<u64>> {
+        self.read(|txn| records::given_of_sequence(txn, sequence))
+    }
+
+    /// Durably reserves so many more numbers of a sequence.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is not there; as [`Catalog::apply`].
+    pub(super) fn reserve_of_sequence(&self, sequence: u32, count: u64) -> Result<Range<u64>> {
+        self.write(|_, records| records.reserve_of_sequence(sequence, count))
+    }
+
+    /// Removes the sequences that are not among these.
+    pub(super) fn keep_sequences(&self, kept: &BTreeSet<u32>) -> Result<()> {
+        let unused = self.read(|txn| {
+            let mut sequences = records::sequences(txn)?;
+            sequences.retain(|sequence| !kept.contains(sequence));
+            Ok(sequences)
+        })?;
+        match unused.is_empty() {
+            true => Ok(()),
+            false => self.write(|_, records| records.remove_sequences(&unused)),
+        }
     }
 
     /// All that there is, as an edit of an empty catalog.
@@ -482,6 +564,12 @@ fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
             text.unwrap_or_default()
         )))
     })
+}
+
+/// The number after the greatest one in use.
+fn next(greatest: u32) -> Result<u32> {
+    let next = greatest.checked_add(1);
+    next.ok_or_else(|| StorageError::Invalid("a database has used up its numbers".into()))
 }
 
 fn needs_reopening(why: &str) -> StorageError {

@@ -1,17 +1,21 @@
 //! The catalog's records: one `redb` table of sealed records, so that every one of them is checked
 //! in the same way.
 
+use std::ops::Range;
+
 use prost::Message;
 use redb::{ReadableTable, TableDefinition};
 
 use super::{Contents, GENERATION_BATCH, TABLE_BATCH, guarded, other};
+use crate::capability::random_bytes;
 use crate::segment::{SegmentId, TableId};
 use crate::table::catalog::{CatalogTable, Numbers};
 use crate::table::edit::{ObjectName, Operation, Owner, TableEdit};
 use crate::table::manifest::{
-    FunctionRecord, NameRecord, PartRecord, RootRecord, SchemaRecord, SegmentRecord, TableRecord,
-    ViewRecord, seal, unseal,
+    FunctionRecord, NameRecord, PartRecord, RootRecord, SchemaRecord, SegmentRecord,
+    SequenceRecord, TableRecord, ViewRecord, seal, unseal,
 };
+use crate::table::sequences::lost;
 use crate::{Result, StorageError};
 
 /// Key ▸ sealed record, since format 3.
@@ -30,6 +34,7 @@ enum Key<'a> {
     Function(&'a str),
     Package(&'a str),
     View(&'a str, &'a str),
+    Sequence(u32),
 }
 
 impl<'a> Key<'a> {
@@ -53,6 +58,7 @@ impl<'a> Key<'a> {
             Self::Function(name) => text(6, name),
             Self::Package(name) => text(7, name),
             Self::View(schema, name) => texts(8, schema, name),
+            Self::Sequence(sequence) => numbers(9, &[*sequence]),
         }
     }
 
@@ -80,6 +86,7 @@ impl<'a> Key<'a> {
             6 => Self::Function(text()?),
             7 => Self::Package(text()?),
             8 => texts().map(|(schema, name)| Self::View(schema, name))?,
+            9 => Self::Sequence(number(rest)?),
             _ => return None,
         })
     }
@@ -99,6 +106,7 @@ impl std::fmt::Display for Key<'_> {
             Self::Function(name) => write!(f, "function '{name}'"),
             Self::Package(name) => write!(f, "the package of function '{name}'"),
             Self::View(schema, name) => write!(f, "view '{schema}.{name}'"),
+            Self::Sequence(sequence) => write!(f, "sequence {sequence}"),
         }
     }
 }
@@ -141,15 +149,48 @@ impl<'txn> Records<'txn> {
         })
     }
 
+    /// What tells the database from all others.
+    pub fn id(&mut self) -> Vec<u8> {
+        if self.root.id.is_empty() {
+            self.root.id = random_bytes::<16>().to_vec();
+        }
+        self.root.id.clone()
+    }
+
+    /// Says how many numbers a sequence has given.
+    pub fn put_sequence(&mut self, sequence: u32, reserved: u64) -> Result<()> {
+        self.put(&Key::Sequence(sequence), &SequenceRecord { reserved })?;
+        Ok(())
+    }
+
+    /// Reserves more numbers of a sequence, which must be there.
+    pub fn reserve_of_sequence(&mut self, sequence: u32, count: u64) -> Result<Range<u64>> {
+        let found: Option<SequenceRecord> = record(&self.table, &Key::Sequence(sequence))?;
+        let first = found.ok_or_else(|| lost(sequence))?.reserved;
+        let reserved = first.checked_add(count).ok_or_else(|| {
+            StorageError::Invalid(format!("sequence {sequence} has used up its numbers"))
+        })?;
+        self.put_sequence(sequence, reserved)?;
+        Ok(first..reserved)
+    }
+
+    /// Removes sequences.
+    pub fn remove_sequences(&mut self, sequences: &[u32]) -> Result<()> {
+        for sequence in sequences {
+            self.remove(&Key::Sequence(*sequence))?;
+        }
+        Ok(())
+    }
+
     /// Notes that the catalog has what the log has up to this record.
     pub fn set_logged(&mut self, last: u64) {
         self.root.logged = last;
     }
 
-    /// Sets the numbers of a database of an earlier format.
-    pub fn set_numbers(&mut self, contents: &Contents) {
-        self.root.next_generation = contents.next_generation;
-        self.root.next_table = contents.next_table;
+    /// Sets the numbers of a database that was made in another way.
+    pub fn set_numbers(&mut self, next_table: u32, next_generation: u32) {
+        self.root.next_table = next_table;
+        self.root.next_generation = next_generation;
     }
 
     /// Applies an edit.
@@ -280,6 +321,12 @@ impl<'txn> Records<'txn> {
     }
 }
 
+/// What tells the database from all others; empty where nobody has asked yet.
+pub(super) fn id(txn: &redb::ReadTransaction) -> Result<Vec<u8>> {
+    let table = txn.open_table(RECORDS).map_err(other)?;
+    Ok(root(&table)?.map(|root| root.id).unwrap_or_default())
+}
+
 /// The number of the last commit, 0 before the first.
 pub(super) fn commit_number(txn: &redb::ReadTransaction) -> Result<u64> {
     match txn.open_table(RECORDS) {
@@ -309,6 +356,32 @@ pub(super) fn package(txn: &redb::ReadTransaction, function: &str) -> Result<Opt
         &txn.open_table(RECORDS).map_err(other)?,
         &Key::Package(function),
     )
+}
+
+/// How many numbers a sequence has given, if it is there.
+pub(super) fn given_of_sequence(txn: &redb::ReadTransaction, sequence: u32) -> Result<Option<u64>> {
+    let table = txn.open_table(RECORDS).map_err(other)?;
+    let found: Option<SequenceRecord> = record(&table, &Key::Sequence(sequence))?;
+    Ok(found.map(|found| found.reserved))
+}
+
+/// The numbers of all sequences.
+pub(super) fn sequences(txn: &redb::ReadTransaction) -> Result<Vec<u32>> {
+    let table = match txn.open_table(RECORDS) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(other(error)),
+    };
+    let (first, last) = (Key::Sequence(0).encode(), Key::Sequence(u32::MAX).encode());
+    let mut sequences = Vec::new();
+    let all = first.as_slice()..=last.as_slice();
+    for row in table.range::<&[u8]>(all).map_err(other)? {
+        let (key, _) = row.map_err(other)?;
+        if let Some(Key::Sequence(sequence)) = Key::decode(key.value()) {
+            sequences.push(sequence);
+        }
+    }
+    Ok(sequences)
 }
 
 /// Reads everything, and goes on behind what is damaged.
@@ -426,6 +499,11 @@ impl Reading {
                     self.contents.views.push(record.decode_view(&name));
                 }
                 (_, result) => self.bad(&key, result.err()),
+            }
+        }
+        for (key, sealed) in self.kind(&Key::Sequence(0))? {
+            if let Err(error) = unseal::<SequenceRecord>(&key, &sealed, "a sequence") {
+                self.bad(&key, Some(error));
             }
         }
         self.check_counts(&root);

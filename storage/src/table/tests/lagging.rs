@@ -182,7 +182,23 @@ fn answer(
     output: Output,
     search: NearSearch,
 ) -> (RecordBatch, Option<String>) {
-    let table = table(database);
+    answer_of(
+        database,
+        table(database),
+        filter,
+        output,
+        |program, table| AccessPath::choose(program, table, search),
+    )
+}
+
+/// What a Program over a table's columns gives, by the index that `choose` says, and which it is.
+pub(super) fn answer_of(
+    database: &Database,
+    table: Arc<TableSnapshot>,
+    filter: Vec<Expr>,
+    output: Output,
+    choose: impl FnOnce(&Program, &TableSnapshot) -> Option<AccessPath>,
+) -> (RecordBatch, Option<String>) {
     let fields = (0..).zip(table.schema.fields());
     let columns = fields.map(|(ordinal, field)| InputColumn {
         ordinal,
@@ -196,7 +212,7 @@ fn answer(
         output,
     };
     let program = Arc::new(verify(program, &table.scan_schema, &Limits::default()).unwrap());
-    let access = AccessPath::choose(&program, &table, search).map(Arc::new);
+    let access = choose(&program, &table).map(Arc::new);
     let path = access.as_ref().map(ToString::to_string);
     let schema = program.output_schema().clone();
     let node = StorageNode::new(Arc::clone(database.store()));
@@ -229,7 +245,7 @@ fn ids(database: &Database, filter: Expr) -> (Vec<i64>, Option<String>) {
     (ids, path)
 }
 
-fn equals(column: usize, value: i64) -> Expr {
+pub(super) fn equals(column: usize, value: i64) -> Expr {
     Expr::Compare {
         op: CompareOp::Eq,
         left: Box::new(Expr::Column(column as u32)),
@@ -269,9 +285,17 @@ fn nearest(database: &Database, code: [u8; 4], k: u64) -> (Vec<u32>, Option<Stri
 
 /// The vertices one hop from another, or `None` where it is none.
 fn neighbours(database: &Database, seed: i64) -> Option<BTreeSet<i64>> {
-    let table = table(database);
+    neighbours_in(database, &table(database), seed)
+}
+
+/// Likewise, in a table with an index of that name.
+pub(super) fn neighbours_in(
+    database: &Database,
+    table: &TableSnapshot,
+    seed: i64,
+) -> Option<BTreeSet<i64>> {
     let index = table.index("by_edge").unwrap();
-    let graph = Graph::of(&table, index, database.store()).unwrap();
+    let graph = Graph::of(table, index, database.store()).unwrap();
     let mut found = BTreeSet::new();
     let seeds = Int64Array::from(vec![seed]);
     let job = Job::new(2);
@@ -286,7 +310,7 @@ fn neighbours(database: &Database, seed: i64) -> Option<BTreeSet<i64>> {
     }
 }
 
-fn named(path: Option<String>, index: &str) {
+pub(super) fn named(path: Option<String>, index: &str) {
     assert!(
         path.as_ref().is_some_and(|path| path.starts_with(index)),
         "{path:?}"

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Flash, FlashQueue, Geometry, PAGE_SIZE_BYTES, PageBuffer};
+use super::{Flash, FlashHealth, FlashQueue, Geometry, PAGE_SIZE_BYTES, PageBuffer};
 use crate::{Result, StorageError};
 
 mod buffered;
@@ -213,6 +213,14 @@ impl Flash for FileFlash {
             .file
             .sync_data()
             .map_err(|e| failed("syncing", &self.device.path, e))
+    }
+
+    fn continues_blocks(&self) -> bool {
+        true
+    }
+
+    fn health(&self) -> Option<FlashHealth> {
+        None
     }
 }
 

@@ -10,7 +10,8 @@ use rand::{RngExt, SeedableRng};
 use redb::StorageBackend;
 
 use crate::flash::{
-    Completion, FaultFlash, FaultOptions, Flash, FlashOp, FlashQueue, Geometry, MemoryFlash, When,
+    Completion, FaultFlash, FaultOptions, Flash, FlashHealth, FlashOp, FlashQueue, Geometry,
+    MemoryFlash, When,
 };
 use crate::{Result, StorageError};
 
@@ -51,7 +52,7 @@ struct State {
 }
 
 impl Faults {
-    fn new(seed: u64) -> Arc<Self> {
+    pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 plan: None,
@@ -85,7 +86,7 @@ impl Faults {
     }
 
     /// What happens to an I/O that is made now.
-    fn next(&self) -> Option<Fault> {
+    pub fn next(&self) -> Option<Fault> {
         let mut state = self.state.lock();
         if !state.has_power {
             return Some(Fault::PowerCut);
@@ -103,7 +104,7 @@ impl Faults {
         is_due.then_some(fault)
     }
 
-    fn below(&self, bound: usize) -> usize {
+    pub fn below(&self, bound: usize) -> usize {
         self.state.lock().random.random_range(0..bound)
     }
 }
@@ -257,6 +258,14 @@ impl Flash for FaultyCard {
             _ => self.flash.sync(),
         }
     }
+
+    fn continues_blocks(&self) -> bool {
+        self.flash.continues_blocks()
+    }
+
+    fn health(&self) -> Option<FlashHealth> {
+        self.flash.health()
+    }
 }
 
 #[derive(Debug)]
@@ -364,7 +373,7 @@ impl File {
 }
 
 impl FaultyFile {
-    fn new(bytes: Vec<u8>, faults: &Arc<Faults>) -> Self {
+    pub fn new(bytes: Vec<u8>, faults: &Arc<Faults>) -> Self {
         Self {
             faults: Arc::clone(faults),
             file: Arc::new(Mutex::new(File {
@@ -375,7 +384,7 @@ impl FaultyFile {
         }
     }
 
-    fn restart(&self) -> Vec<u8> {
+    pub fn restart(&self) -> Vec<u8> {
         let mut file = self.file.lock();
         if self.faults.has_power() {
             file.sync(|| true);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use self::devices::{Disks, Fault, Rig};
 use self::workloads::{Step, Workload};
 use super::read;
-use crate::table::catalog::{Catalog, CatalogFile};
+use crate::table::catalog::{Catalog, CatalogFile, FirstState};
 use crate::table::commit_log::Log;
 use crate::table::{Database, DatabaseOptions, UpkeepOptions};
 use crate::{Result, StorageError};
@@ -48,12 +48,13 @@ pub(super) fn new_database(seed: u64) -> Disks {
     let rig = Rig::new(Disks::blank(seed), seed);
     let path = Path::new("faulty");
     let file = CatalogFile::new(rig.catalog.clone());
-    drop(Catalog::make(&path.join("catalog"), path, file).unwrap());
+    let empty = FirstState::empty();
+    drop(Catalog::make(&path.join("catalog"), path, file, &empty).unwrap());
     rig.restart(seed)
 }
 
 /// All that a reader can see.
-fn state(database: &Arc<Database>) -> Result<String> {
+pub(super) fn state(database: &Arc<Database>) -> Result<String> {
     let mut text = String::new();
     for schema in database.schemas() {
         writeln!(text, "schema {schema}").unwrap();

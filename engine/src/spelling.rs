@@ -1,0 +1,167 @@
+//! What other databases take and the parser does not, in words that it takes.
+
+use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+/// The column that a clause of MERGE sets which is to do nothing.
+pub(crate) const NOTHING: &str = "flashmesh:nothing";
+
+/// Options of a sequence in the order in which the parser wants them.
+const OPTIONS: [&str; 6] = [
+    "INCREMENT",
+    "MINVALUE",
+    "MAXVALUE",
+    "START",
+    "CACHE",
+    "CYCLE",
+];
+
+/// The words of a text that can't be parsed, if there is another way to say it: options of identity
+/// columns in any order, and `DO NOTHING` in MERGE.
+pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
+    let mut tokens = tokens(query, dialect)?;
+    let has_sorted = sort_options(&mut tokens);
+    let has_replaced = replace_nothing(&mut tokens, dialect);
+    (has_sorted || has_replaced).then_some(tokens)
+}
+
+fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
+    let mut tokens = Tokenizer::new(dialect, text)
+        .tokenize_with_location()
+        .ok()?;
+    tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
+    Some(tokens)
+}
+
+/// Whether there is that word, and no name in quotes.
+fn is(token: Option<&TokenWithSpan>, word: &str) -> bool {
+    matches!(token.map(|token| &token.token), Some(Token::Word(found))
+        if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+}
+
+/// Sorts what stands in parentheses behind IDENTITY.
+fn sort_options(tokens: &mut [TokenWithSpan]) -> bool {
+    let mut has_sorted = false;
+    for place in 0..tokens.len() {
+        let opens = tokens.get(place + 1).map(|token| &token.token) == Some(&Token::LParen);
+        if !is(tokens.get(place), "IDENTITY") || !opens {
+            continue;
+        }
+        let first = place + 2;
+        let options = tokens[first..].iter();
+        let Some(count) = options.into_iter().position(|t| t.token == Token::RParen) else {
+            continue;
+        };
+        let options = &mut tokens[first..first + count];
+        // The arguments of a function, or `IDENTITY (start, increment)`.
+        if options.iter().any(|token| token.token == Token::Comma) {
+            continue;
+        }
+        let mut groups: Vec<Vec<TokenWithSpan>> = Vec::new();
+        for (at, token) in options.iter().enumerate() {
+            let begins = OPTIONS.iter().any(|option| is(Some(token), option));
+            let is_negated = at > 0 && is(options.get(at - 1), "NO");
+            match groups.last_mut() {
+                Some(group) if is_negated || !(begins || is(Some(token), "NO")) => {
+                    group.push(token.clone());
+                }
+                _ => groups.push(vec![token.clone()]),
+            }
+        }
+        let rank = |group: &Vec<TokenWithSpan>| {
+            let of = |token: &TokenWithSpan| OPTIONS.iter().position(|o| is(Some(token), o));
+            group.iter().find_map(of)
+        };
+        has_sorted |= !groups.is_sorted_by_key(rank);
+        groups.sort_by_key(rank);
+        options.clone_from_slice(&groups.concat());
+    }
+    has_sorted
+}
+
+/// Puts what sets [`NOTHING`] in place of `THEN DO NOTHING`.
+fn replace_nothing(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    let mut place = 0;
+    // Whether the clause is one of rows that are not in the table.
+    let mut inserts = false;
+    while place < tokens.len() {
+        let at = |offset: usize, word| is(tokens.get(place + offset), word);
+        if at(0, "WHEN") && at(1, "MATCHED") {
+            inserts = false;
+        }
+        if at(0, "WHEN") && at(1, "NOT") && at(2, "MATCHED") {
+            inserts = !(at(3, "BY") && at(4, "SOURCE"));
+        }
+        if at(0, "THEN") && at(1, "DO") && at(2, "NOTHING") {
+            let words = match inserts {
+                true => format!("INSERT (\"{NOTHING}\") VALUES (NULL)"),
+                false => format!("UPDATE SET \"{NOTHING}\" = NULL"),
+            };
+            let words = tokens_at(&words, dialect, &tokens[place + 1]);
+            tokens.splice(place + 1..place + 3, words);
+            has_replaced = true;
+        }
+        place += 1;
+    }
+    has_replaced
+}
+
+/// Words in the place of another, for errors too.
+fn tokens_at(
+    text: &str,
+    dialect: &dyn Dialect,
+    place: &TokenWithSpan,
+) -> impl Iterator<Item = TokenWithSpan> + use<> {
+    let span = place.span;
+    let tokens = tokens(text, dialect).unwrap_or_default();
+    tokens.into_iter().map(move |token| TokenWithSpan {
+        token: token.token,
+        span,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::GenericDialect;
+
+    use super::*;
+
+    fn text(query: &str) -> Option<String> {
+        let tokens = respelled(query, &GenericDialect {})?;
+        let words: Vec<_> = tokens.iter().map(|token| token.token.to_string()).collect();
+        Some(words.join(" "))
+    }
+
+    #[test]
+    fn options_come_in_the_parsers_order() {
+        assert_eq!(
+            text("(a INT GENERATED ALWAYS AS IDENTITY (START WITH 5 NO CYCLE INCREMENT BY -2))"),
+            Some(
+                "( a INT GENERATED ALWAYS AS IDENTITY ( INCREMENT BY - 2 START WITH 5 NO CYCLE ) )"
+                    .into()
+            )
+        );
+        for same in [
+            "IDENTITY (INCREMENT BY 1 START WITH 2)",
+            "IDENTITY (",
+            "IDENTITY (1, 2)",
+            "SELECT identity(start, increment)",
+            "IDENTITY",
+        ] {
+            assert_eq!(text(same), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn doing_nothing_is_said_otherwise() {
+        assert_eq!(
+            text("WHEN MATCHED THEN DO NOTHING WHEN NOT MATCHED AND a = 'it''s' THEN do nothing"),
+            Some(format!(
+                "WHEN MATCHED THEN UPDATE SET \"{NOTHING}\" = NULL \
+                 WHEN NOT MATCHED AND a = 'it's' THEN INSERT ( \"{NOTHING}\" ) VALUES ( NULL )"
+            ))
+        );
+        assert_eq!(text("ON CONFLICT DO NOTHING"), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Garbage collection: live pages move out of erase blocks that are mostly dead, so that these can
+//! be erased.
+//!
+//! On a bounded card a writer that finds no room asks for it ([`Collector`]), and the thread that
+//! keeps indexes up does so before. A step chooses blocks of which all live pages belong to the
+//! present state, not only to versions that readers hold or to what is being written, and whose
+//! runs are cheapest to move: a run moves whole, into whichever blocks it reaches. The step is a
+//! checkpoint ([`super::commits`]) that also rewrites these runs and says in the same transaction of
+//! the catalog where they are. Old and new version of a segment share what was not moved.
+//!
+//! BlueDBM leaves this to software above raw flash (section 4) after RFS, whose point it is: who
+//! knows what is live needs no second map for it. Blocks are chosen greedily by cost, as the uniform
+//! case has no better choice; what was moved goes to blocks of its own, so that cold data gathers.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::flash::PAGE_SIZE_BYTES;
+use crate::segment::Chunk;
+use crate::store::{ClosedBlock, Collector, MEMORY_CARD, PageRun};
+use crate::table::database::Core;
+use crate::table::state::State;
+use crate::{Result, StorageError};
+
+/// Pages that a step moves at most (32 MiB): commits wait for it.
+const STEP_MAX_PAGES: u64 = 4096;
+/// What a step must gain, in blocks, besides those that what it moves takes up.
+const STEP_GAIN_BLOCKS: u64 = 2;
+
+/// Runs on the card that are to be moved, by their first pages.
+#[derive(Debug, Default)]
+pub(super) struct Victims(HashSet<u64>);
+
+impl Victims {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn has(&self, run: &PageRun) -> bool {
+        run.first.card != MEMORY_CARD && self.0.contains(&run.first.page.0)
+    }
+}
+
+/// The runs of one block.
+#[derive(Debug, Default)]
+struct Owned {
+    live_pages: u64,
+    room: u64,
+    /// Pages of it that belong to runs of the state.
+    owned_pages: u64,
+    /// First pages and lengths.
+    runs: Vec<(u64, u64)>,
+    /// Pages of it whose runs were chosen.
+    chosen_pages: u64,
+}
+
+/// Chooses what a step moves, and the blocks for whose sake: `max_pages` at most. `runs` are those of
+/// the state on the card.
+fn choose(
+    blocks: Vec<ClosedBlock>,
+    runs: impl Iterator<Item = (u64, u64)>,
+    max_pages: u64,
+) -> (Victims, Vec<u64>) {
+    let nothing = (Victims::default(), Vec::new());
+    let Some(first) = blocks.first() else {
+        return nothing;
+    };
+    let block_pages = first.pages.end - first.pages.start;
+    let of_closed = |block: ClosedBlock| {
+        let owned = Owned {
+            live_pages: block.live_pages.into(),
+            room: block.room.into(),
+            ..Owned::default()
+        };
+        (block.pages.start / block_pages, owned)
+    };
+    let mut owned: HashMap<u64, Owned> = blocks.into_iter().map(of_closed).collect();
+    let shares = |(first, count): (u64, u64)| {
+        let blocks = first / block_pages..(first + count).div_ceil(block_pages);
+        blocks.map(move |block| {
+            let start = first.max(block * block_pages);
+            let end = (first + count).min((block + 1) * block_pages);
+            (block, end - start)
+        })
+    };
+    for run in runs {
+        for (block, pages) in shares(run) {
+            if let Some(block) = owned.get_mut(&block) {
+                block.owned_pages += pages;
+                block.runs.push(run);
+            }
+        }
+    }
+    let cost = |owned: &Owned| owned.runs.iter().map(|(_, count)| count).sum::<u64>();
+    let sparse = owned.iter().filter(|(_, block)| {
+        block.live_pages + block.room < block_pages && block.owned_pages == block.live_pages
+    });
+    let mut sparse: Vec<_> = sparse.map(|(block, owned)| (cost(owned), *block)).collect();
+    sparse.sort_unstable();
+    let (mut victims, mut chosen) = (Victims::default(), Vec::new());
+    let (mut moved, mut emptied) = (0, 0);
+    for (_, block) in sparse {
+        let mut runs = owned[&block].runs.clone();
+        runs.retain(|(first, _)| !victims.0.contains(first));
+        if moved + runs.iter().map(|(_, count)| count).sum::<u64>() > max_pages {
+            continue;
+        }
+        chosen.push(block);
+        for run in runs {
+            victims.0.insert(run.0);
+            moved += run.1;
+            for (block, pages) in shares(run) {
+                if let Some(block) = owned.get_mut(&block) {
+                    block.chosen_pages += pages;
+                    emptied += u64::from(block.chosen_pages == block.live_pages);
+                }
+            }
+        }
+        if emptied >= moved.div_ceil(block_pages) + STEP_GAIN_BLOCKS {
+            break;
+        }
+    }
+    match emptied > moved.div_ceil(block_pages) {
+        true => (victims, chosen),
+        false => nothing,
+    }
+}
+
+impl Core {
+    /// Moves live pages until erase blocks are not short any more, or nothing is to be gained.
+    pub(super) fn collect_due(&self) -> Result<()> {
+        while self.store().is_short_of_blocks() {
+            match self.collect() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    log::warn!("collecting dead pages: {error}");
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Core {
+    fn collect(&self) -> Result<bool> {
+        self.check_writable()?;
+        let before = self.store().free_blocks();
+        let moved = self.move_pages(|state: &State| {
+            let snapshots = state.tables.values().map(|table| &table.snapshot);
+            let chunks = snapshots.flat_map(|snapshot| {
+                let segments = snapshot.segments.iter().flat_map(|s| s.chunks.iter());
+                let parts = snapshot.indexes.iter().flat_map(|index| &index.parts);
+                segments.chain(parts.flat_map(|part| part.chunks()))
+            });
+            let runs = chunks.flat_map(Chunk::runs);
+            let on_card = runs.filter(|run| run.first.card != MEMORY_CARD);
+            let runs = on_card.map(|run| (run.first.page.0, run.count.into()));
+            let store = self.store();
+            let room = store.free_bytes().saturating_sub(store.memory_bytes());
+            let max_pages = (room / PAGE_SIZE_BYTES as u64).min(STEP_MAX_PAGES);
+            let (victims, blocks) = choose(store.closed_blocks(), runs, max_pages);
+            store.withdraw(blocks.into_iter());
+            victims
+        });
+        match moved {
+            // Readers may hold what was moved.
+            Ok(moved) => Ok(moved && self.store().free_blocks() > before),
+            Err(StorageError::Full { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
