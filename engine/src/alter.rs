@@ -450,18 +450,6 @@ impl Session {
         Ok(())
     }
 
-    /// An identity column with a sequence that counts it.
-    async fn counted(
-        &self,
-        identity: Identity,
-        column: &str,
-        data_type: &DataType,
-    ) -> Result<Generated> {
-        let database = Arc::clone(self.engine().database());
-        let (column, data_type) = (column.to_owned(), data_type.clone());
-        blocking(move || identity.counted_by(&database, &column, &data_type)).await
-    }
-
     /// The column that a definition declares, as CREATE TABLE has it, its default, and whether it is
     /// generated.
     async fn declared(

@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::ListingTableUrl;
@@ -22,6 +21,7 @@ use futures::TryStreamExt;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use crate::Session;
 use crate::error::{Error, Result};
@@ -156,27 +156,17 @@ impl Session {
         let files = place(&statement.to, stores.as_ref())?;
         let capability = self.catalog().authority().of_name("*", "*");
         let changes = self.changes();
-        let stop = StopOnDrop::default();
-        let is_stopped = Arc::clone(&stop.0);
+        let gone = CancellationToken::new();
+        let _gone = gone.clone().drop_guard();
         let mut progress = move |now| {
             progress(now);
-            match is_stopped.load(Ordering::Relaxed) {
+            match gone.is_cancelled() {
                 true => Err(StorageError::Cancelled),
                 false => Ok(()),
             }
         };
         let keep = statement.keep;
         blocking(move || changes.backup(&capability, files.as_ref(), keep, &mut progress)).await
-    }
-}
-
-/// Tells work on a thread of its own that nobody waits for it any more.
-#[derive(Default)]
-struct StopOnDrop(Arc<AtomicBool>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -116,10 +116,8 @@ impl Session {
             let text = match Identity::of(default) {
                 Some(identity) => {
                     let data_type = columns.field(place).data_type();
-                    let database = Arc::clone(self.engine().database());
-                    let (column, data_type) = (column.clone(), data_type.clone());
-                    let counted = move || identity.counted_by(&database, &column, &data_type);
-                    blocking(counted).await?.to_string()
+                    let generated = self.counted(identity, column, data_type).await?;
+                    generated.to_string()
                 }
                 None => text_of_default(column, default)?,
             };

@@ -27,6 +27,7 @@ use flashmesh_storage::table::{Database, Generated, TableSnapshot};
 use crate::Session;
 use crate::alter::name_of;
 use crate::error::{Error, Result};
+use crate::load::blocking;
 
 /// What a definition says of an identity column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -188,14 +189,16 @@ impl Identity {
             _ => None,
         }
     }
+}
 
-    /// The same with a sequence that counts it, for a column of that name and type.
+impl Session {
+    /// An identity column of that name and type, with a sequence of its own that counts it.
     ///
     /// # Errors
     /// [`Error::Usage`] for a column that is no integer; those of making the sequence.
-    pub fn counted_by(
-        self,
-        database: &Database,
+    pub(crate) async fn counted(
+        &self,
+        identity: Identity,
         column: &str,
         data_type: &DataType,
     ) -> Result<Generated> {
@@ -204,11 +207,12 @@ impl Identity {
                 "column '{column}' is generated, so it must be an integer, not {data_type}"
             )));
         }
+        let database = Arc::clone(self.engine().database());
         Ok(Generated {
-            always: self.always,
-            sequence: database.new_sequence()?,
-            start: self.start,
-            increment: self.increment,
+            always: identity.always,
+            sequence: blocking(move || database.new_sequence()).await?,
+            start: identity.start,
+            increment: identity.increment,
         })
     }
 }

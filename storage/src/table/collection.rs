@@ -15,7 +15,6 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::flash::PAGE_SIZE_BYTES;
-use crate::segment::Chunk;
 use crate::store::{ClosedBlock, Collector, MEMORY_CARD, PageRun};
 use crate::table::database::Core;
 use crate::table::state::State;
@@ -129,9 +128,11 @@ impl Core {
     /// Moves live pages until erase blocks are not short any more, or nothing is to be gained.
     pub(super) fn collect_due(&self) -> Result<()> {
         while self.store().is_short_of_blocks() {
+            let free = self.store().free_blocks();
             match self.collect() {
-                Ok(true) => {}
-                Ok(false) => break,
+                // Readers may hold what was moved.
+                Ok(moved) if moved && self.store().free_blocks() > free => {}
+                Ok(_) => break,
                 Err(error) => {
                     log::warn!("collecting dead pages: {error}");
                     return Err(error);
@@ -145,15 +146,9 @@ impl Core {
 impl Collector for Core {
     fn collect(&self) -> Result<bool> {
         self.check_writable()?;
-        let before = self.store().free_blocks();
         let moved = self.move_pages(|state: &State| {
             let snapshots = state.tables.values().map(|table| &table.snapshot);
-            let chunks = snapshots.flat_map(|snapshot| {
-                let segments = snapshot.segments.iter().flat_map(|s| s.chunks.iter());
-                let parts = snapshot.indexes.iter().flat_map(|index| &index.parts);
-                segments.chain(parts.flat_map(|part| part.chunks()))
-            });
-            let runs = chunks.flat_map(Chunk::runs);
+            let runs = snapshots.flat_map(|snapshot| snapshot.runs());
             let on_card = runs.filter(|run| run.first.card != MEMORY_CARD);
             let runs = on_card.map(|run| (run.first.page.0, run.count.into()));
             let store = self.store();
@@ -164,10 +159,8 @@ impl Collector for Core {
             victims
         });
         match moved {
-            // Readers may hold what was moved.
-            Ok(moved) => Ok(moved && self.store().free_blocks() > before),
             Err(StorageError::Full { .. }) => Ok(false),
-            Err(error) => Err(error),
+            moved => moved,
         }
     }
 }

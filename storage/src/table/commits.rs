@@ -54,6 +54,8 @@ struct Head {
     is_writing: bool,
     /// A checkpoint waits for what was decided on; nothing more is, until it is done.
     is_closing: bool,
+    /// Who gives pages back that newer versions do not have.
+    releasing: usize,
     /// What was left of pages in memory by the last checkpoint: readers and transactions hold them.
     memory_bytes: u64,
     /// Number of this opening, once there was a commit.
@@ -82,6 +84,7 @@ impl Commits {
                 durable: found.last,
                 is_writing: false,
                 is_closing: false,
+                releasing: 0,
                 memory_bytes: 0,
                 opening: None,
                 failure: None,
@@ -224,7 +227,7 @@ impl Core {
     fn alone<T>(
         &self,
         head: &mut MutexGuard<'_, Head>,
-        work: impl FnOnce(&mut Head) -> Result<T>,
+        work: impl FnOnce(&mut MutexGuard<'_, Head>) -> Result<T>,
     ) -> Result<T> {
         while head.is_closing {
             self.commits.progress.wait(head);
@@ -243,6 +246,10 @@ impl Core {
         let mut head = self.commits.head.lock();
         head.check()?;
         self.alone(&mut head, |head| {
+            // What nobody has any more would pass for a reader's.
+            while head.releasing > 0 {
+                self.commits.progress.wait(head);
+            }
             let victims = choose(&head.state);
             if !victims.is_empty() {
                 self.checkpoint(head, None, &victims)?;
@@ -300,10 +307,13 @@ impl Core {
                 self.commits.progress.notify_all();
                 self.upkeep.wake();
                 // Erasing keeps nobody waiting.
+                head.releasing += 1;
                 MutexGuard::unlocked(head, || {
                     let retired = retired.into_iter();
                     retired.for_each(|retired| retired.release(self.store()));
                 });
+                head.releasing -= 1;
+                self.commits.progress.notify_all();
             }
             Err(error) => {
                 let error: StorageError = error;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use redb::backends::InMemoryBackend;
 
-use crate::flash::sync_folder;
+use crate::flash::{make_folder, sync_folder};
 use crate::table::DatabaseOptions;
 use crate::table::catalog::{Catalog, FORMAT_WITH_LOG, FirstState, UNFINISHED};
 use crate::table::commit_log::Log;
@@ -22,12 +22,6 @@ pub(super) struct Folder {
     catalog: PathBuf,
     pub card: PathBuf,
     log: PathBuf,
-}
-
-/// A database that is being made.
-pub(super) struct Begun {
-    /// The last folder of its path that was there before.
-    present: PathBuf,
 }
 
 impl Folder {
@@ -119,8 +113,8 @@ impl Folder {
     }
 
     fn create(&self) -> Result<Catalog> {
-        let begun = self.begin()?;
-        self.finish(begun, &FirstState::empty())
+        self.begin()?;
+        self.finish(&FirstState::empty())
     }
 
     /// Begins a new database: makes its card and its log, both empty. It is none before
@@ -129,16 +123,14 @@ impl Folder {
     /// # Errors
     /// `AlreadyExists` when the folder has a database; `Invalid` when it has other files, or the card
     /// of an unfinished one; `Io`, `ReadOnly`.
-    pub fn begin(&self) -> Result<Begun> {
+    pub fn begin(&self) -> Result<()> {
         if std::fs::metadata(&self.catalog).is_ok_and(|file| file.len() > 0) {
             return Err(StorageError::AlreadyExists {
                 kind: "database",
                 name: self.path.display().to_string(),
             });
         }
-        let present = self.path.ancestors().find(|folder| folder.exists());
-        let present = present.unwrap_or(Path::new("")).to_path_buf();
-        std::fs::create_dir_all(&self.path).map_err(|e| self.failed("making the folder", e))?;
+        make_folder(&self.path).map_err(|e| self.failed("making the folder", e))?;
         let listing = |e| self.failed("listing", e);
         for entry in std::fs::read_dir(&self.path).map_err(listing)? {
             let name = entry.map_err(listing)?.file_name();
@@ -161,8 +153,7 @@ impl Folder {
             )));
         }
         self.make(&self.card)?;
-        self.make(&self.log)?;
-        Ok(Begun { present })
+        self.make(&self.log)
     }
 
     /// Removes what [`Folder::begin`] has made, with what was written since, but for the folder.
@@ -178,15 +169,10 @@ impl Folder {
     ///
     /// # Errors
     /// `Io`, `Full`.
-    pub fn finish(&self, begun: Begun, first: &FirstState) -> Result<Catalog> {
+    pub fn finish(&self, first: &FirstState) -> Result<Catalog> {
         let catalog = Catalog::create(&self.catalog, &self.path, first)?;
         // The names must survive a power cut as well as the files will.
-        for folder in self.path.ancestors() {
-            sync_folder(folder).map_err(|e| self.failed("syncing", e))?;
-            if folder == begun.present {
-                break;
-            }
-        }
+        sync_folder(&self.path).map_err(|e| self.failed("syncing", e))?;
         Ok(catalog)
     }
 

@@ -26,7 +26,7 @@ mod throttle;
 pub use buffer::PageBuffer;
 #[cfg(any(test, feature = "testing"))]
 pub use fault::{FaultFlash, FaultOptions, When};
-pub use file::{FileFlash, FileFlashOptions, IoMode, sync_folder};
+pub use file::{FileFlash, FileFlashOptions, IoMode, make_folder, sync_folder};
 #[cfg(any(test, feature = "testing"))]
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;

@@ -44,6 +44,8 @@ pub(super) struct Allocator {
     /// A bit for each page of `blocks`: live, or reserved by a writer.
     live: Vec<u64>,
     live_pages: u64,
+    /// How often a block became free, so far.
+    gains: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -152,6 +154,7 @@ impl Allocator {
             pristine_from: used_blocks,
             live: Vec::new(),
             live_pages: 0,
+            gains: 0,
         };
         for (first, count) in live_runs {
             allocator.claim(first, count)?;
@@ -263,6 +266,13 @@ impl Allocator {
         if room >= CONTINUE_ROOM_MIN_PAGES.min(eighth.max(1)) {
             self.continuable.insert((room, index));
         }
+    }
+
+    /// Has a block be free.
+    fn set_free(&mut self, index: u64) {
+        self.block_mut(index).state = BlockState::Free;
+        self.free.insert(index);
+        self.gains += 1;
     }
 
     /// Takes the next `count` pages of the extent, which has them.
@@ -388,8 +398,7 @@ impl Allocator {
     fn close_block(&mut self, index: u64) -> Option<u64> {
         let block = self.block_mut(index);
         if block.written_pages == 0 {
-            block.state = BlockState::Free;
-            self.free.insert(index);
+            self.set_free(index);
         } else if block.live_pages == 0 {
             return Some(self.start_erase(index));
         } else {
@@ -457,8 +466,7 @@ impl Allocator {
         block.tail_unknown = false;
         block.written_pages = 0;
         if block.state == BlockState::Erasing {
-            block.state = BlockState::Free;
-            self.free.insert(index);
+            self.set_free(index);
         }
     }
 
@@ -466,8 +474,7 @@ impl Allocator {
     pub(super) fn not_erased(&mut self, index: u64) {
         let block = self.block_mut(index);
         if block.state == BlockState::Erasing {
-            block.state = BlockState::Free;
-            self.free.insert(index);
+            self.set_free(index);
         }
     }
 
@@ -561,6 +568,11 @@ impl Allocator {
             }
         });
         closed.collect()
+    }
+
+    /// How often a block became free, whoever freed it.
+    pub(super) fn gains(&self) -> u64 {
+        self.gains
     }
 
     /// Erase blocks that can be written, up to the device's capacity.

@@ -88,7 +88,8 @@ pub struct PageRun {
 /// Who can move live pages, as they know who owns them.
 pub trait Collector: Debug + Send + Sync {
     /// Moves live pages out of blocks that are sparsely filled, so that more blocks are free; FALSE
-    /// when nothing was to be gained. It is called by writers that have found no room.
+    /// when nothing was to be gained. It is called by writers that have found no room, and returns
+    /// when what was committed before has given its pages back.
     fn collect(&self) -> Result<bool>;
 }
 
@@ -277,10 +278,15 @@ impl PageStore {
         self.collected_pages.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Asks the collector for room; FALSE when there is none to gain.
-    fn collect(&self) -> Result<bool> {
-        let collector = self.collector.get().and_then(Weak::upgrade);
-        collector.map_or(Ok(false), |collector| collector.collect())
+    /// Asks the collector for room; FALSE when there is none to gain. Every block that became free
+    /// since [`Allocator::gains`] was looked at counts: another writer may have had the same ones
+    /// collected, or a version that was just replaced may have given its pages back.
+    fn collect(&self, gains: u64) -> Result<bool> {
+        let Some(collector) = self.collector.get().and_then(Weak::upgrade) else {
+            return Ok(false);
+        };
+        collector.collect()?;
+        Ok(self.allocator.lock().gains() != gains)
     }
 
     /// What the card knows of its wear and its errors.

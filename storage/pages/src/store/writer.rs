@@ -148,9 +148,10 @@ impl PageWriter {
         while room(&self.extent) < u64::from(count) {
             // Chores use the queue: the pages of the old place go ahead.
             let store = self.store().clone();
+            let gains = store.allocator.lock().gains();
             let chores = match self.grow(&store, count, probes < PROBES_MAX) {
                 // Who moves pages can't wait for that.
-                Err(StorageError::Full { .. }) if !self.may_take_all && store.collect()? => {
+                Err(StorageError::Full { .. }) if !self.may_take_all && store.collect(gains)? => {
                     continue;
                 }
                 chores => chores?,

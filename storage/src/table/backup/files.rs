@@ -3,9 +3,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::flash::sync_folder;
+use crate::flash::{make_folder, sync_folder};
 use crate::{Result, StorageError};
 
 /// A place for the files of backups: a folder, a bucket. Names have no `/`.
@@ -54,22 +54,6 @@ impl BackupFolder {
     fn path_of(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
-
-    fn make(&self) -> std::io::Result<()> {
-        if self.0.is_dir() {
-            return Ok(());
-        }
-        let present = self.0.ancestors().find(|folder| folder.exists());
-        let present = present.unwrap_or(Path::new("")).to_path_buf();
-        fs::create_dir_all(&self.0)?;
-        for folder in self.0.ancestors() {
-            sync_folder(folder)?;
-            if folder == present {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl BackupFiles for BackupFolder {
@@ -116,7 +100,7 @@ impl BackupFiles for BackupFolder {
             },
             _ => StorageError::of_path("writing", &path, e),
         };
-        self.make().map_err(failed)?;
+        make_folder(&self.0).map_err(failed)?;
         let unfinished = self.path_of(&format!("{name}{UNFINISHED}"));
         let write = || {
             let mut options = OpenOptions::new();

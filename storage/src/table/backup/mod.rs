@@ -436,7 +436,7 @@ impl<'a> Packs<'a> {
 
     fn finish(mut self) -> Result<Vec<PackRecord>> {
         self.write()?;
-        Ok(mem::take(&mut self.named))
+        Ok(self.named)
     }
 }
 

@@ -31,10 +31,10 @@ pub fn restore(
     let record = read(files, number)?;
     let tables = tables_of(&record)?;
     let new = Folder::new(folder);
-    let begun = new.begin()?;
+    new.begin()?;
     let made = copy_pages(files, &record, &tables, &new, progress).and_then(|(whole, pages)| {
         let sequences = record.sequences.clone();
-        new.finish(begun, &FirstState { whole, sequences })?;
+        new.finish(&FirstState { whole, sequences })?;
         pages.keep();
         Ok(())
     });

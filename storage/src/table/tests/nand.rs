@@ -381,7 +381,6 @@ fn create(table: &str, width: i32) -> LoadTarget {
 
 /// A card that is 80 % full, of which every part is overwritten as often as any other.
 #[test]
-#[ignore = "ends with 'no room' now and then: where one writer takes what another one's collection has gained, that one is told that there was nothing to gain"]
 fn uniform_overwrites_at_80_percent_cost_less_than_two_writes() {
     let seed = seed();
     let mut rng = StdRng::seed_from_u64(seed);
@@ -419,6 +418,10 @@ fn uniform_overwrites_at_80_percent_cost_less_than_two_writes() {
     assert!(usage.pages() * 100 >= capacity * 79, "{usage:?}");
     assert!(usage.collected_pages > 0, "{usage:?}");
     assert!(amplification < 2.0, "{amplification}");
+    // Least of all blocks of which little is moved could be told from others after so few erases.
+    if ROUNDS >= 10 {
+        assert!(spread < 1.6, "{health:?}");
+    }
 }
 
 /// Half of the data is never touched; the other half is overwritten all the time.

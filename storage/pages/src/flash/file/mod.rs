@@ -319,6 +319,23 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// Makes a folder with those above it that are missing, durably.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let present = folder.ancestors().find(|folder| folder.exists());
+    let present = present.unwrap_or(Path::new("")).to_path_buf();
+    std::fs::create_dir_all(folder)?;
+    for folder in folder.ancestors() {
+        sync_folder(folder)?;
+        if folder == present {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Opens the file with additional `flags` of open(2).
 fn open_file(path: &Path, options: &FileFlashOptions, flags: i32) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt;

@@ -8,7 +8,7 @@
 //! * A block at which a program or an erase fails is marked and never used again. What it holds of
 //!   a slot is copied to another one first.
 //! * Cold data would keep little-worn blocks from being used: where the most worn free block of a
-//!   chip is far ahead of the least worn one in use, the contents of the latter move to the former.
+//!   chip is far ahead of one in use whose contents are old, these move to it.
 //! * The table is in memory only. Each page's spare bytes say which slot its block is of, since
 //!   when, and how worn it is: opening reads those of each block's first page. A block that was
 //!   being copied when the power failed counts only if its copy is whole.
@@ -24,6 +24,10 @@ use crate::{Result, StorageError};
 /// How far the wear of blocks of a chip may lie apart, besides a sixteenth of what it is, before
 /// cold data is moved.
 const LEVEL_GAP: u32 = 4;
+/// Data is cold once all slots could have been written so often since it was.
+const COLD_TURNS: u64 = 4;
+/// Little-worn blocks that are looked at for cold data, at most.
+const LEVEL_CANDIDATES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -391,19 +395,25 @@ impl BlockMap {
         Ok(())
     }
 
-    /// Moves the coldest data of a chip to its most worn free block, if their wear lies far apart.
+    /// Moves cold data from the least worn block of a chip that has some to its most worn free one,
+    /// if their wear lies far apart. Data that is only young would be erased again soon, and the
+    /// worn block with it.
     fn level(&mut self, chip: usize) -> Result<()> {
-        let (Some(&(cold, from)), Some(&(worn, to))) =
-            (self.used[chip].first(), self.free[chip].last())
-        else {
+        let Some(&(worn, to)) = self.free[chip].last() else {
             return Ok(());
         };
-        let Role::Used { slot, .. } = self.roles[from as usize] else {
+        let cold_before = (self.sequence).saturating_sub(COLD_TURNS * self.slots.len() as u64);
+        let little_worn = self.used[chip]
+            .iter()
+            .take_while(|(erases, _)| worn.saturating_sub(*erases) > LEVEL_GAP + worn / 16)
+            .take(LEVEL_CANDIDATES);
+        let cold = little_worn.filter_map(|(_, block)| match self.roles[*block as usize] {
+            Role::Used { slot, sequence, .. } if sequence < cold_before => Some((*block, slot)),
+            _ => None,
+        });
+        let Some((from, slot)) = { cold }.next() else {
             return Ok(());
         };
-        if worn.saturating_sub(cold) <= LEVEL_GAP + worn / 16 {
-            return Ok(());
-        }
         self.free[chip].remove(&(worn, to));
         if self.clean(to)? {
             self.relocate(slot, to)?;
