@@ -1,7 +1,7 @@
 //! How fast indexes are built, and what ends it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -25,8 +25,11 @@ pub(crate) struct Pace {
 impl Pace {
     /// As fast as can be.
     pub fn full() -> Self {
+        // To find it out takes reading files, which a commit of one row would notice.
+        static THREADS: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
         Self {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: *THREADS,
             share: 1.0,
             control: Arc::default(),
             since: Mutex::new(Instant::now()),

@@ -1,6 +1,7 @@
 //! Changes of tables' rows on their way to a commit: what a load has written, or the statements of a
 //! transaction.
 
+use std::cell::LazyCell;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -252,10 +253,13 @@ impl TableChange {
         segments: &[Arc<Segment>],
         indexes: &[Arc<Index>],
     ) -> Result<BTreeMap<SegmentId, RoaringBitmap>> {
-        let present: HashSet<SegmentId> = segments.iter().map(|segment| segment.id).collect();
+        // Few of the segments lose rows.
+        let ids = segments.iter().map(|segment| segment.id);
+        let kept: HashSet<SegmentId> = ids.filter(|id| self.deleted.contains_key(id)).collect();
+        let present = LazyCell::new(|| segments.iter().map(|s| s.id).collect::<HashSet<_>>());
         let mut by_segment: BTreeMap<SegmentId, RoaringBitmap> = BTreeMap::new();
         for (id, deleted) in &self.deleted {
-            if present.contains(id) {
+            if kept.contains(id) {
                 *by_segment.entry(*id).or_default() |= &deleted.rows;
                 continue;
             }

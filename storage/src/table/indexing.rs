@@ -455,7 +455,7 @@ impl NewParts {
         let mut parts = old.to_vec();
         for place in &places {
             if definition.unique {
-                self.compare(*place, &parts, &[kept, new].concat())?;
+                self.compare(*place, &parts, [kept, new])?;
             }
             let part = &mut self.parts[*place];
             part.is_published = true;
@@ -470,7 +470,7 @@ impl NewParts {
         &mut self,
         place: usize,
         others: &[Arc<IndexPart>],
-        segments: &[Arc<Segment>],
+        segments: [&[Arc<Segment>]; 2],
     ) -> Result<()> {
         let part = &self.parts[place];
         let is_new = |other: &&Arc<IndexPart>| !part.distinct_from.contains(&other.id);

@@ -659,26 +659,35 @@ impl Draft {
     /// The indexes; none may cover what the table never had, or anything twice, and a unique one
     /// covers all. What a part covers may be gone, as compaction puts other segments in its place.
     fn indexes(&self) -> Result<Vec<Arc<Index>>> {
-        let live: HashMap<_, _> = self.segments.iter().map(|s| (s.id, s.rows)).collect();
+        let places = self.segments.iter().zip(0usize..);
+        let places: hashbrown::HashMap<_, _> = places.map(|(s, place)| (s.id, place)).collect();
         let indexes = self.record.indexes.iter().map(|record| {
             let definition = decode_definition(record)?;
             let parts = self.parts.iter().filter(|(name, _)| *name == record.name);
             let parts: Vec<_> = parts.map(|(_, part)| Arc::clone(part)).collect();
-            let mut left = live.clone();
+            let mut is_covered = vec![false; self.segments.len()];
             let mut covered = parts.iter().flat_map(|part| &part.covers);
-            let fits = covered.all(|(id, rows)| match live.contains_key(id) {
-                true => left.remove(id) == Some(*rows),
-                false => id.0 < self.record.next_segment,
+            let fits = covered.all(|(id, rows)| match places.get(id) {
+                Some(place) => {
+                    let is_first = !mem::replace(&mut is_covered[*place], true);
+                    is_first && self.segments[*place].rows == *rows
+                }
+                None => id.0 < self.record.next_segment,
             });
-            if !fits || definition.unique && !left.is_empty() {
+            let left = || {
+                self.segments
+                    .iter()
+                    .zip(&is_covered)
+                    .filter(|(_, covered)| !**covered)
+            };
+            if !fits || definition.unique && left().next().is_some() {
                 return Err(StorageError::corrupt(format!(
                     "table '{}', index '{}': it does not cover the table's segments",
                     self.label(),
                     record.name
                 )));
             }
-            let tail = self.segments.iter().filter(|s| left.contains_key(&s.id));
-            let tail: Vec<_> = tail.cloned().collect();
+            let tail: Vec<_> = left().map(|(segment, _)| Arc::clone(segment)).collect();
             let before = self.before.as_ref();
             let same = before.and_then(|before| before.snapshot.index(&record.name));
             let same = same.filter(|same| {

@@ -1,12 +1,13 @@
 //! That no two rows of a unique index have one key.
 
-use std::collections::HashMap;
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, make_comparator};
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use hashbrown::HashMap;
 
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
@@ -55,7 +56,8 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// No key of the part `new`, whose `hashes` ascend, may be in another one.
+    /// No key of the part `new`, whose `hashes` ascend, may be in another one. `segments` are those of
+    /// the table, in any order.
     ///
     /// # Errors
     /// `DuplicateKey`; those of reading keys and parts.
@@ -64,12 +66,14 @@ impl Keys<'_> {
         new: &IndexPart,
         hashes: &[u64],
         others: &[&Arc<IndexPart>],
-        segments: &[Arc<Segment>],
+        segments: [&[Arc<Segment>]; 2],
     ) -> Result<()> {
         let mut reader = self.store.reader()?;
-        let segments: HashMap<_, _> = segments.iter().map(|s| (s.id, s)).collect();
+        // Most commits find no hash of theirs, and need not know what hundreds of segments there are.
+        let by_id: LazyCell<HashMap<SegmentId, &Arc<Segment>>, _> =
+            LazyCell::new(|| segments.into_iter().flatten().map(|s| (s.id, s)).collect());
         let place = |id: SegmentId, row: u32| {
-            let segment = segments.get(&id).filter(|segment| segment.has_row(row));
+            let segment = by_id.get(&id).filter(|segment| segment.has_row(row));
             segment.map(|segment| (*segment, row as usize))
         };
         for part in others {
