@@ -122,10 +122,16 @@ fn describe(error: &DataFusionError) -> String {
         DataFusionError::NotImplemented(message) => {
             format!("not supported: {}", without_backtrace(message))
         }
-        DataFusionError::ResourcesExhausted(message) => format!(
-            "out of memory: {}; raise the memory limit (--memory-limit, or SET datafusion.runtime.memory_limit = '8G')",
-            without_backtrace(message).trim_end_matches(['.', '\n'])
-        ),
+        DataFusionError::ResourcesExhausted(message) => {
+            let sort_it = match message.contains("HashJoin") {
+                true => ", or lower flashmesh.hash_join_size, so that the join sorts and spills",
+                false => "",
+            };
+            format!(
+                "out of memory: {}; raise the memory limit (--memory-limit, or SET datafusion.runtime.memory_limit = '8G'){sort_it}",
+                without_backtrace(message).trim_end_matches(['.', '\n'])
+            )
+        }
         DataFusionError::SchemaError(schema, _) => describe_schema_error(schema),
         DataFusionError::Context(context, inner) => format!("{context}: {}", describe(inner)),
         DataFusionError::Diagnostic(_, inner) => describe(inner),

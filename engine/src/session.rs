@@ -15,6 +15,7 @@ use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::spill_file::TempFileFactory;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use flashmesh_planner::FlashmeshOptions;
 use flashmesh_planner::relations::StoreRelations;
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
@@ -40,6 +41,9 @@ use crate::queries::Queries;
 use crate::stores::{NamedStores, NoStores};
 use crate::types::SqlTypes;
 
+/// Share of the memory limit that the smaller input of a hash join may be estimated at: its table takes
+/// more than its rows, and a plan may have several.
+const HASH_JOIN_SHARE: usize = 3;
 /// A hash join builds one table, on one thread, up to these rows times threads; above, both sides
 /// are partitioned first, which copies every row but builds on all threads.
 const COLLECTED_ROWS_THREADS: usize = 8 << 20;
@@ -440,6 +444,10 @@ fn session_config(threads: usize, memory_limit: usize) -> Result<SessionConfig> 
     tune_joins(&mut options, threads, memory_limit);
     // What tells NULL from the empty string in printed results.
     options.format.null = "NULL".into();
+    options.extensions.insert(FlashmeshOptions {
+        hash_join_bytes: Some((memory_limit / HASH_JOIN_SHARE) as u64),
+        ..FlashmeshOptions::default()
+    });
     Ok(SessionConfig::from(options)
         .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
         .with_create_default_catalog_and_schema(false)

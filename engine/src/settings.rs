@@ -39,6 +39,7 @@ const EVERYBODYS: &[&str] = &[
     "flashmesh.accelerator",
     "flashmesh.approximate",
     "flashmesh.fallback",
+    "flashmesh.hash_join_size",
     "flashmesh.measure_recall",
     "flashmesh.pushdown",
 ];

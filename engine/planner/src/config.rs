@@ -89,6 +89,9 @@ pub struct FlashmeshOptions {
     /// database was opened with. The cache belongs to the database, so the last session that
     /// set a size decides.
     pub cache_size_bytes: Option<u64>,
+    /// `flashmesh.hash_join_size`: estimated bytes of the smaller input of a join from which on both
+    /// inputs are sorted, which can spill; `None`: never.
+    pub hash_join_bytes: Option<u64>,
     /// `flashmesh.approximate`: whether `ORDER BY distance LIMIT k` may use an lsh index, and so
     /// miss some of the nearest rows.
     pub approximate: bool,
@@ -135,9 +138,10 @@ impl ExtensionOptions for FlashmeshOptions {
             "measure_recall" => self.measure_recall = parse_sample(value)?,
             "accelerator" => self.accelerator = parse_accelerator(value)?,
             "cache_size" => self.cache_size_bytes = Some(parse_size(value)?),
+            "hash_join_size" => self.hash_join_bytes = Some(parse_size(value)?),
             _ => {
                 return Err(DataFusionError::Configuration(format!(
-                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.approximate, flashmesh.measure_recall and flashmesh.accelerator"
+                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.hash_join_size, flashmesh.approximate, flashmesh.measure_recall and flashmesh.accelerator"
                 )));
             }
         }
@@ -165,6 +169,11 @@ impl ExtensionOptions for FlashmeshOptions {
                 key: "flashmesh.cache_size".into(),
                 value: self.cache_size_bytes.map(format_size),
                 description: "Capacity of the page cache, e.g. '512MB' or '1GiB'",
+            },
+            ConfigEntry {
+                key: "flashmesh.hash_join_size".into(),
+                value: self.hash_join_bytes.map(format_size),
+                description: "Estimated size of the smaller input of a join from which on both are sorted, which can spill, e.g. '512MB'",
             },
             ConfigEntry {
                 key: "flashmesh.approximate".into(),
@@ -366,6 +375,7 @@ mod tests {
                 "flashmesh.fallback",
                 "flashmesh.accelerator",
                 "flashmesh.cache_size",
+                "flashmesh.hash_join_size",
                 "flashmesh.approximate",
                 "flashmesh.measure_recall"
             ]

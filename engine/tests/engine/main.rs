@@ -15,6 +15,7 @@ mod histories;
 mod indexes;
 mod kernel_limits;
 mod kernels;
+mod large_joins;
 mod loads;
 mod merge;
 mod plan_cache;

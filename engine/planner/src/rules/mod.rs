@@ -8,6 +8,7 @@
 mod aggregate;
 mod cooperative;
 mod guarded_case;
+mod large_joins;
 mod not_in;
 mod top_k;
 mod twin_names;
@@ -29,6 +30,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use guarded_case::GuardedCase;
+pub use large_joins::SortLargeJoins;
 pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
 pub use twin_names::FiltersPastTwins;
@@ -46,6 +48,12 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
             *rule = Arc::new(FiltersPastTwins(Arc::clone(rule)));
         }
     }
+    // The smaller input of a join is its left one by then.
+    let selected = rules.iter().position(|r| r.name() == "join_selection");
+    rules.insert(
+        selected.map_or(0, |place| place + 1),
+        Arc::new(SortLargeJoins),
+    );
     // After everything that shapes the plan, before dynamic filters are tied to its scans.
     let place = rules
         .iter()
