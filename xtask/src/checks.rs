@@ -9,7 +9,7 @@ use crate::run::{
 };
 use crate::{crash, floors, python};
 
-/// Rounds of the crash test in CI; `cargo xtask crash --rounds 100` is the long form.
+/// Rounds of the crash test in CI; `cargo xtask crash --rounds 100` is the long form, also with `--power-loss`.
 const CI_CRASH_ROUNDS: u32 = 6;
 
 /// Runs every step, prints how long each took, stops at the first failure.
@@ -26,7 +26,8 @@ pub fn ci() -> Result<()> {
         ("kernels", kernels),
         ("fpga", fpga),
         ("crash", || {
-            crash::run(&crash::CrashArgs::rounds(CI_CRASH_ROUNDS))
+            crash::run(&crash::CrashArgs::rounds(CI_CRASH_ROUNDS))?;
+            crash::run_power_losses(CI_CRASH_ROUNDS)
         }),
     ];
     let started = Instant::now();

@@ -12,9 +12,12 @@
 //! have been committed with its acknowledgement still unsaid.
 //!
 //! This is a crash of the process, not of the machine: what the kernel had
-//! accepted stays. Loss of power is tested where the flash is modelled. What
-//! several clients commit at once is killed by `tests/python/test_kills.py`.
+//! accepted stays. With `--power-loss` the file system goes down before the
+//! child ([`power`]); the same with torn writes is tested where the flash is
+//! modelled. What several clients commit at once is killed by
+//! `tests/python/test_kills.py`.
 
+mod power;
 mod script;
 
 use std::collections::BTreeMap;
@@ -22,13 +25,14 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use fastrand::Rng;
 
+use self::power::PowerRig;
 use self::script::{SOURCE_ROWS, Scripts, Step, Tables, VALUE_OF_ID};
 use crate::checks;
 use crate::run::{Error, Result, command, flashmesh_binary, shown};
@@ -42,13 +46,33 @@ pub struct CrashArgs {
     /// Repeat the random choices of an earlier run (the instant of a kill repeats only nearly)
     #[arg(long)]
     seed: Option<u64>,
+    /// Lose power instead of the process: an ext4 on a loop device shuts down (needs root)
+    #[arg(long)]
+    power_loss: bool,
 }
 
 impl CrashArgs {
     /// This many rounds from a random seed.
     pub fn rounds(rounds: u32) -> CrashArgs {
-        CrashArgs { rounds, seed: None }
+        CrashArgs {
+            rounds,
+            seed: None,
+            power_loss: false,
+        }
     }
+}
+
+/// Power losses, so many; without root, loop devices or ext4 none, and a line that says so.
+pub fn run_power_losses(rounds: u32) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    if let Err(error) = PowerRig::new(folder.path()) {
+        eprintln!("crash: WARNING: no power losses: {error}");
+        return Ok(());
+    }
+    run(&CrashArgs {
+        power_loss: true,
+        ..CrashArgs::rounds(rounds)
+    })
 }
 
 /// Runs the crash test.
@@ -60,7 +84,12 @@ pub fn run(args: &CrashArgs) -> Result<()> {
         .prefix("flashmesh-crash-")
         .tempdir()?;
     let source = folder.path().join("source.parquet");
-    let database = folder.path().join("db");
+    let power = match args.power_loss {
+        true => Some(PowerRig::new(folder.path())?),
+        false => None,
+    };
+    let place = power.as_ref().map_or(folder.path(), PowerRig::folder);
+    let database = place.join("db");
     make_source(&source)?;
 
     let mut tables = Tables::new();
@@ -71,11 +100,26 @@ pub fn run(args: &CrashArgs) -> Result<()> {
         let steps = scripts.next(&tables);
         let victim = scripts.rng.usize(..steps.len());
         let delay = pace.mul_f64(scripts.rng.f64() * 1.2);
-        let report = kill_during(&database, folder.path(), &steps, victim, delay)?;
+        let after = Duration::from_millis(scripts.rng.u64(..30));
+        let kill = |child: &mut Child| {
+            if let Some(power) = &power {
+                power.fail()?;
+                // For a while it runs on with a file system that fails: a part of the random moment.
+                thread::sleep(after);
+            }
+            Ok(child.kill()?)
+        };
+        let report = kill_during(&database, folder.path(), &steps, victim, delay, kill)?;
+        if let Some(power) = &power {
+            power.restore()?;
+        }
         pace = report.pace.unwrap_or(pace);
 
         let context = |error: Error| {
-            let kept = database.display();
+            let kept = power
+                .as_ref()
+                .map_or(&database, |power| &power.image)
+                .display();
             Error::new(format!(
                 "round {round} of --seed {seed}: {error} (database: {kept})"
             ))
@@ -130,6 +174,7 @@ fn kill_during(
     steps: &[Step],
     victim: usize,
     delay: Duration,
+    kill: impl FnOnce(&mut Child) -> Result<()>,
 ) -> Result<KillReport> {
     let mut text = String::from("SELECT 'ack 0';\n");
     for (index, step) in steps.iter().enumerate() {
@@ -172,7 +217,7 @@ fn kill_during(
         thread::sleep(delay);
     }
     let early = child.try_wait()?;
-    child.kill()?;
+    kill(&mut child)?;
     if let Some(last) = acknowledgements.last() {
         acknowledged = Some(last);
     }
