@@ -20,7 +20,6 @@ const JOINS: &[&str] = &[
     "SELECT l.a FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k = l.k)",
     "SELECT l.a FROM l WHERE l.k NOT IN (SELECT k FROM r WHERE k IS NOT NULL)",
     "SELECT l.a FROM l WHERE l.k NOT IN (SELECT k FROM r)",
-    "SELECT l.a, l.k IN (SELECT k FROM r WHERE b < 100) FROM l",
     "SELECT l.a, r.b FROM l JOIN r ON l.k IS NOT DISTINCT FROM r.k",
     "SELECT l.k, count(*), sum(s.b) FROM l JOIN r ON l.k = r.k JOIN r AS s ON s.x = l.x GROUP BY l.k",
     "SELECT l.a, r.b FROM l JOIN r USING (k) ORDER BY l.a DESC, r.b LIMIT 20",
