@@ -154,9 +154,7 @@ impl Engine {
                 read_only: options.read_only,
                 card: options.card,
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
-                block_cache_bytes: options
-                    .external_cache_bytes
-                    .unwrap_or(EXTERNAL_CACHE_BYTES),
+                block_cache_bytes: options.external_cache_bytes.unwrap_or(EXTERNAL_CACHE_BYTES),
                 upkeep: UpkeepOptions {
                     max_build_bytes: (memory_limit as u64 / 6).clamp(8 << 20, 2 << 30),
                     ..UpkeepOptions::default()

@@ -185,7 +185,9 @@ impl ObjectStore for CachedStore {
             1 => read.next().unwrap_or_default(),
             _ => {
                 let mut whole = BytesMut::new();
-                read.by_ref().take(count).for_each(|part| whole.extend(part));
+                read.by_ref()
+                    .take(count)
+                    .for_each(|part| whole.extend(part));
                 whole.freeze()
             }
         });

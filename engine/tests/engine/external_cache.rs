@@ -175,7 +175,11 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
         let create = format!(
             "CREATE EXTERNAL TABLE {ending} (a BIGINT, b TEXT) STORED AS {format} LOCATION '{BUCKET}/t/' {options}"
         );
-        let plain = format!("CREATE TABLE plain_{ending} AS {} UNION ALL {}", make(0), make(50_000));
+        let plain = format!(
+            "CREATE TABLE plain_{ending} AS {} UNION ALL {}",
+            make(0),
+            make(50_000)
+        );
         run(&session, &plain).await;
         run(&session, &create).await;
         let mut answers = Vec::new();
@@ -205,7 +209,11 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
         for query in queries {
             let expected = query.replace(" e", &format!(" plain_{ending}"));
             let expected = rows(&session, &expected).await;
-            assert_eq!(rows(&session, &of_this_format(query)).await, expected, "{format}");
+            assert_eq!(
+                rows(&session, &of_this_format(query)).await,
+                expected,
+                "{format}"
+            );
         }
         assert!(bucket.take_gets() > 0);
         // What the session writes it reads.
@@ -235,7 +243,10 @@ async fn a_file_of_the_same_size_and_time_is_told_by_its_tag() {
         );
         run(&session, &sql).await;
     }
-    let (old, new) = (bucket.bytes("old.parquet").await, bucket.bytes("new.parquet").await);
+    let (old, new) = (
+        bucket.bytes("old.parquet").await,
+        bucket.bytes("new.parquet").await,
+    );
     assert_eq!(old.len(), new.len());
     let create = format!("CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION '{BUCKET}/x.parquet'");
     bucket.put_bytes("x.parquet", &old).await;
@@ -277,7 +288,9 @@ async fn random_reads_find_what_the_store_has() {
     };
     for number in 0..8 {
         objects.push(some(&mut random));
-        bucket.put_bytes(&format!("o/{number}"), &objects[number]).await;
+        bucket
+            .put_bytes(&format!("o/{number}"), &objects[number])
+            .await;
     }
     for _ in 0..150 {
         let number = random.random_range(0..objects.len());
@@ -319,7 +332,8 @@ async fn random_reads_find_what_the_store_has() {
                 start as u64..end as u64
             })
             .collect();
-        let of = |range: &Range<u64>| &whole[range.start as usize..whole.len().min(range.end as usize)];
+        let of =
+            |range: &Range<u64>| &whole[range.start as usize..whole.len().min(range.end as usize)];
         match random.random_range(0..3) {
             0 => {
                 let found = store.get_ranges(&path, &ranges).await.unwrap();
@@ -362,7 +376,10 @@ async fn an_object_that_changes_while_it_is_read_is_an_error() {
     let error = store.get_range(&path, 1_400_000..1_400_005).await;
     let error = error.unwrap_err();
     assert!(matches!(error, Error::Precondition { .. }), "{error}");
-    assert!(error.to_string().contains("run the statement again"), "{error}");
+    assert!(
+        error.to_string().contains("run the statement again"),
+        "{error}"
+    );
     // It knows better now.
     assert_eq!(store.get_range(&path, 0..5).await.unwrap(), &new[..5]);
     assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), new);
@@ -394,7 +411,10 @@ async fn requests_for_one_block_are_one_and_neighbours_come_together() {
     let gets = bucket.take_gets();
     // What is read ahead of a stream grows: 1, 2, 4 blocks.
     assert!(gets <= 3, "{gets}");
-    let found = store.get_ranges(&path, &[0..4_000_000, 5..6]).await.unwrap();
+    let found = store
+        .get_ranges(&path, &[0..4_000_000, 5..6])
+        .await
+        .unwrap();
     assert_eq!((found[0].len(), found[1].len()), (4_000_000, 1));
     assert_eq!(bucket.take_gets(), 0);
 }
@@ -416,7 +436,11 @@ async fn a_stream_that_nobody_reads_holds_up_no_other() {
     let begun = first.next().await.unwrap().unwrap();
     let whole = store.get(&path).await.unwrap().bytes().await.unwrap();
     assert_eq!(whole.len(), 6_000_000);
-    let rest: usize = first.map_ok(|bytes| bytes.len()).try_fold(0, |a, b| async move { Ok(a + b) }).await.unwrap();
+    let rest: usize = first
+        .map_ok(|bytes| bytes.len())
+        .try_fold(0, |a, b| async move { Ok(a + b) })
+        .await
+        .unwrap();
     assert_eq!(begun.len() + rest, 6_000_000);
 }
 
@@ -432,7 +456,10 @@ async fn admins_see_and_clear_it_and_users_reach_nothing_through_it() {
         assert_eq!(rows(&admin, &query).await, ["4 6"]);
     }
     let look = "SELECT store, path, size_bytes, cached_bytes, hits > 0, misses, last_used <= now() FROM system.cache";
-    assert_eq!(rows(&admin, look).await, ["s3://bucket t.csv 12 12 true 1 true"]);
+    assert_eq!(
+        rows(&admin, look).await,
+        ["s3://bucket t.csv 12 12 true 1 true"]
+    );
     let all = Grant {
         tables: "*".to_string().try_into().unwrap(),
         rights: vec![RightName::Read, RightName::Write, RightName::Create],
@@ -441,7 +468,10 @@ async fn admins_see_and_clear_it_and_users_reach_nothing_through_it() {
     let ada = engine.session_for(Arc::new(ada)).unwrap();
     bucket.take_gets();
     let refused = error(&ada, &query).await;
-    assert!(refused.contains("not found") || refused.contains("denied"), "{refused}");
+    assert!(
+        refused.contains("not found") || refused.contains("denied"),
+        "{refused}"
+    );
     let url = ObjectStoreUrl::parse(BUCKET).unwrap();
     assert!(ada.context().runtime_env().object_store(url).is_err());
     assert_eq!(rows(&ada, "SELECT count(*) FROM system.cache").await, ["0"]);
@@ -453,7 +483,10 @@ async fn admins_see_and_clear_it_and_users_reach_nothing_through_it() {
     for sql in ["clear cache", "CALL clear_cache()"] {
         assert_eq!(rows(&admin, &query).await, ["4 6"]);
         run(&admin, sql).await;
-        assert_eq!(rows(&admin, "SELECT count(*) FROM system.cache").await, ["0"]);
+        assert_eq!(
+            rows(&admin, "SELECT count(*) FROM system.cache").await,
+            ["0"]
+        );
         bucket.take_gets();
         assert_eq!(rows(&admin, &query).await, ["4 6"]);
         assert!(bucket.take_gets() > 0);
@@ -497,7 +530,11 @@ async fn it_can_be_off_and_files_of_the_machine_are_asked_for() {
             assert_eq!(rows(&session, &remote).await, ["4"]);
         }
         let look = "SELECT CASE store WHEN 'file://' THEN 'local' ELSE path END AS c FROM system.cache ORDER BY c";
-        assert_eq!(rows(&session, look).await, cached, "{bytes:?}, {local_files}");
+        assert_eq!(
+            rows(&session, look).await,
+            cached,
+            "{bytes:?}, {local_files}"
+        );
         // Of the size that it had.
         if local_files {
             std::fs::write(&file, "a,b\n7,8\n").unwrap();

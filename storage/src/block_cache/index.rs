@@ -132,7 +132,8 @@ impl CacheIndex {
         let block = u64::from(geometry.pages_per_erase_block);
         let runs = record.regions.iter().map(|region| {
             let first = region.first_page;
-            let fits = first.is_multiple_of(block) && end((first, pages.into())) <= geometry.pages();
+            let fits =
+                first.is_multiple_of(block) && end((first, pages.into())) <= geometry.pages();
             (fits && is_alone(first)).then(|| run_of(region, pages))
         });
         let runs = runs.collect();

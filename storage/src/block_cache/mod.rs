@@ -401,9 +401,7 @@ impl Shared {
                 let found = state.used((object, *block), now)?;
                 let region = match &found.place {
                     Place::Memory(_) => None,
-                    Place::Flash(number, _) => {
-                        Some(Arc::clone(&state.regions.get(number)?.region))
-                    }
+                    Place::Flash(number, _) => Some(Arc::clone(&state.regions.get(number)?.region)),
                 };
                 (part.end <= found.length as usize).then_some((found, region))
             });

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rand::rngs::StdRng;
-use rand::{Rng as _, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::*;
-use crate::flash::{FaultFlash, FaultOptions, Flash, MemoryFlash, PageBuffer, When};
+use crate::flash::{FaultFlash, FaultOptions, MemoryFlash, PageBuffer, When};
 use crate::page::{PageIdentity, bytes_page};
 use crate::store::{PageAddress, PageRun};
 
@@ -25,9 +25,18 @@ fn seeds(count: usize) -> Vec<u64> {
 
 /// What a block of an object in a version is.
 fn content(object: usize, version: u64, block: u32, length: usize) -> Vec<u8> {
-    let seed = (object as u64) << 48 | version << 24 | u64::from(block);
-    let mut bytes = vec![0; length];
-    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    let name = [object as u64, version, u64::from(block)];
+    let mut bytes = vec![block as u8; length];
+    // In each page, as builds without optimisation take long for more.
+    for (number, part) in bytes.chunks_mut(1000).enumerate() {
+        for (byte, name) in part.iter_mut().zip(
+            name.iter()
+                .chain([&(number as u64)])
+                .flat_map(|n| n.to_le_bytes()),
+        ) {
+            *byte = name;
+        }
+    }
     bytes
 }
 
@@ -84,13 +93,23 @@ impl Rig {
     /// Opens card and cache as a database does.
     fn open(&mut self) {
         self.faulty = Arc::new(FaultFlash::new(self.card.clone(), FaultOptions::default()));
-        let live: Vec<_> = self.tables.iter().map(|run| (run.first, run.count)).collect();
+        let live: Vec<_> = self
+            .tables
+            .iter()
+            .map(|run| (run.first, run.count))
+            .collect();
         let index = CacheIndex::load(self.folder.path(), &self.geometry, live.iter().copied());
         let all: Vec<_> = live.into_iter().chain(index.runs()).collect();
         self.store = PageStore::open(self.faulty.clone(), 1 << 20, all).unwrap();
         let folder = self.folder.path();
-        let cache =
-            BlockCache::open(&self.store, &self.geometry, folder, false, self.bytes, index);
+        let cache = BlockCache::open(
+            &self.store,
+            &self.geometry,
+            folder,
+            false,
+            self.bytes,
+            index,
+        );
         let cache = cache.unwrap();
         let generation = Arc::clone(&self.generation);
         cache.start(move || Ok(generation.fetch_add(1, Ordering::Relaxed)));
@@ -299,7 +318,9 @@ fn all_is_there_after_a_restart() {
         }
         for object in 0..10 {
             let number = model.number(rig.cache(), object);
-            let found = rig.cache().read(number, &[(0, 0..100_000), (2, 99_999..100_000)]);
+            let found = rig
+                .cache()
+                .read(number, &[(0, 0..100_000), (2, 99_999..100_000)]);
             let whole = content(object, 7, 0, 100_000);
             assert_eq!(found[0].as_deref(), Some(&whole[..]));
             let last = content(object, 7, 2, 100_000)[99_999];
@@ -369,7 +390,10 @@ fn an_index_that_is_too_old_claims_nothing_of_a_table() {
         let mut taken = Vec::new();
         let mut next = 0;
         while next < 90 * 256 {
-            let (first, count) = (next + random.random_range(0..2000), random.random_range(1..600));
+            let (first, count) = (
+                next + random.random_range(0..2000),
+                random.random_range(1..600),
+            );
             let page = crate::flash::FlashPage(first);
             taken.push((PageAddress { page, ..address() }, count));
             next = first + u64::from(count);
@@ -380,17 +404,27 @@ fn an_index_that_is_too_old_claims_nothing_of_a_table() {
         };
         index::write(folder.path(), &record).unwrap();
         let found = CacheIndex::load(folder.path(), &geometry, taken.iter().copied());
-        let overlaps = |first: u64, other: u64, count: u64| first < other + count && other < first + 256;
+        let overlaps =
+            |first: u64, other: u64, count: u64| first < other + count && other < first + 256;
         for (at, (region, run)) in regions.iter().zip(&found.runs).enumerate() {
             let first = region.first_page;
             let others = regions.iter().enumerate().filter(|(other, _)| *other != at);
-            let is_free = taken.iter().all(|(a, n)| !overlaps(first, a.page.0, (*n).into()))
-                && others.into_iter().all(|(_, o)| !overlaps(first, o.first_page, 256))
+            let is_free = taken
+                .iter()
+                .all(|(a, n)| !overlaps(first, a.page.0, (*n).into()))
+                && others
+                    .into_iter()
+                    .all(|(_, o)| !overlaps(first, o.first_page, 256))
                 && first.is_multiple_of(256)
                 && first + 256 <= geometry.pages();
             assert_eq!(run.is_some(), is_free, "seed {seed}, region {at}");
         }
-        let all: Vec<_> = taken.iter().copied().filter(|(a, n)| a.page.0 + u64::from(*n) <= geometry.pages()).chain(found.runs()).collect();
+        let all: Vec<_> = taken
+            .iter()
+            .copied()
+            .filter(|(a, n)| a.page.0 + u64::from(*n) <= geometry.pages())
+            .chain(found.runs())
+            .collect();
         let card = Arc::new(MemoryFlash::new(geometry, 1));
         PageStore::open(card, 1 << 20, all).unwrap();
     }
@@ -432,13 +466,15 @@ fn a_scan_does_not_throw_out_what_is_used() {
     }
     assert_eq!(found, 29 * 40, "{:?}", cache.stats());
     let stats = cache.stats();
-    assert!(stats.used_bytes <= stats.capacity_bytes && stats.used_bytes > stats.capacity_bytes / 2);
+    assert!(
+        stats.used_bytes <= stats.capacity_bytes && stats.used_bytes > stats.capacity_bytes / 2
+    );
 }
 
 /// A card that tables fill: the cache goes, no write of theirs fails for it.
 #[test]
 fn the_cache_gives_way_to_tables() {
-    let mut rig = Rig::new(64, 64 * 400, 40 << 20);
+    let mut rig = Rig::new(64, 64 * 400, 24 << 20);
     #[derive(Debug)]
     struct Gives(Arc<BlockCache>);
     impl crate::store::Collector for Gives {
@@ -451,13 +487,17 @@ fn the_cache_gives_way_to_tables() {
     let object = rig.cache().object("s3://bucket", "x", &version(1));
     let fill = |rig: &Rig, from: u32| {
         for block in from..from + 60 {
-            rig.cache().insert(object, block, &content(0, 1, block, BLOCK_BYTES));
+            rig.cache()
+                .insert(object, block, &content(0, 1, block, BLOCK_BYTES));
             rig.cache().settle();
         }
     };
     fill(&rig, 0);
     let full = rig.cache().stats();
-    assert!(full.used_bytes >= full.capacity_bytes - (2 << 20), "{full:?}");
+    assert!(
+        full.used_bytes >= full.capacity_bytes - (2 << 20),
+        "{full:?}"
+    );
     let pages = 64 * 400 * 9 / 10;
     for _ in 0..pages / 300 {
         let before = rig.tables.len();
@@ -489,7 +529,11 @@ fn versions_are_told_apart_by_what_both_say() {
         (of(1, None, 5), of(1, Some("b"), 5), true),
         (of(1, None, 5), of(1, None, 6), false),
         (of(1, None, 3 * second + 7), of(1, None, 3 * second), true),
-        (of(1, None, 3 * second + 7), of(1, None, 3 * second + 8), false),
+        (
+            of(1, None, 3 * second + 7),
+            of(1, None, 3 * second + 8),
+            false,
+        ),
         (of(1, None, 3 * second), of(1, None, 4 * second), false),
     ] {
         assert_eq!(a.is(&b), is, "{a:?}, {b:?}");

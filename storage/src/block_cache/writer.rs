@@ -263,7 +263,10 @@ fn disk_is_low(folder: &Path) -> bool {
     if unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } != 0 {
         return false;
     }
-    #[allow(clippy::useless_conversion, reason = "they are narrower on other systems")]
+    #[allow(
+        clippy::useless_conversion,
+        reason = "they are narrower on other systems"
+    )]
     let (free, all, unit) = (
         u64::from(found.f_bavail),
         u64::from(found.f_blocks),
