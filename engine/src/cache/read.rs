@@ -121,7 +121,7 @@ impl Object {
     /// Takes what the cache has.
     async fn take_cached(&self, parts: &[Part], found: &mut [Option<Bytes>]) -> Result<()> {
         let blocks = &self.cache.blocks;
-        let wanted = (0..).zip(parts).filter(|(at, (block, _))| {
+        let wanted = (0usize..).zip(parts).filter(|(at, (block, _))| {
             let is_found: bool = found.get(*at).is_some_and(Option::is_some);
             !is_found && blocks.has(self.number, *block)
         });

@@ -157,7 +157,7 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
     ];
     for (format, options) in [
         ("PARQUET", ""),
-        ("CSV", "OPTIONS (has_header true)"),
+        ("CSV", "OPTIONS ('format.has_header' 'true')"),
         ("JSON", ""),
     ] {
         let ending = format.to_lowercase();
@@ -173,7 +173,7 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
         run(&session, &copy(50_000, "t/2")).await;
         run(&session, &copy(100_000, "new")).await;
         let create = format!(
-            "CREATE EXTERNAL TABLE {ending} (a BIGINT, b TEXT) STORED AS {format} LOCATION '{BUCKET}/t/' {options}"
+            "CREATE EXTERNAL TABLE {ending} STORED AS {format} LOCATION '{BUCKET}/t/' {options}"
         );
         let plain = format!(
             "CREATE TABLE plain_{ending} AS {} UNION ALL {}",
@@ -467,11 +467,8 @@ async fn admins_see_and_clear_it_and_users_reach_nothing_through_it() {
     let ada = Principal::user("ada", vec![all], FunctionGrants::default());
     let ada = engine.session_for(Arc::new(ada)).unwrap();
     bucket.take_gets();
-    let refused = error(&ada, &query).await;
-    assert!(
-        refused.contains("not found") || refused.contains("denied"),
-        "{refused}"
-    );
+    assert!(ada.sql(&query).await.is_err());
+    assert_eq!(bucket.take_gets(), 0);
     let url = ObjectStoreUrl::parse(BUCKET).unwrap();
     assert!(ada.context().runtime_env().object_store(url).is_err());
     assert_eq!(rows(&ada, "SELECT count(*) FROM system.cache").await, ["0"]);
