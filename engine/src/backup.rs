@@ -10,7 +10,7 @@ use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Value,
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -71,12 +71,17 @@ pub(crate) fn parse_backup(
         parser.next_token();
         arguments.push(parser.parse_value()?);
     }
+    Ok(Some(call(PROCEDURE, arguments)))
+}
+
+/// The call of a procedure.
+pub(crate) fn call(procedure: &str, arguments: Vec<ValueWithSpan>) -> ParsedStatement {
     let arguments = arguments.into_iter();
     let arguments = arguments
         .map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))))
         .collect();
     let call = ast::Function {
-        name: Ident::new(PROCEDURE).into(),
+        name: Ident::new(procedure).into(),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(ast::FunctionArgumentList {
@@ -89,8 +94,7 @@ pub(crate) fn parse_backup(
         over: None,
         within_group: vec![],
     };
-    let call = ast::Statement::Call(call);
-    Ok(Some(ParsedStatement::Statement(Box::new(call))))
+    ParsedStatement::Statement(Box::new(ast::Statement::Call(call)))
 }
 
 /// The backup that a parsed CALL is.
@@ -101,7 +105,7 @@ pub(crate) fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
     let name = call.name.to_string();
     if !name.eq_ignore_ascii_case(PROCEDURE) {
         return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {PROCEDURE}"
+            "there is no procedure '{name}', only {PROCEDURE} and clear_cache"
         )));
     }
     let wrong = || {
@@ -152,7 +156,8 @@ impl Session {
         mut progress: impl FnMut(BackupProgress) + Send + 'static,
     ) -> Result<Backup> {
         self.principal().check_admin("back the database up")?;
-        let stores = Arc::clone(&self.context().runtime_env().object_store_registry);
+        // Not through the cache: a backup's own files are read to be sure of what is there.
+        let stores = Arc::clone(self.engine().object_stores());
         let files = place(&statement.to, stores.as_ref())?;
         let capability = self.catalog().authority().of_name("*", "*");
         let changes = self.changes();

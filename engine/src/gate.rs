@@ -88,8 +88,12 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
         LogicalPlan::Extension(extension) => {
             let operator = extension.node.as_ref();
             let statement = OwnStatement::of(node);
-            if let Some(OwnStatement::Backup(_)) = statement {
-                return principal.check_admin("back the database up");
+            match statement {
+                Some(OwnStatement::Backup(_)) => {
+                    return principal.check_admin("back the database up");
+                }
+                Some(OwnStatement::ClearCache) => return principal.check_admin("clear the cache"),
+                _ => {}
             }
             // What it changes and what it reads are its inputs.
             let is_change = Returning::of(node).is_some();

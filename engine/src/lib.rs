@@ -20,6 +20,7 @@ mod alter;
 mod assign;
 mod backup;
 mod bounded;
+mod cache;
 mod catalog;
 mod change;
 pub mod cli;

@@ -19,6 +19,8 @@ use crate::transactions::TransactionStatement;
 pub(crate) enum OwnStatement {
     Alter(Box<AlterStatement>),
     Backup(BackupStatement),
+    /// `CLEAR CACHE`, of external files.
+    ClearCache,
     Index(IndexStatement),
     /// `KILL QUERY` with the query's number.
     Kill(u64),
@@ -56,6 +58,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
         match self {
             Self::Alter(_) => "AlterTable",
             Self::Backup(_) => "BackupDatabase",
+            Self::ClearCache => "ClearCache",
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
             Self::Kill(_) => "KillQuery",
@@ -83,6 +86,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
         match self {
             Self::Alter(alter) => write!(f, "{}.{}", alter.schema, alter.table),
             Self::Backup(statement) => statement.fmt(f),
+            Self::ClearCache => f.write_str("all objects"),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
             Self::Prepare(prepared) => f.write_str(prepared.name()),

@@ -29,6 +29,7 @@ use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions, Workspa
 use tempfile::TempDir;
 
 use crate::bounded::{BoundedOperators, bound_functions};
+use crate::cache::{CachedStores, ExternalCache};
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
@@ -67,6 +68,9 @@ const LISTED_KEYS: usize = 2048;
 /// What those may take. Short keys may be slices of long buffers, which count as a whole.
 const LISTED_KEYS_BYTES: usize = 16 << 20;
 
+/// What the cache of external files may take up by default.
+const EXTERNAL_CACHE_BYTES: u64 = 10 << 30;
+
 /// How to open an [`Engine`].
 #[derive(Debug, Clone, Default)]
 pub struct EngineOptions {
@@ -79,6 +83,13 @@ pub struct EngineOptions {
     pub read_only: bool,
     /// Bound of the page cache; the default is a quarter of the machine's memory, 1 GiB at most.
     pub cache_bytes: Option<u64>,
+    /// What the cache of external files may take up on the card: those of object stores, which are
+    /// read again from there. 0: there is none. The default is 10 GiB, and no more than a quarter of
+    /// the card in any case. A database that is opened for reading only has none.
+    pub external_cache_bytes: Option<u64>,
+    /// External files on disks of this machine are cached as well: worth it where these are slower
+    /// than the card.
+    pub cache_local_files: bool,
     /// What queries may hold in memory at once before they spill, page cache not included; the
     /// default is three quarters of the machine's memory.
     pub memory_limit_bytes: Option<u64>,
@@ -106,6 +117,7 @@ pub struct Engine {
     runtime: Arc<RuntimeEnv>,
     /// The same memory and spill files without files and object stores: for all who are no admin.
     sealed_runtime: Arc<RuntimeEnv>,
+    external_cache: Option<Arc<ExternalCache>>,
     threads: usize,
     memory_limit: usize,
     queries: Arc<Queries>,
@@ -146,6 +158,7 @@ impl Engine {
                 read_only: options.read_only,
                 card: options.card,
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
+                block_cache_bytes: options.external_cache_bytes.unwrap_or(EXTERNAL_CACHE_BYTES),
                 upkeep: UpkeepOptions {
                     max_build_bytes: (memory_limit as u64 / 6).clamp(8 << 20, 2 << 30),
                     ..UpkeepOptions::default()
@@ -187,11 +200,15 @@ impl Engine {
             accelerators.push(Arc::new(XrtAccelerator::open(container)?));
         }
         let store = Arc::clone(database.store());
+        let blocks = database.block_cache();
+        let external_cache =
+            blocks.map(|blocks| ExternalCache::new(blocks, options.cache_local_files));
         Ok(Arc::new(Self {
             node: StorageNode::with_kernels(store, accelerators, kernels),
             database,
             runtime,
             sealed_runtime,
+            external_cache,
             threads,
             memory_limit,
             queries: Arc::default(),
@@ -282,12 +299,22 @@ impl Engine {
             let disk = DiskManagerBuilder::default().with_temp_file_factory(spill);
             runtime = runtime.with_disk_manager_builder(disk);
         }
-        Session::new(Arc::clone(self), principal, runtime.build_arc()?)
+        let files = self.external_cache.as_ref().filter(|_| principal.admin);
+        let files = files.map(|cache| Arc::new(CachedStores::new(self.object_stores(), cache)));
+        if let Some(files) = &files {
+            runtime = runtime.with_object_store_registry(Arc::clone(files) as _);
+        }
+        Session::new(Arc::clone(self), principal, runtime.build_arc()?, files)
     }
 
     /// The spill files of all queries.
     pub(crate) fn spill(&self) -> &Arc<DiskManager> {
         &self.runtime.disk_manager
+    }
+
+    /// The stores that admins' sessions reach, without the cache before them.
+    pub(crate) fn object_stores(&self) -> &Arc<dyn ObjectStoreRegistry> {
+        &self.runtime.object_store_registry
     }
 
     /// The memory that queries share, and how many bytes it has.
@@ -305,6 +332,8 @@ pub struct Session {
     context: SessionContext,
     /// The users' functions that the context knows.
     functions: Arc<SessionFunctions>,
+    /// External files, where there is a cache for them.
+    files: Option<Arc<CachedStores>>,
     prepared: Arc<PreparedStatements>,
 }
 
@@ -321,6 +350,7 @@ impl Session {
         engine: Arc<Engine>,
         principal: Arc<Principal>,
         runtime: Arc<RuntimeEnv>,
+        stores: Option<Arc<CachedStores>>,
     ) -> Result<Self> {
         let catalog = Arc::new(FlashCatalog::new(&engine, Arc::clone(&principal)));
         let files = Arc::new(FileTables::default());
@@ -365,12 +395,20 @@ impl Session {
             catalog,
             context,
             functions: Arc::default(),
+            files: stores,
             prepared: Arc::default(),
         })
     }
 
     pub(crate) fn functions(&self) -> &SessionFunctions {
         &self.functions
+    }
+
+    /// Tells that a statement begins: it learns for itself what there is in object stores.
+    pub(crate) fn start_statement(&self) {
+        if let Some(files) = &self.files {
+            files.start_statement();
+        }
     }
 
     pub(crate) fn prepared(&self) -> &PreparedStatements {

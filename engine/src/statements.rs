@@ -28,7 +28,8 @@ use futures::StreamExt;
 
 use crate::Session;
 use crate::assign::{assign, mark_casts};
-use crate::backup::{parse_backup, parsed_backup};
+use crate::backup::parse_backup;
+use crate::cache::{parse_clear, parsed_call};
 use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
 use crate::change;
 use crate::create_table::{declared_not_null, with_declared};
@@ -82,6 +83,7 @@ impl Session {
         variables: &Values,
     ) -> Result<LogicalPlan> {
         self.update_functions()?;
+        self.start_statement();
         let mut state = self.context().state();
         variables.declare(&mut state);
         let mut statement = statement;
@@ -163,7 +165,7 @@ impl Session {
             ast::Statement::AlterTable(alter) => {
                 OwnStatement::Alter(Box::new(self.parsed_alter(alter)?))
             }
-            ast::Statement::Call(call) => OwnStatement::Backup(parsed_backup(call)?),
+            ast::Statement::Call(call) => parsed_call(call)?,
             ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
             other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
         }))
@@ -173,6 +175,7 @@ impl Session {
         match statement {
             OwnStatement::Alter(alter) => self.alter_table(*alter).await,
             OwnStatement::Backup(backup) => self.execute_backup(backup).await,
+            OwnStatement::ClearCache => self.clear_cache(),
             OwnStatement::Index(statement) => self.execute_index(statement).await,
             OwnStatement::Kill(id) => {
                 let by = self.principal();
@@ -531,7 +534,10 @@ fn parse_all(mut parser: DFParser<'_>) -> Result<Vec<ParsedStatement>> {
             let found = parser.parser.expected("end of statement", next);
             return found.map_err(|error| DataFusionError::from(error).into());
         }
-        let own = parse_backup(&mut parser).map_err(DataFusionError::from)?;
+        let own = match parse_backup(&mut parser).map_err(DataFusionError::from)? {
+            None => parse_clear(&mut parser).map_err(DataFusionError::from)?,
+            own => own,
+        };
         statements.push(match own {
             Some(own) => own,
             None => parser.parse_statement()?,

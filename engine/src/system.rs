@@ -14,6 +14,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::KillType;
+use flashmesh_storage::block_cache::CachedObject;
 use flashmesh_storage::flash::{FlashHealth, PAGE_SIZE_BYTES};
 use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::table::Database;
@@ -35,7 +36,10 @@ const INDEXES: &str = "indexes";
 /// Name of the table of what the check of all pages has found.
 const SCRUB: &str = "scrub";
 
-const TABLES: [&str; 5] = [FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB];
+/// Name of the table of external files that are cached.
+const CACHE: &str = "cache";
+
+const TABLES: [&str; 6] = [CACHE, FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB];
 
 /// The tables of the schema, made when they are asked for.
 #[derive(Debug)]
@@ -196,6 +200,35 @@ impl SystemSchema {
         Ok(batch.slice(0, rows))
     }
 
+    /// One row for each object, for an admin: files are not a user's to know of.
+    fn cache(&self) -> Result<RecordBatch> {
+        let cache = self.database.block_cache().filter(|_| self.principal.admin);
+        let objects = cache.map(|cache| cache.contents()).unwrap_or_default();
+        let text = |value: fn(&CachedObject) -> &str| -> ArrayRef {
+            Arc::new(StringArray::from_iter_values(objects.iter().map(value)))
+        };
+        let number = |value: fn(&CachedObject) -> u64| -> ArrayRef {
+            Arc::new(UInt64Array::from_iter_values(objects.iter().map(value)))
+        };
+        let tags = objects.iter().map(|object| object.version.e_tag.as_deref());
+        let used = objects.iter().map(|object| object.used_at_us as i64);
+        let used = TimestampMicrosecondArray::from_iter_values(used).with_timezone("UTC");
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("store", text(|o| &o.store), false),
+            ("path", text(|o| &o.path), false),
+            (
+                "etag",
+                Arc::new(StringArray::from_iter(tags)) as ArrayRef,
+                true,
+            ),
+            ("size_bytes", number(|o| o.version.size), false),
+            ("cached_bytes", number(|o| o.cached_bytes), false),
+            ("hits", number(|o| o.hits), false),
+            ("misses", number(|o| o.misses), false),
+            ("last_used", Arc::new(used) as ArrayRef, false),
+        ])?)
+    }
+
     fn indexes(&self) -> Result<RecordBatch> {
         let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
@@ -264,6 +297,7 @@ impl SchemaProvider for SystemSchema {
             INDEXES => self.indexes()?,
             SCRUB => self.scrub()?,
             FLASH => self.flash()?,
+            CACHE => self.cache()?,
             _ => return Ok(None),
         };
         let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;

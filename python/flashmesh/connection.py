@@ -36,6 +36,7 @@ def connect(
     cache_size: int | str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
+    external_cache_size: int | str | None = None,
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
@@ -49,7 +50,12 @@ def connect(
     A path that begins with `grpc://` or `grpc+tls://` is a server's: there, `user` and `password`
     or `token` log in, and files in PEM say whom to trust (`tls_ca`; else those whom the system
     trusts) and, where the server asks for it, who we are."""
-    opening = {"cache_size": cache_size, "memory_limit": memory_limit, "threads": threads}
+    opening = {
+        "cache_size": cache_size,
+        "memory_limit": memory_limit,
+        "threads": threads,
+        "external_cache_size": external_cache_size,
+    }
     given = [name for name, value in opening.items() if value is not None]
     if isinstance(path, str) and path.startswith(SCHEMES):
         if read_only:
@@ -85,6 +91,7 @@ def connect(
         cache_size=cache_size,
         memory_limit=memory_limit,
         threads=threads,
+        external_cache_size=external_cache_size,
     )
     return Connection(Embedded(database))
 

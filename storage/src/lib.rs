@@ -8,6 +8,7 @@
 //! | [`memory`] | memory that is asked for before it is taken |
 //! | [`segment`] | segments and their chunks: which pages hold which rows, and how values are read |
 //! | [`capability`] | what a request may do, sealed |
+//! | [`block_cache`] | a cache on flash for what lies elsewhere |
 //! | [`index`] | what indexes hold, and how they are asked |
 //! | [`table`] | tables, snapshots, statistics, the catalog and its commits |
 //! | [`kernel`] | kernels that users add: packages, manifests, arguments |
@@ -23,6 +24,7 @@
 
 pub mod accelerator;
 pub mod access;
+pub mod block_cache;
 pub mod capability;
 pub mod changes;
 mod distance;

@@ -103,6 +103,13 @@ pub(super) struct EngineArguments {
     /// Page cache, e.g. 512MB [default: 1/4 of the memory, at most 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     cache_size: Option<u64>,
+    /// Cache of files in object stores, on the database's flash; 0: none [default: 10GiB, at most a
+    /// quarter of the card]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_or_none, global = true)]
+    external_cache_size: Option<u64>,
+    /// Cache files on this machine's disks there too
+    #[arg(long, global = true)]
+    cache_local_files: bool,
     /// Threads of a query [default: one a core]
     #[arg(long, value_name = "N", global = true)]
     threads: Option<NonZeroUsize>,
@@ -587,6 +594,8 @@ impl EngineArguments {
             card: None,
             read_only: self.read_only,
             cache_bytes: self.cache_size,
+            external_cache_bytes: self.external_cache_size,
+            cache_local_files: self.cache_local_files,
             memory_limit_bytes: self.memory_limit,
             spill_folder: self.spill_dir.clone(),
             spill_limit_bytes: self.spill_limit,
@@ -603,6 +612,13 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
         Ok(0) => Err("must be more than 0".into()),
         Ok(bytes) => Ok(bytes),
         Err(_) => Err("write a number with a unit, e.g. 512MB, 4GB or 1GiB".into()),
+    }
+}
+
+fn parse_size_or_none(text: &str) -> std::result::Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        size => parse_size(size),
     }
 }
 

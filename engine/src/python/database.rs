@@ -392,7 +392,7 @@ fn parse_mode(mode: &str) -> PyResult<LoadMode> {
 /// Open the database in folder `path`, which is made when missing; without a path, a temporary
 /// database. Sizes are in bytes or text such as '4GB'.
 #[pyfunction]
-#[pyo3(signature = (path = None, *, read_only = false, cache_size = None, memory_limit = None, threads = None))]
+#[pyo3(signature = (path = None, *, read_only = false, cache_size = None, memory_limit = None, threads = None, external_cache_size = None))]
 pub(super) fn open(
     py: Python<'_>,
     path: Option<PathBuf>,
@@ -400,6 +400,7 @@ pub(super) fn open(
     cache_size: Option<Size>,
     memory_limit: Option<Size>,
     threads: Option<NonZeroUsize>,
+    external_cache_size: Option<Size>,
 ) -> PyResult<Database> {
     if read_only && path.is_none() {
         return Err(PyValueError::new_err(
@@ -410,6 +411,7 @@ pub(super) fn open(
         path,
         read_only,
         cache_bytes: cache_size.map(Size::bytes).transpose()?,
+        external_cache_bytes: external_cache_size.map(Size::bytes).transpose()?,
         memory_limit_bytes: memory_limit.map(Size::bytes).transpose()?,
         threads,
         ..EngineOptions::default()

@@ -25,6 +25,8 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
     let totals = state.queries().totals();
     let limits = &state.limits;
     let cache = state.engine.database().store().cache();
+    let external = state.engine.database().block_cache();
+    let external = external.map(|cache| cache.stats()).unwrap_or_default();
     let connections = state.connections.len();
     let waiting = state.queries().running() as i64
         - (limits.queries - state.running.available_permits()) as i64;
@@ -57,6 +59,16 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
                 cache.stats().used_bytes as i64,
             ),
             (
+                "external_cache_bytes",
+                "What the cache of external files takes up on flash",
+                external.used_bytes as i64,
+            ),
+            (
+                "external_cache_capacity_bytes",
+                "What it may take up",
+                external.capacity_bytes as i64,
+            ),
+            (
                 "damaged_places",
                 "What the check of all pages has found damaged since the database was opened",
                 state.engine.database().scrubbed().problems.len() as i64,
@@ -82,6 +94,31 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
                 "scan_output_bytes",
                 "Bytes that scans gave to the operators above them, of queries that have ended",
                 totals.bytes_to_host(),
+            ),
+            (
+                "external_cache_hits",
+                "Reads of blocks of external files that the cache answered",
+                external.hits,
+            ),
+            (
+                "external_cache_misses",
+                "Blocks of external files that were fetched",
+                external.misses,
+            ),
+            (
+                "external_cache_hit_bytes",
+                "Bytes of external files that the cache answered",
+                external.hit_bytes,
+            ),
+            (
+                "external_cache_fetched_bytes",
+                "Bytes of the blocks that were fetched",
+                external.fetched_bytes,
+            ),
+            (
+                "external_cache_damaged_blocks",
+                "Blocks that were not what was written, and were fetched again",
+                external.damaged,
             ),
         ],
         ended: totals.queries(),

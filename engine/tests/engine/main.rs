@@ -9,6 +9,7 @@ mod cli;
 mod corrections;
 mod definitions;
 mod definitions_in_transactions;
+mod external_cache;
 mod generated_keys;
 mod grants;
 mod histories;

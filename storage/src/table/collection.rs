@@ -8,6 +8,8 @@
 //! checkpoint ([`super::commits`]) that also rewrites these runs and says in the same transaction of
 //! the catalog where they are. Old and new version of a segment share what was not moved.
 //!
+//! The cache of external files ([`crate::block_cache`]) gives way first: what it holds is a copy.
+//!
 //! BlueDBM leaves this to software above raw flash (section 4) after RFS, whose point it is: who
 //! knows what is live needs no second map for it. Blocks are chosen greedily by cost, as the uniform
 //! case has no better choice; what was moved goes to blocks of its own, so that cold data gathers.
@@ -24,6 +26,9 @@ use crate::{Result, StorageError};
 const STEP_MAX_PAGES: u64 = 4096;
 /// What a step must gain, in blocks, besides those that what it moves takes up.
 const STEP_GAIN_BLOCKS: u64 = 2;
+
+/// Regions that the cache of external files gives up at once.
+const CACHE_REGIONS: usize = 4;
 
 /// Runs on the card that are to be moved, by their first pages.
 #[derive(Debug, Default)]
@@ -146,6 +151,15 @@ impl Core {
 impl Collector for Core {
     fn collect(&self) -> Result<bool> {
         self.check_writable()?;
+        let before = self.store().free_blocks();
+        // What is only a copy goes before anything is moved.
+        while let Some(cache) = self.block_cache()
+            && cache.give_way(CACHE_REGIONS)
+        {
+            if self.store().free_blocks() > before {
+                return Ok(true);
+            }
+        }
         let moved = self.move_pages(|state: &State| {
             let snapshots = state.tables.values().map(|table| &table.snapshot);
             let runs = snapshots.flat_map(|snapshot| snapshot.runs());

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
 
+use crate::block_cache::{BlockCache, CacheIndex};
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
 use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::TableId;
@@ -49,6 +50,9 @@ pub struct DatabaseOptions {
     /// The card, in place of the file in the folder: whoever opens the database again brings the same.
     /// It takes no other options.
     pub card: Option<Arc<dyn Flash>>,
+    /// What the cache for external files may take up on the card; 0: there is none. A database that is
+    /// opened for reading only has none.
+    pub block_cache_bytes: u64,
     /// How indexes are kept up.
     pub upkeep: UpkeepOptions,
     /// What building indexes takes its memory from.
@@ -56,8 +60,8 @@ pub struct DatabaseOptions {
 }
 
 impl Default for DatabaseOptions {
-    /// Reads and writes, a page cache of 1 GiB, io_uring with O_DIRECT where they work, no bound of
-    /// the memory of builds.
+    /// Reads and writes, a page cache of 1 GiB, no cache for external files, io_uring with O_DIRECT
+    /// where they work, no bound of the memory of builds.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -65,6 +69,7 @@ impl Default for DatabaseOptions {
             io: IoMode::Auto,
             capacity_bytes: None,
             card: None,
+            block_cache_bytes: 0,
             upkeep: UpkeepOptions::default(),
             memory: Arc::new(Unbounded),
         }
@@ -89,6 +94,7 @@ pub struct Core {
     read_only: bool,
     pub(super) catalog: Catalog,
     store: Arc<PageStore>,
+    block_cache: Option<Arc<BlockCache>>,
     /// The committed state, as readers see it.
     pub(super) state: RwLock<State>,
     pub(super) commits: Commits,
@@ -105,6 +111,9 @@ pub struct Core {
 impl Drop for Database {
     fn drop(&mut self) {
         self.background = None;
+        if let Some(cache) = &self.core.block_cache {
+            cache.close();
+        }
         if self.core.check_writable().is_err() {
             return;
         }
@@ -195,8 +204,29 @@ impl Database {
         let runs = state.tables.values().flat_map(|t| t.snapshot.runs());
         let (in_memory, on_card): (Vec<_>, Vec<_>) =
             runs.partition(|run| run.first.card == MEMORY_CARD);
-        let live = on_card.into_iter().map(|run| (run.first, run.count));
-        let store = PageStore::open(flash, options.cache_bytes, live)?;
+        let live: Vec<_> = on_card.iter().map(|run| (run.first, run.count)).collect();
+        let geometry = flash.geometry();
+        let is_sound = !options.read_only && problems.is_empty();
+        let cached = match is_sound && options.block_cache_bytes > 0 {
+            true => CacheIndex::load(&path, &geometry, live.iter().copied()),
+            false => CacheIndex::default(),
+        };
+        if is_sound && options.block_cache_bytes == 0 {
+            CacheIndex::remove(&path);
+        }
+        let all = live.into_iter().chain(cached.runs());
+        let store = PageStore::open(flash, options.cache_bytes, all)?;
+        let block_cache = match is_sound && options.block_cache_bytes > 0 {
+            true => BlockCache::open(
+                &store,
+                &geometry,
+                &path,
+                options.card.is_none(),
+                options.block_cache_bytes,
+                cached,
+            ),
+            false => None,
+        };
         found.restore(&store, &in_memory)?;
         let commits = Commits::new(state.clone(), log, found);
         let core = Arc::new(Core {
@@ -204,6 +234,7 @@ impl Database {
             read_only: options.read_only,
             catalog,
             store,
+            block_cache,
             state: RwLock::new(state.clone()),
             commits,
             numbers: Mutex::default(),
@@ -217,6 +248,13 @@ impl Database {
             core.catalog.keep_sequences(&state.sequences())?;
             let collector: Weak<Core> = Arc::downgrade(&core);
             core.store.set_collector(collector);
+            if let Some(cache) = &core.block_cache {
+                let numbers: Weak<Core> = Arc::downgrade(&core);
+                cache.start(move || match numbers.upgrade() {
+                    Some(core) => core.next_generation(),
+                    None => Err(StorageError::Cancelled),
+                });
+            }
         }
         let has_upkeep = options.upkeep.in_background && core.check_writable().is_ok();
         Ok(Arc::new(Self {
@@ -260,6 +298,11 @@ impl Core {
     /// The pages.
     pub fn store(&self) -> &Arc<PageStore> {
         &self.store
+    }
+
+    /// The cache for external files, if there is one.
+    pub fn block_cache(&self) -> Option<&Arc<BlockCache>> {
+        self.block_cache.as_ref()
     }
 
     /// Whether writes are refused.

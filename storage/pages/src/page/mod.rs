@@ -13,6 +13,7 @@
 
 mod auxiliary;
 mod builder;
+mod bytes;
 mod code_search;
 mod encode;
 mod forbp;
@@ -32,6 +33,7 @@ mod zone;
 
 pub use auxiliary::{Aux, Dictionary, SymbolTable};
 pub use builder::{ColumnBuilder, decode, gather};
+pub use bytes::bytes_page;
 pub use code_search::CodeSearch;
 pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chunk_rows};
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
