@@ -126,6 +126,7 @@ impl Session {
             defaults[place] = Some(text);
         }
         let target = LoadTarget::Create {
+            retention: std::time::Duration::ZERO,
             defaults,
             schema: name.schema.to_string(),
             table: name.table.to_string(),

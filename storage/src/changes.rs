@@ -260,6 +260,7 @@ mod tests {
 
     fn create(table: &str) -> LoadTarget {
         LoadTarget::Create {
+            retention: Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),
             table: table.into(),

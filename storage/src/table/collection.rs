@@ -18,7 +18,7 @@ use crate::flash::PAGE_SIZE_BYTES;
 use crate::segment::Chunk;
 use crate::store::{ClosedBlock, Collector, MEMORY_CARD, PageRun};
 use crate::table::database::Core;
-use crate::table::state::State;
+use crate::table::state::{State, TableState};
 use crate::{Result, StorageError};
 
 /// Pages that a step moves at most (32 MiB): commits wait for it.
@@ -147,12 +147,7 @@ impl Collector for Core {
         self.check_writable()?;
         let before = self.store().free_blocks();
         let moved = self.move_pages(|state: &State| {
-            let snapshots = state.tables.values().map(|table| &table.snapshot);
-            let chunks = snapshots.flat_map(|snapshot| {
-                let segments = snapshot.segments.iter().flat_map(|s| s.chunks.iter());
-                let parts = snapshot.indexes.iter().flat_map(|index| &index.parts);
-                segments.chain(parts.flat_map(|part| part.chunks()))
-            });
+            let chunks = state.tables.values().flat_map(TableState::chunks);
             let runs = chunks.flat_map(Chunk::runs);
             let on_card = runs.filter(|run| run.first.card != MEMORY_CARD);
             let runs = on_card.map(|run| (run.first.page.0, run.count.into()));

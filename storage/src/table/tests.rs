@@ -59,6 +59,7 @@ fn rows(first: i64, count: usize) -> RecordBatch {
 
 fn create(or_replace: bool) -> LoadTarget {
     LoadTarget::Create {
+        retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: "t".into(),

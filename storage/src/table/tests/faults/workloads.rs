@@ -281,6 +281,7 @@ impl Step {
                 workspace.create_schema(renamed)?;
                 for schema in ["public", renamed] {
                     let load = workspace.begin_load(LoadTarget::Create {
+                        retention: std::time::Duration::ZERO,
                         defaults: vec![],
                         schema: schema.into(),
                         table: table.into(),
@@ -389,6 +390,7 @@ fn create(
     indexes: Vec<IndexDefinition>,
 ) -> Result<()> {
     let target = LoadTarget::Create {
+        retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: table.into(),
