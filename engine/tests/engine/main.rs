@@ -25,5 +25,6 @@ mod searches;
 mod shell;
 mod statements;
 mod support;
+mod time_travel;
 mod transactions;
 mod versions;

@@ -142,6 +142,14 @@ fn time_text(time_us: i64) -> String {
 }
 
 impl Core {
+    /// The versions of a table that can be read, oldest first; the last one is the present.
+    ///
+    /// # Errors
+    /// `NotFound`, `Corrupt`.
+    pub fn versions(&self, schema: &str, table: &str) -> Result<Vec<TableVersion>> {
+        Ok(self.table_state(schema, table)?.versions())
+    }
+
     /// Forgets the versions of tables that nobody was to see any more at a time, in microseconds since
     /// 1970, and gives their pages back.
     ///
@@ -190,14 +198,6 @@ impl Workspace {
     /// `NotFound`; `Invalid` for a version that is not there, which names those that are; `Corrupt`.
     pub fn as_of(&self, schema: &str, table: &str, at: AsOf) -> Result<Arc<TableSnapshot>> {
         self.committed(schema, table)?.as_of(at)
-    }
-
-    /// The versions of a table that can be read, oldest first; the last one is the present.
-    ///
-    /// # Errors
-    /// `NotFound`; `Invalid` for a table that no commit has made yet.
-    pub fn versions(&self, schema: &str, table: &str) -> Result<Vec<TableVersion>> {
-        Ok(self.committed(schema, table)?.versions())
     }
 
     /// The table that the session calls so, as others see it.
