@@ -176,7 +176,10 @@ fn versioned(arguments: Vec<FunctionArg>) -> Option<(ObjectName, TableVersion)> 
         over: None,
         within_group: Vec::new(),
     };
-    Some((ObjectName::from(table), TableVersion::Function(ast::Expr::Function(at))))
+    Some((
+        ObjectName::from(table),
+        TableVersion::Function(ast::Expr::Function(at)),
+    ))
 }
 
 /// Nobody changes the past.
@@ -341,7 +344,15 @@ mod tests {
             let parsed = parsed_retention(text).unwrap();
             assert_eq!(parsed, Duration::from_secs(seconds), "{text}");
         }
-        for text in ["", "soon", "-1 day", "1 month", "5", "1 nanosecond", "1 day -25 hours"] {
+        for text in [
+            "",
+            "soon",
+            "-1 day",
+            "1 month",
+            "5",
+            "1 nanosecond",
+            "1 day -25 hours",
+        ] {
             assert!(parsed_retention(text).is_err(), "{text}");
         }
     }

@@ -229,7 +229,11 @@ mod tests {
                 "FROM \"{FUNCTION}\" ( a . \"t\" , \"version\" => 17 ) x JOIN \"{FUNCTION}\" ( t , \"timestamp\" => now ( ) ) y"
             ))
         );
-        for same in ["INSERT INTO t AT (VERSION => 1)", "t AT (version)", "AT (VERSION => 1)"] {
+        for same in [
+            "INSERT INTO t AT (VERSION => 1)",
+            "t AT (version)",
+            "AT (VERSION => 1)",
+        ] {
             assert_eq!(text(same), None, "{same}");
         }
     }

@@ -218,7 +218,9 @@ impl SystemSchema {
         let number = |of: fn(&TableVersion) -> u64| {
             Arc::new(UInt64Array::from_iter_values(all.iter().map(of))) as ArrayRef
         };
-        let times = all.iter().map(|v| v.committed_at_us.map(|time| time as i64));
+        let times = all
+            .iter()
+            .map(|v| v.committed_at_us.map(|time| time as i64));
         let times = TimestampMicrosecondArray::from_iter(times).with_timezone("UTC");
         Ok(RecordBatch::try_from_iter_with_nullable([
             ("schema", Arc::new(schemas.finish()) as ArrayRef, false),

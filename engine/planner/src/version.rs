@@ -77,7 +77,9 @@ impl Past {
         match self.moment {
             Moment::Version => {
                 let number = value.data_type().is_integer();
-                let number = number.then(|| value.cast_to(&DataType::UInt64).ok()).flatten();
+                let number = number
+                    .then(|| value.cast_to(&DataType::UInt64).ok())
+                    .flatten();
                 match number {
                     Some(ScalarValue::UInt64(Some(number))) => Ok(AsOf::Version(number)),
                     _ => Err(wrong("the number of a version")),

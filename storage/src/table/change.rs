@@ -109,11 +109,11 @@ impl TableChange {
     /// # Errors
     /// `Conflict`.
     pub fn check_seen(&self, present: Option<&TableState>) -> Result<()> {
-        let is_seen = |is_it: &dyn Fn(&TableSnapshot) -> bool| {
-            match present.is_some_and(|present| is_it(&present.snapshot)) {
-                true => Ok(()),
-                false => Err(conflict(&self.name)),
-            }
+        let is_seen = |is_it: &dyn Fn(&TableSnapshot) -> bool| match present
+            .is_some_and(|present| is_it(&present.snapshot))
+        {
+            true => Ok(()),
+            false => Err(conflict(&self.name)),
         };
         match &self.kind {
             ChangeKind::Overwrite { only: Some(seen) } => {
@@ -135,10 +135,7 @@ impl TableChange {
 
     /// Whether it takes the place of any table of its name.
     pub fn replaces(&self) -> bool {
-        matches!(
-            self.kind,
-            ChangeKind::Create { replaces: true, .. }
-        )
+        matches!(self.kind, ChangeKind::Create { replaces: true, .. })
     }
 
     /// Rows that come.

@@ -71,7 +71,8 @@ impl Database {
             let snapshot = &table.snapshot;
             report.tables += 1;
             let present = snapshot.segments.iter();
-            let present = present.map(|segment| (Arc::clone(segment), Arc::clone(&snapshot.schema)));
+            let present =
+                present.map(|segment| (Arc::clone(segment), Arc::clone(&snapshot.schema)));
             let name = format!("table '{}'", snapshot.name);
             let past = match table.history.checked(&name, &table.as_version()) {
                 Ok(past) => past,

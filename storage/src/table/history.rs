@@ -21,8 +21,8 @@ use roaring::RoaringBitmap;
 use crate::flash::PAGE_SIZE_BYTES;
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::table::manifest::{
-    HistoryRecords, RowsRecord, SegmentRecord, ShapeRecord, TableRecord, VersionRecord, decode_rows,
-    decode_schema, decode_segment, encode_rows, encode_segment,
+    HistoryRecords, RowsRecord, SegmentRecord, ShapeRecord, TableRecord, VersionRecord,
+    decode_rows, decode_schema, decode_segment, encode_rows, encode_segment,
 };
 use crate::table::state::Labels;
 use crate::table::{ColumnStatistics, TableSnapshot, scan_schema};
@@ -320,7 +320,9 @@ impl History {
     pub fn expire(&mut self, before: u64) -> Vec<Arc<Segment>> {
         let mut gone = Vec::new();
         let is_old = |past: &Arc<Past>| past.version < before;
-        let full = self.blocks.partition_point(|b| b.last().is_some_and(is_old));
+        let full = self
+            .blocks
+            .partition_point(|b| b.last().is_some_and(is_old));
         for block in self.blocks.drain(..full) {
             gone.extend(block.iter().flat_map(|past| past.removed.clone()));
         }
@@ -340,7 +342,9 @@ impl History {
 
     /// The first version that was there at a time or later, if there are versions before it.
     pub fn first_kept_since(&self, time_us: u64) -> Option<u64> {
-        let mut kept = self.versions().skip_while(|past| past.ended_at_us < time_us);
+        let mut kept = self
+            .versions()
+            .skip_while(|past| past.ended_at_us < time_us);
         let oldest = self.versions().next()?.version;
         let last = self.versions().next_back()?.next;
         let first = kept.next().map_or(last, |past| past.version);
@@ -375,7 +379,11 @@ impl History {
             segments: &present.segments,
         };
         let mut walk = Walk::new(self, &present.name, &from);
-        for past in self.versions().rev().take_while(|past| past.version >= version) {
+        for past in self
+            .versions()
+            .rev()
+            .take_while(|past| past.version >= version)
+        {
             walk.undo(past)?;
         }
         if walk.version != version {
@@ -414,9 +422,10 @@ impl History {
         for past in self.versions().rev() {
             walk.undo(past)?;
             for (_, id) in &past.removed {
-                let segment = self.held.get(id).filter(|segment| {
-                    segment.chunks.len() == walk.shape.schema.fields().len()
-                });
+                let segment = self
+                    .held
+                    .get(id)
+                    .filter(|segment| segment.chunks.len() == walk.shape.schema.fields().len());
                 let segment = segment.ok_or_else(|| malformed(name, past.version))?;
                 found.push((Arc::clone(segment), Arc::clone(&walk.shape.schema)));
             }

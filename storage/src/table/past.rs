@@ -84,9 +84,7 @@ impl TableState {
                 present.0
             ));
         }
-        let text = |(version, time): (u64, u64)| {
-            format!("{version} ({})", time_text(time as i64))
-        };
+        let text = |(version, time): (u64, u64)| format!("{version} ({})", time_text(time as i64));
         let past = self.history.versions();
         let all: Vec<_> = past
             .map(|past| (past.version, past.committed_at_us))

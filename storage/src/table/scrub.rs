@@ -184,8 +184,7 @@ impl Core {
 fn checks_of(table: &TableSnapshot) -> impl Iterator<Item = Check<'_>> {
     let id = table.id.0;
     let segments = table.segments.iter();
-    let segments =
-        segments.flat_map(|segment| checks_of_segment(table.id, segment, &table.schema));
+    let segments = segments.flat_map(|segment| checks_of_segment(table.id, segment, &table.schema));
     let parts = table.indexes.iter().flat_map(|index| &index.parts);
     let parts = parts.flat_map(move |part| {
         let chunks = part.arrays.iter().flat_map(|array| {

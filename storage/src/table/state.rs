@@ -810,7 +810,8 @@ impl Labels {
 
     /// Of a segment of so many columns that only the table's past has.
     pub fn of_past(table: &str, columns: usize) -> Self {
-        let columns = (0..columns).map(|c| format!("table '{table}' in the past, column {c}").into());
+        let columns =
+            (0..columns).map(|c| format!("table '{table}' in the past, column {c}").into());
         Self {
             columns: columns.collect(),
             page_indexes: format!("table '{table}' in the past, page indexes").into(),

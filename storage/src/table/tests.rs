@@ -8,6 +8,7 @@ mod formats;
 mod lagging;
 mod nand;
 mod opening;
+mod past;
 mod scrubs;
 mod views;
 

@@ -11,9 +11,12 @@ use datafusion::sql::sqlparser::ast::{
     self, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, TableAlias, TableVersion,
 };
 use flashmesh_storage::StorageError;
+use flashmesh_storage::capability::Right;
+use flashmesh_storage::table::TableSnapshot;
 
 use super::StoreRelations;
 use crate::FlashTable;
+use crate::authority;
 use crate::error::from_storage;
 use crate::version::{Moment, Past};
 
@@ -39,18 +42,22 @@ pub(super) fn plan(
     }
     let name = (resolved.schema.to_string(), resolved.table.to_string());
     let present = match store.workspace.snapshot(&name.0, &name.1) {
-        Err(StorageError::NotFound { .. }) => {
-            return plan_err!(
-                "AT: there is no table '{reference}' on flash; what is no table (a view, a file, a table of system) has no versions, and a table that was dropped has none any more"
-            );
-        }
-        found => found.map_err(from_storage)?,
+        Err(StorageError::NotFound { .. }) => None,
+        found => Some(found.map_err(from_storage)?),
     };
-    let table = store.named(name, present);
+    // One of which the session may not know looks like one that is not there.
+    let is_known = |table: &Arc<TableSnapshot>| {
+        let capability = store.authority.capability(table);
+        !capability.rights.is_empty()
+    };
+    let Some(present) = present.filter(is_known) else {
+        return plan_err!(
+            "AT: there is no table '{reference}' on flash; what is no table (a view, a file, a table of system) has no versions, and a table that was dropped has none any more"
+        );
+    };
     // Before anything is said of its versions.
-    let shown = &table.snapshot().name;
-    store.check_readable(&table, "table", shown)?;
-    let table = table.0.in_the_past(past)?;
+    authority::check(&store.authority.capability(&present), Right::Read, &present)?;
+    let table = store.named(name, present).0.in_the_past(past)?;
     let source = provider_as_source(Arc::new(FlashTable::new(table)));
     let scan = LogicalPlanBuilder::scan(reference, source, None)?.build()?;
     Ok(PlannedRelation::new(scan, alias))

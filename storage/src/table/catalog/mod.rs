@@ -353,9 +353,7 @@ impl Catalog {
     ) -> Result<()> {
         self.write(|txn, records| {
             records.set_logged(logged);
-            edits
-                .clone()
-                .try_for_each(|edit| records.apply(edit))?;
+            edits.clone().try_for_each(|edit| records.apply(edit))?;
             if history.puts() {
                 // Earlier builds would take pages that only the past has for free.
                 set_format(txn, FORMAT_VERSION)?;

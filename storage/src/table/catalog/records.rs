@@ -13,8 +13,8 @@ use crate::table::catalog::{CatalogTable, Numbers};
 use crate::table::edit::{ObjectName, Operation, Owner, TableEdit};
 use crate::table::history::CatalogHistory;
 use crate::table::manifest::{
-    FunctionRecord, HistoryRecords, NameRecord, PartRecord, RootRecord, SchemaRecord, SegmentRecord,
-    SequenceRecord, TableRecord, ViewRecord, seal, unseal,
+    FunctionRecord, HistoryRecords, NameRecord, PartRecord, RootRecord, SchemaRecord,
+    SegmentRecord, SequenceRecord, TableRecord, ViewRecord, seal, unseal,
 };
 use crate::table::sequences::lost;
 use crate::{Result, StorageError};
@@ -599,7 +599,9 @@ impl Reading {
             let segments = past?.into_iter();
             Ok(CatalogHistory {
                 versions,
-                segments: segments.map(|(id, record)| (SegmentId(id as u32), record)).collect(),
+                segments: segments
+                    .map(|(id, record)| (SegmentId(id as u32), record))
+                    .collect(),
             })
         });
         let ids = |(id, record)| (SegmentId(id as u32), record);

@@ -227,7 +227,7 @@ fn a_database_of_format_3_is_read_and_becomes_one_of_today_when_it_is_written() 
     drop(readers);
     assert_eq!(format(None), 3);
     assert_eq!(ids(&open(dir.path())), (0..500).collect::<Vec<_>>());
-    assert_eq!(format(None), crate::table::FORMAT_VERSION);
+    assert_eq!(format(None), crate::table::database::FORMAT_WITHOUT_PAST);
 }
 
 #[test]
