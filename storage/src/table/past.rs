@@ -164,7 +164,6 @@ impl Core {
         }
         due.sort_unstable();
         for (table, version) in &due {
-            // One at a time: a table may be dropped meanwhile.
             edit.push(Operation::ExpireVersions(NamedVersion {
                 table: table.0,
                 version: *version,

@@ -400,9 +400,11 @@ impl State {
                     draft.move_pages(moves, &mut change.retired)?;
                 }
                 Operation::ExpireVersions(version) => {
-                    let draft = self.opened(&mut drafts, version.table)?;
-                    let gone = draft.history.expire(version.version);
-                    change.retired.segments.extend(gone);
+                    // The table may have been dropped meanwhile.
+                    if let Ok(draft) = self.opened(&mut drafts, version.table) {
+                        let gone = draft.history.expire(version.version);
+                        change.retired.segments.extend(gone);
+                    }
                 }
                 Operation::PutPart(put) => {
                     let draft = self.opened(&mut drafts, put.table)?;

@@ -340,17 +340,20 @@ impl Drop for Background {
 
 fn run(core: &Core) {
     let control = &core.upkeep.control;
+    let mut has_failed = false;
     loop {
         // Versions expire while nobody commits.
-        let expiry = core.next_expiry_us().map(|time| {
-            let left = Duration::from_micros(time.saturating_sub(now_us()));
-            left.max(PAUSE)
+        let expiry = core.next_expiry_us().filter(|_| !has_failed);
+        let left = expiry.map_or(RETRY_AFTER, |time| {
+            Duration::from_micros(time.saturating_sub(now_us())).max(PAUSE)
         });
-        if !control.wait(expiry.unwrap_or(RETRY_AFTER).min(RETRY_AFTER)) {
+        if !control.wait(left.min(RETRY_AFTER)) {
             return;
         }
         let pace = Pace::background(core.upkeep.options.share, control);
-        if let Err(error) = core.expire_versions(now_us()) {
+        let expired = core.expire_versions(now_us());
+        has_failed = expired.is_err();
+        if let Err(error) = expired {
             let path = core.path().display();
             log::warn!("{path}: past versions stay that were to expire: {error}");
         }

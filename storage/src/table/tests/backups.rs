@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom;
 
 use super::faults::devices::Rig;
 use super::faults::workloads::{self, Step};
-use super::faults::{new_database, open as open_rig, state};
+use super::faults::{new_database, open as open_rig, present_state as state};
 use super::*;
 use crate::index::IndexKind;
 use crate::table::{Backup, BackupFiles, BackupFolder, backups, check_backup, restore};
