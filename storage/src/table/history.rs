@@ -417,6 +417,9 @@ impl History {
         name: &str,
         present: &Version<'_>,
     ) -> Result<Vec<(Arc<Segment>, SchemaRef)>> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut walk = Walk::new(self, name, present);
         let mut found = Vec::with_capacity(self.held.len());
         for past in self.versions().rev() {

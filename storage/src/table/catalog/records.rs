@@ -584,49 +584,46 @@ impl Reading {
                 StorageError::corrupt(format!("{what}: its manifest record is missing"))
             })?;
         // Decoding leaves room for further chunks, which many small records can't afford.
-        let compact = |record: SegmentRecord| SegmentRecord {
-            chunks: record.chunks.clone(),
-            ..record
+        let segment = |number: u64, record: SegmentRecord| {
+            let compact = SegmentRecord {
+                chunks: record.chunks.clone(),
+                ..record
+            };
+            (SegmentId(number as u32), compact)
         };
         let all = |key: fn(u32, u32) -> Key<'static>| [key(id.0, 0), key(id.0, u32::MAX)];
-        let mut segments = self.numbered(all(Key::Segment), &what, compact)?;
-        let index_parts = self.numbered(all(Key::Part), &what, |record| record)?;
+        let mut segments = self.numbered(all(Key::Segment), &what, segment)?;
+        let part = |number: u64, record| (SegmentId(number as u32), record);
+        let index_parts = self.numbered(all(Key::Part), &what, part)?;
+        segments.sort_by_key(|(id, record)| (record.order, id.0));
         let versions = [Key::Version(id.0, 0), Key::Version(id.0, u64::MAX)];
-        let versions = self.numbered(versions, &what, |record| record);
-        let past = self.numbered(all(Key::PastSegment), &what, compact);
+        let versions = self.numbered(versions, &what, |number, record| (number, record));
+        let past = self.numbered(all(Key::PastSegment), &what, segment);
         // The past may be lost while the present is not.
         let history = versions.and_then(|versions| {
-            let segments = past?.into_iter();
             Ok(CatalogHistory {
                 versions,
-                segments: segments
-                    .map(|(id, record)| (SegmentId(id as u32), record))
-                    .collect(),
+                segments: past?,
             })
         });
-        let ids = |(id, record)| (SegmentId(id as u32), record);
-        let mut segments: Vec<_> = segments.drain(..).map(ids).collect();
-        let index_parts = index_parts.into_iter();
-        let index_parts = index_parts.map(|(id, record)| (SegmentId(id as u32), record));
-        segments.sort_by_key(|(id, record)| (record.order, id.0));
         Ok(CatalogTable {
             name: name.clone(),
             id,
             record,
             segments,
-            index_parts: index_parts.collect(),
+            index_parts,
             history: damage(history)?,
         })
     }
 
-    /// The records from one key to another, with the numbers that these end with, as `keep` leaves
-    /// them.
-    fn numbered<M: Message + Default>(
+    /// What `keep` makes of the records from one key to another, and of the numbers that these end
+    /// with.
+    fn numbered<M: Message + Default, T>(
         &self,
         [first, last]: [Key<'static>; 2],
         what: &str,
-        keep: impl Fn(M) -> M,
-    ) -> Result<Vec<(u64, M)>> {
+        keep: impl Fn(u64, M) -> T,
+    ) -> Result<Vec<T>> {
         let mut problems = Vec::new();
         let rows = self.rows(&first.encode(), &last.encode(), &mut problems)?;
         if let Some(problem) = problems.pop() {
@@ -648,7 +645,7 @@ impl Reading {
                 )));
             };
             let record = unseal(&bytes, &sealed, &format!("{what}: {found}"))?;
-            opened.push((number, keep(record)));
+            opened.push(keep(number, record));
         }
         Ok(opened)
     }
