@@ -161,7 +161,8 @@ async fn the_past_stands_wherever_a_table_stands() {
             &session,
             &format!(
                 "CREATE VIEW before AS SELECT id, n FROM t AT (VERSION => {first}); \
-                 CREATE VIEW lately AS SELECT id FROM t AT (TIMESTAMP => now())"
+                 CREATE VIEW lately AS SELECT id FROM t AT (TIMESTAMP => now()); \
+                 CREATE TEMPORARY VIEW planned AS SELECT id FROM t AT (TIMESTAMP => now())"
             ),
         )
         .await;
@@ -172,6 +173,7 @@ async fn the_past_stands_wherever_a_table_stands() {
         assert_eq!(rows(&session, "SELECT count(*) FROM lately").await, ["3"]);
         run(&session, "INSERT INTO t VALUES (5, 50)").await;
         assert_eq!(rows(&session, "SELECT count(*) FROM lately").await, ["4"]);
+        assert_eq!(rows(&session, "SELECT count(*) FROM planned").await, ["4"]);
 
         run(
             &session,

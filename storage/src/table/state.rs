@@ -645,8 +645,10 @@ impl Draft {
     /// one has are not retired then.
     fn keep_history(&mut self, retired: &mut Retired) {
         if self.record.retention_us == 0 {
-            retired.segments.extend(self.history.held().cloned());
-            self.history = History::default();
+            if !self.history.is_empty() {
+                retired.segments.extend(self.history.held().cloned());
+                self.history = History::default();
+            }
             return;
         }
         let Some(before) = &self.before else { return };

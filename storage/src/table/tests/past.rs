@@ -1,9 +1,10 @@
 //! The past of tables against a map from version to rows.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::UInt64Array;
+use redb::ReadableTable as _;
 
 use super::*;
 use crate::segment::row_id;
@@ -315,4 +316,70 @@ fn without_a_retention_the_past_goes_at_once() {
         database.fsck(&mut |_| ()).unwrap().problems,
         Vec::<String>::new()
     );
+}
+
+#[test]
+fn the_background_lets_versions_expire() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(
+        &database,
+        create_kept("t", Duration::from_millis(1)),
+        &rows(0, 10),
+    )
+    .unwrap();
+    for first in 1..4 {
+        load(&database, append(), &rows(first * 10, 10)).unwrap();
+    }
+    let since = Instant::now();
+    while database.versions("public", "t").unwrap().len() > 1 {
+        assert!(
+            since.elapsed() < Duration::from_secs(120),
+            "it does not end"
+        );
+        std::thread::yield_now();
+    }
+    assert_eq!(ids(&database), (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_lost_version_costs_the_past_and_not_the_present() {
+    const RECORDS: redb::TableDefinition<&[u8], &[u8]> = redb::TableDefinition::new("records");
+    // Past versions, and segments of the past.
+    for kind in [10, 11] {
+        let dir = TempDir::new().unwrap();
+        let database = Database::open(dir.path(), options()).unwrap();
+        let retention = Duration::from_secs(3600);
+        load(&database, create_kept("t", retention), &rows(0, 10)).unwrap();
+        let first = database.snapshot("public", "t").unwrap().version;
+        load(&database, append(), &rows(10, 10)).unwrap();
+        database.compact("public", "t").unwrap();
+        drop(database);
+        let catalog = redb::Database::open(dir.path().join("catalog.redb")).unwrap();
+        let txn = catalog.begin_write().unwrap();
+        {
+            let mut records = txn.open_table(RECORDS).unwrap();
+            let keys: Vec<Vec<u8>> = records
+                .iter()
+                .unwrap()
+                .map(|row| row.unwrap().0.value().to_vec())
+                .filter(|key| key[0] == kind)
+                .collect();
+            assert!(keys.len() >= 2, "{keys:?}");
+            records.remove(keys[keys.len() - 1].as_slice()).unwrap();
+        }
+        txn.commit().unwrap();
+        drop(catalog);
+        let database = Database::open(dir.path(), options()).unwrap();
+        assert_eq!(ids(&database), (0..20).collect::<Vec<_>>());
+        let past = workspace(&database).as_of("public", "t", AsOf::Version(first));
+        assert!(matches!(past, Err(StorageError::Invalid(_))));
+        let refused = load(&database, append(), &rows(20, 1));
+        assert!(matches!(refused, Err(StorageError::Corrupt { .. })));
+        let problems = database.fsck(&mut |_| ()).unwrap().problems.join("\n");
+        assert!(
+            problems.contains("the past of table 'public.t'"),
+            "{problems}"
+        );
+    }
 }
