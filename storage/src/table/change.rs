@@ -126,9 +126,10 @@ impl TableChange {
         }
     }
 
-    /// Leaves out the rows that come.
+    /// Leaves out the rows that come and go.
     pub fn empty(&mut self) {
         self.written.clear();
+        self.deleted.clear();
         self.reservations.clear();
         self.parts.clear();
     }
