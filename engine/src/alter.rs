@@ -191,6 +191,10 @@ impl Session {
         if let [AlterTableOperation::RenameTable { table_name }] = alter.operations.as_slice() {
             return self.rename_table(&present, &alter, table_name).await;
         }
+        if let [AlterTableOperation::SetOptionsParens { options }] = alter.operations.as_slice() {
+            let name = (schema.as_str(), table.as_str());
+            return self.set_retention(&present, name, options).await;
+        }
         let mut attempts = 0;
         loop {
             attempts += 1;

@@ -249,5 +249,7 @@ pub(crate) fn with_ids(plan: LogicalPlan, target: &FlashTable) -> Result<(Logica
 
 fn is_of(scan: &TableScan, target: &FlashTable) -> bool {
     let table = FlashTable::of(&scan.source);
-    table.is_some_and(|table| table.named().name() == target.named().name())
+    table.is_some_and(|table| {
+        table.named().name() == target.named().name() && !table.named().is_past()
+    })
 }

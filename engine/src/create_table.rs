@@ -23,6 +23,7 @@ use crate::assign::assign;
 use crate::error::{Error, Result};
 use crate::generated::Identity;
 use crate::load::blocking;
+use crate::past::marked_retention;
 
 /// What marks a column of a query's plan that was declared NOT NULL.
 const NOT_NULL: &str = "flashmesh.not_null";
@@ -92,6 +93,7 @@ impl Session {
                 name: name.table.to_string(),
             }));
         }
+        let retention = marked_retention(&create.input);
         let (columns, query) = match create.input.as_ref() {
             // A list of columns without a query: the only way to an empty relation right here.
             LogicalPlan::EmptyRelation(EmptyRelation {
@@ -124,6 +126,7 @@ impl Session {
             defaults[place] = Some(text);
         }
         let target = LoadTarget::Create {
+            retention,
             defaults,
             schema: name.schema.to_string(),
             table: name.table.to_string(),

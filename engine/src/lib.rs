@@ -42,6 +42,7 @@ mod memory;
 mod merge;
 mod own_statement;
 mod parameters;
+mod past;
 mod precedence;
 mod prepare;
 mod put;

@@ -3,6 +3,8 @@
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::past::FUNCTION;
+
 /// The column that a clause of MERGE sets which is to do nothing.
 pub(crate) const NOTHING: &str = "flashmesh:nothing";
 
@@ -17,12 +19,13 @@ const OPTIONS: [&str; 6] = [
 ];
 
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
-/// columns in any order, and `DO NOTHING` in MERGE.
+/// columns in any order, `DO NOTHING` in MERGE, and versions of tables.
 pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let mut tokens = tokens(query, dialect)?;
     let has_sorted = sort_options(&mut tokens);
     let has_replaced = replace_nothing(&mut tokens, dialect);
-    (has_sorted || has_replaced).then_some(tokens)
+    let has_versions = replace_versions(&mut tokens, dialect);
+    (has_sorted || has_replaced || has_versions).then_some(tokens)
 }
 
 fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
@@ -107,6 +110,59 @@ fn replace_nothing(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bo
     has_replaced
 }
 
+/// Writes `t AT (VERSION => 17)` as a function of `t` and what AT says.
+fn replace_versions(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    let mut place = 0;
+    while place < tokens.len() {
+        let token = |offset: usize| tokens.get(place + offset).map(|token| &token.token);
+        let says = ["VERSION", "TIMESTAMP"]
+            .into_iter()
+            .find(|word| is(tokens.get(place + 2), word));
+        let is_at = is(tokens.get(place), "AT")
+            && token(1) == Some(&Token::LParen)
+            && token(3) == Some(&Token::RArrow);
+        let (Some(says), true, Some(first)) = (says, is_at, start_of_name(tokens, place)) else {
+            place += 1;
+            continue;
+        };
+        // `name AT ( VERSION => …` becomes `"flashmesh:at" ( name , "version" => …`.
+        let at = tokens[place].clone();
+        let words = |text: &str| tokens_at(text, dialect, &at).collect::<Vec<_>>();
+        let says = words(&format!(", \"{}\"", says.to_ascii_lowercase()));
+        tokens.splice(place..place + 3, says);
+        let called = words(&format!("\"{FUNCTION}\" ("));
+        place += called.len();
+        tokens.splice(first..first, called);
+        has_replaced = true;
+    }
+    has_replaced
+}
+
+/// Where the name of a table begins that ends before a place; not of one that INSERT names, which
+/// takes no function.
+fn start_of_name(tokens: &[TokenWithSpan], end: usize) -> Option<usize> {
+    let is_word = |place: usize| {
+        matches!(
+            tokens.get(place).map(|token| &token.token),
+            Some(Token::Word(_))
+        )
+    };
+    let is_period = |place: usize| tokens[place].token == Token::Period;
+    let mut first = end.checked_sub(1).filter(|place| is_word(*place))?;
+    while first >= 2 && is_period(first - 1) && is_word(first - 2) {
+        first -= 2;
+    }
+    let before = first.checked_sub(1).and_then(|place| tokens.get(place));
+    (!is(before, "INTO") || is_merged(tokens, first)).then_some(first)
+}
+
+/// Whether the name is that of `MERGE INTO`.
+fn is_merged(tokens: &[TokenWithSpan], first: usize) -> bool {
+    let merge = first.checked_sub(2).and_then(|place| tokens.get(place));
+    is(merge, "MERGE")
+}
+
 /// Words in the place of another, for errors too.
 fn tokens_at(
     text: &str,
@@ -163,5 +219,22 @@ mod tests {
             ))
         );
         assert_eq!(text("ON CONFLICT DO NOTHING"), None);
+    }
+
+    #[test]
+    fn versions_of_tables_are_arguments() {
+        assert_eq!(
+            text("FROM a.\"t\" AT (VERSION => 17) x JOIN t at (timestamp => now()) y"),
+            Some(format!(
+                "FROM \"{FUNCTION}\" ( a . \"t\" , \"version\" => 17 ) x JOIN \"{FUNCTION}\" ( t , \"timestamp\" => now ( ) ) y"
+            ))
+        );
+        for same in [
+            "INSERT INTO t AT (VERSION => 1)",
+            "t AT (version)",
+            "AT (VERSION => 1)",
+        ] {
+            assert_eq!(text(same), None, "{same}");
+        }
     }
 }

@@ -42,6 +42,7 @@ use crate::load::blocking;
 use crate::merge;
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
+use crate::past;
 use crate::precedence;
 use crate::returning::{Returning, take_returning};
 use crate::same_names;
@@ -109,10 +110,12 @@ impl Session {
         }
         let (mut conflict, mut returning) = (None, None);
         let (mut identities, mut nothing) = (Vec::new(), Vec::new());
+        let mut retention = None;
         if let ParsedStatement::Statement(statement) = &mut statement {
             returning = take_returning(statement)?;
             self.with_defaults(statement)?;
             identities = generated::take_identities(statement)?;
+            retention = past::take_retention(statement)?;
             if let ast::Statement::Merge(merge) = statement.as_mut()
                 && let ast::TableFactor::Table { name, .. } = &merge.table
                 && let Some(table) = self.changed_table(name)
@@ -127,6 +130,9 @@ impl Session {
         let mut plan = views::planning(same_names::plan(&state, statement)).await?;
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
+        }
+        if let Some(retention) = retention {
+            plan = past::with_retention(plan, retention)?;
         }
         plan = generated::with_identities(plan, identities);
         plan = merge::with_nothing(plan, &nothing);
@@ -512,6 +518,9 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
         let parser = DFParserBuilder::new(respelled(query, dialect.as_ref()).ok_or(error)?);
         parse_all(parser.with_dialect(dialect.as_ref()).build()?)
     })?;
+    if past::may_name_versions(query, dialect.as_ref()) {
+        statements.iter_mut().try_for_each(past::with_versions)?;
+    }
     if query.to_ascii_lowercase().contains("distinct") {
         statements.iter_mut().for_each(precedence::correct);
     }

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::KillType;
 use flashmesh_storage::block_cache::CachedObject;
 use flashmesh_storage::flash::{FlashHealth, PAGE_SIZE_BYTES};
 use flashmesh_storage::functions::{Kernels, UserFunction};
-use flashmesh_storage::table::Database;
+use flashmesh_storage::table::{Database, TableVersion};
 
 use crate::catalog::SYSTEM_SCHEMA;
 use crate::error::Error;
@@ -35,11 +35,13 @@ const FLASH: &str = "flash";
 const INDEXES: &str = "indexes";
 /// Name of the table of what the check of all pages has found.
 const SCRUB: &str = "scrub";
+/// Name of the table of the versions of tables that can be read.
+const VERSIONS: &str = "versions";
 
 /// Name of the table of external files that are cached.
 const CACHE: &str = "cache";
 
-const TABLES: [&str; 6] = [CACHE, FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB];
+const TABLES: [&str; 7] = [CACHE, FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB, VERSIONS];
 
 /// The tables of the schema, made when they are asked for.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ pub(crate) struct SystemSchema {
 }
 
 impl SystemSchema {
-    /// What `principal` may see: the card, for an admin; indexes of tables on which they have a right; functions that they
+    /// What `principal` may see: the card, for an admin; indexes and versions of tables on which they have a right; functions that they
     /// may use; their own queries, or all for an admin.
     pub fn new(
         database: Arc<Database>,
@@ -229,6 +231,40 @@ impl SystemSchema {
         ])?)
     }
 
+    /// The committed versions of tables, the present one of each the last.
+    fn versions(&self) -> Result<RecordBatch> {
+        let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
+        let mut all = Vec::new();
+        for schema in self.database.schemas() {
+            for table in self.database.tables(&schema) {
+                if self.principal.rights(&schema, &table).is_empty() {
+                    continue;
+                }
+                // One that was dropped meanwhile has none.
+                for version in self.database.versions(&schema, &table).unwrap_or_default() {
+                    schemas.append_value(&schema);
+                    tables.append_value(&table);
+                    all.push(version);
+                }
+            }
+        }
+        let number = |of: fn(&TableVersion) -> u64| {
+            Arc::new(UInt64Array::from_iter_values(all.iter().map(of))) as ArrayRef
+        };
+        let times = all
+            .iter()
+            .map(|v| v.committed_at_us.map(|time| time as i64));
+        let times = TimestampMicrosecondArray::from_iter(times).with_timezone("UTC");
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("schema", Arc::new(schemas.finish()) as ArrayRef, false),
+            ("table", Arc::new(tables.finish()) as ArrayRef, false),
+            ("version", number(|v| v.version), false),
+            ("committed_at", Arc::new(times) as ArrayRef, true),
+            ("rows", number(|v| v.rows), false),
+            ("past_bytes", number(|v| v.past_bytes), false),
+        ])?)
+    }
+
     fn indexes(&self) -> Result<RecordBatch> {
         let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
@@ -296,6 +332,7 @@ impl SchemaProvider for SystemSchema {
             FUNCTIONS => self.functions()?,
             INDEXES => self.indexes()?,
             SCRUB => self.scrub()?,
+            VERSIONS => self.versions()?,
             FLASH => self.flash()?,
             CACHE => self.cache()?,
             _ => return Ok(None),

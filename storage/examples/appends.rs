@@ -89,6 +89,7 @@ fn append(
     };
     database
         .begin_load(LoadTarget::Create {
+            retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),
             table: "t".into(),

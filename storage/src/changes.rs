@@ -3,6 +3,7 @@
 //! [`StorageNode::submit`](crate::node::StorageNode::submit) for that.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::Schema;
 use bytes::Bytes;
@@ -153,6 +154,22 @@ impl Changes {
         self.workspace.rename_table(schema, table, to)
     }
 
+    /// Sets for how long past versions of a table stay readable, which takes the right to create it.
+    ///
+    /// # Errors
+    /// `Denied`; what [`Workspace::set_retention`] says.
+    pub fn set_retention(
+        &self,
+        capability: &Capability,
+        schema: &str,
+        table: &str,
+        retention: Duration,
+    ) -> Result<()> {
+        let found = self.workspace.snapshot(schema, table)?;
+        self.verify_table(capability, &found)?;
+        self.workspace.set_retention(schema, table, retention)
+    }
+
     /// Changes the columns of a table, which takes the right to create it.
     ///
     /// # Errors
@@ -243,8 +260,6 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use arrow::datatypes::{DataType, Field, Schema};
 
     use super::*;
@@ -260,6 +275,7 @@ mod tests {
 
     fn create(table: &str) -> LoadTarget {
         LoadTarget::Create {
+            retention: Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),
             table: table.into(),

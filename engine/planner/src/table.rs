@@ -112,9 +112,10 @@ impl FlashTable {
         &self.table
     }
 
-    /// Whether it shows its columns alone, and a search for near rows is as the session says.
+    /// Whether it shows its present columns alone, and a search for near rows is as the session
+    /// says.
     pub(crate) fn is_plain(&self) -> bool {
-        !self.row_ids && self.approximate.is_none()
+        !self.row_ids && self.approximate.is_none() && !self.table.is_past()
     }
 
     /// The same at another version.
@@ -268,6 +269,9 @@ impl TableProvider for FlashTable {
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.table.is_past() {
+            return plan_err!("a past version can't be changed");
+        }
         let capability = self.table.capability_to(Right::Write)?;
         let (schema, table) = self.table.name();
         let columns = self.table.snapshot().schema.fields().len();

@@ -4,25 +4,30 @@
 //! longer than a version lives. When a plan is about to run, [`PinTables`], the first of the rules
 //! that every plan passes, takes the present version of all its tables at once, with what the
 //! session may do with each, and puts them into the plan. So a statement sees one version of the
-//! database, the one at which it starts to run, or, in a transaction, that of the transaction.
+//! database, the one at which it starts to run, or, in a transaction, that of the transaction; but for
+//! tables of which it names a past version ([`Past`]), which is looked up by then too.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::common::{Result, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, plan_datafusion_err, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::provider_as_source;
-use datafusion::logical_expr::{Extension, LogicalPlan};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use flashmesh_storage::capability::{Capability, Right};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::store::PageStore;
-use flashmesh_storage::table::{TableSnapshot, Workspace};
+use flashmesh_storage::table::{AsOf, TableSnapshot, Workspace};
 
 use crate::FlashTable;
 use crate::authority::{self, Authority};
+use crate::error::from_storage;
 use crate::relations::StoreFunctionNode;
 
 /// Schema and name of a table.
@@ -38,6 +43,59 @@ pub struct NamedTable {
     snapshot: Arc<TableSnapshot>,
     /// What the session may do with this version: there once a statement runs on it.
     capability: Option<Arc<Capability>>,
+    /// Which version is meant, where it is not the present one.
+    past: Option<Arc<Past>>,
+}
+
+/// Which past version of a table a plan means.
+#[derive(Debug, Clone)]
+pub(crate) struct Past {
+    pub moment: Moment,
+    /// A constant: it is evaluated when a statement begins to run, as it may say `now()`.
+    pub expr: Expr,
+}
+
+/// What the constant is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The number of a version.
+    Version,
+    /// A time; without a time zone it is of UTC.
+    Time,
+}
+
+impl Past {
+    /// The version, or the time, that is meant now.
+    fn as_of(&self) -> Result<AsOf> {
+        let context = SimplifyContext::builder().with_current_time().build();
+        let simplifier = ExprSimplifier::new(context);
+        let expr = simplifier.coerce(self.expr.clone(), &DFSchema::empty())?;
+        let Expr::Literal(value, _) = simplifier.simplify(expr)? else {
+            return plan_err!("AT takes a constant; '{}' is none", self.expr);
+        };
+        let wrong = |what: &str| plan_datafusion_err!("AT takes {what}, not '{value}'");
+        match self.moment {
+            Moment::Version => {
+                let number = value.data_type().is_integer();
+                let number = number
+                    .then(|| value.cast_to(&DataType::UInt64).ok())
+                    .flatten();
+                match number {
+                    Some(ScalarValue::UInt64(Some(number))) => Ok(AsOf::Version(number)),
+                    _ => Err(wrong("the number of a version")),
+                }
+            }
+            Moment::Time => {
+                let is_time = value.data_type().is_temporal() || value.data_type().is_string();
+                let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+                let time = is_time.then(|| value.cast_to(&utc).ok()).flatten();
+                match time {
+                    Some(ScalarValue::TimestampMicrosecond(Some(time), _)) => Ok(AsOf::Time(time)),
+                    _ => Err(wrong("a time")),
+                }
+            }
+        }
+    }
 }
 
 impl fmt::Debug for NamedTable {
@@ -67,7 +125,32 @@ impl NamedTable {
             name,
             snapshot,
             capability: None,
+            past: None,
         }
+    }
+
+    /// The same as it was.
+    ///
+    /// # Errors
+    /// `Plan` for a version that is not there.
+    pub(crate) fn in_the_past(self, past: Past) -> Result<Self> {
+        let snapshot = self.past_version(&past)?;
+        Ok(Self {
+            snapshot,
+            past: Some(Arc::new(past)),
+            ..self
+        })
+    }
+
+    fn past_version(&self, past: &Past) -> Result<Arc<TableSnapshot>> {
+        let (schema, table) = &self.name;
+        let version = self.workspace.as_of(schema, table, past.as_of()?);
+        version.map_err(from_storage)
+    }
+
+    /// Whether a version is meant that need not be the present one: nobody changes that.
+    pub fn is_past(&self) -> bool {
+        self.past.is_some()
     }
 
     /// Schema and name.
@@ -120,6 +203,9 @@ impl NamedTable {
     pub fn pinned(&self) -> Result<Self> {
         if self.capability.is_some() {
             return Ok(self.clone());
+        }
+        if let Some(past) = &self.past {
+            return self.at(Some(self.past_version(past)?));
         }
         let present = self.workspace.snapshots([&self.name]).pop().flatten();
         self.at(present)
@@ -183,9 +269,11 @@ pub fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    let Some(first) = named.first() else {
+    let Some(first) = named.first().cloned() else {
         return Ok(plan);
     };
+    // What was committed once does not change.
+    named.retain(|table| !table.is_past());
     // All under one lock: no commit comes between two of them.
     let snapshots = first
         .workspace
@@ -218,7 +306,10 @@ fn pin(
     let Some(table) = table_of(&node).filter(|table| table.capability.is_none()) else {
         return Ok(Transformed::no(node));
     };
-    let table = table.at(versions.get(table.name()).cloned().flatten())?;
+    let table = match table.is_past() {
+        true => table.pinned()?,
+        false => table.at(versions.get(table.name()).cloned().flatten())?,
+    };
     Ok(Transformed::yes(match node {
         LogicalPlan::TableScan(mut scan) => {
             if let Some(provider) = FlashTable::of(&scan.source) {

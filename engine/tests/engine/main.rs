@@ -27,5 +27,6 @@ mod searches;
 mod shell;
 mod statements;
 mod support;
+mod time_travel;
 mod transactions;
 mod versions;

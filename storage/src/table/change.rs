@@ -63,7 +63,14 @@ impl DeletedRows {
 pub(super) enum ChangeKind {
     /// A new table, perhaps in the place of one of that name.
     Create {
-        replaces: Replaces,
+        replaces: bool,
+        indexes: Vec<IndexDefinition>,
+        defaults: Vec<Option<String>>,
+        retention_us: u64,
+    },
+    /// Other columns and rows for the table: made of this version, if it is said.
+    Redefine {
+        only: Option<Arc<TableSnapshot>>,
         indexes: Vec<IndexDefinition>,
         defaults: Vec<Option<String>>,
     },
@@ -71,15 +78,6 @@ pub(super) enum ChangeKind {
     Keep,
     /// The rows that are there go: of this version alone, if it is said.
     Overwrite { only: Option<Arc<TableSnapshot>> },
-}
-
-/// Which table a new one may replace.
-#[derive(Debug)]
-pub(super) enum Replaces {
-    None,
-    Any,
-    /// The one that has the rows of this version.
-    Version(Arc<TableSnapshot>),
 }
 
 /// Keeps the pages of a commit that the manifest names, or may name when it is opened again;
@@ -98,46 +96,48 @@ pub(super) fn settle(
 }
 
 impl TableChange {
-    /// Whether it makes the table.
-    pub fn creates(&self) -> bool {
-        matches!(self.kind, ChangeKind::Create { .. })
-    }
-
     /// Whether the rows go that are there.
     pub fn overwrites(&self) -> bool {
-        matches!(self.kind, ChangeKind::Overwrite { .. })
+        matches!(
+            self.kind,
+            ChangeKind::Overwrite { .. } | ChangeKind::Redefine { .. }
+        )
     }
 
-    /// That the rows which go are those that were seen, where these are said.
+    /// That the rows which go are those that were seen, where these are said, and that so are the
+    /// columns that go.
     ///
     /// # Errors
     /// `Conflict`.
     pub fn check_seen(&self, present: Option<&TableState>) -> Result<()> {
-        let ChangeKind::Overwrite { only: Some(seen) } = &self.kind else {
-            return Ok(());
-        };
-        match present.is_some_and(|present| present.snapshot.has_rows_of(seen)) {
+        let is_seen = |is_it: &dyn Fn(&TableSnapshot) -> bool| match present
+            .is_some_and(|present| is_it(&present.snapshot))
+        {
             true => Ok(()),
             false => Err(conflict(&self.name)),
+        };
+        match &self.kind {
+            ChangeKind::Overwrite { only: Some(seen) } => {
+                is_seen(&|present| present.has_rows_of(seen))
+            }
+            ChangeKind::Redefine {
+                only: Some(seen), ..
+            } => is_seen(&|present| present.has_rows_of(seen) && present.is_defined_as(seen)),
+            _ => Ok(()),
         }
     }
 
-    /// Leaves out the rows that come.
+    /// Leaves out the rows that come and go.
     pub fn empty(&mut self) {
         self.written.clear();
+        self.deleted.clear();
         self.reservations.clear();
         self.parts.clear();
     }
 
     /// Whether it takes the place of any table of its name.
     pub fn replaces(&self) -> bool {
-        matches!(
-            self.kind,
-            ChangeKind::Create {
-                replaces: Replaces::Any,
-                ..
-            }
-        )
+        matches!(self.kind, ChangeKind::Create { replaces: true, .. })
     }
 
     /// Rows that come.
@@ -152,14 +152,7 @@ impl TableChange {
     /// `Conflict` when the later one deletes what this one has deleted.
     pub fn then(mut self, later: Self) -> Result<Self> {
         if later.overwrites() {
-            return Ok(match self.creates() {
-                true => Self {
-                    kind: self.kind,
-                    schema: self.schema,
-                    ..later
-                },
-                false => later,
-            });
+            return Ok(self.overwritten(later));
         }
         for (id, deleted) in later.deleted {
             let own = self.written.iter_mut().find(|w| w.segment.id == id);
@@ -178,6 +171,40 @@ impl TableChange {
         self.reservations.extend(later.reservations);
         self.parts.add(later.parts);
         Ok(self)
+    }
+
+    /// Makes of this and a later change, which leaves none of the rows, one.
+    fn overwritten(self, later: Self) -> Self {
+        let (kind, schema) = match (self.kind, later.kind) {
+            (
+                ChangeKind::Create {
+                    replaces,
+                    retention_us,
+                    ..
+                },
+                ChangeKind::Redefine {
+                    indexes, defaults, ..
+                },
+            ) => {
+                let kind = ChangeKind::Create {
+                    replaces,
+                    indexes,
+                    defaults,
+                    retention_us,
+                };
+                (kind, later.schema)
+            }
+            (
+                kind @ (ChangeKind::Create { .. } | ChangeKind::Redefine { .. }),
+                ChangeKind::Overwrite { .. },
+            ) => (kind, self.schema),
+            (_, kind) => (kind, later.schema),
+        };
+        Self {
+            kind,
+            schema,
+            ..later
+        }
     }
 
     /// Adds to an edit what the change makes of the table as it is.
@@ -340,19 +367,13 @@ impl TableChange {
             replaces,
             indexes,
             defaults,
+            retention_us,
         } = &self.kind
         {
             match (present, replaces) {
-                (None, Replaces::Version(_)) => return Err(not_found("table", name)),
                 (None, _) => edit.require(Precondition::NoTable(name.clone())),
-                (Some(_), Replaces::None) => return Err(exists("table", name)),
-                (Some(old), Replaces::Version(version))
-                    if !old.snapshot.has_rows_of(version)
-                        || !old.snapshot.is_defined_as(version) =>
-                {
-                    return Err(conflict(name));
-                }
-                (Some(old), _) => {
+                (Some(_), false) => return Err(exists("table", name)),
+                (Some(old), true) => {
                     edit.require(old.version());
                     edit.push(Operation::DropTable(DropTable {
                         name: name.clone(),
@@ -362,6 +383,7 @@ impl TableChange {
             }
             let mut record = empty_record(&self.schema);
             record.defaults = encode_defaults(defaults);
+            record.retention_us = *retention_us;
             for index in indexes {
                 let index_name = ObjectName::new(&name.schema, &index.name);
                 edit.require(Precondition::NoIndex(index_name));
@@ -380,12 +402,25 @@ impl TableChange {
         for part in present.snapshot.indexes.iter().flat_map(|i| &i.parts) {
             edit.drop_part(self.table, part);
         }
-        Ok(TableRecord {
-            schema: present.record.schema.clone(),
+        let record = TableRecord {
             version: present.record.version,
-            indexes: present.record.indexes.clone(),
-            defaults: present.record.defaults.clone(),
+            retention_us: present.record.retention_us,
             ..empty_record(&self.schema)
+        };
+        Ok(match &self.kind {
+            ChangeKind::Redefine {
+                indexes, defaults, ..
+            } => TableRecord {
+                indexes: indexes.iter().map(encode_definition).collect(),
+                defaults: encode_defaults(defaults),
+                ..record
+            },
+            _ => TableRecord {
+                schema: present.record.schema.clone(),
+                indexes: present.record.indexes.clone(),
+                defaults: present.record.defaults.clone(),
+                ..record
+            },
         })
     }
 }

@@ -17,9 +17,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::flash::PAGE_SIZE_BYTES;
+use crate::segment::Chunk;
 use crate::store::{ClosedBlock, Collector, MEMORY_CARD, PageRun};
 use crate::table::database::Core;
-use crate::table::state::State;
+use crate::table::state::{State, TableState};
 use crate::{Result, StorageError};
 
 /// Pages that a step moves at most (32 MiB): commits wait for it.
@@ -161,8 +162,8 @@ impl Collector for Core {
             }
         }
         let moved = self.move_pages(|state: &State| {
-            let snapshots = state.tables.values().map(|table| &table.snapshot);
-            let runs = snapshots.flat_map(|snapshot| snapshot.runs());
+            let chunks = state.tables.values().flat_map(TableState::chunks);
+            let runs = chunks.flat_map(Chunk::runs);
             let on_card = runs.filter(|run| run.first.card != MEMORY_CARD);
             let runs = on_card.map(|run| (run.first.page.0, run.count.into()));
             let store = self.store();

@@ -11,19 +11,21 @@
 //! This is Willow's Append (section 4.6) for commits: a client appends where the device says, and a
 //! length decides what is there.
 
+use std::collections::HashMap;
 use std::mem;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::Message;
 
 use crate::flash::PageBuffer;
-use crate::segment::{Chunk, Unnamed};
+use crate::segment::{Chunk, TableId, Unnamed};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
 use crate::table::Function;
 use crate::table::collection::Victims;
 use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage, Numbers};
 use crate::table::database::Core;
 use crate::table::edit::{MovePages, ObjectName, Operation, Owner, TableEdit};
+use crate::table::history::{self, History, now_us};
 use crate::table::state::{Change, State, TableState};
 use crate::{Result, StorageError};
 
@@ -40,6 +42,10 @@ pub(super) struct Commits {
 #[derive(Debug)]
 struct Head {
     state: State,
+    /// The past of tables as the catalog has it.
+    past: HashMap<TableId, History>,
+    /// When the last version was committed of a table that keeps its past: microseconds since 1970.
+    time_us: u64,
     /// What the log has and the catalog has not, in order.
     unapplied: Vec<TableEdit>,
     /// Records that are not written yet, and where they go.
@@ -70,12 +76,15 @@ struct Head {
 pub(super) struct Decided(u64);
 
 impl Commits {
-    /// Goes on from a state to which the edits were applied that the log was found to have.
-    pub fn new(state: State, log: Log, found: Found) -> Self {
+    /// Goes on from a state to which the edits were applied that the log was found to have; `past` is
+    /// what the catalog has of the past of tables.
+    pub fn new(state: State, past: HashMap<TableId, History>, log: Log, found: Found) -> Self {
         let edits = found.records.into_iter().map(|record| record.edit);
         Self {
             head: Mutex::new(Head {
+                time_us: state.last_time_us(),
                 state,
+                past,
                 unapplied: edits.collect(),
                 records: Vec::new(),
                 place: found.end,
@@ -96,6 +105,13 @@ impl Commits {
 }
 
 impl Head {
+    /// When a version is committed, if the clock says `now_us`: after all that were before it, even
+    /// where the clock has gone back.
+    fn next_time(&mut self, now_us: u64) -> u64 {
+        self.time_us = now_us.max(self.time_us + 1);
+        self.time_us
+    }
+
     fn check(&self) -> Result<()> {
         match &self.failure {
             None => Ok(()),
@@ -144,9 +160,13 @@ impl Core {
     /// As [`Core::commit`].
     pub(super) fn decide(&self, edit: TableEdit) -> Result<Option<Decided>> {
         self.check_writable()?;
-        let record = self.log_record(edit);
-        let message = record.encode_to_vec();
-        let edit = record.edit;
+        let mut record = self.log_record(edit);
+        let keeps_history = record.edit.keeps_history();
+        if keeps_history {
+            // It takes as many bytes as the time that it gets in the end.
+            record.edit.set_time(now_us());
+        }
+        let mut message = record.encode_to_vec();
         let bytes = commit_log::framed_bytes(&message);
         let capacity = self.commits.log.capacity();
         let is_long = bytes > capacity / 4;
@@ -162,7 +182,7 @@ impl Core {
                 self.commits.progress.wait(&mut head);
                 continue;
             }
-            if !head.state.allows(&edit)? {
+            if !head.state.allows(&record.edit)? {
                 // Those who make edits from what readers see find it there now.
                 let last = head.last;
                 self.wait_for(&mut head, last)?;
@@ -180,11 +200,11 @@ impl Core {
                     false => self.checkpoint_alone(&mut head, None).map_err(Some),
                 };
                 match alone {
-                    Ok(_) if head.state.allows(&edit)? => {}
+                    Ok(_) if head.state.allows(&record.edit)? => {}
                     Ok(_) => return Ok(None),
                     // It is too much for the log, or what it frees is what is missing.
                     Err(None | Some(StorageError::Full { .. })) => {
-                        let is_done = self.checkpoint_alone(&mut head, Some(&edit))?;
+                        let is_done = self.checkpoint_alone(&mut head, Some(&record.edit))?;
                         return Ok(is_done.then_some(Decided(head.last)));
                     }
                     Err(Some(error)) => return Err(error),
@@ -192,8 +212,13 @@ impl Core {
                 let bytes = head.place + head.records.len() as u64 + bytes;
                 self.commits.log.make_room(bytes)?;
             }
-            let change = head.state.change(&edit)?;
-            drop(head.state.install(&edit, change.clone()));
+            if keeps_history {
+                record.edit.set_time(head.next_time(now_us()));
+                message = record.encode_to_vec();
+            }
+            let edit = &record.edit;
+            let change = head.state.change(edit)?;
+            drop(head.state.install(edit, change.clone()));
             head.last += 1;
             let numbers = Numbers {
                 record: head.last,
@@ -202,7 +227,7 @@ impl Core {
             };
             commit_log::frame(&message, numbers, &mut head.records);
             head.unapplied.push(edit.clone());
-            head.waiting.push((edit, change));
+            head.waiting.push((record.edit, change));
             return Ok(Some(Decided(numbers.record)));
         }
     }
@@ -357,9 +382,11 @@ impl Core {
         let mut next = head.state.clone();
         let mut steps = Vec::new();
         if let Some(edit) = more {
-            let change = next.change(edit)?;
-            drop(next.install(edit, change.clone()));
-            steps.push((edit.clone(), change));
+            let mut edit = edit.clone();
+            edit.set_time(head.next_time(now_us()));
+            let change = next.change(&edit)?;
+            drop(next.install(&edit, change.clone()));
+            steps.push((edit, change));
         }
         let (moves, pages) = self.write_moved(&next, victims)?;
         let change = next.change(&moves)?;
@@ -371,7 +398,9 @@ impl Core {
             .unapplied
             .iter()
             .chain(steps.iter().map(|(edit, _)| edit));
-        let applied = self.catalog.apply(edits, last);
+        let past = next.past();
+        let history = history::changes(&head.past, &past);
+        let applied = self.catalog.apply(edits, &history, last);
         if let Err(error) = applied {
             if let StorageError::NeedsReopening { what } = &error {
                 pages.keep();
@@ -382,6 +411,7 @@ impl Core {
         }
         pages.keep();
         head.state = next;
+        head.past = past;
         head.unapplied.clear();
         (head.place, head.last, head.durable) = (0, last, last);
         if more.is_some() {
@@ -483,6 +513,10 @@ impl Core {
             for segment in &snapshot.segments {
                 let mut runs = segment.chunks.iter().flat_map(Chunk::runs);
                 write(id, Owner::Segment(segment.id.0), &mut runs)?;
+            }
+            for segment in table.history.held() {
+                let mut runs = segment.chunks.iter().flat_map(Chunk::runs);
+                write(id, Owner::Past(segment.id.0), &mut runs)?;
             }
             for part in snapshot.indexes.iter().flat_map(|index| &index.parts) {
                 write(

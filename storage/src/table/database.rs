@@ -1,9 +1,11 @@
 //! A database: a folder with a catalog and a flash card.
 
+use std::mem;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use parking_lot::{Mutex, RwLock};
@@ -11,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::block_cache::{BlockCache, CacheIndex};
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
 use crate::memory::{MemoryBudget, Unbounded};
-use crate::segment::TableId;
+use crate::segment::{Chunk, TableId};
 use crate::store::{MEMORY_CARD, PageStore};
 use crate::table::catalog::{Catalog, Numbers};
 use crate::table::change::conflict;
@@ -19,6 +21,7 @@ use crate::table::commit_log::Log;
 use crate::table::commits::{self, Commits};
 use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit};
 use crate::table::folder::Folder;
+use crate::table::history::CatalogHistory;
 use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
 use crate::table::scrub::Scrub;
@@ -34,7 +37,10 @@ use crate::{Result, StorageError};
 /// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
 /// pages, 5 deleted rows, 6 parts of indexes that outlive a segment, 7 the log; databases of earlier
 /// formats are read, and become this one when they are opened for writing.
-pub const FORMAT_VERSION: u32 = 7;
+pub const FORMAT_VERSION: u32 = 8;
+
+/// That of databases whose catalog has no past versions of tables: earlier builds may write to them.
+pub(super) const FORMAT_WITHOUT_PAST: u32 = 7;
 
 /// How to open a database.
 #[derive(Debug, Clone)]
@@ -187,13 +193,27 @@ impl Database {
             let name = ObjectName::new(&view.schema, &view.name);
             state.views.insert(name, Arc::new(view));
         }
-        for table in contents.tables {
+        for mut table in contents.tables {
             let name = table.name.clone();
+            let history = mem::replace(&mut table.history, Ok(CatalogHistory::default()));
             match State::opened_table(table) {
-                Ok(table) => drop(state.tables.insert(name, table)),
+                Ok(mut table) => {
+                    let opened = history.and_then(|records| {
+                        State::opened_history(&table, records).map_err(|error| error.damage())
+                    });
+                    match opened {
+                        Ok(history) => table.history = history,
+                        Err(how) => {
+                            let (schema, name) = (&name.schema, &name.name);
+                            problems.push(format!("the past of table '{schema}.{name}': {how}"));
+                        }
+                    }
+                    drop(state.tables.insert(name, table));
+                }
                 Err(error) => drop(state.damaged.insert(name, error.damage())),
             }
         }
+        let past = state.past();
         commits::replay(&mut state, &found);
         for (name, how) in &state.damaged {
             problems.push(format!("table '{}.{}': {how}", name.schema, name.name));
@@ -201,7 +221,8 @@ impl Database {
         for problem in &problems {
             log::error!("{}: {problem}", path.display());
         }
-        let runs = state.tables.values().flat_map(|t| t.snapshot.runs());
+        let runs = state.tables.values().flat_map(TableState::chunks);
+        let runs = runs.flat_map(Chunk::runs);
         let (in_memory, on_card): (Vec<_>, Vec<_>) =
             runs.partition(|run| run.first.card == MEMORY_CARD);
         let live: Vec<_> = on_card.iter().map(|run| (run.first, run.count)).collect();
@@ -228,7 +249,7 @@ impl Database {
             false => None,
         };
         found.restore(&store, &in_memory)?;
-        let commits = Commits::new(state.clone(), log, found);
+        let commits = Commits::new(state.clone(), past, log, found);
         let core = Arc::new(Core {
             path,
             read_only: options.read_only,
@@ -271,6 +292,7 @@ impl Database {
         arrow_schema: &Schema,
     ) -> Result<Arc<TableSnapshot>> {
         self.begin_load(LoadTarget::Create {
+            retention: Duration::ZERO,
             defaults: vec![],
             schema: schema.into(),
             table: table.into(),
@@ -425,6 +447,24 @@ pub(super) fn table_dropped(present: &TableState, schema: &str, table: &str) -> 
         table: present.snapshot.id,
         only: None,
     }
+}
+
+/// The step that sets for how long the past versions of a table stay readable, in microseconds; 0:
+/// not at all.
+pub(super) fn retention_set(
+    present: &TableState,
+    schema: &str,
+    table: &str,
+    retention_us: u64,
+) -> Step {
+    let name = ObjectName::new(schema, table);
+    Step::edit_of(name.clone(), present.snapshot.id, move |present| {
+        let mut edit = TableEdit::default();
+        put_record(&mut edit, &name, present, |record| {
+            record.retention_us = retention_us;
+        });
+        Ok(edit)
+    })
 }
 
 /// The step that gives a table another name.

@@ -31,7 +31,7 @@ struct PreconditionRecord {
 struct OperationRecord {
     #[prost(
         oneof = "Operation",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17"
     )]
     operation: Option<Operation>,
 }
@@ -108,6 +108,9 @@ pub(super) enum Operation {
     /// Pages of a segment or a part are on a card now.
     #[prost(message, tag = "16")]
     MovePages(MovePages),
+    /// The past versions of a table before this one are forgotten.
+    #[prost(message, tag = "17")]
+    ExpireVersions(TableVersion),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
@@ -191,7 +194,7 @@ pub(super) struct ReplaceSegments {
 pub(super) struct MovePages {
     #[prost(uint32, tag = "1")]
     pub table: u32,
-    #[prost(oneof = "Owner", tags = "2, 3")]
+    #[prost(oneof = "Owner", tags = "2, 3, 7")]
     pub owner: Option<Owner>,
     /// The first pages of runs in memory, or on the card.
     #[prost(uint64, repeated, tag = "4")]
@@ -211,6 +214,9 @@ pub(super) enum Owner {
     Segment(u32),
     #[prost(uint32, tag = "3")]
     Part(u32),
+    /// A segment that only the table's past has.
+    #[prost(uint32, tag = "7")]
+    Past(u32),
 }
 
 impl MovePages {
@@ -374,6 +380,25 @@ impl TableEdit {
         for record in &mut self.operations {
             if let Some(Operation::PutTable(put)) = &mut record.operation {
                 put.record.version = version;
+            }
+        }
+    }
+
+    /// Whether it puts a table whose past versions are kept.
+    pub fn keeps_history(&self) -> bool {
+        self.operations().any(|operation| {
+            matches!(operation, Operation::PutTable(put) if put.record.retention_us > 0)
+        })
+    }
+
+    /// Has the versions of tables that it puts be of this time, where their past is kept.
+    pub fn set_time(&mut self, time_us: u64) {
+        for record in &mut self.operations {
+            if let Some(Operation::PutTable(put)) = &mut record.operation {
+                put.record.committed_at_us = match put.record.retention_us {
+                    0 => 0,
+                    _ => time_us,
+                };
             }
         }
     }

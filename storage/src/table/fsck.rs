@@ -1,5 +1,7 @@
 //! The check of every page of a database.
 
+use std::sync::Arc;
+
 use crate::Result;
 use crate::page::{Aux, PageZone, decode, flags};
 use crate::segment::Chunk;
@@ -38,7 +40,7 @@ impl Database {
     /// # Errors
     /// Only what stops the check itself; what the check finds is in the report.
     pub fn fsck(&self, progress: &mut dyn FnMut(FsckProgress)) -> Result<FsckReport> {
-        let snapshots = self
+        let tables = self
             .schemas()
             .iter()
             .flat_map(|schema| {
@@ -46,11 +48,11 @@ impl Database {
                     .into_iter()
                     .map(move |table| (schema.clone(), table))
             })
-            .filter_map(|(schema, table)| self.snapshot(&schema, &table).ok())
+            .filter_map(|(schema, table)| self.table_state(&schema, &table).ok())
             .collect::<Vec<_>>();
-        let pages_total = snapshots
+        let pages_total = tables
             .iter()
-            .flat_map(|t| t.runs())
+            .flat_map(|table| table.chunks().flat_map(Chunk::runs))
             .map(|run| u64::from(run.count))
             .sum();
         // What the cache holds was checked when it was read; the check is of the flash.
@@ -65,11 +67,23 @@ impl Database {
                 .problems
                 .extend(package.err().map(|error| error.to_string()));
         }
-        for snapshot in snapshots {
+        for table in tables {
+            let snapshot = &table.snapshot;
             report.tables += 1;
-            for segment in &snapshot.segments {
+            let present = snapshot.segments.iter();
+            let present =
+                present.map(|segment| (Arc::clone(segment), Arc::clone(&snapshot.schema)));
+            let name = format!("table '{}'", snapshot.name);
+            let past = match table.history.checked(&name, &table.as_version()) {
+                Ok(past) => past,
+                Err(error) => {
+                    report.problems.push(error.to_string());
+                    Vec::new()
+                }
+            };
+            for (segment, schema) in present.chain(past) {
                 report.segments += 1;
-                for (chunk, field) in segment.chunks.iter().zip(snapshot.schema.fields()) {
+                for (chunk, field) in segment.chunks.iter().zip(schema.fields()) {
                     let place = format!("segment {}", segment.id.0);
                     check_chunk(&mut reader, &place, chunk, field.data_type(), &mut report)?;
                     progress(FsckProgress {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use crate::index::IndexDefinition;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
-use crate::table::change::{ChangeKind, DeletedRows, Replaces, TableChange, conflict};
+use crate::table::change::{ChangeKind, DeletedRows, TableChange, conflict};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
@@ -41,6 +42,8 @@ pub enum LoadTarget {
         /// The text of each column's default, as [`TableSnapshot::defaults`]; none at all: no
         /// column has one.
         defaults: Vec<Option<String>>,
+        /// For how long its past versions stay readable; zero: not at all.
+        retention: Duration,
     },
     /// Other columns for a table, with the rows that it has then.
     Redefine {
@@ -161,19 +164,20 @@ impl Load {
             }
             LoadTarget::Redefine {
                 arrow_schema,
-                indexes,
+                version,
                 ..
             } => {
-                let name = ObjectName::new(schema_name, table_name);
-                let check = |state: &State| state.check_index_names(&name, indexes);
-                match &transaction {
-                    Some(transaction) => transaction.check(check)?,
-                    None => check(&database.state.read())?,
+                let present = match &transaction {
+                    Some(transaction) => transaction.table_state(schema_name, table_name)?,
+                    None => database.table_state(schema_name, table_name)?,
+                };
+                if version.id != present.snapshot.id {
+                    return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
                 (
                     stored_schema(arrow_schema)?,
-                    database.next_table_id()?,
-                    Arc::new(AtomicU32::new(0)),
+                    present.snapshot.id,
+                    present.next_segment,
                 )
             }
             LoadTarget::Append { .. }
@@ -296,12 +300,11 @@ impl Shared {
                     or_replace,
                     indexes,
                     defaults,
+                    retention,
                     ..
                 } => ChangeKind::Create {
-                    replaces: match or_replace {
-                        true => Replaces::Any,
-                        false => Replaces::None,
-                    },
+                    retention_us: u64::try_from(retention.as_micros()).unwrap_or(u64::MAX),
+                    replaces: *or_replace,
                     indexes: indexes.clone(),
                     defaults: defaults.clone(),
                 },
@@ -310,8 +313,8 @@ impl Shared {
                     indexes,
                     defaults,
                     ..
-                } => ChangeKind::Create {
-                    replaces: Replaces::Version(Arc::clone(version)),
+                } => ChangeKind::Redefine {
+                    only: Some(Arc::clone(version)),
                     indexes: indexes.clone(),
                     defaults: defaults.clone(),
                 },

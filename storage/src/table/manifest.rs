@@ -54,6 +54,88 @@ pub(super) struct TableRecord {
     /// has none; or nothing.
     #[prost(string, repeated, tag = "11")]
     pub defaults: Vec<String>,
+    /// Since format 8: for how long its past versions stay readable, in microseconds; 0: not at all.
+    #[prost(uint64, tag = "12")]
+    pub retention_us: u64,
+    /// Since format 8: when this version was committed, in microseconds since 1970; 0 without a
+    /// retention. Of fixed length, as a commit gets its time last.
+    #[prost(fixed64, tag = "13")]
+    pub committed_at_us: u64,
+}
+
+/// A past version of a table, as it differs from the one after it; table and version are its key.
+/// See [`Past`](super::history::Past).
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct VersionRecord {
+    /// The version after it.
+    #[prost(uint64, tag = "1")]
+    pub next: u64,
+    #[prost(uint64, tag = "2")]
+    pub committed_at_us: u64,
+    /// When the next one took its place.
+    #[prost(uint64, tag = "3")]
+    pub ended_at_us: u64,
+    /// Rows that are not deleted.
+    #[prost(uint64, tag = "4")]
+    pub rows: u64,
+    /// Segments that the next one has and it has not.
+    #[prost(uint32, repeated, tag = "5")]
+    pub added: Vec<u32>,
+    /// Segments that it has and the next one has not, and their places in its row order.
+    #[prost(uint32, repeated, tag = "6")]
+    pub removed: Vec<u32>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub places: Vec<u32>,
+    /// Rows that are deleted in one of the two alone.
+    #[prost(message, repeated, tag = "8")]
+    pub changed: Vec<RowsRecord>,
+    /// What it has beside rows, where the next one has something else.
+    #[prost(message, optional, tag = "9")]
+    pub shape: Option<ShapeRecord>,
+}
+
+/// Rows of a segment.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RowsRecord {
+    #[prost(uint32, tag = "1")]
+    pub segment: u32,
+    /// As [`SegmentRecord::deleted`].
+    #[prost(bytes = "vec", tag = "2")]
+    pub rows: Vec<u8>,
+}
+
+/// Columns and defaults of a past version, as [`TableRecord`] has them.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ShapeRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    pub schema: Vec<u8>,
+    #[prost(string, repeated, tag = "2")]
+    pub defaults: Vec<String>,
+}
+
+impl ShapeRecord {
+    /// The defaults of so many columns.
+    pub fn decode_defaults(&self, columns: usize) -> Vec<Option<String>> {
+        decode_defaults(&self.defaults, columns)
+    }
+}
+
+/// What is to be changed in the catalog of the past of tables.
+#[derive(Debug, Default)]
+pub(super) struct HistoryRecords {
+    /// By table and version.
+    pub removed_versions: Vec<(u32, u64)>,
+    pub versions: Vec<(u32, u64, VersionRecord)>,
+    /// Segments that only the past has, by table and segment.
+    pub removed_segments: Vec<(u32, u32)>,
+    pub segments: Vec<(u32, u32, SegmentRecord)>,
+}
+
+impl HistoryRecords {
+    /// Whether there is something to be put.
+    pub fn puts(&self) -> bool {
+        !self.versions.is_empty() || !self.segments.is_empty()
+    }
 }
 
 /// Defaults as a record has them.
@@ -70,10 +152,14 @@ pub(super) fn encode_defaults(defaults: &[Option<String>]) -> Vec<String> {
 impl TableRecord {
     /// The defaults of so many columns.
     pub fn decode_defaults(&self, columns: usize) -> Vec<Option<String>> {
-        let texts = self.defaults.iter().map(|text| Some(text.clone()));
-        let texts = texts.map(|text| text.filter(|text| !text.is_empty()));
-        texts.chain(std::iter::repeat(None)).take(columns).collect()
+        decode_defaults(&self.defaults, columns)
     }
+}
+
+fn decode_defaults(defaults: &[String], columns: usize) -> Vec<Option<String>> {
+    let texts = defaults.iter().map(|text| Some(text.clone()));
+    let texts = texts.map(|text| text.filter(|text| !text.is_empty()));
+    texts.chain(std::iter::repeat(None)).take(columns).collect()
 }
 
 /// What the catalog holds in all, and the numbers that nothing carries yet.
@@ -520,14 +606,19 @@ pub(super) fn encode_rows(rows: &RoaringBitmap) -> Vec<u8> {
 
 /// The version of a segment whose deleted rows these bytes hold; empty ones: none.
 pub(super) fn decode_deleted(segment: &Segment, bytes: &[u8]) -> Result<Segment> {
-    if bytes.is_empty() {
-        return segment.with_deleted(RoaringBitmap::new());
-    }
-    let rows = RoaringBitmap::deserialize_from(bytes).map_err(|error| {
+    let rows = decode_rows(bytes).map_err(|error| {
         let segment = segment.id.0;
         StorageError::corrupt(format!("segment {segment}: its deleted rows: {error}"))
     })?;
     segment.with_deleted(rows)
+}
+
+/// The rows that bytes hold; empty ones: none.
+pub(super) fn decode_rows(bytes: &[u8]) -> std::io::Result<RoaringBitmap> {
+    match bytes {
+        [] => Ok(RoaringBitmap::new()),
+        bytes => RoaringBitmap::deserialize_from(bytes),
+    }
 }
 
 /// The segment that `record` describes.

@@ -5,17 +5,17 @@
 //! around once in [`UpkeepOptions::scrub_period`](crate::table::UpkeepOptions::scrub_period).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use parking_lot::Mutex;
 
 use crate::Result;
 use crate::index::pace::Pace;
-use crate::segment::Chunk;
+use crate::segment::{Chunk, Segment, TableId};
 use crate::table::database::Core;
 use crate::table::fsck::{FsckReport, check_chunk};
+use crate::table::state::TableState;
 use crate::table::{Database, TableSnapshot};
 
 /// What is due is looked at no more often.
@@ -109,20 +109,14 @@ impl Core {
     }
 
     fn pages_total(&self) -> u64 {
-        let tables = self.tables_by_number();
-        let runs = tables.iter().flat_map(|table| table.runs());
+        let tables = self.all_tables();
+        let runs = tables.iter().flat_map(TableState::chunks);
+        let runs = runs.flat_map(Chunk::runs);
         runs.map(|run| u64::from(run.count)).sum()
     }
 
-    fn tables_by_number(&self) -> Vec<Arc<TableSnapshot>> {
-        let tables = self.state.read();
-        let mut tables: Vec<_> = tables
-            .tables
-            .values()
-            .map(|t| Arc::clone(&t.snapshot))
-            .collect();
-        tables.sort_unstable_by_key(|table| table.id.0);
-        tables
+    fn all_tables(&self) -> Vec<TableState> {
+        self.state.read().tables.values().cloned().collect()
     }
 
     /// Checks chunks from where it left off until they have so many pages, or the end comes.
@@ -131,8 +125,19 @@ impl Core {
     /// As [`Core::scrub_due`].
     pub(super) fn scrub_pages(&self, pages: f64, pace: &Pace) -> Result<()> {
         let next = self.scrub.0.lock().next;
-        let tables = self.tables_by_number();
-        let mut checks: Vec<Check> = tables.iter().flat_map(|table| checks_of(table)).collect();
+        let tables = self.all_tables();
+        let tables = tables.iter().map(|table| {
+            let name = format!("table '{}'", table.snapshot.name);
+            let past = table.history.checked(&name, &table.as_version());
+            past.map(|past| (&table.snapshot, past))
+        });
+        let tables = tables.collect::<Result<Vec<_>>>()?;
+        let checks = tables.iter().flat_map(|(table, past)| {
+            let of_past = past.iter();
+            let of_past = of_past.flat_map(|(s, schema)| checks_of_segment(table.id, s, schema));
+            checks_of(table).chain(of_past)
+        });
+        let mut checks: Vec<Check> = checks.collect();
         checks.retain(|check| check.place >= next);
         checks.sort_unstable_by_key(|check| check.place);
         let mut reader = self.store().reader()?;
@@ -178,14 +183,8 @@ impl Core {
 /// The chunks of a table and of its indexes.
 fn checks_of(table: &TableSnapshot) -> impl Iterator<Item = Check<'_>> {
     let id = table.id.0;
-    let segments = table.segments.iter().flat_map(move |segment| {
-        let chunks = (0..).zip(segment.chunks.iter().zip(table.schema.fields()));
-        chunks.map(move |(number, (chunk, field))| Check {
-            place: (id, false, segment.id.0, number),
-            chunk,
-            data_type: field.data_type(),
-        })
-    });
+    let segments = table.segments.iter();
+    let segments = segments.flat_map(|segment| checks_of_segment(table.id, segment, &table.schema));
     let parts = table.indexes.iter().flat_map(|index| &index.parts);
     let parts = parts.flat_map(move |part| {
         let chunks = part.arrays.iter().flat_map(|array| {
@@ -201,6 +200,19 @@ fn checks_of(table: &TableSnapshot) -> impl Iterator<Item = Check<'_>> {
             })
     });
     segments.chain(parts)
+}
+
+fn checks_of_segment<'a>(
+    table: TableId,
+    segment: &'a Segment,
+    schema: &'a SchemaRef,
+) -> impl Iterator<Item = Check<'a>> {
+    let chunks = (0..).zip(segment.chunks.iter().zip(schema.fields()));
+    chunks.map(move |(number, (chunk, field))| Check {
+        place: (table.0, false, segment.id.0, number),
+        chunk,
+        data_type: field.data_type(),
+    })
 }
 
 #[cfg(test)]

@@ -223,6 +223,7 @@ mod tests {
         };
         let column = arrow::datatypes::Field::new("id", arrow::datatypes::DataType::Int64, false);
         let target = crate::table::LoadTarget::Create {
+            retention: std::time::Duration::ZERO,
             schema: "public".into(),
             table: "t".into(),
             arrow_schema: std::sync::Arc::new(arrow::datatypes::Schema::new(vec![column])),

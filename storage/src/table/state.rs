@@ -15,6 +15,7 @@ use crate::table::catalog::CatalogTable;
 use crate::table::edit::{
     MovePages, ObjectName, Operation, Owner, Precondition, PutTable, TableEdit, TableVersion,
 };
+use crate::table::history::{CatalogHistory, History, Version};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_part, decode_schema,
     decode_segment,
@@ -40,6 +41,8 @@ pub(super) struct State {
 pub(super) struct TableState {
     pub snapshot: Arc<TableSnapshot>,
     pub record: Arc<TableRecord>,
+    /// Its past versions.
+    pub history: History,
     /// First segment number that no load has taken.
     pub next_segment: Arc<AtomicU32>,
     /// The place in the row order behind its last segment.
@@ -89,6 +92,20 @@ impl Retired {
 }
 
 impl TableState {
+    /// As the history of the table sees it.
+    pub fn as_version(&self) -> Version<'_> {
+        Version {
+            snapshot_schema: &self.snapshot.schema,
+            record: &self.record,
+            segments: &self.snapshot.segments,
+        }
+    }
+
+    /// The chunks of its present version, and of segments that only its past has.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.snapshot.chunks().chain(self.history.chunks())
+    }
+
     /// That this is the current version.
     pub fn version(&self) -> Precondition {
         Precondition::Version(TableVersion {
@@ -287,6 +304,21 @@ impl State {
         Ok(())
     }
 
+    /// The past of each table that has one, by the tables' numbers.
+    pub fn past(&self) -> HashMap<TableId, History> {
+        let tables = self.tables.values();
+        let tables = tables.filter(|table| !table.history.is_empty());
+        let past = tables.map(|table| (table.snapshot.id, table.history.clone()));
+        past.collect()
+    }
+
+    /// When the last of the present versions of tables was committed that keep their past.
+    pub fn last_time_us(&self) -> u64 {
+        let tables = self.tables.values();
+        let times = tables.map(|table| table.record.committed_at_us);
+        times.max().unwrap_or(0)
+    }
+
     /// What the edit makes of the state, which allows it; nothing is changed yet.
     pub fn change(&self, edit: &TableEdit) -> Result<Change> {
         let mut change = Change::default();
@@ -305,6 +337,8 @@ impl State {
                 Operation::DropTable(dropped) => {
                     if let Some(table) = self.tables.get(&dropped.name) {
                         change.retired.add_all(&table.snapshot);
+                        let held = table.history.held().cloned();
+                        change.retired.segments.extend(held);
                     }
                     drafts.remove(&dropped.table);
                     change.tables.push((dropped.name.clone(), None));
@@ -365,6 +399,13 @@ impl State {
                     let draft = self.opened(&mut drafts, moves.table)?;
                     draft.move_pages(moves, &mut change.retired)?;
                 }
+                Operation::ExpireVersions(version) => {
+                    // The table may have been dropped meanwhile.
+                    if let Ok(draft) = self.opened(&mut drafts, version.table) {
+                        let gone = draft.history.expire(version.version);
+                        change.retired.segments.extend(gone);
+                    }
+                }
                 Operation::PutPart(put) => {
                     let draft = self.opened(&mut drafts, put.table)?;
                     let id = SegmentId(put.part);
@@ -397,7 +438,8 @@ impl State {
                 | Operation::DropView(_) => {}
             }
         }
-        for (_, draft) in drafts {
+        for (_, mut draft) in drafts {
+            draft.keep_history(&mut change.retired);
             change
                 .tables
                 .push((draft.name.clone(), Some(draft.finish()?)));
@@ -457,6 +499,12 @@ impl State {
         draft.finish()
     }
 
+    /// The past of a table that the catalog holds, of which this is the present version.
+    pub fn opened_history(present: &TableState, records: CatalogHistory) -> Result<History> {
+        let snapshot = &present.snapshot;
+        History::opened(snapshot.id, &snapshot.name, &present.as_version(), records)
+    }
+
     /// A draft of the table of that number as it is.
     fn draft(&self, table: u32) -> Option<Draft> {
         let mut tables = self.tables.iter();
@@ -475,6 +523,7 @@ impl State {
             parts: parts.collect(),
             rows_version: snapshot.rows_version,
             before: Some(state.clone()),
+            history: state.history.clone(),
             next_order: state.next_order,
         })
     }
@@ -515,6 +564,7 @@ struct Draft {
     /// Parts, with the names of their indexes.
     parts: Vec<(String, Arc<IndexPart>)>,
     before: Option<TableState>,
+    history: History,
     next_order: u64,
     rows_version: u64,
 }
@@ -530,6 +580,7 @@ impl Draft {
             segments: Vec::new(),
             parts: Vec::new(),
             before: None,
+            history: History::default(),
             next_order: 0,
             rows_version: next_rows_version(),
         })
@@ -563,6 +614,15 @@ impl Draft {
                     retired.moved_segments.push([old, moved]);
                 })
             }
+            Some(Owner::Past(id)) => {
+                let segment = self.history.held_segment(SegmentId(id));
+                let moved = segment.map(|segment| Arc::new(segment.moved(place_of)));
+                moved.map(|moved| {
+                    let old = self.history.replace(Arc::clone(&moved));
+                    let both = old.map(|old| [old, moved]);
+                    retired.moved_segments.extend(both);
+                })
+            }
             Some(Owner::Part(id)) => {
                 let part = self.parts.iter_mut().find(|(_, part)| part.id.0 == id);
                 part.map(|(_, part)| {
@@ -579,6 +639,33 @@ impl Draft {
                 self.label()
             ))
         })
+    }
+
+    /// Notes what it takes to show the version before, if that is to be kept: segments that only that
+    /// one has are not retired then.
+    fn keep_history(&mut self, retired: &mut Retired) {
+        if self.record.retention_us == 0 {
+            if !self.history.is_empty() {
+                retired.segments.extend(self.history.held().cloned());
+                self.history = History::default();
+            }
+            return;
+        }
+        let Some(before) = &self.before else { return };
+        if before.record.retention_us == 0 || before.record.version == self.record.version {
+            return;
+        }
+        let after = Version {
+            snapshot_schema: &self.schema,
+            record: &self.record,
+            segments: &self.segments,
+        };
+        let held = self.history.note(&before.as_version(), &after);
+        // A segment of which rows were deleted before it went has the same pages.
+        let held: HashSet<_> = held.iter().map(|s| Arc::as_ptr(&s.chunks)).collect();
+        retired
+            .segments
+            .retain(|segment| !held.contains(&Arc::as_ptr(&segment.chunks)));
     }
 
     fn label(&self) -> String {
@@ -633,6 +720,7 @@ impl Draft {
         Ok(TableState {
             snapshot: Arc::new(snapshot),
             record: Arc::new(self.record),
+            history: self.history,
             next_segment,
             next_order: self.next_order,
             editing,
@@ -705,7 +793,7 @@ impl Draft {
 }
 
 /// A number that no version of any table's rows has.
-fn next_rows_version() -> u64 {
+pub(super) fn next_rows_version() -> u64 {
     static VERSIONS: AtomicU64 = AtomicU64::new(0);
     VERSIONS.fetch_add(1, Ordering::Relaxed)
 }
@@ -730,6 +818,16 @@ impl Labels {
         Self {
             columns: columns.collect(),
             page_indexes: format!("table '{table}', page indexes").into(),
+        }
+    }
+
+    /// Of a segment of so many columns that only the table's past has.
+    pub fn of_past(table: &str, columns: usize) -> Self {
+        let columns =
+            (0..columns).map(|c| format!("table '{table}' in the past, column {c}").into());
+        Self {
+            columns: columns.collect(),
+            page_indexes: format!("table '{table}' in the past, page indexes").into(),
         }
     }
 }

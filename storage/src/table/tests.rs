@@ -8,6 +8,7 @@ mod formats;
 mod lagging;
 mod nand;
 mod opening;
+mod past;
 mod scrubs;
 mod views;
 
@@ -59,6 +60,7 @@ fn rows(first: i64, count: usize) -> RecordBatch {
 
 fn create(or_replace: bool) -> LoadTarget {
     LoadTarget::Create {
+        retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: "t".into(),

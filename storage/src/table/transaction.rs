@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::segment::TableId;
-use crate::table::change::{self, ChangeKind, Replaces, TableChange};
+use crate::table::change::{self, ChangeKind, TableChange};
 use crate::table::database::{
     columns_redefined, schema_created, schema_dropped, table_dropped, table_renamed,
 };
@@ -171,17 +171,18 @@ impl Transaction {
             let before = |table| self.seen_before(table).map(|(_, version)| version);
             match &mut change.kind {
                 // Rows that others add meanwhile were not seen, and shall not go.
-                ChangeKind::Overwrite { only } => *only = before(change.table),
+                ChangeKind::Overwrite { only } | ChangeKind::Redefine { only, .. } => {
+                    *only = before(change.table);
+                }
                 // Whatever others see of that name then, it must be what the transaction saw.
                 ChangeKind::Create { replaces, .. } => {
-                    let has_rows = matches!(replaces, Replaces::Version(_));
-                    *replaces = Replaces::None;
+                    *replaces = false;
                     progress
                         .steps
                         .extend(present.map(|present| Step::DropTable {
                             name,
                             table: present.snapshot.id,
-                            only: before(present.snapshot.id).filter(|_| has_rows),
+                            only: None,
                         }));
                 }
                 ChangeKind::Keep => {}
@@ -484,7 +485,7 @@ impl Workspace {
         self.take(Step::Define(views::dropped(schema, name)))
     }
 
-    fn take(&self, step: Step) -> Result<()> {
+    pub(super) fn take(&self, step: Step) -> Result<()> {
         self.database.check_writable()?;
         match self.transaction() {
             Some(transaction) => transaction.stage(step),
@@ -492,7 +493,7 @@ impl Workspace {
         }
     }
 
-    fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
+    pub(super) fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
         match self.transaction() {
             Some(transaction) => transaction.table_state(schema, table),
             None => self.database.table_state(schema, table),

@@ -30,6 +30,7 @@ use crate::table::change::settle;
 use crate::table::compaction::Thoroughness;
 use crate::table::database::Core;
 use crate::table::edit::ObjectName;
+use crate::table::history::now_us;
 use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
 use crate::table::state::TableState;
 use crate::table::{Database, TableSnapshot};
@@ -339,8 +340,23 @@ impl Drop for Background {
 
 fn run(core: &Core) {
     let control = &core.upkeep.control;
-    while control.wait(RETRY_AFTER) {
+    let mut has_failed = false;
+    loop {
+        // Versions expire while nobody commits.
+        let expiry = core.next_expiry_us().filter(|_| !has_failed);
+        let left = expiry.map_or(RETRY_AFTER, |time| {
+            Duration::from_micros(time.saturating_sub(now_us())).max(PAUSE)
+        });
+        if !control.wait(left.min(RETRY_AFTER)) {
+            return;
+        }
         let pace = Pace::background(core.upkeep.options.share, control);
+        let expired = core.expire_versions(now_us());
+        has_failed = expired.is_err();
+        if let Err(error) = expired {
+            let path = core.path().display();
+            log::warn!("{path}: past versions stay that were to expire: {error}");
+        }
         match core.keep_up(None, &pace, Extent::Due) {
             // Nothing more can be written.
             Err(StorageError::NeedsReopening { .. }) => return,

@@ -1,4 +1,5 @@
-//! Functions that stand where a table stands: `FROM lookup('t', …)` and the like.
+//! Functions that stand where a table stands: `FROM lookup('t', …)` and the like; and tables as they
+//! were.
 //!
 //! Each takes constants or subqueries. Those that are scans with a shape of their own become
 //! ordinary plans here (a lookup is a filter on the key, or a join with it), so that everything
@@ -9,6 +10,7 @@ mod exec;
 mod graph;
 mod kernel;
 mod near;
+mod past;
 mod rows;
 
 use std::sync::Arc;
@@ -204,6 +206,23 @@ impl RelationPlanner for StoreRelations {
         relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
+        let relation = match relation {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                version: Some(version),
+                ..
+            } => {
+                let planned = past::plan(self, name, version, alias, context)?;
+                return Ok(RelationPlanning::Planned(Box::new(planned)));
+            }
+            TableFactor::Table {
+                version: Some(version),
+                ..
+            } => return plan_err!("only a table has versions: {version}"),
+            other => other,
+        };
         let called = match &relation {
             TableFactor::Table {
                 name,

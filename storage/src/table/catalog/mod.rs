@@ -16,11 +16,14 @@ use redb::{ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction}
 
 use self::records::Records;
 use crate::segment::{SegmentId, TableId};
-use crate::table::database::FORMAT_VERSION;
+use crate::table::database::{FORMAT_VERSION, FORMAT_WITHOUT_PAST};
 use crate::table::edit::{
     ObjectName, Operation, PutFunction, PutPart, PutSegment, PutTable, TableEdit,
 };
-use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord};
+use crate::table::history::CatalogHistory;
+use crate::table::manifest::{
+    FunctionRecord, HistoryRecords, PartRecord, SegmentRecord, TableRecord,
+};
 use crate::table::{Function, View};
 use crate::{Result, StorageError};
 
@@ -106,6 +109,8 @@ pub(super) struct CatalogTable {
     pub segments: Vec<(SegmentId, SegmentRecord)>,
     /// Parts of its indexes.
     pub index_parts: Vec<(SegmentId, PartRecord)>,
+    /// Its past, or how the records of that are damaged.
+    pub history: Result<CatalogHistory, String>,
 }
 
 /// Everything that the catalog holds.
@@ -184,7 +189,7 @@ impl Catalog {
         let sequences = first.sequences.keys().max();
         let numbers = tables.max(sequences.copied().unwrap_or(0));
         catalog.write(|txn, records| {
-            set_format(txn)?;
+            set_format(txn, FORMAT_WITHOUT_PAST)?;
             records.set_numbers(next(numbers)?, next(generations)?);
             for (sequence, given) in &first.sequences {
                 records.put_sequence(*sequence, *given)?;
@@ -222,7 +227,9 @@ impl Catalog {
             match found {
                 ..3 => catalog.upgrade()?,
                 // A build that does not know page indexes in pages must not take them for free.
-                3..FORMAT_VERSION => catalog.write(|txn, _| set_format(txn))?,
+                3..FORMAT_WITHOUT_PAST => {
+                    catalog.write(|txn, _| set_format(txn, FORMAT_WITHOUT_PAST))?
+                }
                 _ => {}
             }
         }
@@ -238,7 +245,7 @@ impl Catalog {
         })?;
         let edit = whole(&contents, &packages);
         self.write(|txn, records| {
-            set_format(txn)?;
+            set_format(txn, FORMAT_WITHOUT_PAST)?;
             records.set_numbers(contents.next_table, contents.next_generation);
             records.apply(&edit)?;
             old::remove(txn)
@@ -334,18 +341,24 @@ impl Catalog {
         })
     }
 
-    /// Applies edits durably, all or none; `logged` is the log's last record that they have.
+    /// Applies edits durably, and what becomes of the past, all or none; `logged` is the log's last record that they have.
     ///
     /// # Errors
     /// `NeedsReopening`: nobody knows whether they were applied. After any other they were not.
     pub(super) fn apply<'a>(
         &self,
         edits: impl Iterator<Item = &'a TableEdit> + Clone,
+        history: &HistoryRecords,
         logged: u64,
     ) -> Result<()> {
-        self.write(|_, records| {
+        self.write(|txn, records| {
             records.set_logged(logged);
-            edits.clone().try_for_each(|edit| records.apply(edit))
+            edits.clone().try_for_each(|edit| records.apply(edit))?;
+            if history.puts() {
+                // Earlier builds would take pages that only the past has for free.
+                set_format(txn, FORMAT_VERSION)?;
+            }
+            records.put_history(history)
         })
     }
 
@@ -620,9 +633,9 @@ fn format(txn: &ReadTransaction) -> Result<u32> {
     Ok(meta.get("format").map_err(other)?.map_or(0, |v| v.value()))
 }
 
-fn set_format(txn: &WriteTransaction) -> Result<()> {
+fn set_format(txn: &WriteTransaction, format: u32) -> Result<()> {
     let mut meta = txn.open_table(META).map_err(other)?;
-    meta.insert("format", FORMAT_VERSION).map_err(other)?;
+    meta.insert("format", format).map_err(other)?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 use super::{CatalogTable, Contents, META, other};
 use crate::segment::{SegmentId, TableId};
 use crate::table::edit::ObjectName;
+use crate::table::history::CatalogHistory;
 use crate::table::manifest::{FunctionRecord, SegmentRecord, TableRecord, unseal};
 use crate::{Result, StorageError};
 
@@ -78,6 +79,7 @@ pub(super) fn contents(txn: &ReadTransaction) -> Result<Contents> {
         record.rows = live.iter().map(|(_, s)| u64::from(s.rows)).sum();
         record.parts = index_parts.len() as u64;
         tables.push(CatalogTable {
+            history: Ok(CatalogHistory::default()),
             name: ObjectName::new(schema, name),
             id: TableId(id),
             record,

@@ -11,9 +11,10 @@ use crate::capability::random_bytes;
 use crate::segment::{SegmentId, TableId};
 use crate::table::catalog::{CatalogTable, Numbers};
 use crate::table::edit::{ObjectName, Operation, Owner, TableEdit};
+use crate::table::history::CatalogHistory;
 use crate::table::manifest::{
-    FunctionRecord, NameRecord, PartRecord, RootRecord, SchemaRecord, SegmentRecord,
-    SequenceRecord, TableRecord, ViewRecord, seal, unseal,
+    FunctionRecord, HistoryRecords, NameRecord, PartRecord, RootRecord, SchemaRecord,
+    SegmentRecord, SequenceRecord, TableRecord, ViewRecord, seal, unseal,
 };
 use crate::table::sequences::lost;
 use crate::{Result, StorageError};
@@ -35,6 +36,10 @@ enum Key<'a> {
     Package(&'a str),
     View(&'a str, &'a str),
     Sequence(u32),
+    /// A past version of a table. The number is its own, high half first.
+    Version(u32, u64),
+    /// A segment that only the past of a table has.
+    PastSegment(u32, u32),
 }
 
 impl<'a> Key<'a> {
@@ -59,6 +64,11 @@ impl<'a> Key<'a> {
             Self::Package(name) => text(7, name),
             Self::View(schema, name) => texts(8, schema, name),
             Self::Sequence(sequence) => numbers(9, &[*sequence]),
+            Self::Version(table, version) => {
+                let (high, low) = ((version >> 32) as u32, *version as u32);
+                numbers(10, &[*table, high, low])
+            }
+            Self::PastSegment(table, segment) => numbers(11, &[*table, *segment]),
         }
     }
 
@@ -87,6 +97,12 @@ impl<'a> Key<'a> {
             7 => Self::Package(text()?),
             8 => texts().map(|(schema, name)| Self::View(schema, name))?,
             9 => Self::Sequence(number(rest)?),
+            10 => {
+                let (table, version) = rest.split_at_checked(4)?;
+                let version = u64::from_be_bytes(version.try_into().ok()?);
+                Self::Version(number(table)?, version)
+            }
+            11 => numbers().map(|(table, segment)| Self::PastSegment(table, segment))?,
             _ => return None,
         })
     }
@@ -107,6 +123,12 @@ impl std::fmt::Display for Key<'_> {
             Self::Package(name) => write!(f, "the package of function '{name}'"),
             Self::View(schema, name) => write!(f, "view '{schema}.{name}'"),
             Self::Sequence(sequence) => write!(f, "sequence {sequence}"),
+            Self::Version(table, version) => {
+                write!(f, "version {version} of table number {table}")
+            }
+            Self::PastSegment(table, segment) => {
+                write!(f, "segment {segment} of the past of table number {table}")
+            }
         }
     }
 }
@@ -256,8 +278,11 @@ impl<'txn> Records<'txn> {
                         record.move_pages(|first| moves.place_of(first));
                         self.put(&key, &record)?;
                     }
-                    None => {}
+                    // It is put whole.
+                    Some(Owner::Past(_)) | None => {}
                 },
+                // The checkpoint says what becomes of the past: see `put_history`.
+                Operation::ExpireVersions(_) => {}
                 Operation::DropSegments(table) => {
                     self.remove_all(|number| Key::Segment(*table, number))?;
                 }
@@ -283,6 +308,23 @@ impl<'txn> Records<'txn> {
                     self.root.views -= self.remove(&Key::View(&name.schema, &name.name))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Changes what is kept of the past of tables.
+    pub fn put_history(&mut self, history: &HistoryRecords) -> Result<()> {
+        for (table, version) in &history.removed_versions {
+            self.remove(&Key::Version(*table, *version))?;
+        }
+        for (table, segment) in &history.removed_segments {
+            self.remove(&Key::PastSegment(*table, *segment))?;
+        }
+        for (table, version, record) in &history.versions {
+            self.put(&Key::Version(*table, *version), record)?;
+        }
+        for (table, segment, record) in &history.segments {
+            self.put(&Key::PastSegment(*table, *segment), record)?;
         }
         Ok(())
     }
@@ -417,9 +459,13 @@ pub(super) fn orphans(txn: &redb::ReadTransaction) -> Result<Vec<String>> {
     }
     for (key, _) in &rows {
         let is_known = match Key::decode(key) {
-            Some(Key::Table(table) | Key::Segment(table, _) | Key::Part(table, _)) => {
-                tables.contains(&table)
-            }
+            Some(
+                Key::Table(table)
+                | Key::Segment(table, _)
+                | Key::Part(table, _)
+                | Key::Version(table, _)
+                | Key::PastSegment(table, _),
+            ) => tables.contains(&table),
             Some(Key::Package(name)) => functions.contains(&name),
             Some(_) => true,
             None => {
@@ -538,45 +584,68 @@ impl Reading {
                 StorageError::corrupt(format!("{what}: its manifest record is missing"))
             })?;
         // Decoding leaves room for further chunks, which many small records can't afford.
-        let compact = |record: SegmentRecord| SegmentRecord {
-            chunks: record.chunks.clone(),
-            ..record
+        let segment = |number: u64, record: SegmentRecord| {
+            let compact = SegmentRecord {
+                chunks: record.chunks.clone(),
+                ..record
+            };
+            (SegmentId(number as u32), compact)
         };
-        let mut segments = self.numbered(|n| Key::Segment(id.0, n), &what, compact)?;
-        let index_parts = self.numbered(|n| Key::Part(id.0, n), &what, |record| record)?;
+        let all = |key: fn(u32, u32) -> Key<'static>| [key(id.0, 0), key(id.0, u32::MAX)];
+        let mut segments = self.numbered(all(Key::Segment), &what, segment)?;
+        let part = |number: u64, record| (SegmentId(number as u32), record);
+        let index_parts = self.numbered(all(Key::Part), &what, part)?;
         segments.sort_by_key(|(id, record)| (record.order, id.0));
+        let versions = [Key::Version(id.0, 0), Key::Version(id.0, u64::MAX)];
+        let versions = self.numbered(versions, &what, |number, record| (number, record));
+        let past = self.numbered(all(Key::PastSegment), &what, segment);
+        // The past may be lost while the present is not.
+        let history = versions.and_then(|versions| {
+            Ok(CatalogHistory {
+                versions,
+                segments: past?,
+            })
+        });
         Ok(CatalogTable {
             name: name.clone(),
             id,
             record,
             segments,
             index_parts,
+            history: damage(history)?,
         })
     }
 
-    /// The records of all numbers, as `keep` leaves them.
-    fn numbered<M: Message + Default>(
+    /// What `keep` makes of the records from one key to another, and of the numbers that these end
+    /// with.
+    fn numbered<M: Message + Default, T>(
         &self,
-        key: impl Fn(u32) -> Key<'static>,
+        [first, last]: [Key<'static>; 2],
         what: &str,
-        keep: impl Fn(M) -> M,
-    ) -> Result<Vec<(SegmentId, M)>> {
+        keep: impl Fn(u64, M) -> T,
+    ) -> Result<Vec<T>> {
         let mut problems = Vec::new();
-        let rows = self.rows(&key(0).encode(), &key(u32::MAX).encode(), &mut problems)?;
+        let rows = self.rows(&first.encode(), &last.encode(), &mut problems)?;
         if let Some(problem) = problems.pop() {
             return Err(StorageError::corrupt(format!("{what}: {problem}")));
         }
         let mut opened = Vec::with_capacity(rows.len());
         for (bytes, sealed) in rows {
-            let Some(found @ (Key::Segment(_, number) | Key::Part(_, number))) =
-                Key::decode(&bytes)
-            else {
+            let found = Key::decode(&bytes);
+            let number = match &found {
+                Some(
+                    Key::Segment(_, number) | Key::Part(_, number) | Key::PastSegment(_, number),
+                ) => Some(u64::from(*number)),
+                Some(Key::Version(_, version)) => Some(*version),
+                _ => None,
+            };
+            let (Some(found), Some(number)) = (found, number) else {
                 return Err(StorageError::corrupt(format!(
                     "{what}: a record of it has the key {bytes:02x?}"
                 )));
             };
             let record = unseal(&bytes, &sealed, &format!("{what}: {found}"))?;
-            opened.push((SegmentId(number), keep(record)));
+            opened.push(keep(number, record));
         }
         Ok(opened)
     }

@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom;
 
 use super::faults::devices::Rig;
 use super::faults::workloads::{self, Step};
-use super::faults::{new_database, open as open_rig, state};
+use super::faults::{new_database, open as open_rig, present_state as state};
 use super::*;
 use crate::index::IndexKind;
 use crate::table::{Backup, BackupFiles, BackupFolder, backups, check_backup, restore};
@@ -98,6 +98,7 @@ fn restored(files: &dyn BackupFiles, number: u32) -> String {
     load(
         &database,
         LoadTarget::Create {
+            retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),
             table: "new one".into(),

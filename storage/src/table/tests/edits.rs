@@ -82,6 +82,7 @@ fn a_name_of_an_index_is_taken_once_by_loads_that_overlap() {
     let dir = TempDir::new().unwrap();
     let database = open(dir.path());
     let target = |table: &str| LoadTarget::Create {
+        retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: table.into(),
@@ -226,7 +227,7 @@ fn a_database_of_format_3_is_read_and_becomes_one_of_today_when_it_is_written() 
     drop(readers);
     assert_eq!(format(None), 3);
     assert_eq!(ids(&open(dir.path())), (0..500).collect::<Vec<_>>());
-    assert_eq!(format(None), crate::table::FORMAT_VERSION);
+    assert_eq!(format(None), crate::table::database::FORMAT_WITHOUT_PAST);
 }
 
 #[test]

@@ -127,6 +127,7 @@ fn load(database: &Arc<Database>, target: LoadTarget, rows: &[Row]) -> Result<u6
 
 fn create(indexes: &[&str]) -> LoadTarget {
     LoadTarget::Create {
+        retention: Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: "t".into(),

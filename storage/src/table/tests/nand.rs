@@ -370,6 +370,7 @@ fn put(database: &Arc<Database>, target: LoadTarget, rows: &RecordBatch) -> Resu
 
 fn create(table: &str, width: i32) -> LoadTarget {
     LoadTarget::Create {
+        retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: table.into(),

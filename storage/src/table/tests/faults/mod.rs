@@ -14,7 +14,7 @@ use self::workloads::{Step, Workload};
 use super::read;
 use crate::table::catalog::{Catalog, CatalogFile, FirstState};
 use crate::table::commit_log::Log;
-use crate::table::{Database, DatabaseOptions, UpkeepOptions};
+use crate::table::{AsOf, Database, DatabaseOptions, UpkeepOptions, Workspace};
 use crate::{Result, StorageError};
 
 /// So few that the log is full now and then, and too small for some edits.
@@ -55,6 +55,17 @@ pub(super) fn new_database(seed: u64) -> Disks {
 
 /// All that a reader can see.
 pub(super) fn state(database: &Arc<Database>) -> Result<String> {
+    let mut text = present_state(database)?;
+    for schema in database.schemas() {
+        for table in database.tables(&schema) {
+            past_of(database, &schema, &table, &mut text)?;
+        }
+    }
+    Ok(text)
+}
+
+/// The same without the past, which is in no backup.
+pub(super) fn present_state(database: &Arc<Database>) -> Result<String> {
     let mut text = String::new();
     for schema in database.schemas() {
         writeln!(text, "schema {schema}").unwrap();
@@ -78,6 +89,26 @@ pub(super) fn state(database: &Arc<Database>) -> Result<String> {
         writeln!(text, "function {name} {version} {}", package.len()).unwrap();
     }
     Ok(text)
+}
+
+/// What past versions have, each that has something else than the one before it: a step may take
+/// several commits of which only one changes rows.
+fn past_of(database: &Arc<Database>, schema: &str, table: &str, text: &mut String) -> Result<()> {
+    let workspace = Workspace::new(Arc::clone(database));
+    let versions = database.versions(schema, table)?;
+    let mut last = None;
+    for version in &versions[..versions.len() - 1] {
+        let past = workspace.as_of(schema, table, AsOf::Version(version.version))?;
+        let rows = match past.rows() {
+            0 => String::new(),
+            _ => format!("{:?}", read(database, past)?),
+        };
+        if last.as_ref() != Some(&rows) {
+            writeln!(text, "past {rows}").unwrap();
+            last = Some(rows);
+        }
+    }
+    Ok(())
 }
 
 /// The states before the first step and after each.

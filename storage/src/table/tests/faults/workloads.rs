@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{
     Array, ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray, UInt64Array,
@@ -48,6 +49,10 @@ pub enum Step {
     DropView(&'static str),
     /// The catalog takes over what the log holds.
     EmptyLog,
+    /// The past of a table is kept from here on, or not.
+    Retain(&'static str, bool),
+    /// All past versions expire.
+    Expire,
 }
 
 /// What is there before, and what is then done under faults.
@@ -92,6 +97,23 @@ pub fn all() -> Vec<Workload> {
                 EmptyLog,
                 Append("t", 2),
                 Settle,
+                EmptyLog,
+            ],
+        ),
+        workload(
+            "keep the past",
+            &[&indexed[..], &[Retain("t", true), Append("t", 9), EmptyLog]].concat(),
+            &[
+                Change("t", 3, true),
+                Append("t", 5),
+                Compact("t"),
+                EmptyLog,
+                Overwrite("t", 12),
+                Change("t", 2, false),
+                Expire,
+                EmptyLog,
+                Append("t", 3),
+                Retain("t", false),
                 EmptyLog,
             ],
         ),
@@ -281,6 +303,7 @@ impl Step {
                 workspace.create_schema(renamed)?;
                 for schema in ["public", renamed] {
                     let load = workspace.begin_load(LoadTarget::Create {
+                        retention: Duration::ZERO,
                         defaults: vec![],
                         schema: schema.into(),
                         table: table.into(),
@@ -315,6 +338,11 @@ impl Step {
             Self::View(name, query) => database.create_view(view(name, query), true),
             Self::DropView(name) => database.drop_view("public", name),
             Self::EmptyLog => database.empty_log(),
+            Self::Retain(table, keeps) => {
+                let retention = Duration::from_secs(if keeps { 3600 } else { 0 });
+                Workspace::new(Arc::clone(database)).set_retention("public", table, retention)
+            }
+            Self::Expire => database.expire_versions(u64::MAX),
         }
     }
 }
@@ -389,6 +417,7 @@ fn create(
     indexes: Vec<IndexDefinition>,
 ) -> Result<()> {
     let target = LoadTarget::Create {
+        retention: Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
         table: table.into(),

@@ -1,0 +1,359 @@
+//! Past versions of tables in statements: `t AT (VERSION => 17)`, and the table option `retention`.
+//!
+//! The parser knows AT in few dialects. Where it does not, the words are said otherwise first
+//! ([`crate::spelling`]), as the call of a function, which becomes a table with a version here. The
+//! planner of relations makes a scan of that.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
+use datafusion::common::DFSchema;
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::{
+    CreateMemoryTable, DdlStatement, EmptyRelation, Expr, LogicalPlan, Projection,
+};
+use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::{
+    self, CreateTableOptions, FromTable, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SqlOption,
+    TableFactor, TableVersion, TableWithJoins, Value, VisitMut as _, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::Dialect;
+use flashmesh_planner::Authority;
+use flashmesh_storage::table::TableSnapshot;
+
+use crate::Session;
+use crate::error::{Error, Result};
+use crate::load::blocking;
+
+/// The function that [`crate::spelling`] writes: of the table, and what AT says.
+pub(crate) const FUNCTION: &str = "flashmesh:at";
+
+/// What marks the plan of CREATE TABLE with a retention: microseconds.
+const RETENTION: &str = "flashmesh.retention_us";
+
+/// Whether a text may name versions of tables: only few dialects do without `=>`.
+pub(crate) fn may_name_versions(query: &str, dialect: &dyn Dialect) -> bool {
+    query.contains("=>") || dialect.supports_table_versioning()
+}
+
+/// Makes tables with versions of what was said otherwise.
+///
+/// # Errors
+/// [`Error::Usage`] where a past version is to be changed, or of what has none.
+pub(crate) fn with_versions(statement: &mut ParsedStatement) -> Result<()> {
+    match statement {
+        ParsedStatement::Statement(statement) => {
+            let mut versions = Versions::default();
+            if let ControlFlow::Break(error) = statement.visit(&mut versions) {
+                return Err(error);
+            }
+            versions.check()?;
+            refuse_changes(statement)
+        }
+        ParsedStatement::Explain(explain) => with_versions(&mut explain.statement),
+        ParsedStatement::CopyTo(copy) => {
+            let mut versions = Versions::default();
+            if let CopyToSource::Query(query) = &mut copy.source
+                && let ControlFlow::Break(error) = query.visit(&mut versions)
+            {
+                return Err(error);
+            }
+            versions.check()
+        }
+        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Versions {
+    /// Names of WITH.
+    named: Vec<String>,
+    /// Tables of which versions are named.
+    tables: Vec<ObjectName>,
+}
+
+impl Versions {
+    /// A name of WITH stands for rows without a past, and for no table of that name.
+    fn check(&self) -> Result<()> {
+        for table in &self.tables {
+            if let [ObjectNamePart::Identifier(name)] = table.0.as_slice()
+                && self.named.contains(&name.value.to_lowercase())
+            {
+                return Err(Error::usage(format!(
+                    "'{name}' is a name of WITH, which has no versions; give it another name, or say AT within it"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl VisitorMut for Versions {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let named = query.with.iter().flat_map(|with| &with.cte_tables);
+        let named = named.map(|table| table.alias.name.value.to_lowercase());
+        self.named.extend(named);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        let TableFactor::Table {
+            name,
+            args,
+            version,
+            ..
+        } = factor
+        else {
+            return ControlFlow::Continue(());
+        };
+        let is_at = matches!(name.0.as_slice(), [ObjectNamePart::Identifier(part)] if part.value == FUNCTION);
+        if is_at && let Some(said) = args.take() {
+            match versioned(said.args) {
+                Some(found) => {
+                    *name = found.0;
+                    *version = Some(found.1);
+                }
+                None => {
+                    return ControlFlow::Break(Error::usage(
+                        "AT is written t AT (VERSION => number) or t AT (TIMESTAMP => time)",
+                    ));
+                }
+            }
+        }
+        if version.is_some() {
+            self.tables.push(name.clone());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The table that the first argument names, at the version that the second one says.
+fn versioned(arguments: Vec<FunctionArg>) -> Option<(ObjectName, TableVersion)> {
+    let [table, said] = <[FunctionArg; 2]>::try_from(arguments).ok()?;
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(table)) = table else {
+        return None;
+    };
+    let table = match table {
+        ast::Expr::Identifier(name) => vec![name],
+        ast::Expr::CompoundIdentifier(names) => names,
+        _ => return None,
+    };
+    let (name, arg, operator) = match said {
+        FunctionArg::Named {
+            name,
+            arg,
+            operator,
+        } => (name.value, arg, operator),
+        FunctionArg::ExprNamed {
+            name: ast::Expr::Identifier(name),
+            arg,
+            operator,
+        } => (name.value, arg, operator),
+        _ => return None,
+    };
+    let said = FunctionArg::Named {
+        name: Ident::new(name.to_ascii_uppercase()),
+        arg,
+        operator,
+    };
+    let at = Function {
+        name: ObjectName::from(vec![Ident::new("AT")]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: vec![said],
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    };
+    Some((
+        ObjectName::from(table),
+        TableVersion::Function(ast::Expr::Function(at)),
+    ))
+}
+
+/// Nobody changes the past.
+fn refuse_changes(statement: &ast::Statement) -> Result<()> {
+    let of_from = |from: &FromTable| match from {
+        FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables) => tables.clone(),
+    };
+    let targets: Vec<TableFactor> = match statement {
+        ast::Statement::Update(update) => vec![update.table.relation.clone()],
+        ast::Statement::Delete(delete) => {
+            let tables: Vec<TableWithJoins> = of_from(&delete.from);
+            tables.into_iter().map(|table| table.relation).collect()
+        }
+        ast::Statement::Merge(merge) => vec![merge.table.clone()],
+        _ => Vec::new(),
+    };
+    for target in targets {
+        if let TableFactor::Table {
+            name,
+            version: Some(_),
+            ..
+        } = target
+        {
+            return Err(Error::usage(format!(
+                "a past version of '{name}' can't be changed; INSERT INTO {name} SELECT … FROM {name} AT (…) brings rows of it back"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the table options out of CREATE TABLE, of which DataFusion knows none: how long past
+/// versions stay readable.
+pub(crate) fn take_retention(statement: &mut ast::Statement) -> Result<Option<Duration>> {
+    let ast::Statement::CreateTable(create) = statement else {
+        return Ok(None);
+    };
+    match std::mem::take(&mut create.table_options) {
+        CreateTableOptions::None => Ok(None),
+        CreateTableOptions::With(options) => retention_of(&options).map(Some),
+        other => Err(Error::usage(format!(
+            "CREATE TABLE takes no {other}; it takes WITH (retention = '7 days')"
+        ))),
+    }
+}
+
+/// What `WITH (…)` or `SET (…)` says.
+pub(crate) fn retention_of(options: &[SqlOption]) -> Result<Duration> {
+    let [SqlOption::KeyValue { key, value }] = options else {
+        return Err(Error::usage(
+            "tables have one option: (retention = '7 days')",
+        ));
+    };
+    if !key.value.eq_ignore_ascii_case("retention") {
+        return Err(Error::usage(format!(
+            "tables have no option '{key}'; they have one: (retention = '7 days')"
+        )));
+    }
+    let text = match value {
+        ast::Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => text.clone(),
+            Value::Number(number, _) => number.to_string(),
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    };
+    parsed_retention(&text)
+}
+
+fn parsed_retention(text: &str) -> Result<Duration> {
+    let wrong = || {
+        Error::usage(format!(
+            "retention takes weeks, days, hours, minutes or seconds ('7 days'), or '0' for none, not '{text}'"
+        ))
+    };
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let interval = parse_interval_month_day_nano(text).map_err(|_| wrong())?;
+    let days = u64::try_from(interval.days).map_err(|_| wrong())?;
+    let nanoseconds = u64::try_from(interval.nanoseconds).map_err(|_| wrong())?;
+    if interval.months != 0 {
+        // A month is not always as long.
+        return Err(wrong());
+    }
+    let retention = Duration::from_secs(days * 24 * 3600) + Duration::from_nanos(nanoseconds);
+    match retention.as_micros() {
+        0 => Err(wrong()),
+        _ => Ok(retention),
+    }
+}
+
+/// The plan of CREATE TABLE with the retention in it.
+pub(crate) fn with_retention(plan: LogicalPlan, retention: Duration) -> Result<LogicalPlan> {
+    let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
+        return Ok(plan);
+    };
+    let mark = HashMap::from([(RETENTION.to_string(), retention.as_micros().to_string())]);
+    let schema = create.input.schema();
+    let fields = schema.iter();
+    let fields = fields.map(|(name, field)| (name.cloned(), Arc::clone(field)));
+    let marked = Arc::new(DFSchema::new_with_metadata(fields.collect(), mark)?);
+    let input = match create.input.as_ref() {
+        LogicalPlan::EmptyRelation(EmptyRelation {
+            produce_one_row: false,
+            ..
+        }) => LogicalPlan::EmptyRelation(EmptyRelation {
+            produce_one_row: false,
+            schema: marked,
+        }),
+        _ => {
+            let columns = schema.columns().into_iter().map(Expr::Column).collect();
+            let input = Arc::clone(&create.input);
+            LogicalPlan::Projection(Projection::try_new_with_schema(columns, input, marked)?)
+        }
+    };
+    let create = CreateMemoryTable {
+        input: Arc::new(input),
+        ..create
+    };
+    Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)))
+}
+
+/// The retention that [`with_retention`] has put into a plan.
+pub(crate) fn marked_retention(input: &LogicalPlan) -> Duration {
+    let mark = input.schema().metadata().get(RETENTION);
+    let retention = mark.and_then(|mark| mark.parse().ok());
+    Duration::from_micros(retention.unwrap_or(0))
+}
+
+impl Session {
+    /// Sets for how long past versions of a table stay readable.
+    pub(crate) async fn set_retention(
+        &self,
+        present: &TableSnapshot,
+        (schema, table): (&str, &str),
+        options: &[SqlOption],
+    ) -> Result<DataFrame> {
+        let retention = retention_of(options)?;
+        let capability = self.catalog().authority().capability(present);
+        let changes = self.changes();
+        let (schema, table) = (schema.to_string(), table.to_string());
+        blocking(move || changes.set_retention(&capability, &schema, &table, retention)).await?;
+        self.nothing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_is_a_length_of_time() {
+        let day = 24 * 3600;
+        for (text, seconds) in [
+            ("0", 0),
+            ("7 days", 7 * day),
+            ("1 week", 7 * day),
+            ("1 hour", 3600),
+            ("1 day 2 minutes", day + 120),
+        ] {
+            let parsed = parsed_retention(text).unwrap();
+            assert_eq!(parsed, Duration::from_secs(seconds), "{text}");
+        }
+        for text in [
+            "",
+            "soon",
+            "-1 day",
+            "1 month",
+            "5",
+            "1 nanosecond",
+            "1 day -25 hours",
+        ] {
+            assert!(parsed_retention(text).is_err(), "{text}");
+        }
+    }
+}
