@@ -37,7 +37,6 @@ const INDEXES: &str = "indexes";
 const SCRUB: &str = "scrub";
 /// Name of the table of the versions of tables that can be read.
 const VERSIONS: &str = "versions";
-
 /// Name of the table of external files that are cached.
 const CACHE: &str = "cache";
 
