@@ -146,7 +146,7 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
     let bucket = Arc::<Bucket>::default();
     let make = |from: u32| {
         format!(
-            "SELECT value AS a, 'text ' || value % 100 AS b FROM generate_series({from}, {}) AS s(value)",
+            "SELECT value AS a, 'text ' || (value % 100) AS b FROM generate_series({from}, {}) AS s(value)",
             from + 20_000
         )
     };
@@ -169,11 +169,11 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
             )
         };
         let of_this_format = |sql: &str| sql.replace(" e", &format!(" {ending}"));
-        run(&session, &copy(0, "t/1")).await;
-        run(&session, &copy(50_000, "t/2")).await;
+        run(&session, &copy(0, &format!("{ending}/1"))).await;
+        run(&session, &copy(50_000, &format!("{ending}/2"))).await;
         run(&session, &copy(100_000, "new")).await;
         let create = format!(
-            "CREATE EXTERNAL TABLE {ending} STORED AS {format} LOCATION '{BUCKET}/t/' {options}"
+            "CREATE EXTERNAL TABLE {ending} STORED AS {format} LOCATION '{BUCKET}/{ending}/' {options}"
         );
         let plain = format!(
             "CREATE TABLE plain_{ending} AS {} UNION ALL {}",
@@ -203,7 +203,9 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
         assert_eq!(bucket.take_gets(), 0, "{format} after a restart");
         // Somebody else replaces a file: its size may be the same, its time is.
         let other = bucket.bytes(&format!("new.{ending}")).await;
-        bucket.put_bytes(&format!("t/2.{ending}"), &other).await;
+        bucket
+            .put_bytes(&format!("{ending}/2.{ending}"), &other)
+            .await;
         run(&session, &format!("DROP TABLE plain_{ending}")).await;
         run(&session, &plain.replace(&make(50_000), &make(100_000))).await;
         for query in queries {
@@ -217,11 +219,11 @@ async fn a_second_query_fetches_nothing_also_after_a_restart() {
         }
         assert!(bucket.take_gets() > 0);
         // What the session writes it reads.
-        run(&session, &copy(50_000, "t/2")).await;
+        run(&session, &copy(50_000, &format!("{ending}/2"))).await;
         for (query, answer) in queries.iter().zip(&answers) {
             assert_eq!(&rows(&session, &of_this_format(query)).await, answer);
         }
-        let at = Path::from(format!("t/2.{ending}"));
+        let at = Path::from(format!("{ending}/2.{ending}"));
         bucket.inner.delete(&at).await.unwrap();
         let count = rows(&session, &of_this_format("SELECT count(*) FROM e")).await;
         assert_eq!(count, ["20001"], "{format}");
@@ -280,7 +282,7 @@ async fn random_reads_find_what_the_store_has() {
     };
     let mut session = engine(folder.path(), &bucket, options()).session().unwrap();
     let mut objects: Vec<Vec<u8>> = Vec::new();
-    let mut some = |random: &mut rand::rngs::StdRng| {
+    let some = |random: &mut rand::rngs::StdRng| {
         let size = [10, 5_000, 520_192, 600_000, 3_000_000][random.random_range(0..5)];
         let mut bytes = vec![0; random.random_range(1..=size)];
         random.fill_bytes(&mut bytes);
