@@ -7,6 +7,7 @@ use arrow::array::UInt64Array;
 use redb::ReadableTable as _;
 
 use super::*;
+use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::row_id;
 use crate::table::edit::ObjectName;
 use crate::table::history::now_us;
@@ -382,4 +383,77 @@ fn a_lost_version_costs_the_past_and_not_the_present() {
             "{problems}"
         );
     }
+}
+
+/// Other columns in place of the table's: the ids alone.
+fn redefine(workspace: &Workspace) -> Result<u64> {
+    let version = workspace.snapshot("public", "t")?;
+    let ids = ids_of(workspace.database(), Arc::clone(&version));
+    let ids: ArrayRef = Arc::new(Int64Array::from(ids));
+    let batch = RecordBatch::try_from_iter([("id", ids)])?;
+    let load = workspace.begin_load(LoadTarget::Redefine {
+        schema: "public".into(),
+        table: "t".into(),
+        version,
+        arrow_schema: batch.schema(),
+        indexes: vec![],
+        defaults: vec![],
+    })?;
+    let mut writer = load.writer()?;
+    writer.append(&batch)?;
+    writer.finish()?;
+    load.commit()
+}
+
+#[test]
+fn other_columns_are_another_version() {
+    let dir = TempDir::new().unwrap();
+    let database = Database::open(dir.path(), options()).unwrap();
+    let session = workspace(&database);
+    // All of it in the transaction that makes the table.
+    session.begin(Isolation::Snapshot, false).unwrap();
+    let load = session
+        .begin_load(create_kept("t", Duration::from_secs(60)))
+        .unwrap();
+    let mut writer = load.writer().unwrap();
+    writer.append(&rows(0, 50)).unwrap();
+    writer.finish().unwrap();
+    load.commit().unwrap();
+    let index = IndexDefinition {
+        name: "i".into(),
+        kind: IndexKind::Hash,
+        columns: vec![0],
+        unique: true,
+        primary: false,
+        options: BTreeMap::new(),
+    };
+    session.create_index("public", "t", index).unwrap();
+    change(&session, &[3, 4, 5], None).unwrap();
+    redefine(&session).unwrap();
+    session.commit().unwrap();
+    let left: Vec<i64> = (0..50).filter(|id| !(3..6).contains(id)).collect();
+    assert_eq!(ids(&database), left);
+
+    let first = session.snapshot("public", "t").unwrap().version;
+    session.begin(Isolation::Snapshot, false).unwrap();
+    let row = |row: u32| {
+        let table = database.snapshot("public", "t").unwrap();
+        row_id(table.segments[0].id, row)
+    };
+    change(&session, &[row(0), row(1)], None).unwrap();
+    redefine(&session).unwrap();
+    change(&session, &[], None).unwrap();
+    // Others have changed rows that would go.
+    let other = workspace(&database);
+    change(&other, &[row(20)], None).unwrap();
+    let refused = session.commit();
+    assert!(matches!(refused, Err(StorageError::Conflict { .. })));
+    redefine(&session).unwrap();
+    let old = session.as_of("public", "t", AsOf::Version(first)).unwrap();
+    assert_eq!(ids_of(&database, old), left);
+    assert_eq!(ids(&database).len(), left.len() - 1);
+    assert_eq!(
+        database.fsck(&mut |_| ()).unwrap().problems,
+        Vec::<String>::new()
+    );
 }
