@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use roaring::RoaringBitmap;
 
 use crate::index::{Index, IndexDefinition, IndexKind};
@@ -31,6 +31,9 @@ pub(super) struct TableChange {
     pub name: ObjectName,
     pub table: TableId,
     pub schema: SchemaRef,
+    /// How often the table was redefined before the rows were written, unless by the transaction
+    /// that they are of.
+    pub redefinitions: Option<u32>,
     pub next_segment: Arc<AtomicU32>,
     pub kind: ChangeKind,
     /// Segments that come, in row order.
@@ -395,6 +398,14 @@ impl TableChange {
             .filter(|table| table.snapshot.id == self.table)
             .ok_or_else(|| not_found("table", name))?;
         edit.require(present.version());
+        if !matches!(self.kind, ChangeKind::Redefine { .. }) {
+            let before = self.redefinitions;
+            if before.is_some_and(|before| before != present.record.redefinitions)
+                || !has_types_of(&present.snapshot.schema, &self.schema)
+            {
+                return Err(conflict(name));
+            }
+        }
         if self.keeps_rows() {
             return Ok((*present.record).clone());
         }
@@ -405,6 +416,7 @@ impl TableChange {
         let record = TableRecord {
             version: present.record.version,
             retention_us: present.record.retention_us,
+            redefinitions: present.record.redefinitions,
             ..empty_record(&self.schema)
         };
         Ok(match &self.kind {
@@ -413,6 +425,7 @@ impl TableChange {
             } => TableRecord {
                 indexes: indexes.iter().map(encode_definition).collect(),
                 defaults: encode_defaults(defaults),
+                redefinitions: record.redefinitions.wrapping_add(1),
                 ..record
             },
             _ => TableRecord {
@@ -423,6 +436,15 @@ impl TableChange {
             },
         })
     }
+}
+
+/// Whether columns are of the same types, in their order.
+pub(super) fn has_types_of(schema: &Schema, other: &Schema) -> bool {
+    let types = |schema: &Schema| -> Vec<DataType> {
+        let fields = schema.fields().iter();
+        fields.map(|field| field.data_type().clone()).collect()
+    };
+    types(schema) == types(other)
 }
 
 /// That rows of a table are others by now.

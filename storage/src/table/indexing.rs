@@ -17,6 +17,7 @@ use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, write_page_indexes};
 use crate::store::{PageStore, Reservation};
+use crate::table::change::{conflict, has_types_of};
 use crate::table::database::Core;
 use crate::table::edit::{ObjectName, Operation, Precondition, PutPart, PutTable, TableEdit};
 use crate::table::manifest::{TableRecord, encode_definition, encode_part};
@@ -86,6 +87,9 @@ pub(super) fn index_added(
             kind: "index",
             name: definition.name.clone(),
         });
+    }
+    if !has_types_of(&present.snapshot.schema, &parts.builder.schema) {
+        return Err(conflict(name));
     }
     let mut of_index = Vec::new();
     parts.start();

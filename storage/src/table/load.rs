@@ -114,6 +114,8 @@ struct Shared {
     transaction: Option<Arc<Transaction>>,
     target: LoadTarget,
     schema: SchemaRef,
+    /// See [`TableChange::redefinitions`].
+    redefinitions: Option<u32>,
     layout: Layout,
     writers: AtomicU32,
     rows: AtomicU64,
@@ -140,6 +142,7 @@ impl Load {
     ) -> Result<Self> {
         let (schema_name, table_name) = target.names();
         let label = format!("{schema_name}.{table_name}");
+        let mut redefinitions = None;
         let (schema, table, next_segment) = match &target {
             LoadTarget::Create {
                 arrow_schema,
@@ -193,6 +196,15 @@ impl Load {
                     // Another table has the name now.
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
+                let own = present.record.redefinitions;
+                let committed = || {
+                    let state = database.state.read();
+                    let mut tables = state.tables.values();
+                    tables.any(|t| {
+                        t.snapshot.id == present.snapshot.id && t.record.redefinitions == own
+                    })
+                };
+                redefinitions = (transaction.is_none() || committed()).then_some(own);
                 (
                     present.snapshot.schema.clone(),
                     present.snapshot.id,
@@ -213,6 +225,7 @@ impl Load {
                 transaction,
                 target,
                 schema,
+                redefinitions,
                 layout,
                 writers: AtomicU32::new(0),
                 rows: AtomicU64::new(0),
@@ -294,6 +307,7 @@ impl Shared {
             name: ObjectName::new(schema_name, table_name),
             table: self.layout.table,
             schema: Arc::clone(&self.schema),
+            redefinitions: self.redefinitions,
             next_segment: Arc::clone(&self.layout.next_segment),
             kind: match &self.target {
                 LoadTarget::Create {

@@ -61,6 +61,10 @@ pub(super) struct TableRecord {
     /// retention. Of fixed length, as a commit gets its time last.
     #[prost(fixed64, tag = "13")]
     pub committed_at_us: u64,
+    /// How often the table's columns became others, in rows that were written anew: what was written
+    /// for those before does not fit.
+    #[prost(uint32, tag = "14")]
+    pub redefinitions: u32,
 }
 
 /// A past version of a table, as it differs from the one after it; table and version are its key.
