@@ -164,8 +164,8 @@ impl Collector for Core {
         let moved = self.move_pages(|state: &State| {
             let chunks = state.tables.values().flat_map(TableState::chunks);
             let runs = chunks.flat_map(Chunk::runs);
-            let on_card = runs.filter(|run| run.first.card != MEMORY_CARD);
-            let runs = on_card.map(|run| (run.first.page.0, run.count.into()));
+            let movable = runs.filter(|run| self.is_movable(run));
+            let runs = movable.map(|run| (run.first.page.0, run.count.into()));
             let store = self.store();
             let room = store.free_bytes().saturating_sub(store.memory_bytes());
             let max_pages = (room / PAGE_SIZE_BYTES as u64).min(STEP_MAX_PAGES);

@@ -11,13 +11,14 @@
 //! This is Willow's Append (section 4.6) for commits: a client appends where the device says, and a
 //! length decides what is there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::Message;
 
 use crate::flash::PageBuffer;
+use crate::page::PageIdentity;
 use crate::segment::{Chunk, TableId, Unnamed};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
 use crate::table::Function;
@@ -36,6 +37,8 @@ pub(super) struct Commits {
     /// Something was written, or has failed.
     progress: Condvar,
     log: Log,
+    /// Runs that could not be moved as they can't be read: they are not tried again.
+    unreadable: Mutex<HashSet<PageIdentity>>,
 }
 
 /// What was decided.
@@ -100,6 +103,7 @@ impl Commits {
             }),
             progress: Condvar::new(),
             log,
+            unreadable: Mutex::default(),
         }
     }
 }
@@ -263,6 +267,11 @@ impl Core {
         head.is_closing = false;
         self.commits.progress.notify_all();
         done
+    }
+
+    /// Whether a run can be moved, for all that is known.
+    pub(super) fn is_movable(&self, run: &PageRun) -> bool {
+        run.first.card != MEMORY_CARD && !self.commits.unreadable.lock().contains(&run.identity)
     }
 
     /// Does a checkpoint that moves the runs of pages which `choose` names of the state; FALSE when
@@ -482,6 +491,7 @@ impl Core {
                     // It stays where it is, for whoever wants to know what is wrong with it.
                     Err(error @ StorageError::Corrupt { .. }) if on_card => {
                         log::warn!("not moved: {error}");
+                        self.commits.unreadable.lock().insert(run.identity);
                         continue;
                     }
                     read => read?,

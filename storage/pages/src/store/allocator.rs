@@ -44,8 +44,6 @@ pub(super) struct Allocator {
     /// A bit for each page of `blocks`: live, or reserved by a writer.
     live: Vec<u64>,
     live_pages: u64,
-    /// How often a block became free, so far.
-    gains: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -154,7 +152,6 @@ impl Allocator {
             pristine_from: used_blocks,
             live: Vec::new(),
             live_pages: 0,
-            gains: 0,
         };
         for (first, count) in live_runs {
             allocator.claim(first, count)?;
@@ -272,7 +269,6 @@ impl Allocator {
     fn set_free(&mut self, index: u64) {
         self.block_mut(index).state = BlockState::Free;
         self.free.insert(index);
-        self.gains += 1;
     }
 
     /// Takes the next `count` pages of the extent, which has them.
@@ -568,11 +564,6 @@ impl Allocator {
             }
         });
         closed.collect()
-    }
-
-    /// How often a block became free, whoever freed it.
-    pub(super) fn gains(&self) -> u64 {
-        self.gains
     }
 
     /// Erase blocks that can be written, up to the device's capacity.

@@ -93,6 +93,23 @@ pub trait Collector: Debug + Send + Sync {
     fn collect(&self) -> Result<bool>;
 }
 
+/// See [`PageStore::room`].
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    free_blocks: u64,
+    gains: u64,
+}
+
+/// What came of asking for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gain {
+    /// There is more.
+    Room,
+    /// There was some, and others may have taken it.
+    OfOthers,
+    None,
+}
+
 /// The pages of one card: where they go, which are live, and the cache before them.
 ///
 /// ```
@@ -133,6 +150,8 @@ pub struct PageStore {
     /// Pages were written since the last sync.
     is_dirty: AtomicBool,
     collector: OnceLock<Weak<dyn Collector>>,
+    /// How often blocks were erased because what was committed in them is not any more.
+    gains: AtomicU64,
     written_pages: AtomicU64,
     collected_pages: AtomicU64,
     /// Pages that the card had programmed when the store was opened.
@@ -172,6 +191,7 @@ impl PageStore {
             // An earlier life may have ended before it synced.
             is_dirty: AtomicBool::new(true),
             collector: OnceLock::new(),
+            gains: AtomicU64::new(0),
             programmed_before: flash.health().map_or(0, |health| health.pages_programmed),
             written_pages: AtomicU64::new(0),
             collected_pages: AtomicU64::new(0),
@@ -278,15 +298,35 @@ impl PageStore {
         self.collected_pages.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Asks the collector for room; FALSE when there is none to gain. Every block that became free
-    /// since [`Allocator::gains`] was looked at counts: another writer may have had the same ones
-    /// collected, or a version that was just replaced may have given its pages back.
-    fn collect(&self, gains: u64) -> Result<bool> {
+    /// What tells whether room was gained meanwhile.
+    fn room(&self) -> Room {
+        Room {
+            free_blocks: self.free_blocks(),
+            gains: self.gains.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Asks the collector for room; says whether there may be more than at `looked`. That others were
+    /// faster to take it does not mean that there was none: another writer may have had the same
+    /// blocks collected, or a version that was just replaced may have given its pages back. What a
+    /// writer takes back that failed is no gain: a collection that finds no room itself would be
+    /// tried for ever.
+    fn collect(&self, looked: Room) -> Result<Gain> {
         let Some(collector) = self.collector.get().and_then(Weak::upgrade) else {
-            return Ok(false);
+            return Ok(Gain::None);
         };
         collector.collect()?;
-        Ok(self.allocator.lock().gains() != gains)
+        let now = self.room();
+        Ok(
+            match (
+                now.free_blocks > looked.free_blocks,
+                now.gains != looked.gains,
+            ) {
+                (true, _) => Gain::Room,
+                (false, true) => Gain::OfOthers,
+                (false, false) => Gain::None,
+            },
+        )
     }
 
     /// What the card knows of its wear and its errors.
@@ -328,10 +368,13 @@ impl PageStore {
     /// `Invalid` when a page of it is not live; then nothing was freed. A block that can't be
     /// erased is no error: it is erased when it is needed.
     pub fn free(&self, first: PageAddress, pages: u32) -> Result<()> {
-        self.free_runs(&[(first, pages)])
+        let is_gain = self.free_runs(&[(first, pages)])?;
+        self.gains.fetch_add(is_gain.into(), Ordering::SeqCst);
+        Ok(())
     }
 
-    fn free_runs(&self, runs: &[(PageAddress, u32)]) -> Result<()> {
+    /// Says whether blocks became free.
+    fn free_runs(&self, runs: &[(PageAddress, u32)]) -> Result<bool> {
         let mut dead = Vec::new();
         let mut result = Ok(());
         for &(first, pages) in runs {
@@ -351,7 +394,8 @@ impl PageStore {
                 Err(error) => result = Err(error),
             }
         }
-        if !dead.is_empty() {
+        let is_gain = !dead.is_empty();
+        if is_gain {
             let erased = self
                 .queues
                 .lease()
@@ -360,7 +404,7 @@ impl PageStore {
                 log::warn!("erasing what was freed: {error}");
             }
         }
-        result
+        result.map(|()| is_gain)
     }
 
     /// Makes all durable that was written to the card.

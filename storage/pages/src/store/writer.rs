@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::allocator::{Chores, Extent};
 use super::queues::QueueLease;
-use super::{PageAddress, PageStore, address};
+use super::{Gain, PageAddress, PageStore, address};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
 use crate::{Result, StorageError};
 
@@ -13,6 +13,8 @@ use crate::{Result, StorageError};
 const IN_FLIGHT_MAX_PAGES: usize = 2048;
 /// Half-written blocks that a writer looks into before it takes a fresh one.
 const PROBES_MAX: usize = 4;
+/// How often in a row others may take the room that a writer has waited for, before it gives up.
+const LOSSES_MAX: usize = 64;
 
 /// Appends runs of pages to the store: one writer a thread, each with blocks of its own.
 ///
@@ -144,14 +146,19 @@ impl PageWriter {
     /// Finds a place for a run.
     fn reserve(&mut self, count: u32) -> Result<FlashPage> {
         let room = |extent: &Extent| extent.pages.end - extent.pages.start;
-        let mut probes = 0;
+        let (mut probes, mut losses) = (0, 0);
         while room(&self.extent) < u64::from(count) {
             // Chores use the queue: the pages of the old place go ahead.
             let store = self.store().clone();
-            let gains = store.allocator.lock().gains();
+            let looked = store.room();
             let chores = match self.grow(&store, count, probes < PROBES_MAX) {
                 // Who moves pages can't wait for that.
-                Err(StorageError::Full { .. }) if !self.may_take_all && store.collect(gains)? => {
+                Err(error @ StorageError::Full { .. }) if !self.may_take_all => {
+                    losses = match store.collect(looked)? {
+                        Gain::Room => 0,
+                        Gain::OfOthers if losses < LOSSES_MAX => losses + 1,
+                        _ => return Err(error),
+                    };
                     continue;
                 }
                 chores => chores?,
