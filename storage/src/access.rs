@@ -38,7 +38,7 @@ const MIN_ROWS_PER_HIT: u64 = 32;
 const MAX_FILTERED: usize = 1 << 18;
 
 /// Rows of segments, those without any left out.
-pub type RowsBySegment = HashMap<SegmentId, Arc<RowSelection>>;
+pub type RowsBySegment = hashbrown::HashMap<SegmentId, Arc<RowSelection>>;
 
 /// How an index, or the ids of rows, answer a part of a Program's filter.
 #[derive(Debug)]

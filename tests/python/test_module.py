@@ -118,6 +118,33 @@ def test_rows_come_by_key(db):
         db.table("plain").get([1])
 
 
+def test_rows_at_hand_are_a_frame_like_any_other(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")
+    db.execute("INSERT INTO t VALUES (1, 'one'), (2, NULL), (3, 'three')")
+    rows = db.get("t", [1, 2, 3, 4])
+    data = pa.table({"a": [2, 1], "b": ["x", None]})
+    # Nothing changes what was fetched.
+    db.execute("DELETE FROM t WHERE id = 1")
+    for frame, expected in (
+        (rows, [(1, "one"), (2, None), (3, "three")]),
+        (db.from_arrow(data), [(1, None), (2, "x")]),
+    ):
+        for _ in range(2):
+            assert sorted(frame.fetchall()) == expected
+        assert frame.count() == len(expected)
+        assert [tuple(row.values()) for row in frame.limit(1).to_pylist()][0] in expected
+        assert sorted(frame.sort(frame.schema().names[0]).fetchall()) == expected
+        assert sorted(tuple(r.values()) for batch in frame.collect() for r in batch.to_pylist()) == expected
+        stream = [batch.to_pyarrow() for batch in frame.execute_stream()]
+        assert sorted(tuple(row.values()) for row in pa.Table.from_batches(stream).to_pylist()) == expected
+    db.register("held", rows)
+    assert db.sql("SELECT count(*) FROM held JOIN t USING (id)").fetchall() == [(2,)]
+    assert rows.filter(flashmesh.col("id") > 1).count() == 2
+    db.close()
+    with pytest.raises(flashmesh.Error, match="closed"):
+        rows.to_arrow_table()
+
+
 def test_rows_of_a_range_of_keys(db):
     db.execute('CREATE TABLE days ("The Key" DATE PRIMARY KEY, v BIGINT)')
     days = [datetime.date(2026, 1, 1) + datetime.timedelta(days=i) for i in range(300)]

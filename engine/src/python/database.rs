@@ -8,7 +8,6 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
-use datafusion::datasource::MemTable;
 use datafusion::execution::TaskContextProvider;
 use datafusion::logical_expr::{LogicalPlan, SetVariable, Statement};
 use datafusion_ffi::catalog_provider::FFI_CatalogProvider;
@@ -55,15 +54,9 @@ impl Database {
         Ok(Query::new(&self.link, table))
     }
 
-    fn in_memory(
-        &self,
-        session: &Session,
-        schema: SchemaRef,
-        batches: Vec<RecordBatch>,
-    ) -> Result<Query, Error> {
-        let table = MemTable::try_new(schema, vec![batches])?;
-        let frame = session.context().read_table(Arc::new(table))?;
-        self.query(frame.logical_plan().clone())
+    fn in_memory(&self, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Query, Error> {
+        let table = QueryTable::of_rows(&self.link, schema, batches)?;
+        Ok(Query::new(&self.link, table))
     }
 }
 
@@ -115,7 +108,7 @@ impl Database {
         })?;
         Ok(match rows {
             None => self.query(plan)?,
-            Some((schema, batches)) => self.in_memory(&session, schema, batches)?,
+            Some((schema, batches)) => self.in_memory(schema, batches)?,
         })
     }
 
@@ -147,13 +140,13 @@ impl Database {
     /// Arrow data in memory.
     #[pyo3(name = "from_arrow")]
     fn hold_arrow(&self, py: Python<'_>, source: PyRecordBatchReader) -> PyResult<Query> {
-        let session = self.link.session()?;
+        self.link.session()?;
         let reader = source.into_reader()?;
         let schema = reader.schema();
         let batches = py
             .detach(|| reader.collect::<Result<Vec<_>, _>>())
             .map_err(Error::from)?;
-        Ok(self.in_memory(&session, schema, batches)?)
+        Ok(self.in_memory(schema, batches)?)
     }
 
     /// Gives a query a name in SQL, until the connection is closed.
@@ -190,7 +183,7 @@ impl Database {
                 Arc::clone(frame.schema().inner())
             }
         };
-        Ok(self.in_memory(&session, schema, rows)?)
+        Ok(self.in_memory(schema, rows)?)
     }
 
     /// The column of a table's primary key.

@@ -53,6 +53,13 @@ impl Query {
         &self.table
     }
 
+    /// Its rows, if they need not be computed.
+    fn at_hand(&self) -> Result<Option<Batches>, Error> {
+        let rows = self.table.rows()?;
+        let schema = datafusion::catalog::TableProvider::schema(self.table.as_ref());
+        Ok(rows.map(|rows| Batches::new(schema, Source::Collected(rows.into()))))
+    }
+
     fn frame(&self) -> Result<DataFrame, Error> {
         let session = self.link.session()?;
         Ok(DataFrame::new(
@@ -123,6 +130,9 @@ impl Query {
     /// bytes from flash.
     #[pyo3(signature = (progress = None))]
     fn collect(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
+        if let Some(rows) = self.at_hand()? {
+            return Ok(rows);
+        }
         let (schema, batches) = run(py, self.frame()?, |py, now| match &progress {
             None => Ok(()),
             Some(report) => report
@@ -134,6 +144,9 @@ impl Query {
 
     /// Run it while its rows are read.
     fn stream(&self, py: Python<'_>) -> PyResult<Batches> {
+        if let Some(rows) = self.at_hand()? {
+            return Ok(rows);
+        }
         let (plan, context) = plan(py, self.frame()?)?;
         let stop = StopOnDrop::new(&plan);
         let stream = wait(py, async move { Ok(execute_stream(plan, context)?) })?;

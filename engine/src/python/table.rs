@@ -1,18 +1,20 @@
 //! A query as a table, on which DataFrames of the wheel grow.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
-use datafusion::datasource::{TableType, source_as_provider};
+use datafusion::datasource::{MemTable, TableType, provider_as_source, source_as_provider};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan,
+    Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, UNNAMED_TABLE,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
@@ -21,14 +23,20 @@ use super::link::{Link, closed};
 use super::planner::EmbeddedExec;
 use crate::Error;
 
-/// A plan of our session under the schema of a table. Once the connection is closed it has no
-/// plan: a DataFrame that somebody keeps must not keep the database open.
+/// A plan of our session, or rows, under the schema of a table. Once the connection is closed it has
+/// neither: a DataFrame that somebody keeps must not keep the database open.
 pub(super) struct QueryTable {
     link: Arc<Link>,
     /// Its number in `link`.
     id: u64,
     schema: SchemaRef,
-    plan: Mutex<Option<LogicalPlan>>,
+    content: Mutex<Option<Content>>,
+}
+
+enum Content {
+    Plan(LogicalPlan),
+    /// Rows that are there, which become a plan when something is to be made of them.
+    Rows(Vec<RecordBatch>),
 }
 
 impl fmt::Debug for QueryTable {
@@ -49,12 +57,30 @@ impl QueryTable {
     pub(super) fn try_new(link: &Arc<Link>, plan: LogicalPlan) -> Result<Arc<Self>> {
         let plan = with_distinct_names(plan)?;
         let schema = Arc::clone(plan.schema().inner());
-        Ok(Arc::new_cyclic(|table| Self {
+        Ok(Self::new(link, schema, Content::Plan(plan)))
+    }
+
+    /// A table of rows that are there.
+    pub(super) fn of_rows(
+        link: &Arc<Link>,
+        schema: SchemaRef,
+        rows: Vec<RecordBatch>,
+    ) -> Result<Arc<Self>> {
+        let names: HashSet<_> = schema.fields().iter().map(|field| field.name()).collect();
+        let are_alike = rows.iter().all(|batch| batch.schema() == schema);
+        match are_alike && names.len() == schema.fields().len() {
+            true => Ok(Self::new(link, schema, Content::Rows(rows))),
+            false => Self::try_new(link, plan_of(schema, rows)?),
+        }
+    }
+
+    fn new(link: &Arc<Link>, schema: SchemaRef, content: Content) -> Arc<Self> {
+        Arc::new_cyclic(|table| Self {
             link: Arc::clone(link),
             id: link.enter(table),
             schema,
-            plan: Mutex::new(Some(plan)),
-        }))
+            content: Mutex::new(Some(content)),
+        })
     }
 
     /// The plan.
@@ -62,14 +88,33 @@ impl QueryTable {
     /// # Errors
     /// [`Error::Usage`] once the connection is closed.
     pub(super) fn plan(&self) -> Result<LogicalPlan, Error> {
-        self.plan.lock().clone().ok_or_else(closed)
+        match self.content.lock().as_ref().ok_or_else(closed)? {
+            Content::Plan(plan) => Ok(plan.clone()),
+            Content::Rows(rows) => Ok(plan_of(Arc::clone(&self.schema), rows.clone())?),
+        }
+    }
+
+    /// The rows, where they are there: nothing is planned for them.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] once the connection is closed.
+    pub(super) fn rows(&self) -> Result<Option<Vec<RecordBatch>>, Error> {
+        match self.content.lock().as_ref().ok_or_else(closed)? {
+            Content::Plan(_) => Ok(None),
+            Content::Rows(rows) => Ok(Some(rows.clone())),
+        }
     }
 
     /// The connection is closed.
     pub(super) fn forget(&self) {
-        let plan = self.plan.lock().take();
-        drop(plan);
+        let content = self.content.lock().take();
+        drop(content);
     }
+}
+
+fn plan_of(schema: SchemaRef, rows: Vec<RecordBatch>) -> Result<LogicalPlan> {
+    let table = provider_as_source(Arc::new(MemTable::try_new(schema, vec![rows])?));
+    LogicalPlanBuilder::scan(UNNAMED_TABLE, table, None)?.build()
 }
 
 #[async_trait]
@@ -83,7 +128,7 @@ impl TableProvider for QueryTable {
     }
 
     fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
-        self.plan.lock().clone().map(Cow::Owned)
+        self.plan().ok().map(Cow::Owned)
     }
 
     /// Whatever the filter: it becomes part of the plan.

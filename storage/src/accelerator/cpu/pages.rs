@@ -9,12 +9,14 @@ use crate::page::{Page, PageIndex, PageStart, PageZone};
 use crate::segment::Chunk;
 use crate::store::PageReader;
 
+const GROUP_SLOTS: usize = 32;
+
 /// The pages of a chunk, by place: only those with rows count.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     index: Arc<PageIndex>,
     /// All data pages, as the chunk's zones count them.
-    slots: Vec<Slot>,
+    slots: Slots,
     /// Pages that were read.
     read: usize,
     /// Where the last look-up ended; the next is mostly there or right behind.
@@ -31,11 +33,39 @@ enum Slot {
     Read(Arc<Page>),
 }
 
+/// Slots by zone, in groups that are there once one of them is used: who looks for a single row
+/// wants one page of many hundreds.
+#[derive(Debug, Default)]
+struct Slots {
+    groups: Vec<Option<Box<[Slot; GROUP_SLOTS]>>>,
+    len: usize,
+}
+
+impl Slots {
+    /// So many, all of them absent.
+    fn reset(&mut self, len: usize) {
+        self.groups.clear();
+        self.groups
+            .resize_with(len.div_ceil(GROUP_SLOTS), Option::default);
+        self.len = len;
+    }
+
+    fn get(&self, zone: usize) -> Option<&Slot> {
+        let group = self.groups.get(zone / GROUP_SLOTS)?;
+        group.as_ref().map(|group| &group[zone % GROUP_SLOTS])
+    }
+
+    /// One of those that there are.
+    fn get_mut(&mut self, zone: usize) -> &mut Slot {
+        let group = self.groups[zone / GROUP_SLOTS].get_or_insert_default();
+        &mut group[zone % GROUP_SLOTS]
+    }
+}
+
 impl Pages {
     /// Takes up a chunk. No data page is read yet.
     pub fn open(&mut self, index: Arc<PageIndex>) {
-        self.slots.clear();
-        self.slots.resize(index.zones().len(), Slot::Absent);
+        self.slots.reset(index.zones().len());
         self.index = index;
         self.read = 0;
         self.hint = 0;
@@ -43,7 +73,7 @@ impl Pages {
 
     /// Lets go of all pages.
     pub fn close(&mut self) {
-        self.slots.clear();
+        self.slots.reset(0);
         self.index = Arc::default();
     }
 
@@ -65,7 +95,7 @@ impl Pages {
     /// How many of them hold one of `rows`.
     pub fn count_wanted(&self, rows: &Bitmap) -> usize {
         if rows.is_full() {
-            return self.slots.len();
+            return self.slots.len;
         }
         let mut count = 0;
         for_places(self.starts(), rows, |place| {
@@ -88,8 +118,8 @@ impl Pages {
         let mut result = Ok(());
         for_places(&starts, rows, |place| {
             // A continuation goes with the page that it continues.
-            for zone in zones_of(&starts, self.slots.len(), place) {
-                let slot = &mut self.slots[zone];
+            for zone in zones_of(&starts, self.slots.len, place) {
+                let slot = self.slots.get_mut(zone);
                 let page = chunk.aux_pages + zone as u32;
                 if !matches!(slot, Slot::Absent) {
                     continue;
@@ -118,7 +148,7 @@ impl Pages {
         read: impl FnOnce() -> Result<Arc<Page>>,
         check: impl FnOnce(&Page) -> Result<()>,
     ) -> Result<()> {
-        let slot = &mut self.slots[zone];
+        let slot = self.slots.get_mut(zone);
         let page = match std::mem::take(slot) {
             Slot::Read(page) => {
                 *slot = Slot::Read(page);
@@ -135,7 +165,11 @@ impl Pages {
 
     /// Puts in pages that are on no flash.
     pub fn fill(&mut self, pages: impl IntoIterator<Item = Arc<Page>>) {
-        self.slots = pages.into_iter().map(Slot::Read).collect();
+        let pages: Vec<_> = pages.into_iter().collect();
+        self.slots.reset(pages.len());
+        for (zone, page) in pages.into_iter().enumerate() {
+            *self.slots.get_mut(zone) = Slot::Read(page);
+        }
     }
 
     /// A page that was read.
@@ -153,7 +187,7 @@ impl Pages {
 
     /// The zones of the page at a place and of the pages that continue it.
     pub fn zones_of(&self, place: usize) -> Range<usize> {
-        zones_of(self.starts(), self.slots.len(), place)
+        zones_of(self.starts(), self.slots.len, place)
     }
 
     /// Place of the page that `row` is on.

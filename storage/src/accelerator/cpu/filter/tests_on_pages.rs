@@ -117,17 +117,23 @@ pub(super) fn on_pages(
         .map(|zone| zone.first_row..zone.first_row + zone.row_count)
         .collect();
     let mut bits = Vec::new();
+    let mut next = 0;
     for (place, page_rows) in pages.into_iter().enumerate() {
+        // What is selected behind a page stays so while pages before it are tested.
+        if next < page_rows.start {
+            next = page_rows.start;
+        }
+        let Some(first) = selection.next_row(next) else {
+            break;
+        };
+        next = first;
+        if first >= page_rows.end {
+            continue;
+        }
         // A page is decided as a whole, so its first row tells.
         if within.is_some_and(|w| !w.any_in(page_rows.clone())) {
             continue;
         }
-        let Some(first) = selection
-            .next_row(page_rows.start)
-            .filter(|r| *r < page_rows.end)
-        else {
-            continue;
-        };
         let last = selection.last_row(page_rows.clone()).unwrap_or(first);
         let block = BLOCK_VALUES as u32;
         let start = (first - page_rows.start) / block * block;
