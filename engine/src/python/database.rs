@@ -31,7 +31,7 @@ use super::planner::EmbeddedPlanner;
 use super::query::Query;
 use super::run::{handle, wait};
 use super::table::{QueryTable, with_queries_inlined};
-use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode, Session};
+use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode};
 
 /// An open database.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
