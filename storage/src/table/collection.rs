@@ -164,7 +164,9 @@ impl Collector for Core {
         let moved = self.move_pages(|state: &State| {
             let chunks = state.tables.values().flat_map(TableState::chunks);
             let runs = chunks.flat_map(Chunk::runs);
-            let movable = runs.filter(|run| self.is_movable(run));
+            let unreadable = self.unreadable();
+            let movable = runs
+                .filter(|run| run.first.card != MEMORY_CARD && !unreadable.contains(&run.identity));
             let runs = movable.map(|run| (run.first.page.0, run.count.into()));
             let store = self.store();
             let room = store.free_bytes().saturating_sub(store.memory_bytes());

@@ -269,9 +269,9 @@ impl Core {
         done
     }
 
-    /// Whether a run can be moved, for all that is known.
-    pub(super) fn is_movable(&self, run: &PageRun) -> bool {
-        run.first.card != MEMORY_CARD && !self.commits.unreadable.lock().contains(&run.identity)
+    /// Runs that can't be moved, for all that is known.
+    pub(super) fn unreadable(&self) -> MutexGuard<'_, HashSet<PageIdentity>> {
+        self.commits.unreadable.lock()
     }
 
     /// Does a checkpoint that moves the runs of pages which `choose` names of the state; FALSE when

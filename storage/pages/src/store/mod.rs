@@ -317,16 +317,13 @@ impl PageStore {
         };
         collector.collect()?;
         let now = self.room();
-        Ok(
-            match (
-                now.free_blocks > looked.free_blocks,
-                now.gains != looked.gains,
-            ) {
-                (true, _) => Gain::Room,
-                (false, true) => Gain::OfOthers,
-                (false, false) => Gain::None,
-            },
-        )
+        if now.free_blocks > looked.free_blocks {
+            Ok(Gain::Room)
+        } else if now.gains != looked.gains {
+            Ok(Gain::OfOthers)
+        } else {
+            Ok(Gain::None)
+        }
     }
 
     /// What the card knows of its wear and its errors.

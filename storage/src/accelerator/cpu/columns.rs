@@ -211,6 +211,17 @@ impl Columns {
         starts.map(|start| &column.pages.zones()[start.zone as usize])
     }
 
+    /// Place and rows of each page that holds one of `rows`, counted as [`Self::zones`] does.
+    pub fn pages_holding(&self, column: usize, rows: &Bitmap) -> Vec<(usize, Range<u32>)> {
+        let column = &self.columns[column];
+        let mut pages = Vec::new();
+        column.pages.for_wanted(rows, |place| {
+            let (first, end) = column.rows_of(place);
+            pages.push((place, first..end));
+        });
+        pages
+    }
+
     /// The zone map of the page that `row` is on.
     pub fn zone_of(&self, column: usize, row: u32) -> &PageZone {
         let column = &self.columns[column];

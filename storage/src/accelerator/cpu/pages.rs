@@ -98,10 +98,13 @@ impl Pages {
             return self.slots.len;
         }
         let mut count = 0;
-        for_places(self.starts(), rows, |place| {
-            count += self.zones_of(place).len();
-        });
+        self.for_wanted(rows, |place| count += self.zones_of(place).len());
         count
+    }
+
+    /// Calls `f` with the place of each page that holds one of `rows`.
+    pub fn for_wanted(&self, rows: &Bitmap, f: impl FnMut(usize)) {
+        for_places(self.starts(), rows, f);
     }
 
     /// Asks for the pages that hold one of `rows`: takes those that the cache has, and announces

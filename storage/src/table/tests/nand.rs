@@ -42,6 +42,20 @@ fn options(seed: u64) -> NandOptions {
     }
 }
 
+/// 96 blocks, 5 % of them bad, and many to spare.
+fn small(seed: u64) -> NandOptions {
+    NandOptions {
+        shape: NandShape {
+            blocks_per_chip: 24,
+            ..options(seed).shape
+        },
+        reserve: 0.3,
+        bad_at_birth: 0.05,
+        bit_errors: WearRate::always(0.0),
+        ..options(seed)
+    }
+}
+
 /// 5 % bad blocks, more of them in time, and a raw bit error rate of 1e-5.
 fn rough(seed: u64) -> NandOptions {
     NandOptions {
@@ -460,16 +474,7 @@ fn a_full_card_says_so() {
     let first = seed();
     for seed in (0..if cfg!(debug_assertions) { 2 } else { 20 }).map(|n| first.wrapping_add(n)) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let rig = Rig::new(NandOptions {
-            shape: NandShape {
-                blocks_per_chip: 24,
-                ..options(seed).shape
-            },
-            reserve: 0.3,
-            bad_at_birth: 0.05,
-            bit_errors: WearRate::always(0.0),
-            ..options(seed)
-        });
+        let rig = Rig::new(small(seed));
         let database = rig.open(rng.random_range(0..2) == 0, LOG_BYTES).unwrap();
         let mut tables: Vec<u64> = Vec::new();
         let mut next = 0;
@@ -511,16 +516,9 @@ fn a_worn_out_card_says_so_and_is_read() {
     for seed in (0..if cfg!(debug_assertions) { 1 } else { 10 }).map(|n| first.wrapping_add(n)) {
         let mut rng = StdRng::seed_from_u64(seed);
         let rig = Rig::new(NandOptions {
-            shape: NandShape {
-                blocks_per_chip: 24,
-                ..options(seed).shape
-            },
-            reserve: 0.3,
-            bad_at_birth: 0.05,
-            bit_errors: WearRate::always(0.0),
             program_failures: WearRate::always(0.002),
             erase_failures: WearRate::always(0.01),
-            ..options(seed)
+            ..small(seed)
         });
         let database = rig.open(rng.random_range(0..2) == 0, LOG_BYTES).unwrap();
         let mut tables: HashMap<u64, RecordBatch> = HashMap::new();
@@ -694,11 +692,8 @@ fn what_was_acknowledged_outlives_power_cuts_during_collection() {
     let seed = seed();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut rig = Rig::new(NandOptions {
-        shape: NandShape {
-            blocks_per_chip: 24,
-            ..options(seed).shape
-        },
-        reserve: 0.3,
+        shape: small(seed).shape,
+        reserve: small(seed).reserve,
         ..rough(seed)
     });
     let content = |version: u64| wide_rows(&mut StdRng::seed_from_u64(version), 13);

@@ -112,28 +112,16 @@ pub(super) fn on_pages(
     mut select: impl FnMut(&Page, &Aux, Range<u32>, &Bitmap, &mut [u64]) -> Result<bool>,
     mut other: impl FnMut(&mut Columns, Range<u32>, &mut Bitmap, &mut PageReader) -> Result<()>,
 ) -> Result<()> {
-    let pages: Vec<Range<u32>> = columns
-        .zones(column)
-        .map(|zone| zone.first_row..zone.first_row + zone.row_count)
-        .collect();
     let mut bits = Vec::new();
-    let mut next = 0;
-    for (place, page_rows) in pages.into_iter().enumerate() {
-        // What is selected behind a page stays so while pages before it are tested.
-        if next < page_rows.start {
-            next = page_rows.start;
-        }
-        let Some(first) = selection.next_row(next) else {
-            break;
-        };
-        next = first;
-        if first >= page_rows.end {
-            continue;
-        }
+    // What is selected on a page stays so while those before it are tested.
+    for (place, page_rows) in columns.pages_holding(column, selection) {
         // A page is decided as a whole, so its first row tells.
         if within.is_some_and(|w| !w.any_in(page_rows.clone())) {
             continue;
         }
+        let Some(first) = selection.next_row(page_rows.start) else {
+            continue;
+        };
         let last = selection.last_row(page_rows.clone()).unwrap_or(first);
         let block = BLOCK_VALUES as u32;
         let start = (first - page_rows.start) / block * block;
