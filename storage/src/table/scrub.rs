@@ -5,18 +5,20 @@
 //! around once in [`UpkeepOptions::scrub_period`](crate::table::UpkeepOptions::scrub_period).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::index::IndexPart;
 use crate::index::pace::Pace;
-use crate::segment::{Chunk, Segment, TableId};
+use crate::segment::{Chunk, Segment};
+use crate::table::Database;
 use crate::table::database::Core;
 use crate::table::fsck::{FsckReport, check_chunk};
 use crate::table::state::TableState;
-use crate::table::{Database, TableSnapshot};
 
 /// What is due is looked at no more often.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -65,11 +67,56 @@ impl Progress {
 /// Where a chunk is: its table, whether it is one of an index, its segment or part, its number there.
 type Place = (u32, bool, u32, u32);
 
-/// A chunk to check.
-struct Check<'a> {
-    place: Place,
-    chunk: &'a Chunk,
-    data_type: &'a DataType,
+/// What has chunks: a segment with the columns that it has, or a part of an index. Whoever looks at
+/// its pages holds it, so that they are not given back meanwhile.
+enum Owner {
+    Segment(Arc<Segment>, SchemaRef),
+    Part(Arc<IndexPart>),
+}
+
+impl Owner {
+    /// Its place within its table.
+    fn place(&self) -> (bool, u32) {
+        match self {
+            Self::Segment(segment, _) => (false, segment.id.0),
+            Self::Part(part) => (true, part.id.0),
+        }
+    }
+
+    fn chunks(&self) -> Vec<(&Chunk, &DataType)> {
+        match self {
+            Self::Segment(segment, schema) => {
+                let types = schema.fields().iter().map(|field| field.data_type());
+                segment.chunks.iter().zip(types).collect()
+            }
+            Self::Part(part) => {
+                let arrays = part.arrays.iter();
+                arrays
+                    .flat_map(|array| {
+                        array
+                            .chunks
+                            .iter()
+                            .map(|chunk| (&**chunk, &array.data_type))
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
+/// All that a table has.
+fn owners(table: &TableState) -> Result<Vec<Owner>> {
+    let snapshot = &table.snapshot;
+    let name = format!("table '{}'", snapshot.name);
+    let past = table.history.checked(&name, &table.as_version())?;
+    let segments = snapshot.segments.iter();
+    let segments = segments.map(|s| Owner::Segment(Arc::clone(s), Arc::clone(&snapshot.schema)));
+    let past = past
+        .into_iter()
+        .map(|(s, schema)| Owner::Segment(s, schema));
+    let parts = snapshot.indexes.iter().flat_map(|index| &index.parts);
+    let parts = parts.map(|part| Owner::Part(Arc::clone(part)));
+    Ok(segments.chain(past).chain(parts).collect())
 }
 
 impl Database {
@@ -109,110 +156,94 @@ impl Core {
     }
 
     fn pages_total(&self) -> u64 {
-        let tables = self.all_tables();
-        let runs = tables.iter().flat_map(TableState::chunks);
-        let runs = runs.flat_map(Chunk::runs);
+        let state = self.state.read();
+        let chunks = state.tables.values().flat_map(TableState::chunks);
+        let runs = chunks.flat_map(Chunk::runs);
         runs.map(|run| u64::from(run.count)).sum()
     }
 
-    fn all_tables(&self) -> Vec<TableState> {
-        self.state.read().tables.values().cloned().collect()
-    }
-
-    /// Checks chunks from where it left off until they have so many pages, or the end comes.
+    /// Checks chunks from where it left off until they have so many pages, or the end comes. It holds
+    /// one segment or part at a time: what it holds can't be collected, and a card that is nearly full
+    /// has need of all the rest.
     ///
     /// # Errors
     /// As [`Core::scrub_due`].
     pub(super) fn scrub_pages(&self, pages: f64, pace: &Pace) -> Result<()> {
-        let next = self.scrub.0.lock().next;
-        let tables = self.all_tables();
-        let tables = tables.iter().map(|table| {
-            let name = format!("table '{}'", table.snapshot.name);
-            let past = table.history.checked(&name, &table.as_version());
-            past.map(|past| (&table.snapshot, past))
-        });
-        let tables = tables.collect::<Result<Vec<_>>>()?;
-        let checks = tables.iter().flat_map(|(table, past)| {
-            let of_past = past.iter();
-            let of_past = of_past.flat_map(|(s, schema)| checks_of_segment(table.id, s, schema));
-            checks_of(table).chain(of_past)
-        });
-        let mut checks: Vec<Check> = checks.collect();
-        checks.retain(|check| check.place >= next);
-        checks.sort_unstable_by_key(|check| check.place);
         let mut reader = self.store().reader()?;
         reader.bypass_cache();
         let mut left = pages;
-        for check in &checks {
-            if left <= 0.0 {
+        while left > 0.0 {
+            let from = self.scrub.0.lock().next;
+            let Some((table, owner)) = self.next_owner(from)? else {
+                // It came around.
+                let mut progress = self.scrub.0.lock();
+                progress.next = Place::default();
+                progress.pages_checked = 0;
+                progress.passes += 1;
                 return Ok(());
-            }
-            pace.check()?;
-            let (_, is_part, number, chunk) = check.place;
+            };
+            let (is_part, number) = owner.place();
             let kind = if is_part { "part" } else { "segment" };
-            let mut report = FsckReport::default();
             let place = format!("{kind} {number}");
-            check_chunk(
-                &mut reader,
-                &place,
-                check.chunk,
-                check.data_type,
-                &mut report,
-            )?;
-            left -= report.pages as f64;
-            let mut progress = self.scrub.0.lock();
-            progress.due -= report.pages as f64;
-            progress.pages_checked += report.pages;
-            progress.next = (check.place.0, is_part, number, chunk + 1);
-            for problem in report.problems {
-                if progress.problems.len() < REMEMBERED && progress.problems.insert(problem.clone())
-                {
-                    log::error!("{}: {problem}", self.path().display());
+            for (chunk_number, (chunk, data_type)) in (0..).zip(owner.chunks()) {
+                let chunk_place = (table, is_part, number, chunk_number);
+                if chunk_place < from {
+                    continue;
                 }
+                if left <= 0.0 {
+                    return Ok(());
+                }
+                pace.check()?;
+                let mut report = FsckReport::default();
+                check_chunk(&mut reader, &place, chunk, data_type, &mut report)?;
+                left -= report.pages as f64;
+                self.note(chunk_place, report);
             }
         }
-        // It came around.
-        let mut progress = self.scrub.0.lock();
-        progress.next = Place::default();
-        progress.pages_checked = 0;
-        progress.passes += 1;
         Ok(())
     }
-}
 
-/// The chunks of a table and of its indexes.
-fn checks_of(table: &TableSnapshot) -> impl Iterator<Item = Check<'_>> {
-    let id = table.id.0;
-    let segments = table.segments.iter();
-    let segments = segments.flat_map(|segment| checks_of_segment(table.id, segment, &table.schema));
-    let parts = table.indexes.iter().flat_map(|index| &index.parts);
-    let parts = parts.flat_map(move |part| {
-        let chunks = part.arrays.iter().flat_map(|array| {
-            let chunks = array.chunks.iter();
-            chunks.map(|chunk| (chunk.as_ref(), &array.data_type))
-        });
-        (0..)
-            .zip(chunks)
-            .map(move |(number, (chunk, data_type))| Check {
-                place: (id, true, part.id.0, number),
-                chunk,
-                data_type,
-            })
-    });
-    segments.chain(parts)
-}
+    /// What has the first chunk at `from` or behind it, and its table.
+    fn next_owner(&self, mut from: Place) -> Result<Option<(u32, Owner)>> {
+        loop {
+            let next = {
+                let state = self.state.read();
+                let tables = state.tables.values();
+                let tables = tables.filter(|table| table.snapshot.id.0 >= from.0);
+                tables.min_by_key(|table| table.snapshot.id.0).cloned()
+            };
+            let Some(table) = next else {
+                return Ok(None);
+            };
+            let id = table.snapshot.id.0;
+            let is_left = |owner: &Owner| {
+                let (is_part, number) = owner.place();
+                let chunks = owner.chunks().len() as u32;
+                chunks > 0 && (id, is_part, number, chunks - 1) >= from
+            };
+            let owners = owners(&table)?.into_iter().filter(is_left);
+            if let Some(owner) = owners.min_by_key(Owner::place) {
+                return Ok(Some((id, owner)));
+            }
+            let Some(behind) = id.checked_add(1) else {
+                return Ok(None);
+            };
+            from = (behind, false, 0, 0);
+        }
+    }
 
-fn checks_of_segment<'a>(
-    table: TableId,
-    segment: &'a Segment,
-    schema: &'a SchemaRef,
-) -> impl Iterator<Item = Check<'a>> {
-    let chunks = (0..).zip(segment.chunks.iter().zip(schema.fields()));
-    chunks.map(move |(number, (chunk, field))| Check {
-        place: (table.0, false, segment.id.0, number),
-        chunk,
-        data_type: field.data_type(),
-    })
+    /// Takes down what the check of a chunk has found.
+    fn note(&self, place: Place, report: FsckReport) {
+        let mut progress = self.scrub.0.lock();
+        progress.due -= report.pages as f64;
+        progress.pages_checked += report.pages;
+        progress.next = (place.0, place.1, place.2, place.3 + 1);
+        for problem in report.problems {
+            if progress.problems.len() < REMEMBERED && progress.problems.insert(problem.clone()) {
+                log::error!("{}: {problem}", self.path().display());
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -19,6 +20,7 @@ use crate::flash::{
     NandShape, Tag, WearRate,
 };
 use crate::index::IndexKind;
+use crate::index::pace::Pace;
 use crate::page::SEGMENT_ROWS;
 use crate::segment::row_id;
 use crate::store::MEMORY_CARD;
@@ -465,6 +467,44 @@ fn uniform_overwrites_at_80_percent_cost_less_than_two_writes() {
     if ROUNDS >= 10 {
         assert!(spread < 1.6, "{health:?}");
     }
+}
+
+/// A check of all pages goes around all the time, and whoever overwrites finds room: it keeps hardly
+/// anything of what goes meanwhile.
+#[test]
+fn a_scrub_leaves_room_to_collect() {
+    let seed = seed();
+    let mut rng = StdRng::seed_from_u64(seed);
+    let rig = Rig::new(NandOptions {
+        bad_at_birth: 0.0,
+        bit_errors: WearRate::always(0.0),
+        ..options(seed)
+    });
+    let database = rig.open(true, 1 << 20).unwrap();
+    let capacity = database.store().usage().capacity_pages;
+    let mut tables = 0;
+    while database.store().usage().pages() * 10 < capacity * 8 {
+        let rows = wide_rows(&mut rng, TABLE_PAGES);
+        put(&database, create(&format!("t{tables}"), 1000), &rows).unwrap();
+        tables += 1;
+    }
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let scrub = scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                database.scrub_pages(f64::INFINITY, &Pace::full()).unwrap();
+            }
+        });
+        for _ in 0..ROUNDS * tables {
+            let table = rng.random_range(0..tables);
+            let rows = wide_rows(&mut rng, TABLE_PAGES);
+            put(&database, create(&format!("t{table}"), 1000), &rows).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+        scrub.join().unwrap();
+    });
+    database.scrub_pages(f64::INFINITY, &Pace::full()).unwrap();
+    assert_eq!(database.scrubbed().problems, Vec::<String>::new());
 }
 
 /// A card is filled until it is full, some is dropped, and so on: who finds no room is told so, also
