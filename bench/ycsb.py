@@ -93,14 +93,13 @@ class Flashmesh:
         self.connection.execute("VACUUM usertable")
 
     def read(self, key: str) -> dict[str, str]:
-        [record] = self.connection.get("usertable", [key]).to_arrow_table().to_pylist()
+        record = self.connection.get_one("usertable", key)
         del record["ycsb_key"]
         return record
 
     def update(self, key: str, name: str, value: str):
-        record = self.connection.get("usertable", [key]).to_arrow_table()
-        place = record.column_names.index(name)
-        self.connection.put("usertable", record.set_column(place, name, pa.array([value])))
+        record = self.connection.get_one("usertable", key)
+        self.connection.put("usertable", [{**record, name: value}])
 
     def count(self) -> int:
         return self.connection.sql("SELECT count(*) FROM usertable").fetchall()[0][0]

@@ -17,6 +17,7 @@ use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::Index;
 use flashmesh_storage::index::hash::proves;
+use flashmesh_storage::lookup::KeyLookup;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
 use flashmesh_storage::table::TableSnapshot;
 
@@ -25,6 +26,8 @@ use crate::error::{Error, Result};
 
 /// Keys of one command.
 const COMMAND_KEYS: usize = 32_768;
+/// Up to so many keys are looked up without a command to an accelerator.
+const FEW_KEYS: usize = 32;
 /// Keys from which on more than one thread fetches the rows.
 const KEYS_PER_THREAD: usize = 512;
 
@@ -50,6 +53,36 @@ impl Keyed {
     pub fn key(&self) -> &str {
         self.table.schema.field(self.ordinal as usize).name()
     }
+
+    /// Keys as the table's type of them.
+    fn keys(&self, keys: &ArrayRef) -> Result<ArrayRef> {
+        let field = self.table.schema.field(self.ordinal as usize);
+        let options = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        cast_with_options(keys, field.data_type(), &options).map_err(|e| {
+            Error::usage(format!(
+                "the keys are not of type {} as column '{}' is: {e}",
+                field.data_type(),
+                field.name()
+            ))
+        })
+    }
+
+    /// All columns of the table.
+    fn columns(&self) -> Vec<u32> {
+        (0..self.table.schema.fields().len() as u32).collect()
+    }
+
+    fn lookup<'a>(&'a self, keys: &'a ArrayRef, columns: &'a [u32]) -> KeyLookup<'a> {
+        KeyLookup {
+            table: &self.table,
+            index: &self.index,
+            keys: std::slice::from_ref(keys),
+            columns,
+        }
+    }
 }
 
 impl Session {
@@ -61,20 +94,26 @@ impl Session {
     /// of its type, [`Error::Storage`].
     pub fn get(&self, table: &str, keys: &ArrayRef) -> Result<Vec<RecordBatch>> {
         let keyed = self.keyed(table)?;
-        let field = keyed.table.schema.field(keyed.ordinal as usize);
-        let options = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
-        let keys = cast_with_options(keys, field.data_type(), &options).map_err(|e| {
-            Error::usage(format!(
-                "the keys are not of type {} as column '{}' is: {e}",
-                field.data_type(),
-                field.name()
-            ))
-        })?;
-        let columns: Vec<u32> = (0..keyed.table.schema.fields().len() as u32).collect();
-        self.rows_of(&keyed, &keys, &columns)
+        self.rows_of(&keyed, &keyed.keys(keys)?, &keyed.columns())
+    }
+
+    /// [`Session::get`] of few keys where all that it takes is cached, so that it waits for nothing;
+    /// else `None`.
+    ///
+    /// # Errors
+    /// Those of [`Session::get`].
+    #[cfg(feature = "python")]
+    pub(crate) fn get_cached(
+        &self,
+        table: &str,
+        keys: &ArrayRef,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let keyed = self.keyed(table)?;
+        let (keys, columns) = (keyed.keys(keys)?, keyed.columns());
+        let capability = self.catalog().authority().capability(&keyed.table);
+        let lookup = keyed.lookup(&keys, &columns);
+        let node = self.engine().node();
+        Ok(node.look_up_cached(&lookup, &capability)?)
     }
 
     /// The rows of a table whose primary key is in a range, in the order of the keys: those of one
@@ -147,6 +186,11 @@ impl Session {
         keys: &ArrayRef,
         columns: &[u32],
     ) -> Result<Vec<RecordBatch>> {
+        if keys.len() <= FEW_KEYS {
+            let capability = self.catalog().authority().capability(&keyed.table);
+            let lookup = keyed.lookup(keys, columns);
+            return Ok(self.engine().node().look_up(&lookup, &capability)?);
+        }
         let distinct_keys;
         let keys = match keys.len() > COMMAND_KEYS {
             true => {
@@ -182,6 +226,7 @@ impl Session {
                 negated: false,
             }],
         };
+        let ordinals: Vec<usize> = columns.iter().map(|c| *c as usize).collect();
         let columns: Vec<InputColumn> = columns
             .iter()
             .map(|ordinal| {
@@ -231,7 +276,12 @@ impl Session {
             }));
             streams.into_iter().collect::<Result<Vec<_>, _>>()
         })?;
-        Ok(streams.into_iter().flatten().collect())
+        // A Program does not carry the metadata of columns.
+        let schema = Arc::new(table.scan_schema.project(&ordinals)?);
+        let batches = streams.into_iter().flatten();
+        let batches = batches
+            .map(|batch| RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec()));
+        Ok(batches.collect::<Result<Vec<_>, _>>()?)
     }
 }
 

@@ -109,6 +109,9 @@ class Backend(Protocol):
     def get(self, table: str, keys: pa.Array) -> Query:
         """Rows of a table by primary key."""
 
+    def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
+        """The row of a table with this primary key."""
+
     def key(self, table: str) -> str:
         """The column of a table's primary key."""
 

@@ -202,6 +202,11 @@ class Connection:
             keys = pa.array(keys)
         return self._frame(self._backend.get(table, keys))
 
+    def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
+        """The row of a table whose primary key is `key`, by the names of its columns; None where there is
+        none."""
+        return self._backend.get_one(table, key)
+
     def scan(self, table: str, lower: Any = None, upper: Any = None) -> DataFrame:
         """The rows of a table whose primary key is at least `lower` and below `upper`, in the order of the
         keys; without one of them, from the first key on or to the last."""

@@ -73,6 +73,9 @@ class Embedded:
     def get(self, table: str, keys: pa.Array) -> _flashmesh.Query:
         return self._database.get(table, keys)
 
+    def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
+        return self._database.get_one(table, key)
+
     def key(self, table: str) -> str:
         return self._database.key(table)
 

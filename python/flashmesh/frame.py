@@ -296,6 +296,10 @@ class Table(DataFrame):
         order. They are fetched now; many keys are one command to the store."""
         return self._connection.get(self.name, keys)
 
+    def get_one(self, key: Any) -> dict[str, Any] | None:
+        """See `Connection.get_one`."""
+        return self._connection.get_one(self.name, key)
+
     def scan(self, lower: Any = None, upper: Any = None) -> DataFrame:
         """See `Connection.scan`."""
         return self._connection.scan(self.name, lower, upper)

@@ -113,6 +113,13 @@ class Remote:
         return Text(self, query, columns, name=reference)
 
     def get(self, table: str, keys: pa.Array) -> Query:
+        return self.from_arrow(self._rows(table, keys))
+
+    def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
+        rows = self._rows(table, pa.array([key])).to_pylist()
+        return rows[0] if rows else None
+
+    def _rows(self, table: str, keys: pa.Array) -> pa.Table:
         keyed = pa.table({"key": pa.array(keys).drop_null().unique()})
         reference = script.reference(table)
         found = [
@@ -121,7 +128,7 @@ class Remote:
         ]
         if not found:
             found = [pa.table(self._client.run(f"SELECT * FROM {reference} LIMIT 0"))]
-        return self.from_arrow(pa.concat_tables(found))
+        return pa.concat_tables(found)
 
     def key(self, table: str) -> str:
         parts = script.parts(table)[-2:]

@@ -372,7 +372,7 @@ fn rows_with_grams(
     }
     let mut rows: RowsBySegment = tail(index).collect();
     for (segment, chunk, data_type) in slices {
-        let slots = read_rows(reader, chunk, data_type, query.rows())?;
+        let slots = read_rows(reader, &[(chunk, data_type)], query.rows())?.remove(0);
         let blocks = ngram::blocks(segment, ordinal, reader)?;
         let found = RowSelection::of_ranges(query.candidates(&slots, &blocks)?);
         if !found.is_empty() {

@@ -15,6 +15,7 @@
 //! | [`accelerator`] | what runs a Program over segments |
 //! | [`graph`] | searches and rankings over the neighbour lists of an edge table |
 //! | [`access`] | which rows a scan looks at: all, or those that an index names |
+//! | [`lookup`] | few rows by their keys, without a Program |
 //! | [`functions`] | users' functions: kernels by the names that the catalog has for them |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
 //! | [`changes`] | what changes a database, under the capability of whoever asks |
@@ -33,6 +34,7 @@ pub mod graph;
 pub mod index;
 pub mod kernel;
 mod literals;
+pub mod lookup;
 pub mod memory;
 pub mod node;
 pub mod segment;

@@ -22,6 +22,7 @@ use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
 use crate::functions::Kernels;
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
+use crate::lookup::KeyLookup;
 use crate::segment::Segment;
 use crate::store::{PageReader, PageStore};
 use crate::table::TableSnapshot;
@@ -121,6 +122,37 @@ impl StorageNode {
     /// `Denied` with what does not hold.
     pub fn authorize(&self, capability: &Capability, table: &TableSnapshot) -> Result<()> {
         self.key.verify(capability, &table.id.into(), Right::Read)
+    }
+
+    /// Rows by their keys, few enough that a device would be asked for less than the asking costs.
+    ///
+    /// # Errors
+    /// `Denied` when the capability does not hold; those of a [`KeyLookup`].
+    pub fn look_up(
+        &self,
+        lookup: &KeyLookup<'_>,
+        capability: &Capability,
+    ) -> Result<Vec<RecordBatch>> {
+        self.authorize(capability, lookup.table)?;
+        lookup.run(&mut self.store.reader()?)
+    }
+
+    /// The same from cached pages; `None` where one would have to come from flash.
+    ///
+    /// # Errors
+    /// Those of [`Self::look_up`].
+    pub fn look_up_cached(
+        &self,
+        lookup: &KeyLookup<'_>,
+        capability: &Capability,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        self.authorize(capability, lookup.table)?;
+        let mut reader = self.store.reader()?;
+        reader.bypass_flash();
+        match lookup.run(&mut reader) {
+            Err(_) if reader.has_missed() => Ok(None),
+            rows => rows.map(Some),
+        }
     }
 
     /// The accelerator of that name, if the node has it.

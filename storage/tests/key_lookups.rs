@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt64Type};
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
-use flashmesh_storage::Result;
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::index::{IndexDefinition, IndexKind, hash};
+use flashmesh_storage::lookup::KeyLookup;
 use flashmesh_storage::node::{Command, SegmentQueue, StorageNode};
 use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, TableSnapshot};
+use flashmesh_storage::{Result, StorageError};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 type Row = (Option<i64>, Option<String>);
@@ -57,6 +59,9 @@ fn rows_by_keys_of_an_array() -> Result<()> {
         if seed % 2 == 0 {
             database.settle_indexes()?;
         }
+        // Nothing is cached.
+        drop(database);
+        let database = Database::open(folder.path(), DatabaseOptions::default())?;
         let table = database.snapshot("s", "t")?;
         let node = StorageNode::new(Arc::clone(database.store()));
         for round in 0..8 {
@@ -65,6 +70,7 @@ fn rows_by_keys_of_an_array() -> Result<()> {
             let wanted: Vec<Row> = (0..count).map(|_| row(&mut rng, keys + 100)).collect();
             let arrays = batch(&schema, &wanted)?;
             for column in [0, 1] {
+                let looked_up = look_up(&node, &table, column, arrays.column(column));
                 let mut found = get(&node, &table, column, arrays.column(column))?;
                 let key = |row: &Row| match column {
                     0 => row.0.map(|number| number.to_string()),
@@ -75,12 +81,84 @@ fn rows_by_keys_of_an_array() -> Result<()> {
                 let mut expected: Vec<Row> = rows.iter().filter(is_wanted).cloned().collect();
                 found.sort();
                 expected.sort();
-                assert_eq!(
-                    found, expected,
-                    "seed {seed}, round {round}, column {column}"
-                );
+                let case = format!("seed {seed}, round {round}, column {column}");
+                assert_eq!(found, expected, "{case}");
+                match table.indexes[column].tail.is_empty() {
+                    true => {
+                        let mut found = looked_up?;
+                        found.sort();
+                        assert_eq!(found, expected, "{case}");
+                    }
+                    // The index does not know all rows.
+                    false => {
+                        let refused = looked_up.unwrap_err().to_string();
+                        assert!(refused.contains("does not cover all rows"), "{refused}");
+                    }
+                }
             }
         }
+    }
+    assert!(MISSED.load(Ordering::Relaxed) > 0);
+    Ok(())
+}
+
+/// What an index leads to is compared: two keys may have one hash. That is rare, so here an index leads
+/// to the rows of another table.
+#[test]
+fn a_lookup_gives_rows_that_have_their_keys() -> Result<()> {
+    for seed in 0..20 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = Database::open(folder.path(), DatabaseOptions::default())?;
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("number", DataType::Int64, true),
+            Field::new("name", DataType::Utf8View, true),
+        ]));
+        database.create_schema("s")?;
+        let count = rng.random_range(1..300);
+        let mut tables = Vec::new();
+        for name in ["indexed", "read"] {
+            let rows: Vec<Row> = (0..count).map(|_| row(&mut rng, 5)).collect();
+            let load = database.begin_load(LoadTarget::Create {
+                retention: std::time::Duration::ZERO,
+                defaults: vec![],
+                schema: "s".into(),
+                table: name.into(),
+                arrow_schema: Arc::clone(&schema),
+                or_replace: false,
+                indexes: vec![index(&format!("{name}_by_name"), 1)],
+            })?;
+            let mut writer = load.writer()?;
+            writer.append(&batch(&schema, &rows)?)?;
+            writer.finish()?;
+            load.commit()?;
+            database.settle_indexes()?;
+            tables.push((rows, database.snapshot("s", name)?));
+        }
+        let [(names, indexed), (rows, read)] = tables.try_into().expect("two");
+        let node = StorageNode::new(Arc::clone(database.store()));
+        let wanted: Vec<Row> = (0..3).map(|_| row(&mut rng, 5)).collect();
+        let keys = batch(&schema, &wanted)?;
+        // The rows of one table by the index of the other.
+        let lookup = KeyLookup {
+            table: &read,
+            index: &indexed.indexes[0],
+            keys: &keys.columns()[1..],
+            columns: &[0, 1],
+        };
+        let found = node.look_up(&lookup, &node.owner_capability(&read))?;
+        let mut found: Vec<Row> = found.iter().flat_map(rows_of).collect();
+        let is_wanted = |(row, (_, name)): &(&Row, &Row)| {
+            name.is_some() && row.1 == *name && wanted.iter().any(|(_, wanted)| wanted == name)
+        };
+        let both = rows.iter().zip(&names);
+        let mut expected: Vec<Row> = both.filter(is_wanted).map(|(row, _)| row.clone()).collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "seed {seed}");
+        let stranger = node.look_up(&lookup, &node.owner_capability(&indexed));
+        let denied = stranger.unwrap_err();
+        assert!(matches!(denied, StorageError::Denied(_)), "{denied}");
     }
     Ok(())
 }
@@ -111,6 +189,51 @@ fn batch(schema: &Arc<Schema>, rows: &[Row]) -> Result<RecordBatch> {
         Arc::clone(schema),
         vec![numbers, names],
     )?)
+}
+
+fn rows_of(batch: &RecordBatch) -> Vec<Row> {
+    let numbers = batch.column(0).as_primitive::<Int64Type>();
+    let names = batch.column(1).as_string_view();
+    let names = names.iter().map(|name| name.map(str::to_string));
+    numbers.iter().zip(names).collect()
+}
+
+/// Lookups for which something was not cached.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
+
+/// The same rows as those of [`get`], without a Program.
+fn look_up(
+    node: &StorageNode,
+    table: &TableSnapshot,
+    column: usize,
+    keys: &ArrayRef,
+) -> Result<Vec<Row>> {
+    let lookup = KeyLookup {
+        table,
+        index: &table.indexes[column],
+        keys: std::slice::from_ref(keys),
+        // The rows' ids, and not in order.
+        columns: &[2, 1, 0],
+    };
+    let capability = node.owner_capability(table);
+    let cached = node.look_up_cached(&lookup, &capability)?;
+    let batches = node.look_up(&lookup, &capability)?;
+    match cached {
+        Some(cached) => assert_eq!(cached, batches),
+        None => drop(MISSED.fetch_add(1, Ordering::Relaxed)),
+    }
+    assert_eq!(
+        node.look_up_cached(&lookup, &capability)?.as_ref(),
+        Some(&batches)
+    );
+    let mut ids = HashSet::new();
+    let mut rows = Vec::new();
+    for batch in &batches {
+        let new = batch.column(0).as_primitive::<UInt64Type>().values().iter();
+        assert!(new.copied().all(|id| ids.insert(id)), "a row came twice");
+        rows.extend(rows_of(&batch.project(&[2, 1])?));
+    }
+    Ok(rows)
 }
 
 /// The rows whose key in `column` is one of `keys`, by two streams.
@@ -167,10 +290,7 @@ fn get(
             if let Some(batch) = stream.next() {
                 let batch = batch?;
                 has_ended = false;
-                let numbers = batch.column(0).as_primitive::<Int64Type>();
-                let names = batch.column(1).as_string_view();
-                let names = names.iter().map(|name| name.map(str::to_string));
-                rows.extend(numbers.iter().zip(names));
+                rows.extend(rows_of(&batch));
             }
         }
         if has_ended {

@@ -118,6 +118,60 @@ def test_rows_come_by_key(db):
         db.table("plain").get([1])
 
 
+def test_one_row_comes_by_its_key(db):
+    values = {
+        "boolean": True,
+        "tiny": -7,
+        "large": 2**63 + 1,
+        "single": 0.5,
+        "double": float("inf"),
+        "bytes": b"\x00\xff",
+        "amount": decimal.Decimal("12.30"),
+        "day": datetime.date(2024, 2, 29),
+        "moment": datetime.datetime(2024, 2, 29, 1, 2, 3, 4),
+        "list": [1, None],
+        "long": "é" * 20_000,
+    }
+    columns = {
+        "boolean": "BOOLEAN",
+        "tiny": "TINYINT",
+        "large": "BIGINT UNSIGNED",
+        "single": "REAL",
+        "double": "DOUBLE",
+        "bytes": "BYTEA",
+        "amount": "DECIMAL(10, 2)",
+        "day": "DATE",
+        "moment": "TIMESTAMP",
+        "list": "BIGINT[]",
+        "long": "TEXT",
+    }
+    columns = ", ".join(f'"{name}" {of}' for name, of in columns.items())
+    for name, of, keys in (
+        ("by_text", "TEXT", ["a", "b"]),
+        ("by_number", "BIGINT", [-1, 2**40]),
+        ("by_bytes", "BYTEA", [b"", b"\xff"]),
+        ("by_day", "DATE", [datetime.date(1969, 1, 1), datetime.date(2026, 1, 1)]),
+    ):
+        db.execute(f"CREATE TABLE {name} (key {of} PRIMARY KEY, {columns})")
+        table = db.table(name)
+        assert table.put([{"key": keys[0], **values}, {"key": keys[1], **dict.fromkeys(values)}]) == 2
+        assert table.get_one(keys[0]) == {"key": keys[0], **values}
+        assert list(table.get_one(keys[0])) == ["key", *values]
+        assert table.get_one(keys[1]) == {"key": keys[1], **dict.fromkeys(values)}
+        assert [table.get_one(key) for key in keys] == [table.get([key]).to_pylist()[0] for key in keys]
+        assert table.get_one(None) is None
+        db.delete(name, keys[:1])
+        assert table.get_one(keys[0]) is None
+    with pytest.raises(flashmesh.Error, match="nowhere"):
+        db.get_one("nowhere", 1)
+    db.execute("CREATE TABLE plain AS SELECT 1 AS a")
+    with pytest.raises(flashmesh.Error, match="primary key"):
+        db.get_one("plain", 1)
+
+
+test_one_row_comes_by_its_key.places = ["embedded", "server"]
+
+
 def test_rows_at_hand_are_a_frame_like_any_other(db):
     db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")
     db.execute("INSERT INTO t VALUES (1, 'one'), (2, NULL), (3, 'three')")

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use datafusion::common::TableReference;
 use datafusion::execution::TaskContextProvider;
 use datafusion::logical_expr::{LogicalPlan, SetVariable, Statement};
 use datafusion_ffi::catalog_provider::FFI_CatalogProvider;
@@ -19,7 +18,7 @@ use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
 use pyo3_arrow::{PyArray, PyRecordBatchReader};
 
 use super::capsule;
@@ -29,6 +28,7 @@ use super::functions::{OursByName, ScalarFunction};
 use super::link::Link;
 use super::planner::EmbeddedPlanner;
 use super::query::Query;
+use super::rows;
 use super::run::{handle, wait};
 use super::table::{QueryTable, with_queries_inlined};
 use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode};
@@ -176,14 +176,27 @@ impl Database {
         let rows = py.detach(|| session.get(table, &keys))?;
         let schema = match rows.first() {
             Some(batch) => batch.schema(),
-            None => {
-                let name = TableReference::from(table.to_string());
-                let running = session.clone();
-                let frame = wait(py, async move { Ok(running.context().table(name).await?) })?;
-                Arc::clone(frame.schema().inner())
-            }
+            None => Arc::clone(&session.keyed(table)?.table.schema),
         };
         Ok(self.in_memory(schema, rows)?)
+    }
+
+    /// The row of `table` with this primary key as a dict; `None` where there is none.
+    fn get_one<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let session = self.link.session()?;
+        let key = rows::array_of(key)?;
+        // Letting other threads have the interpreter and getting it back takes longer than this.
+        let found = match session.get_cached(table, &key)? {
+            Some(found) => found,
+            None => py.detach(|| session.get(table, &key))?,
+        };
+        let found = found.first();
+        found.map(|batch| rows::dict_of(py, batch, 0)).transpose()
     }
 
     /// The column of a table's primary key.

@@ -21,6 +21,7 @@ mod functions;
 mod link;
 mod planner;
 mod query;
+mod rows;
 mod run;
 mod table;
 

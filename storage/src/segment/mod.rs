@@ -7,7 +7,7 @@ mod selection;
 mod tests;
 
 use std::collections::HashSet;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, UInt64Array};
@@ -15,7 +15,7 @@ use arrow::datatypes::DataType;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use crate::page::{Aux, ColumnBuilder, PageIndex, PageZone, SEGMENT_ROWS};
+use crate::page::{Aux, ColumnBuilder, Page, PageIndex, PageZone, SEGMENT_ROWS};
 use crate::store::{PageAddress, PageReader, PageRun, PageStore, Reservation};
 use crate::{Result, StorageError};
 
@@ -336,47 +336,110 @@ pub fn read_column(
     builder.finish()
 }
 
-/// Some rows, ascending, of a chunk.
+/// Some rows, ascending, of chunks of one segment, an array each. What is not cached of all of them
+/// is asked of the flash before the first page is waited for.
 ///
 /// # Errors
-/// The device's errors; `Corrupt`, which names the page; `Invalid` for a row beyond the chunk.
+/// The device's errors; `Corrupt`, which names the page; `Invalid` for a row beyond a chunk.
 pub(crate) fn read_rows(
     reader: &mut PageReader,
-    chunk: &Chunk,
-    data_type: &DataType,
+    columns: &[(&Chunk, &DataType)],
     rows: &[u32],
-) -> Result<ArrayRef> {
-    let mut builder = ColumnBuilder::new(data_type, rows.len())?;
-    let mut aux = Aux::None;
-    if chunk.aux_pages > 0 {
-        aux = Aux::parse(&*reader.get(&chunk.run, 0)?, data_type)?;
-    }
-    let index = chunk.page_index(reader)?;
-    let zones = index.zones();
-    let mut left = rows;
-    let mut local = Vec::new();
-    while let [first, ..] = left {
-        let place = index.page_of_row(*first).ok_or_else(|| {
-            StorageError::Invalid(format!(
-                "{}: row {first} is beyond its end",
-                chunk.run.label
-            ))
-        })?;
-        let zone = &zones[place];
-        let here = left.partition_point(|row| *row < zone.first_row + zone.row_count);
-        local.clear();
-        local.extend(left[..here].iter().map(|row| row - zone.first_row));
-        left = &left[here..];
-        let page = reader.get(&chunk.run, chunk.aux_pages + place as u32)?;
-        builder.append_gather(&page, &aux, &local)?;
-        // A long value goes on in the pages behind.
-        for (next, _) in (place + 1..)
-            .zip(&zones[place + 1..])
-            .take_while(|(_, z)| z.row_count == 0)
-        {
-            let page = reader.get(&chunk.run, chunk.aux_pages + next as u32)?;
-            builder.append_rows(&page, &aux, 0..0)?;
+) -> Result<Vec<ArrayRef>> {
+    let wanted = columns
+        .iter()
+        .map(|(chunk, _)| WantedPages::announce(reader, chunk, rows))
+        .collect::<Result<Vec<_>>>()?;
+    let columns = columns.iter().zip(wanted);
+    columns
+        .map(|((chunk, data_type), wanted)| wanted.read(reader, chunk, data_type, rows))
+        .collect()
+}
+
+/// The pages of a chunk that hold the rows that somebody asks for. Those that were cached are held,
+/// the others are being read.
+struct WantedPages {
+    aux: Option<Arc<Page>>,
+    data: Vec<WantedPage>,
+}
+
+struct WantedPage {
+    number: u32,
+    first_row: u32,
+    /// Which of the rows asked for are on it.
+    rows: Range<usize>,
+    /// So many pages behind it continue its last value.
+    continued: u32,
+    page: Option<Arc<Page>>,
+}
+
+impl WantedPages {
+    fn announce(reader: &mut PageReader, chunk: &Chunk, rows: &[u32]) -> Result<Self> {
+        let run = &chunk.run;
+        let ask = |reader: &mut PageReader, number: u32, continued: u32| {
+            let cached = reader.cached(run, number);
+            if cached.is_none() || continued > 0 {
+                reader.prefetch(run, number..number + 1 + continued)?;
+            }
+            Ok::<_, StorageError>(cached)
+        };
+        let aux = match chunk.aux_pages {
+            0 => None,
+            _ => ask(reader, 0, 0)?,
+        };
+        let index = chunk.page_index(reader)?;
+        let zones = index.zones();
+        let mut data = Vec::new();
+        let mut next = 0;
+        while let Some(row) = rows.get(next) {
+            let beyond =
+                || StorageError::Invalid(format!("{}: row {row} is beyond its end", run.label));
+            let place = index.page_of_row(*row).ok_or_else(beyond)?;
+            let zone = &zones[place];
+            let end = zone.first_row + zone.row_count;
+            let here = rows[next..].partition_point(|row| *row < end);
+            // A long value goes on in the pages behind.
+            let behind = zones[place + 1..].iter();
+            let continued = behind.take_while(|zone| zone.row_count == 0).count() as u32;
+            let number = chunk.aux_pages + place as u32;
+            data.push(WantedPage {
+                number,
+                first_row: zone.first_row,
+                rows: next..next + here,
+                continued,
+                page: ask(reader, number, continued)?,
+            });
+            next += here;
         }
+        Ok(Self { aux, data })
     }
-    builder.finish()
+
+    fn read(
+        self,
+        reader: &mut PageReader,
+        chunk: &Chunk,
+        data_type: &DataType,
+        rows: &[u32],
+    ) -> Result<ArrayRef> {
+        let mut get = |number: u32, held: Option<Arc<Page>>| match held {
+            Some(page) => Ok(page),
+            None => reader.get(&chunk.run, number),
+        };
+        let aux = match chunk.aux_pages {
+            0 => Aux::None,
+            _ => Aux::parse(&*get(0, self.aux)?, data_type)?,
+        };
+        let mut builder = ColumnBuilder::new(data_type, rows.len())?;
+        let mut local = Vec::new();
+        for wanted in self.data {
+            let page = get(wanted.number, wanted.page)?;
+            local.clear();
+            local.extend(rows[wanted.rows].iter().map(|row| row - wanted.first_row));
+            builder.append_gather(&page, &aux, &local)?;
+            for behind in 1..=wanted.continued {
+                builder.append_rows(&*get(wanted.number + behind, None)?, &aux, 0..0)?;
+            }
+        }
+        builder.finish()
+    }
 }

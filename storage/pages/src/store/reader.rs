@@ -61,6 +61,8 @@ pub struct PageReader {
     /// Of `counters`, what the cache was told.
     reported: ReadCounters,
     uses_cache: bool,
+    uses_flash: bool,
+    has_missed: bool,
 }
 
 /// What a reader did.
@@ -122,6 +124,8 @@ impl PageReader {
             counters: ReadCounters::default(),
             reported: ReadCounters::default(),
             uses_cache: true,
+            uses_flash: true,
+            has_missed: false,
         }
     }
 
@@ -131,6 +135,28 @@ impl PageReader {
         self.uses_cache = false;
     }
 
+    /// From now on nothing comes from flash: what would have to wait for it is an error, after which
+    /// [`Self::has_missed`] says so. For whoever holds up others while it waits.
+    pub fn bypass_flash(&mut self) {
+        self.uses_flash = false;
+    }
+
+    /// Whether a page would have had to come from flash after [`Self::bypass_flash`].
+    pub fn has_missed(&self) -> bool {
+        self.has_missed
+    }
+
+    /// # Errors
+    /// `Invalid` after [`Self::bypass_flash`].
+    fn check_flash(&mut self, run: &PageRun) -> Result<()> {
+        if self.uses_flash {
+            return Ok(());
+        }
+        self.has_missed = true;
+        let label = &run.label;
+        Err(StorageError::Invalid(format!("{label} is not cached")))
+    }
+
     /// Tells that pages of a run will be needed. Reads of what is neither cached nor in flight
     /// start at once, or as soon as pages before them were taken; this does not wait for flash.
     pub fn prefetch(&mut self, run: &PageRun, pages: Range<u32>) -> Result<()> {
@@ -138,6 +164,7 @@ impl PageReader {
         if pages.is_empty() {
             return Ok(());
         }
+        self.check_flash(run)?;
         let readers = self.store.readers.load(Ordering::Relaxed).max(1);
         self.window_pages = (WINDOWS_PAGES / readers).clamp(WINDOW_MIN_PAGES, WINDOW_MAX_PAGES);
         self.wishes.push_back(Wish {
@@ -396,6 +423,7 @@ impl PageReader {
 
     /// Starts the read of a page that is needed now, with what was wished behind it.
     fn start_now(&mut self, run: &PageRun, page: u32) -> Result<()> {
+        self.check_flash(run)?;
         let is_wished = |wish: &Wish| wish.run.first == run.first && wish.pages.contains(&page);
         let wish = self.wishes.iter().position(is_wished);
         let wish = wish.and_then(|index| self.wishes.remove(index));

@@ -1,0 +1,79 @@
+//! Single rows and keys as Python values, without a way through pyarrow for the types that most are
+//! of: for one row that way takes longer than the store.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{
+    DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
+use pyo3_arrow::PyArray;
+
+/// A value as an array of one: of the type that pyarrow gives it.
+pub(super) fn array_of(value: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+    if let Ok(text) = value.cast_exact::<PyString>() {
+        return Ok(Arc::new(StringArray::from(vec![text.to_str()?])));
+    }
+    if let Ok(number) = value.cast_exact::<PyInt>()
+        && let Ok(number) = number.extract::<i64>()
+    {
+        return Ok(Arc::new(Int64Array::from(vec![number])));
+    }
+    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+        return Ok(Arc::new(BinaryArray::from(vec![bytes.as_bytes()])));
+    }
+    let pyarrow = value.py().import("pyarrow")?;
+    let array = pyarrow.call_method1("array", ([value],))?;
+    Ok(array.extract::<PyArray>()?.into_inner().0)
+}
+
+/// A row as a dict, with the values that pyarrow's `to_pylist` gives.
+pub(super) fn dict_of<'py>(
+    py: Python<'py>,
+    rows: &RecordBatch,
+    row: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
+        let value = match column.is_null(row) {
+            true => py.None().into_bound(py),
+            false => value_of(py, column, row)?,
+        };
+        dict.set_item(field.name(), value)?;
+    }
+    Ok(dict)
+}
+
+fn value_of<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {
+    macro_rules! number {
+        ($type:ty) => {
+            column
+                .as_primitive::<$type>()
+                .value(row)
+                .into_bound_py_any(py)
+        };
+    }
+    match column.data_type() {
+        DataType::Utf8View => column.as_string_view().value(row).into_bound_py_any(py),
+        DataType::BinaryView => Ok(PyBytes::new(py, column.as_binary_view().value(row)).into_any()),
+        DataType::Boolean => column.as_boolean().value(row).into_bound_py_any(py),
+        DataType::Int8 => number!(Int8Type),
+        DataType::Int16 => number!(Int16Type),
+        DataType::Int32 => number!(Int32Type),
+        DataType::Int64 => number!(Int64Type),
+        DataType::UInt8 => number!(UInt8Type),
+        DataType::UInt16 => number!(UInt16Type),
+        DataType::UInt32 => number!(UInt32Type),
+        DataType::UInt64 => number!(UInt64Type),
+        DataType::Float32 => number!(Float32Type),
+        DataType::Float64 => number!(Float64Type),
+        _ => {
+            let one = PyArray::from_array_ref(column.slice(row, 1)).into_pyarrow(py)?;
+            one.call_method0("to_pylist")?.get_item(0)
+        }
+    }
+}
