@@ -152,12 +152,12 @@ def test_one_row_comes_by_its_key(db):
         ("by_bytes", "BYTEA", [b"", b"\xff"]),
         ("by_day", "DATE", [datetime.date(1969, 1, 1), datetime.date(2026, 1, 1)]),
     ):
-        db.execute(f"CREATE TABLE {name} (key {of} PRIMARY KEY, {columns})")
+        db.execute(f"CREATE TABLE {name} (k {of} PRIMARY KEY, {columns})")
         table = db.table(name)
-        assert table.put([{"key": keys[0], **values}, {"key": keys[1], **dict.fromkeys(values)}]) == 2
-        assert table.get_one(keys[0]) == {"key": keys[0], **values}
-        assert list(table.get_one(keys[0])) == ["key", *values]
-        assert table.get_one(keys[1]) == {"key": keys[1], **dict.fromkeys(values)}
+        assert table.put([{"k": keys[0], **values}, {"k": keys[1], **dict.fromkeys(values)}]) == 2
+        assert table.get_one(keys[0]) == {"k": keys[0], **values}
+        assert list(table.get_one(keys[0])) == ["k", *values]
+        assert table.get_one(keys[1]) == {"k": keys[1], **dict.fromkeys(values)}
         assert [table.get_one(key) for key in keys] == [table.get([key]).to_pylist()[0] for key in keys]
         assert table.get_one(None) is None
         db.delete(name, keys[:1])
