@@ -28,6 +28,7 @@ fn rows_by_keys_of_an_array() -> Result<()> {
         ]));
         database.create_schema("s")?;
         let load = database.begin_load(LoadTarget::Create {
+            layout: Default::default(),
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "s".into(),

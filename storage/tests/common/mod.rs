@@ -14,7 +14,7 @@ use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode
 use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
 use flashmesh_storage::segment::{Chunk, Segment, SegmentId, TableId};
 use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
-use flashmesh_storage::table::{ColumnStatistics, TableSnapshot, scan_schema};
+use flashmesh_storage::table::{ColumnStatistics, TableLayout, TableSnapshot, scan_schema};
 use flashmesh_storage::{Result, StorageError};
 
 /// Writes a batch as a segment.
@@ -33,6 +33,7 @@ pub fn write_segment(writer: &mut PageWriter, number: u32, batch: &RecordBatch) 
             first: writer.append(encoded.pages).expect("appends"),
             identity: identity.first_page(),
             label: format!("column {column}").into(),
+            part: None,
         };
         chunks.push(Chunk::new(run, encoded.aux_pages.into(), encoded.zones));
     }
@@ -54,6 +55,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         segments,
         lost_rows: false,
         defaults: vec![],
+        layout: TableLayout::Column,
     })
 }
 

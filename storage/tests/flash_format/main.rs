@@ -652,6 +652,7 @@ fn write(folder: &std::path::Path, batch: &RecordBatch) {
     let database = Database::open(folder, DatabaseOptions::default()).unwrap();
     let load = database
         .begin_load(LoadTarget::Create {
+            layout: Default::default(),
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),

@@ -17,6 +17,7 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
+use super::parts::GroupsAtHand;
 use super::queues::QueueLease;
 use super::{MEMORY_CARD, PageAddress, PageRun, PageStore, address, own_page};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer, Tag};
@@ -55,12 +56,14 @@ pub struct PageReader {
     /// Pages to be read once more, alone.
     retries: VecDeque<Read>,
     /// What to read when the window has room.
-    wishes: VecDeque<Wish>,
+    pub(super) wishes: VecDeque<Wish>,
     completions: Vec<Completion>,
     counters: ReadCounters,
     /// Of `counters`, what the cache was told.
     reported: ReadCounters,
     uses_cache: bool,
+    /// Of columns that share pages.
+    pub(super) groups: GroupsAtHand,
 }
 
 /// What a reader did.
@@ -99,9 +102,9 @@ struct Read {
 }
 
 #[derive(Debug)]
-struct Wish {
-    run: PageRun,
-    pages: Range<u32>,
+pub(super) struct Wish {
+    pub run: PageRun,
+    pub pages: Range<u32>,
 }
 
 impl PageReader {
@@ -122,6 +125,7 @@ impl PageReader {
             counters: ReadCounters::default(),
             reported: ReadCounters::default(),
             uses_cache: true,
+            groups: GroupsAtHand::default(),
         }
     }
 
@@ -137,6 +141,9 @@ impl PageReader {
         check_range(run, &pages)?;
         if pages.is_empty() {
             return Ok(());
+        }
+        if let Some(part) = &run.part {
+            return self.prefetch_parts(part, pages);
         }
         let readers = self.store.readers.load(Ordering::Relaxed).max(1);
         self.window_pages = (WINDOWS_PAGES / readers).clamp(WINDOW_MIN_PAGES, WINDOW_MAX_PAGES);
@@ -167,6 +174,10 @@ impl PageReader {
     /// be read, both naming the run's label and the page; `Invalid` when the run has no such page.
     #[inline]
     pub fn get(&mut self, run: &PageRun, page: u32) -> Result<Arc<Page>> {
+        if let Some(part) = &run.part {
+            check_range(run, &(page..page.saturating_add(1)))?;
+            return self.get_part(part, &run.label, page);
+        }
         if self.pages.is_empty()
             && page < run.count
             && let Some(hit) = self.look_up(run, page)
@@ -187,6 +198,13 @@ impl PageReader {
         check_range(run, &pages)?;
         out.reserve(pages.len());
         let mut is_wished = false;
+        if run.part.is_some() {
+            self.prefetch(run, pages.clone())?;
+            for page in pages {
+                out.push(self.get(run, page)?);
+            }
+            return Ok(());
+        }
         for page in pages.clone() {
             if self.pages.is_empty()
                 && let Some(hit) = self.look_up(run, page)
@@ -208,10 +226,12 @@ impl PageReader {
     /// is cached.
     #[inline]
     pub fn cached(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
-        if page < run.count {
-            self.look_up(run, page)
-        } else {
+        if page >= run.count {
             None
+        } else if let Some(part) = &run.part {
+            self.cached_part(part, &run.label, page)
+        } else {
+            self.look_up(run, page)
         }
     }
 
@@ -305,7 +325,7 @@ impl PageReader {
     }
 
     /// Removes what the window has of a page that is not being read.
-    fn remove_ended(&mut self, number: u64) -> Option<PageState> {
+    pub(super) fn remove_ended(&mut self, number: u64) -> Option<PageState> {
         match self.pages.entry(number) {
             Entry::Occupied(entry) if !matches!(entry.get(), PageState::Reading) => {
                 let state = entry.remove();
@@ -325,7 +345,7 @@ impl PageReader {
     }
 
     /// Fetches wishes if it is worth a system call.
-    fn refill(&mut self) -> Result<()> {
+    pub(super) fn refill(&mut self) -> Result<()> {
         if !self.wishes.is_empty()
             && self.pages.len() + REFILL_PAGES <= self.window_pages
             && self.in_flight_pages + REFILL_PAGES <= self.window_pages / 2
@@ -590,7 +610,7 @@ impl Drop for PageReader {
     }
 }
 
-fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
+pub(super) fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
     let number = match run.first.card {
         MEMORY_CARD => run.first.page.0,
         _ => own_page(run.first)?.0,
@@ -605,7 +625,7 @@ fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
 }
 
 /// Of a run that can't be, a number that no page has: such a run is refused when it is read.
-fn page_number(run: &PageRun, page: u32) -> u64 {
+pub(super) fn page_number(run: &PageRun, page: u32) -> u64 {
     run.first.page.0.saturating_add(u64::from(page))
 }
 
@@ -625,7 +645,7 @@ pub(super) fn identity_of(first: &PageIdentity, page: u32) -> PageIdentity {
 }
 
 /// Whether a page is the one that a run has at `page`.
-fn is_of(found: &Page, first: &PageIdentity, page: u32) -> bool {
+pub(super) fn is_of(found: &Page, first: &PageIdentity, page: u32) -> bool {
     let header = found.header();
     header.generation == first.generation
         && header.page == first.page.wrapping_add(page as u16)

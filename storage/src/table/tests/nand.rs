@@ -13,7 +13,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use super::faults::devices::{Fault, Faults, FaultyFile};
 use super::faults::workloads::{self, Step};
 use super::faults::{LOG_BYTES, state};
-use super::seed;
+use super::{layout, seed};
 use crate::flash::{
     Completion, Flash, FlashHealth, FlashOp, FlashQueue, Geometry, NandFlash, NandOptions,
     NandShape, Tag, WearRate,
@@ -412,6 +412,7 @@ fn put(database: &Arc<Database>, target: LoadTarget, rows: &RecordBatch) -> Resu
 
 fn create(table: &str, width: i32) -> LoadTarget {
     LoadTarget::Create {
+        layout: layout(),
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
