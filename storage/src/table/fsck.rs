@@ -128,7 +128,11 @@ pub(super) fn check_chunk(
         let page = match reader.get(&chunk.run, number) {
             Ok(page) => page,
             Err(error) => {
-                report.problems.push(error.to_string());
+                let problem = error.to_string();
+                // A page that columns share is reported for the first of them.
+                if chunk.run.part.is_none() || !report.problems.contains(&problem) {
+                    report.problems.push(problem);
+                }
                 if number < chunk.aux_pages {
                     aux = None;
                 }

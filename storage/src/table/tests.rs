@@ -6,6 +6,7 @@ mod edits;
 mod faults;
 mod formats;
 mod lagging;
+mod layouts;
 mod nand;
 mod opening;
 mod past;

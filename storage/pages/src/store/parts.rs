@@ -124,6 +124,9 @@ impl PageReader {
         while !wanted.is_empty() && is_here(wanted.end - 1) {
             wanted.end -= 1;
         }
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let is_wished = self.wishes.iter().any(|wish| {
             let pages = &wish.pages;
             wish.run.first == run.first && pages.start <= wanted.start && wanted.end <= pages.end
