@@ -46,9 +46,9 @@ async fn compare(session: &Session, queries: &[String]) {
 }
 
 fn queries(rng: &mut StdRng) -> Vec<String> {
-    let id = rng.random_range(0..4000);
+    let id = rng.random_range(0..500);
     let keys: Vec<String> = (0..40)
-        .map(|_| rng.random_range(0..4500).to_string())
+        .map(|_| rng.random_range(0..600).to_string())
         .collect();
     vec![
         "SELECT * FROM $t".into(),
@@ -101,16 +101,16 @@ async fn a_table_answers_alike_in_both_layouts() {
     )
     .await;
     compare(&session, &queries(&mut rng)).await;
-    let first = format!("INSERT INTO plain VALUES {}", values(&mut rng, 0..3000));
+    let first = format!("INSERT INTO plain VALUES {}", values(&mut rng, 0..400));
     run(&session, &first).await;
     run(&session, "INSERT INTO pax SELECT * FROM plain").await;
     compare(&session, &queries(&mut rng)).await;
-    let mut next = 3000;
-    for round in 0..10 {
+    let mut next = 400;
+    for round in 0..6 {
         let (from, key) = (rng.random_range(0..next), rng.random_range(2..60));
         match rng.random_range(0..7) {
             0 | 1 => {
-                let count = [1, 1, 30, 400][rng.random_range(0..4)];
+                let count = [1, 1, 9, 60][rng.random_range(0..4)];
                 let values = values(&mut rng, next..next + count);
                 on_both(&session, &format!("INSERT INTO $t VALUES {values}")).await;
                 next += count;

@@ -250,16 +250,19 @@ impl Chunk {
 
     /// The chunk with its runs where `place_of` says.
     pub(crate) fn moved(&self, place_of: &impl Fn(PageAddress) -> PageAddress) -> Self {
-        let moved = |run: &PageRun| PageRun {
+        let moved_run = |run: &PageRun| PageRun {
             first: place_of(run.first),
-            part: run.part.as_ref().map(|part| RunPart {
-                run: Arc::new(PageRun {
-                    first: place_of(part.run.first),
-                    ..part.run.as_ref().clone()
-                }),
-                ..part.clone()
-            }),
             ..run.clone()
+        };
+        let moved_part = |part: &Arc<RunPart>| {
+            Arc::new(RunPart {
+                run: Arc::new(moved_run(&part.run)),
+                ..part.as_ref().clone()
+            })
+        };
+        let moved = |run: &PageRun| PageRun {
+            part: run.part.as_ref().map(moved_part),
+            ..moved_run(run)
         };
         Self {
             run: moved(&self.run),

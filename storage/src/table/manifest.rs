@@ -621,20 +621,21 @@ impl<'a> Chunks<'a> {
     }
 
     /// What the chunk of this number has of the shared pages, if it has `pages` data pages.
-    fn part(&self, number: usize, pages: usize) -> Option<RunPart> {
+    fn part(&self, number: usize, pages: usize) -> Option<Arc<RunPart>> {
         let shared = self.shared.as_ref()?;
         let before = || self.records[..number].iter().filter(|c| c.is_shared);
         let aux = before().map(|chunk| chunk.aux_pages.min(1)).sum();
         let aux = (self.records[number].aux_pages > 0).then_some(aux);
         let fits = shared.aux_pages as usize + pages == shared.run.count as usize;
-        fits.then(|| RunPart {
+        let part = RunPart {
             run: Arc::clone(&shared.run),
             // Not more than there are in all.
             number: before().count() as u16,
             parts: shared.parts,
             aux,
             first_group: shared.aux_pages,
-        })
+        };
+        fits.then(|| Arc::new(part))
     }
 
     /// The chunk of this number.

@@ -122,7 +122,7 @@ impl Layout {
                         count: aux_pages + of_column.zones.len() as u32,
                         identity,
                         label,
-                        part: Some(part),
+                        part: Some(Arc::new(part)),
                     };
                     (Chunk::new(run, aux_pages, of_column.zones), of_column.stats)
                 }

@@ -40,7 +40,7 @@ pub fn write_segment(writer: &mut PageWriter, number: u32, batch: &RecordBatch) 
                 first: part.run.first,
                 identity: identity.first_page(),
                 label,
-                part: Some(part),
+                part: Some(Arc::new(part)),
             };
             let aux_pages = of_column.aux_pages.into();
             chunks.push(Chunk::new(run, aux_pages, of_column.zones));

@@ -86,7 +86,7 @@ pub struct PageRun {
     pub label: Arc<str>,
     /// Where its pages are parts of pages that it shares: which. The rest is then said of the run
     /// as if it had pages of its own, from where the shared ones begin.
-    pub part: Option<RunPart>,
+    pub part: Option<Arc<RunPart>>,
 }
 
 /// What a chunk has of the pages that several columns share: those of one run, the auxiliary pages

@@ -11,7 +11,7 @@ use arrow::compute::take;
 
 use super::*;
 use crate::flash::PAGE_SIZE_BYTES;
-use crate::segment::read_rows;
+use crate::segment::{read_column, read_rows};
 use crate::table::manifest::decode_layout;
 
 fn target(schema: &SchemaRef) -> LoadTarget {
@@ -31,7 +31,7 @@ fn column(rng: &mut StdRng, kind: u32, rows: usize) -> ArrayRef {
     let nulls = [0.0, 0.1, 0.9, 1.0][rng.random_range(0..4)];
     let bits = rng.random_range(1..64);
     let longest = [5, 40, 1000, 9000][kind as usize % 4];
-    let mut some = |rng: &mut StdRng| !rng.random_bool(nulls);
+    let some = |rng: &mut StdRng| !rng.random_bool(nulls);
     macro_rules! filled {
         ($array:ty, $value:expr) => {
             Arc::new(<$array>::from_iter((0..rows).map(|_| {
@@ -128,6 +128,36 @@ fn rows_whose_columns_share_pages_come_back() {
         let problems = database.fsck(&mut |_| ()).unwrap().problems;
         assert!(problems.is_empty(), "{story}: {problems:?}");
     }
+}
+
+/// Without a cache, too.
+#[test]
+fn a_page_is_read_once_for_all_columns_that_share_it() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let columns = (0..6).map(|number| {
+        let values = (0..600).map(|_| rng.random::<i64>() >> 20);
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values(values));
+        (format!("c{number}"), values)
+    });
+    let rows = RecordBatch::try_from_iter(columns.collect::<Vec<_>>()).unwrap();
+    let dir = TempDir::new().unwrap();
+    load(&open(dir.path()), target(&rows.schema()), &rows).unwrap();
+    let database = open(dir.path());
+    let table = database.snapshot("public", "t").unwrap();
+    let pages: u32 = table.runs().map(|run| run.count).sum();
+    assert!((3..6).contains(&pages), "{pages} pages");
+    let segment = &table.segments[0];
+    let mut reader = database.store().reader().unwrap();
+    reader.bypass_cache();
+    for chunk in segment.chunks.iter() {
+        read_rows(&mut reader, chunk, &DataType::Int64, &[77]).unwrap();
+    }
+    assert_eq!(reader.take_counters().pages_from_flash, 1);
+    for column in 0..6 {
+        read_column(&mut reader, segment, column, &DataType::Int64).unwrap();
+    }
+    let of_scans = reader.take_counters().pages_from_flash;
+    assert_eq!(of_scans, u64::from(pages) - 1, "the first is at hand");
 }
 
 #[test]
