@@ -23,7 +23,7 @@ use crate::assign::assign;
 use crate::error::{Error, Result};
 use crate::generated::Identity;
 use crate::load::blocking;
-use crate::past::marked_retention;
+use crate::table_options::TableOptions;
 
 /// What marks a column of a query's plan that was declared NOT NULL.
 const NOT_NULL: &str = "flashmesh.not_null";
@@ -93,7 +93,7 @@ impl Session {
                 name: name.table.to_string(),
             }));
         }
-        let retention = marked_retention(&create.input);
+        let options = TableOptions::of(&create.input);
         let (columns, query) = match create.input.as_ref() {
             // A list of columns without a query: the only way to an empty relation right here.
             LogicalPlan::EmptyRelation(EmptyRelation {
@@ -126,7 +126,8 @@ impl Session {
             defaults[place] = Some(text);
         }
         let target = LoadTarget::Create {
-            retention,
+            retention: options.retention.unwrap_or_default(),
+            layout: options.layout.unwrap_or_default(),
             defaults,
             schema: name.schema.to_string(),
             table: name.table.to_string(),

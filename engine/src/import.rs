@@ -132,6 +132,7 @@ impl Session {
                 let or_replace = mode == LoadMode::Replace;
                 (
                     LoadTarget::Create {
+                        layout: Default::default(),
                         retention: std::time::Duration::ZERO,
                         defaults: vec![],
                         schema,

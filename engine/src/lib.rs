@@ -58,6 +58,7 @@ mod spill;
 mod statements;
 mod stores;
 mod system;
+mod table_options;
 mod transactions;
 mod types;
 mod upsert;

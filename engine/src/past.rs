@@ -1,25 +1,19 @@
-//! Past versions of tables in statements: `t AT (VERSION => 17)`, and the table option `retention`.
+//! Past versions of tables in statements: `t AT (VERSION => 17)`, and how long they are kept.
 //!
 //! The parser knows AT in few dialects. Where it does not, the words are said otherwise first
 //! ([`crate::spelling`]), as the call of a function, which becomes a table with a version here. The
 //! planner of relations makes a scan of that.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
-use datafusion::common::DFSchema;
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::{
-    CreateMemoryTable, DdlStatement, EmptyRelation, Expr, LogicalPlan, Projection,
-};
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    self, CreateTableOptions, FromTable, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SqlOption,
-    TableFactor, TableVersion, TableWithJoins, Value, VisitMut as _, VisitorMut,
+    self, FromTable, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SqlOption, TableFactor,
+    TableVersion, TableWithJoins, VisitMut as _, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
 use flashmesh_planner::Authority;
@@ -28,12 +22,10 @@ use flashmesh_storage::table::TableSnapshot;
 use crate::Session;
 use crate::error::{Error, Result};
 use crate::load::blocking;
+use crate::table_options;
 
 /// The function that [`crate::spelling`] writes: of the table, and what AT says.
 pub(crate) const FUNCTION: &str = "flashmesh:at";
-
-/// What marks the plan of CREATE TABLE with a retention: microseconds.
-const RETENTION: &str = "flashmesh.retention_us";
 
 /// Whether a text may name versions of tables: only few dialects do without `=>`.
 pub(crate) fn may_name_versions(query: &str, dialect: &dyn Dialect) -> bool {
@@ -211,45 +203,8 @@ fn refuse_changes(statement: &ast::Statement) -> Result<()> {
     Ok(())
 }
 
-/// Takes the table options out of CREATE TABLE, of which DataFusion knows none: how long past
-/// versions stay readable.
-pub(crate) fn take_retention(statement: &mut ast::Statement) -> Result<Option<Duration>> {
-    let ast::Statement::CreateTable(create) = statement else {
-        return Ok(None);
-    };
-    match std::mem::take(&mut create.table_options) {
-        CreateTableOptions::None => Ok(None),
-        CreateTableOptions::With(options) => retention_of(&options).map(Some),
-        other => Err(Error::usage(format!(
-            "CREATE TABLE takes no {other}; it takes WITH (retention = '7 days')"
-        ))),
-    }
-}
-
-/// What `WITH (…)` or `SET (…)` says.
-pub(crate) fn retention_of(options: &[SqlOption]) -> Result<Duration> {
-    let [SqlOption::KeyValue { key, value }] = options else {
-        return Err(Error::usage(
-            "tables have one option: (retention = '7 days')",
-        ));
-    };
-    if !key.value.eq_ignore_ascii_case("retention") {
-        return Err(Error::usage(format!(
-            "tables have no option '{key}'; they have one: (retention = '7 days')"
-        )));
-    }
-    let text = match value {
-        ast::Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => text.clone(),
-            Value::Number(number, _) => number.to_string(),
-            other => other.to_string(),
-        },
-        other => other.to_string(),
-    };
-    parsed_retention(&text)
-}
-
-fn parsed_retention(text: &str) -> Result<Duration> {
+/// The length of time that a text says.
+pub(crate) fn parsed_retention(text: &str) -> Result<Duration> {
     let wrong = || {
         Error::usage(format!(
             "retention takes weeks, days, hours, minutes or seconds ('7 days'), or '0' for none, not '{text}'"
@@ -272,44 +227,6 @@ fn parsed_retention(text: &str) -> Result<Duration> {
     }
 }
 
-/// The plan of CREATE TABLE with the retention in it.
-pub(crate) fn with_retention(plan: LogicalPlan, retention: Duration) -> Result<LogicalPlan> {
-    let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
-        return Ok(plan);
-    };
-    let mark = HashMap::from([(RETENTION.to_string(), retention.as_micros().to_string())]);
-    let schema = create.input.schema();
-    let fields = schema.iter();
-    let fields = fields.map(|(name, field)| (name.cloned(), Arc::clone(field)));
-    let marked = Arc::new(DFSchema::new_with_metadata(fields.collect(), mark)?);
-    let input = match create.input.as_ref() {
-        LogicalPlan::EmptyRelation(EmptyRelation {
-            produce_one_row: false,
-            ..
-        }) => LogicalPlan::EmptyRelation(EmptyRelation {
-            produce_one_row: false,
-            schema: marked,
-        }),
-        _ => {
-            let columns = schema.columns().into_iter().map(Expr::Column).collect();
-            let input = Arc::clone(&create.input);
-            LogicalPlan::Projection(Projection::try_new_with_schema(columns, input, marked)?)
-        }
-    };
-    let create = CreateMemoryTable {
-        input: Arc::new(input),
-        ..create
-    };
-    Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)))
-}
-
-/// The retention that [`with_retention`] has put into a plan.
-pub(crate) fn marked_retention(input: &LogicalPlan) -> Duration {
-    let mark = input.schema().metadata().get(RETENTION);
-    let retention = mark.and_then(|mark| mark.parse().ok());
-    Duration::from_micros(retention.unwrap_or(0))
-}
-
 impl Session {
     /// Sets for how long past versions of a table stay readable.
     pub(crate) async fn set_retention(
@@ -318,7 +235,7 @@ impl Session {
         (schema, table): (&str, &str),
         options: &[SqlOption],
     ) -> Result<DataFrame> {
-        let retention = retention_of(options)?;
+        let retention = table_options::new_retention(options)?;
         let capability = self.catalog().authority().capability(present);
         let changes = self.changes();
         let (schema, table) = (schema.to_string(), table.to_string());

@@ -50,6 +50,7 @@ use crate::settings;
 use crate::show_functions;
 use crate::spelling::respelled;
 use crate::system::parsed_kill;
+use crate::table_options::TableOptions;
 use crate::transactions::parsed_transaction;
 use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
@@ -110,12 +111,12 @@ impl Session {
         }
         let (mut conflict, mut returning) = (None, None);
         let (mut identities, mut nothing) = (Vec::new(), Vec::new());
-        let mut retention = None;
+        let mut options = None;
         if let ParsedStatement::Statement(statement) = &mut statement {
             returning = take_returning(statement)?;
             self.with_defaults(statement)?;
             identities = generated::take_identities(statement)?;
-            retention = past::take_retention(statement)?;
+            options = TableOptions::take(statement)?;
             if let ast::Statement::Merge(merge) = statement.as_mut()
                 && let ast::TableFactor::Table { name, .. } = &merge.table
                 && let Some(table) = self.changed_table(name)
@@ -131,8 +132,8 @@ impl Session {
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
         }
-        if let Some(retention) = retention {
-            plan = past::with_retention(plan, retention)?;
+        if let Some(options) = options {
+            plan = options.put(plan)?;
         }
         plan = generated::with_identities(plan, identities);
         plan = merge::with_nothing(plan, &nothing);

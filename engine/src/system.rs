@@ -35,12 +35,16 @@ const FLASH: &str = "flash";
 const INDEXES: &str = "indexes";
 /// Name of the table of what the check of all pages has found.
 const SCRUB: &str = "scrub";
+/// Name of the table of tables.
+const OF_TABLES: &str = "tables";
 /// Name of the table of the versions of tables that can be read.
 const VERSIONS: &str = "versions";
 /// Name of the table of external files that are cached.
 const CACHE: &str = "cache";
 
-const TABLES: [&str; 7] = [CACHE, FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB, VERSIONS];
+const TABLES: [&str; 8] = [
+    CACHE, FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB, OF_TABLES, VERSIONS,
+];
 
 /// The tables of the schema, made when they are asked for.
 #[derive(Debug)]
@@ -264,6 +268,40 @@ impl SystemSchema {
         ])?)
     }
 
+    fn tables(&self) -> Result<RecordBatch> {
+        let mut names = [StringBuilder::new(), StringBuilder::new()];
+        let mut layouts = StringBuilder::new();
+        let (mut rows, mut segments, mut bytes) = (vec![], vec![], vec![]);
+        for schema in self.database.schemas() {
+            for table in self.database.tables(&schema) {
+                if self.principal.rights(&schema, &table).is_empty() {
+                    continue;
+                }
+                // One that was dropped meanwhile has none.
+                let Ok(snapshot) = self.database.snapshot(&schema, &table) else {
+                    continue;
+                };
+                names[0].append_value(&schema);
+                names[1].append_value(&table);
+                layouts.append_value(snapshot.layout.name());
+                rows.push(snapshot.rows());
+                segments.push(snapshot.segments.len() as u64);
+                let pages = snapshot.runs().map(|run| u64::from(run.count));
+                bytes.push(pages.sum::<u64>() * PAGE_SIZE_BYTES as u64);
+            }
+        }
+        let [schemas, tables] = names.map(|mut of| Arc::new(of.finish()) as ArrayRef);
+        let number = |values: Vec<u64>| Arc::new(UInt64Array::from(values)) as ArrayRef;
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("schema", schemas, false),
+            ("table", tables, false),
+            ("layout", Arc::new(layouts.finish()) as ArrayRef, false),
+            ("rows", number(rows), false),
+            ("segments", number(segments), false),
+            ("bytes", number(bytes), false),
+        ])?)
+    }
+
     fn indexes(&self) -> Result<RecordBatch> {
         let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
@@ -331,6 +369,7 @@ impl SchemaProvider for SystemSchema {
             FUNCTIONS => self.functions()?,
             INDEXES => self.indexes()?,
             SCRUB => self.scrub()?,
+            OF_TABLES => self.tables()?,
             VERSIONS => self.versions()?,
             FLASH => self.flash()?,
             CACHE => self.cache()?,

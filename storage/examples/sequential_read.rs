@@ -156,6 +156,7 @@ fn write(store: &Arc<PageStore>, pages: usize, columns: usize) -> Result<Vec<Seg
                     generation: 1,
                 },
                 label: Arc::from(format!("table 't', column {column_group}")),
+                part: None,
             });
         }
         segments.push(runs);

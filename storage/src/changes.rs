@@ -275,6 +275,7 @@ mod tests {
 
     fn create(table: &str) -> LoadTarget {
         LoadTarget::Create {
+            layout: Default::default(),
             retention: Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),

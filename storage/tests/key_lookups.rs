@@ -12,7 +12,7 @@ use flashmesh_storage::access::AccessPath;
 use flashmesh_storage::index::{IndexDefinition, IndexKind, hash};
 use flashmesh_storage::lookup::KeyLookup;
 use flashmesh_storage::node::{Command, SegmentQueue, StorageNode};
-use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, TableSnapshot};
+use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, TableLayout, TableSnapshot};
 use flashmesh_storage::{Result, StorageError};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -30,6 +30,7 @@ fn rows_by_keys_of_an_array() -> Result<()> {
         ]));
         database.create_schema("s")?;
         let load = database.begin_load(LoadTarget::Create {
+            layout: layout(seed),
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "s".into(),
@@ -120,6 +121,7 @@ fn a_lookup_gives_rows_that_have_their_keys() -> Result<()> {
         for name in ["indexed", "read"] {
             let rows: Vec<Row> = (0..count).map(|_| row(&mut rng, 5)).collect();
             let load = database.begin_load(LoadTarget::Create {
+                layout: layout(seed),
                 retention: std::time::Duration::ZERO,
                 defaults: vec![],
                 schema: "s".into(),
@@ -161,6 +163,13 @@ fn a_lookup_gives_rows_that_have_their_keys() -> Result<()> {
         assert!(matches!(denied, StorageError::Denied(_)), "{denied}");
     }
     Ok(())
+}
+
+fn layout(seed: u64) -> TableLayout {
+    match seed % 4 {
+        0 | 1 => TableLayout::Column,
+        _ => TableLayout::Pax,
+    }
 }
 
 fn index(name: &str, column: u32) -> IndexDefinition {

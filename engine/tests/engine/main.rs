@@ -17,6 +17,7 @@ mod indexes;
 mod kernel_limits;
 mod kernels;
 mod large_joins;
+mod layouts;
 mod loads;
 mod merge;
 mod plan_cache;

@@ -174,6 +174,7 @@ fn run_of(region: &RegionRecord, pages: u32) -> PageRun {
             generation: region.generation,
         },
         label: "cache of external files".into(),
+        part: None,
     }
 }
 

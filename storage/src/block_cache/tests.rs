@@ -159,6 +159,7 @@ impl Rig {
             count: pages,
             identity,
             label: "table".into(),
+            part: None,
         });
     }
 

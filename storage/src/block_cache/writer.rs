@@ -89,6 +89,7 @@ impl Shared {
             count: pages,
             identity,
             label: "cache of external files".into(),
+            part: None,
         };
         let region = Region::new(run, &self.store);
         self.state.lock().written(queue, gathered, region);

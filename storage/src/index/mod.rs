@@ -402,6 +402,7 @@ pub(crate) fn write_chunks(
                 count,
                 identity: identity.first_page(),
                 label: Arc::clone(label),
+                part: None,
             };
             chunks.push(Chunk::new(run, u32::from(encoded.aux_pages), encoded.zones));
         }

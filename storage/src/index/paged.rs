@@ -200,6 +200,7 @@ impl PagedArray {
                 count: encoded.pages.len() as u32,
                 identity: identity.first_page(),
                 label: Arc::clone(label),
+                part: None,
             };
             let pages = (0..).zip(encoded.pages).map(|(page, buffer)| {
                 let identity = PageIdentity {

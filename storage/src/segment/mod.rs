@@ -23,7 +23,9 @@ use moves::Move;
 pub(crate) use moves::note_moves;
 use page_index::Place;
 pub use page_index::Totals;
-pub(crate) use page_index::{ChunkRecord, page_index_identity, write_page_indexes};
+pub(crate) use page_index::{
+    ChunkRecord, page_index_identity, shared_identity, write_page_indexes,
+};
 pub use selection::RowSelection;
 
 /// Number of a table, never reused within a database.

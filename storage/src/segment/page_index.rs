@@ -9,11 +9,12 @@ use arrow::datatypes::DataType;
 use prost::Message;
 
 use super::{Chunk, Segment};
+use crate::flash::PAGE_SIZE_BYTES;
 use crate::page::{
     Aux, ChunkIdentity, ColumnBuilder, PageIdentity, PageIndex, PageZone, SEGMENT_ROWS,
     encode_chunk, flags,
 };
-use crate::store::{PageAddress, PageReader, PageRun, PageWriter};
+use crate::store::{PageAddress, PageReader, PageRun, PageWriter, RunPart};
 use crate::{Result, StorageError};
 
 /// The page indexes of chunks that are written together stay in memory up to so many data pages.
@@ -21,6 +22,9 @@ const RESIDENT_PAGES: usize = 32;
 
 /// The number that pages of page indexes have in the place of a column's.
 const COLUMN_GROUP: u16 = u16::MAX;
+
+/// The number that pages that columns share have there.
+const SHARED_COLUMN_GROUP: u16 = u16::MAX - 1;
 
 /// Where the page index of a chunk is.
 #[derive(Debug, Clone)]
@@ -57,6 +61,10 @@ pub(crate) struct ChunkRecord {
     pub spans: Vec<u64>,
     #[prost(message, optional, tag = "9")]
     pub totals: Option<Totals>,
+    /// Its pages are parts of those that the segment's columns share: it says nothing of where they
+    /// are.
+    #[prost(bool, tag = "10")]
+    pub is_shared: bool,
 }
 
 impl ChunkRecord {
@@ -113,6 +121,15 @@ pub(crate) fn page_index_identity(of: PageIdentity) -> PageIdentity {
     }
 }
 
+/// The first page of those that columns of a segment share.
+pub(crate) fn shared_identity(of: PageIdentity) -> PageIdentity {
+    PageIdentity {
+        column_group: SHARED_COLUMN_GROUP,
+        page: 0,
+        ..of
+    }
+}
+
 /// Puts the page indexes of chunks that are written together into pages, unless they are small.
 ///
 /// # Errors
@@ -150,6 +167,7 @@ pub(crate) fn write_page_indexes(
         first: writer.append(encoded.pages)?,
         identity: identity.first_page(),
         label: Arc::clone(label),
+        part: None,
     });
     for (row, chunk) in (0..).zip(chunks) {
         chunk.index = Place::Pages {
@@ -232,9 +250,19 @@ impl Chunk {
 
     /// The chunk with its runs where `place_of` says.
     pub(crate) fn moved(&self, place_of: &impl Fn(PageAddress) -> PageAddress) -> Self {
-        let moved = |run: &PageRun| PageRun {
+        let moved_run = |run: &PageRun| PageRun {
             first: place_of(run.first),
             ..run.clone()
+        };
+        let moved_part = |part: &Arc<RunPart>| {
+            Arc::new(RunPart {
+                run: Arc::new(moved_run(&part.run)),
+                ..part.as_ref().clone()
+            })
+        };
+        let moved = |run: &PageRun| PageRun {
+            part: run.part.as_ref().map(moved_part),
+            ..moved_run(run)
         };
         Self {
             run: moved(&self.run),
@@ -249,14 +277,28 @@ impl Chunk {
         }
     }
 
-    /// Its own pages and, for the first chunk of those whose page indexes are written together,
-    /// the pages of these.
+    /// Its own pages (those that chunks share count for the first of them) and, for the first chunk
+    /// of those whose page indexes are written together, the pages of these.
     pub fn runs(&self) -> impl Iterator<Item = &PageRun> {
+        let pages = match &self.run.part {
+            None => Some(&self.run),
+            Some(part) if part.number == 0 => Some(part.run.as_ref()),
+            Some(_) => None,
+        };
         let indexes = match &self.index {
             Place::Pages { run, row: 0 } => Some(run.as_ref()),
             _ => None,
         };
-        std::iter::once(&self.run).chain(indexes)
+        pages.into_iter().chain(indexes)
+    }
+
+    /// Bytes on flash; of pages that chunks share, each has as much.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let pages = PAGE_SIZE_BYTES as u64;
+        match &self.run.part {
+            None => u64::from(self.run.count) * pages,
+            Some(part) => u64::from(part.run.count) * pages / u64::from(part.parts.max(1)),
+        }
     }
 
     /// The pages that hold the chunk's page index and those of others.

@@ -62,6 +62,7 @@ fn chunk_of(number: u16, zones: Vec<PageZone>) -> Chunk {
             ..IDENTITY.first_page()
         },
         label: format!("column {number}").into(),
+        part: None,
     };
     Chunk::new(run, 0, zones)
 }

@@ -12,17 +12,18 @@ use roaring::RoaringBitmap;
 
 use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::segment::{Segment, SegmentId, TableId, Unnamed};
-use crate::table::TableSnapshot;
 use crate::table::database::empty_record;
 use crate::table::edit::{
     DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
 };
 use crate::table::indexing::NewParts;
 use crate::table::manifest::{
-    TableRecord, decode_definition, encode_defaults, encode_definition, encode_rows, encode_segment,
+    TableRecord, decode_definition, encode_defaults, encode_definition, encode_layout, encode_rows,
+    encode_segment,
 };
 use crate::table::state::{TableState, exists, not_found};
 use crate::table::writing::WrittenSegment;
+use crate::table::{TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What becomes of a table's rows.
@@ -70,6 +71,7 @@ pub(super) enum ChangeKind {
         indexes: Vec<IndexDefinition>,
         defaults: Vec<Option<String>>,
         retention_us: u64,
+        layout: TableLayout,
     },
     /// Other columns and rows for the table: made of this version, if it is said.
     Redefine {
@@ -183,6 +185,7 @@ impl TableChange {
                 ChangeKind::Create {
                     replaces,
                     retention_us,
+                    layout,
                     ..
                 },
                 ChangeKind::Redefine {
@@ -194,6 +197,7 @@ impl TableChange {
                     indexes,
                     defaults,
                     retention_us,
+                    layout,
                 };
                 (kind, later.schema)
             }
@@ -371,6 +375,7 @@ impl TableChange {
             indexes,
             defaults,
             retention_us,
+            layout,
         } = &self.kind
         {
             match (present, replaces) {
@@ -387,6 +392,7 @@ impl TableChange {
             let mut record = empty_record(&self.schema);
             record.defaults = encode_defaults(defaults);
             record.retention_us = *retention_us;
+            record.layout = encode_layout(*layout);
             for index in indexes {
                 let index_name = ObjectName::new(&name.schema, &index.name);
                 edit.require(Precondition::NoIndex(index_name));
@@ -416,6 +422,7 @@ impl TableChange {
         let record = TableRecord {
             version: present.record.version,
             retention_us: present.record.retention_us,
+            layout: present.record.layout,
             redefinitions: present.record.redefinitions,
             ..empty_record(&self.schema)
         };

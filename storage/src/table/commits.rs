@@ -501,7 +501,7 @@ impl Core {
                 }
                 let buffers = pages.iter().map(|page| {
                     let mut buffer = PageBuffer::recycled();
-                    buffer.copy_from_slice(page.bytes());
+                    buffer.copy_from_slice(&page.bytes());
                     buffer
                 });
                 from.push(run.first.page.0);

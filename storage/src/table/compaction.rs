@@ -16,7 +16,6 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use roaring::RoaringBitmap;
 
-use crate::flash::PAGE_SIZE_BYTES;
 use crate::index::pace::Pace;
 use crate::index::{IndexKind, IndexPart};
 use crate::memory::Charge;
@@ -191,6 +190,7 @@ impl Core {
             generation,
             next_segment: Arc::clone(&table.next_segment),
             labels: Labels::new(&snapshot.name, &snapshot.schema),
+            rows: snapshot.layout,
         };
         let mut reader = self.store().reader()?;
         let mut pages = self.store().small_writer()?;
@@ -388,13 +388,12 @@ fn is_gone(
 
 /// NULLs of a chunk, and its bytes on flash.
 fn of_chunk(chunk: &Chunk) -> (u64, u64) {
-    let bytes = u64::from(chunk.run.count) * PAGE_SIZE_BYTES as u64;
-    (u64::from(chunk.totals.null_count), bytes)
+    (u64::from(chunk.totals.null_count), chunk.size_bytes())
 }
 
 fn bytes_of(segment: &Segment) -> usize {
-    let pages: usize = segment.chunks.iter().map(|c| c.run.count as usize).sum();
-    pages * PAGE_SIZE_BYTES
+    let bytes: u64 = segment.chunks.iter().map(Chunk::size_bytes).sum();
+    bytes as usize
 }
 
 /// What a full segment of such rows has on flash, at most what all of these have.

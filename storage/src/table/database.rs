@@ -36,10 +36,12 @@ use crate::{Result, StorageError};
 ///
 /// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
 /// pages, 5 deleted rows, 6 parts of indexes that outlive a segment, 7 the log; databases of earlier
-/// formats are read, and become this one when they are opened for writing.
+/// formats are read, and become 7 when they are opened for writing. 8 has past versions of tables and
+/// pages that columns share; a database becomes that with the first of either.
 pub const FORMAT_VERSION: u32 = 8;
 
-/// That of databases whose catalog has no past versions of tables: earlier builds may write to them.
+/// That of databases whose catalog has neither past versions of tables nor pages that columns share:
+/// earlier builds may write to them.
 pub(super) const FORMAT_WITHOUT_PAST: u32 = 7;
 
 /// How to open a database.
@@ -292,6 +294,7 @@ impl Database {
         arrow_schema: &Schema,
     ) -> Result<Arc<TableSnapshot>> {
         self.begin_load(LoadTarget::Create {
+            layout: Default::default(),
             retention: Duration::ZERO,
             defaults: vec![],
             schema: schema.into(),

@@ -309,6 +309,16 @@ impl TableEdit {
         records.filter_map(|record| record.operation.as_ref())
     }
 
+    /// Whether it puts segments of which columns share pages.
+    pub fn shares_pages(&self) -> bool {
+        let of = |put: &PutSegment| put.record.shared.is_some();
+        self.operations().any(|operation| match operation {
+            Operation::PutSegment(put) => of(put),
+            Operation::ReplaceSegments(replace) => replace.put.iter().any(of),
+            _ => false,
+        })
+    }
+
     /// Goes on with another edit: of what that requires, what this one brings about need not hold
     /// before.
     pub fn then(&mut self, later: Self) {

@@ -117,11 +117,7 @@ pub(super) fn check_chunk(
     data_type: &arrow::datatypes::DataType,
     report: &mut FsckReport,
 ) -> Result<()> {
-    report.pages += chunk
-        .runs()
-        .skip(1)
-        .map(|run| u64::from(run.count))
-        .sum::<u64>();
+    report.pages += chunk.runs().map(|run| u64::from(run.count)).sum::<u64>();
     let index = chunk.stored_page_index(reader);
     if let Err(error) = &index {
         report.problems.push(error.to_string());
@@ -129,11 +125,14 @@ pub(super) fn check_chunk(
     reader.prefetch(&chunk.run, 0..chunk.run.count)?;
     let mut aux = Some(Aux::None);
     for number in 0..chunk.run.count {
-        report.pages += 1;
         let page = match reader.get(&chunk.run, number) {
             Ok(page) => page,
             Err(error) => {
-                report.problems.push(error.to_string());
+                let problem = error.to_string();
+                // A page that columns share is reported for the first of them.
+                if chunk.run.part.is_none() || !report.problems.contains(&problem) {
+                    report.problems.push(problem);
+                }
                 if number < chunk.aux_pages {
                     aux = None;
                 }

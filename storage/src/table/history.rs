@@ -405,6 +405,7 @@ impl History {
             // Bounds are not known.
             lost_rows: true,
             defaults: record.decode_defaults(columns),
+            layout: present.layout,
         }))
     }
 
@@ -532,10 +533,9 @@ pub(super) struct CatalogHistory {
 /// What the segments say of a column.
 fn statistics(segments: &[Arc<Segment>], column: usize) -> ColumnStatistics {
     let chunks = || segments.iter().filter_map(|s| s.chunks.get(column));
-    let pages: u64 = chunks().map(|chunk| u64::from(chunk.run.count)).sum();
     ColumnStatistics {
         null_count: chunks().map(|c| u64::from(c.totals.null_count)).sum(),
-        bytes_on_flash: pages * PAGE_SIZE_BYTES as u64,
+        bytes_on_flash: chunks().map(Chunk::size_bytes).sum(),
         ..ColumnStatistics::default()
     }
 }

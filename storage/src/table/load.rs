@@ -21,7 +21,7 @@ use crate::table::state::{Labels, State};
 use crate::table::steps::{self, Step};
 use crate::table::transaction::Transaction;
 use crate::table::writing::{Layout, Waiting, WrittenSegment};
-use crate::table::{Database, TableSnapshot};
+use crate::table::{Database, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What a load writes to.
@@ -44,6 +44,8 @@ pub enum LoadTarget {
         defaults: Vec<Option<String>>,
         /// For how long its past versions stay readable; zero: not at all.
         retention: Duration,
+        /// How its rows are laid out.
+        layout: TableLayout,
     },
     /// Other columns for a table, with the rows that it has then.
     Redefine {
@@ -143,13 +145,16 @@ impl Load {
         let (schema_name, table_name) = target.names();
         let label = format!("{schema_name}.{table_name}");
         let mut redefinitions = None;
+        let rows;
         let (schema, table, next_segment) = match &target {
             LoadTarget::Create {
                 arrow_schema,
                 or_replace,
                 indexes,
+                layout,
                 ..
             } => {
+                rows = *layout;
                 let name = ObjectName::new(schema_name, table_name);
                 let check = |state: &State| {
                     state.check_free(&name, *or_replace)?;
@@ -177,6 +182,7 @@ impl Load {
                 if version.id != present.snapshot.id {
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
+                rows = present.snapshot.layout;
                 (
                     stored_schema(arrow_schema)?,
                     present.snapshot.id,
@@ -196,6 +202,7 @@ impl Load {
                     // Another table has the name now.
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
+                rows = present.snapshot.layout;
                 let own = present.record.redefinitions;
                 let committed = || {
                     let state = database.state.read();
@@ -218,6 +225,7 @@ impl Load {
             generation,
             next_segment,
             labels: Labels::new(&label, &schema),
+            rows,
         };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -315,8 +323,10 @@ impl Shared {
                     indexes,
                     defaults,
                     retention,
+                    layout,
                     ..
                 } => ChangeKind::Create {
+                    layout: *layout,
                     retention_us: u64::try_from(retention.as_micros()).unwrap_or(u64::MAX),
                     replaces: *or_replace,
                     indexes: indexes.clone(),

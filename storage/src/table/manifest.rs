@@ -15,10 +15,12 @@ use roaring::RoaringBitmap;
 use crate::flash::FlashPage;
 use crate::index::{IndexArray, IndexDefinition, IndexKind, IndexPart};
 use crate::page::{PageIdentity, estimate_distinct, merge_sketches};
-use crate::segment::{Chunk, ChunkRecord, Segment, SegmentId, TableId, page_index_identity};
-use crate::store::{CardId, NodeId, PageAddress, PageRun};
-use crate::table::ColumnStatistics;
+use crate::segment::{
+    Chunk, ChunkRecord, Segment, SegmentId, TableId, page_index_identity, shared_identity,
+};
+use crate::store::{CardId, NodeId, PageAddress, PageRun, RunPart};
 use crate::table::state::Labels;
+use crate::table::{ColumnStatistics, TableLayout};
 use crate::{Result, StorageError};
 
 /// A table, as the manifest keeps it.
@@ -65,6 +67,10 @@ pub(super) struct TableRecord {
     /// for those before does not fit.
     #[prost(uint32, tag = "14")]
     pub redefinitions: u32,
+    /// How rows are laid out when they are written: [`TableLayout`], 0 for columns in pages of their
+    /// own, 1 for pages that all columns share.
+    #[prost(uint32, tag = "15")]
+    pub layout: u32,
 }
 
 /// A past version of a table, as it differs from the one after it; table and version are its key.
@@ -157,6 +163,25 @@ impl TableRecord {
     /// The defaults of so many columns.
     pub fn decode_defaults(&self, columns: usize) -> Vec<Option<String>> {
         decode_defaults(&self.defaults, columns)
+    }
+}
+
+/// A layout as a record has it.
+pub(super) fn encode_layout(layout: TableLayout) -> u32 {
+    match layout {
+        TableLayout::Column => 0,
+        TableLayout::Pax => 1,
+    }
+}
+
+/// The layout that a record has; `what` names the table.
+pub(super) fn decode_layout(number: u32, what: &str) -> Result<TableLayout> {
+    match number {
+        0 => Ok(TableLayout::Column),
+        1 => Ok(TableLayout::Pax),
+        _ => Err(StorageError::corrupt(format!(
+            "{what}: layout {number} is not known; open it with a newer flashmesh"
+        ))),
     }
 }
 
@@ -358,6 +383,9 @@ pub(super) struct SegmentRecord {
     /// without any.
     #[prost(bytes = "vec", tag = "6")]
     pub deleted: Vec<u8>,
+    /// The pages that columns share, where some do: auxiliary pages, then group pages.
+    #[prost(message, optional, tag = "7")]
+    pub shared: Option<RunRecord>,
 }
 
 /// Pages that follow each other.
@@ -421,64 +449,84 @@ fn encode_chunk_record(chunk: &Chunk) -> ChunkRecord {
             ..ChunkRecord::default()
         },
     };
+    let aux_pages = chunk.aux_pages;
+    if chunk.run.part.is_some() {
+        return ChunkRecord {
+            aux_pages,
+            is_shared: true,
+            ..index
+        };
+    }
     ChunkRecord {
         node: u32::from(chunk.run.first.node.0),
         card: u32::from(chunk.run.first.card.0),
         first_page: chunk.run.first.page.0,
-        aux_pages: chunk.aux_pages,
+        aux_pages,
         ..index
+    }
+}
+
+fn run_record(run: &PageRun) -> RunRecord {
+    RunRecord {
+        node: u32::from(run.first.node.0),
+        card: u32::from(run.first.card.0),
+        first_page: run.first.page.0,
+        pages: run.count,
     }
 }
 
 /// The pages of the chunks' page indexes, if they have any.
 fn page_indexes_record<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Option<RunRecord> {
     let run = chunks.into_iter().find_map(Chunk::page_index_run)?;
-    Some(RunRecord {
-        node: u32::from(run.first.node.0),
-        card: u32::from(run.first.card.0),
-        first_page: run.first.page.0,
-        pages: run.count,
-    })
+    Some(run_record(run))
+}
+
+/// The pages that the chunks share, if any do.
+fn shared_record<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Option<RunRecord> {
+    let part = chunks.into_iter().find_map(|chunk| chunk.run.part.as_ref());
+    part.map(|part| run_record(&part.run))
 }
 
 impl SegmentRecord {
     /// Its runs of pages.
     pub fn runs(&self) -> impl Iterator<Item = (PageAddress, u32)> {
-        runs(&self.chunks, self.page_indexes.as_ref())
+        runs(&self.chunks, [&self.shared, &self.page_indexes])
     }
 
     /// Has its runs of pages begin where `place_of` says.
     pub fn move_pages(&mut self, place_of: impl Fn(PageAddress) -> PageAddress) {
-        move_pages(&mut self.chunks, self.page_indexes.as_mut(), place_of);
+        let others = [&mut self.shared, &mut self.page_indexes];
+        move_pages(&mut self.chunks, others, place_of);
     }
 }
 
 impl PartRecord {
     /// Its runs of pages.
     pub fn runs(&self) -> impl Iterator<Item = (PageAddress, u32)> {
-        runs(&self.chunks, self.page_indexes.as_ref())
+        runs(&self.chunks, [&self.page_indexes])
     }
 
     /// Has its runs of pages begin where `place_of` says.
     pub fn move_pages(&mut self, place_of: impl Fn(PageAddress) -> PageAddress) {
-        move_pages(&mut self.chunks, self.page_indexes.as_mut(), place_of);
+        move_pages(&mut self.chunks, [&mut self.page_indexes], place_of);
     }
 }
 
-/// The runs of pages of these chunks.
-fn runs<'a>(
+/// The runs of pages of these chunks, and others.
+fn runs<'a, const OTHERS: usize>(
     chunks: &'a [ChunkRecord],
-    page_indexes: Option<&'a RunRecord>,
+    others: [&'a Option<RunRecord>; OTHERS],
 ) -> impl Iterator<Item = (PageAddress, u32)> + 'a {
-    let of_chunks = chunks.iter().filter_map(|chunk| {
+    let of_chunks = chunks.iter().filter(|chunk| !chunk.is_shared);
+    let of_chunks = of_chunks.filter_map(|chunk| {
         let first = address(chunk.node, chunk.card, chunk.first_page)?;
         Some((first, u32::try_from(pages_of(chunk)).ok()?))
     });
-    let of_indexes = page_indexes.and_then(|run| {
+    let others = others.into_iter().flatten().filter_map(|run| {
         let first = address(run.node, run.card, run.first_page)?;
         Some((first, run.pages))
     });
-    of_chunks.chain(of_indexes)
+    of_chunks.chain(others)
 }
 
 /// Pages of a chunk, the auxiliary one among them.
@@ -490,9 +538,9 @@ fn pages_of(chunk: &ChunkRecord) -> usize {
     pages.saturating_add(chunk.aux_pages as usize)
 }
 
-fn move_pages(
+fn move_pages<const OTHERS: usize>(
     chunks: &mut [ChunkRecord],
-    page_indexes: Option<&mut RunRecord>,
+    others: [&mut Option<RunRecord>; OTHERS],
     place_of: impl Fn(PageAddress) -> PageAddress,
 ) {
     let place = |node: &mut u32, card: &mut u32, page: &mut u64| {
@@ -502,10 +550,10 @@ fn move_pages(
             *page = first.page.0;
         }
     };
-    for chunk in chunks {
+    for chunk in chunks.iter_mut().filter(|chunk| !chunk.is_shared) {
         place(&mut chunk.node, &mut chunk.card, &mut chunk.first_page);
     }
-    if let Some(run) = page_indexes {
+    for run in others.into_iter().flatten() {
         place(&mut run.node, &mut run.card, &mut run.first_page);
     }
 }
@@ -523,7 +571,17 @@ struct Chunks<'a> {
     /// Of its first page.
     identity: PageIdentity,
     page_indexes: Option<Arc<PageRun>>,
+    shared: Option<SharedRun>,
     records: &'a [ChunkRecord],
+}
+
+/// The pages that chunks share.
+struct SharedRun {
+    run: Arc<PageRun>,
+    /// Chunks that do.
+    parts: u16,
+    /// Auxiliary pages of all of them.
+    aux_pages: u32,
 }
 
 impl<'a> Chunks<'a> {
@@ -534,21 +592,50 @@ impl<'a> Chunks<'a> {
         label: &Arc<str>,
     ) -> Result<Self> {
         let run = page_indexes.map(|record| {
-            let first = address(record.node, record.card, record.first_page);
-            let run = first.filter(|_| record.pages > 0).map(|first| PageRun {
-                first,
-                count: record.pages,
-                identity: page_index_identity(identity),
-                label: Arc::clone(label),
-            });
+            let run = decode_run(record, page_index_identity(identity), label);
+            let run = run.ok_or_else(|| malformed(&identity, "where the page indexes are"));
             run.map(Arc::new)
-                .ok_or_else(|| malformed(&identity, "where the page indexes are"))
         });
         Ok(Self {
             identity,
             page_indexes: run.transpose()?,
+            shared: None,
             records,
         })
+    }
+
+    /// The same where some of the chunks share pages.
+    fn with_shared(mut self, shared: Option<&RunRecord>, label: &Arc<str>) -> Result<Self> {
+        let Some(record) = shared else {
+            return Ok(self);
+        };
+        let malformed = || malformed(&self.identity, "where the shared pages are");
+        let run = decode_run(record, shared_identity(self.identity), label);
+        let sharing = || self.records.iter().filter(|chunk| chunk.is_shared);
+        self.shared = Some(SharedRun {
+            run: run.map(Arc::new).ok_or_else(malformed)?,
+            parts: u16::try_from(sharing().count()).map_err(|_| malformed())?,
+            aux_pages: sharing().map(|chunk| chunk.aux_pages.min(1)).sum(),
+        });
+        Ok(self)
+    }
+
+    /// What the chunk of this number has of the shared pages, if it has `pages` data pages.
+    fn part(&self, number: usize, pages: usize) -> Option<Arc<RunPart>> {
+        let shared = self.shared.as_ref()?;
+        let before = || self.records[..number].iter().filter(|c| c.is_shared);
+        let aux = before().map(|chunk| chunk.aux_pages.min(1)).sum();
+        let aux = (self.records[number].aux_pages > 0).then_some(aux);
+        let fits = shared.aux_pages as usize + pages == shared.run.count as usize;
+        let part = RunPart {
+            run: Arc::clone(&shared.run),
+            // Not more than there are in all.
+            number: before().count() as u16,
+            parts: shared.parts,
+            aux,
+            first_group: shared.aux_pages,
+        };
+        fits.then(|| Arc::new(part))
     }
 
     /// The chunk of this number.
@@ -559,14 +646,26 @@ impl<'a> Chunks<'a> {
         if record.aux_pages > 1 || count > usize::from(u16::MAX) + 1 {
             return Err(malformed());
         }
+        let part = match record.is_shared {
+            true => {
+                let pages = count - record.aux_pages as usize;
+                Some(self.part(number, pages).ok_or_else(malformed)?)
+            }
+            false => None,
+        };
+        let first = match &part {
+            Some(part) => Some(part.run.first),
+            None => address(record.node, record.card, record.first_page),
+        };
         let run = PageRun {
-            first: address(record.node, record.card, record.first_page).ok_or_else(malformed)?,
+            first: first.ok_or_else(malformed)?,
             count: count as u32,
             identity: PageIdentity {
                 column_group: number as u16,
                 ..self.identity
             },
             label: Arc::clone(label),
+            part,
         };
         match (&record.totals, &self.page_indexes) {
             (None, _) => {
@@ -583,6 +682,18 @@ impl<'a> Chunks<'a> {
     }
 }
 
+/// The run that a record says, of at least a page.
+fn decode_run(record: &RunRecord, identity: PageIdentity, label: &Arc<str>) -> Option<PageRun> {
+    let first = address(record.node, record.card, record.first_page);
+    first.filter(|_| record.pages > 0).map(|first| PageRun {
+        first,
+        count: record.pages,
+        identity,
+        label: Arc::clone(label),
+        part: None,
+    })
+}
+
 fn malformed(of: &PageIdentity, what: &str) -> StorageError {
     StorageError::corrupt(format!(
         "segment {} of table number {}: {what} is malformed",
@@ -597,6 +708,7 @@ pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
         order,
         chunks: segment.chunks.iter().map(encode_chunk_record).collect(),
         page_indexes: page_indexes_record(segment.chunks.iter()),
+        shared: shared_record(segment.chunks.iter()),
         deleted: segment.deleted().map(encode_rows).unwrap_or_default(),
     }
 }
@@ -648,6 +760,7 @@ pub(super) fn decode_segment(
     let identity = first_page_of(table, id, record.generation);
     let indexes = record.page_indexes.as_ref();
     let records = Chunks::new(identity, &record.chunks, indexes, &labels.page_indexes)?;
+    let records = records.with_shared(record.shared.as_ref(), &labels.shared)?;
     let mut chunks = Vec::with_capacity(record.chunks.len());
     for (column, label) in labels.columns.iter().enumerate() {
         let chunk = records.decode(column, label)?;

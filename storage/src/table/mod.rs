@@ -58,6 +58,7 @@ pub use views::View;
 use crate::index::{Index, IndexDefinition};
 use crate::segment::{Chunk, Segment, TableId};
 use crate::store::PageRun;
+use crate::{Result, StorageError};
 
 /// One version of a table, as a reader sees it for as long as it holds it.
 #[derive(Debug)]
@@ -87,6 +88,45 @@ pub struct TableSnapshot {
     pub lost_rows: bool,
     /// The SQL text of each column's default, where it has one, or how it is [`Generated`].
     pub defaults: Vec<Option<String>>,
+    /// How its rows are laid out when they are written.
+    pub layout: TableLayout,
+}
+
+/// How the rows of a table lie in pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TableLayout {
+    /// Each column in pages of its own: who reads few columns reads no others.
+    #[default]
+    Column,
+    /// All columns of some rows in one page ("partition attributes across"): who wants whole rows
+    /// reads one page for each. Columns of long values still have pages of their own.
+    Pax,
+}
+
+impl TableLayout {
+    /// Its name in SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Column => "column",
+            Self::Pax => "pax",
+        }
+    }
+
+    /// The layout of that name, in any case.
+    ///
+    /// # Errors
+    /// `Invalid`, with the names that there are.
+    pub fn parse(name: &str) -> Result<Self> {
+        let all = [Self::Column, Self::Pax];
+        let found = all
+            .into_iter()
+            .find(|l| l.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| {
+            StorageError::Invalid(format!(
+                "there is no layout '{name}'; a table's layout is 'column' or 'pax'"
+            ))
+        })
+    }
 }
 
 /// The table's columns and the rows' ids.

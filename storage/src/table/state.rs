@@ -17,8 +17,8 @@ use crate::table::edit::{
 };
 use crate::table::history::{CatalogHistory, History, Version};
 use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_part, decode_schema,
-    decode_segment,
+    ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_layout, decode_part,
+    decode_schema, decode_segment,
 };
 use crate::table::{Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
@@ -679,7 +679,10 @@ impl Draft {
         };
         let chunks = segment.chunks.iter();
         let page_indexes = segment.chunks.iter().find_map(Chunk::page_index_run);
+        let parts = segment.chunks.iter().map(|chunk| chunk.run.part.as_ref());
+        let shared = parts.flatten().next();
         Labels {
+            shared: shared.map_or_else(|| new().shared, |part| Arc::clone(&part.run.label)),
             columns: chunks.map(|chunk| Arc::clone(&chunk.run.label)).collect(),
             page_indexes: page_indexes
                 .map_or_else(|| new().page_indexes, |run| Arc::clone(&run.label)),
@@ -692,6 +695,7 @@ impl Draft {
         let name = self.label();
         let columns = self.record.columns.iter();
         let defaults = self.record.decode_defaults(self.schema.fields().len());
+        let layout = decode_layout(self.record.layout, &format!("table '{name}'"))?;
         let snapshot = TableSnapshot {
             id: self.id,
             name,
@@ -704,6 +708,7 @@ impl Draft {
             indexes,
             lost_rows: self.record.lost_rows,
             defaults,
+            layout,
         };
         let (next_segment, editing) = match self.before {
             Some(before) => {
@@ -809,6 +814,8 @@ pub(super) struct Labels {
     pub columns: Vec<Arc<str>>,
     /// The page indexes of its segments.
     pub page_indexes: Arc<str>,
+    /// The pages that columns share.
+    pub shared: Arc<str>,
 }
 
 impl Labels {
@@ -818,6 +825,7 @@ impl Labels {
         Self {
             columns: columns.collect(),
             page_indexes: format!("table '{table}', page indexes").into(),
+            shared: format!("table '{table}', rows").into(),
         }
     }
 
@@ -828,6 +836,7 @@ impl Labels {
         Self {
             columns: columns.collect(),
             page_indexes: format!("table '{table}' in the past, page indexes").into(),
+            shared: format!("table '{table}' in the past, rows").into(),
         }
     }
 }

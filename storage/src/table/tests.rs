@@ -6,6 +6,7 @@ mod edits;
 mod faults;
 mod formats;
 mod lagging;
+mod layouts;
 mod nand;
 mod opening;
 mod past;
@@ -13,7 +14,7 @@ mod scrubs;
 mod views;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
@@ -23,7 +24,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::{Database, DatabaseOptions, LoadTarget, TableSnapshot, UpkeepOptions};
+use super::{Database, DatabaseOptions, LoadTarget, TableLayout, TableSnapshot, UpkeepOptions};
 use crate::accelerator::ScanMetrics;
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use crate::{Result, StorageError};
@@ -34,6 +35,19 @@ pub(super) fn seed() -> u64 {
     let seed = seed.map_or_else(rand::random, |seed| seed.parse().unwrap());
     println!("FLASHMESH_TEST_SEED={seed}");
     seed
+}
+
+/// The layout of the tables of this run of the tests, one of all by chance;
+/// `FLASHMESH_TEST_LAYOUT` names one.
+pub(super) fn layout() -> TableLayout {
+    static LAYOUT: OnceLock<TableLayout> = OnceLock::new();
+    let layout = *LAYOUT.get_or_init(|| match std::env::var("FLASHMESH_TEST_LAYOUT") {
+        Ok(name) => TableLayout::parse(&name).unwrap(),
+        Err(_) if rand::random() => TableLayout::Pax,
+        Err(_) => TableLayout::Column,
+    });
+    println!("FLASHMESH_TEST_LAYOUT={}", layout.name());
+    layout
 }
 
 fn open(dir: &Path) -> Arc<Database> {
@@ -60,6 +74,7 @@ fn rows(first: i64, count: usize) -> RecordBatch {
 
 fn create(or_replace: bool) -> LoadTarget {
     LoadTarget::Create {
+        layout: layout(),
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

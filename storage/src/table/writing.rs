@@ -7,9 +7,13 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 
-use crate::page::{ChunkIdentity, ChunkStats, SEGMENT_ROWS, encode_chunk};
-use crate::segment::{Chunk, Segment, SegmentId, TableId, write_page_indexes};
-use crate::store::{PageRun, PageWriter};
+use crate::page::{
+    ChunkIdentity, ChunkStats, EncodedChunk, EncodedGroups, GroupedColumn, SEGMENT_ROWS,
+    encode_chunk, encode_groups,
+};
+use crate::segment::{Chunk, Segment, SegmentId, TableId, shared_identity, write_page_indexes};
+use crate::store::{PageRun, PageWriter, RunPart};
+use crate::table::TableLayout;
 use crate::table::manifest::{ColumnRecord, scalar_record};
 use crate::table::state::Labels;
 use crate::{Result, StorageError};
@@ -59,6 +63,8 @@ pub(super) struct Layout {
     pub generation: u32,
     pub next_segment: Arc<AtomicU32>,
     pub labels: Labels,
+    /// How rows lie in pages.
+    pub rows: TableLayout,
 }
 
 impl Layout {
@@ -71,53 +77,149 @@ impl Layout {
         written: &mut impl FnMut(WrittenSegment),
     ) -> Result<()> {
         let id = take_segment(&self.next_segment)?;
-        let mut encoded = Vec::with_capacity(batch.num_columns());
-        for (column, array) in batch.columns().iter().enumerate() {
-            let identity = ChunkIdentity {
-                table: self.table.0,
-                segment: id.0,
-                column_group: column as u16,
-                generation: self.generation,
-            };
-            match encode_chunk(array, identity) {
-                Err(StorageError::Invalid(_)) if batch.num_rows() > 1 => {
-                    let half = batch.num_rows() / 2;
-                    let (first, second) = (
-                        batch.slice(0, half),
-                        batch.slice(half, batch.num_rows() - half),
-                    );
-                    self.write(&first, pages, written)?;
-                    return self.write(&second, pages, written);
-                }
-                chunk => encoded.push((identity, chunk?)),
+        let encoded = match self.encode(batch, id) {
+            Err(StorageError::Invalid(_)) if batch.num_rows() > 1 => {
+                let half = batch.num_rows() / 2;
+                let (first, second) = (
+                    batch.slice(0, half),
+                    batch.slice(half, batch.num_rows() - half),
+                );
+                self.write(&first, pages, written)?;
+                return self.write(&second, pages, written);
             }
-        }
-        let data: usize = encoded.iter().map(|(_, chunk)| chunk.pages.len()).sum();
-        pages.start_group(data);
-        let mut chunks = Vec::with_capacity(encoded.len());
-        let mut columns = Vec::with_capacity(encoded.len());
-        for ((identity, chunk), label) in encoded.into_iter().zip(&self.labels.columns) {
-            let count = chunk.pages.len() as u32;
-            let run = PageRun {
-                first: pages.append(chunk.pages)?,
-                count,
-                identity: identity.first_page(),
-                label: Arc::clone(label),
+            encoded => encoded?,
+        };
+        pages.start_group(encoded.pages());
+        let mut chunks = Vec::with_capacity(batch.num_columns());
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        let rows = batch.num_rows() as u32;
+        let shared = match encoded.shared {
+            Some(shared) => Some(self.append_shared(shared, id, pages)?),
+            None => None,
+        };
+        let mut shared = shared.into_iter().flatten();
+        let labels = self.labels.columns.iter();
+        for ((column, chunk), label) in (0..).zip(encoded.chunks).zip(labels) {
+            let identity = self.identity(id, column).first_page();
+            let label = Arc::clone(label);
+            let (chunk, stats) = match chunk {
+                Some(chunk) => {
+                    let run = PageRun {
+                        count: chunk.pages.len() as u32,
+                        first: pages.append(chunk.pages)?,
+                        identity,
+                        label,
+                        part: None,
+                    };
+                    let new = Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones);
+                    (new, chunk.stats)
+                }
+                None => {
+                    let (part, of_column) = shared.next().expect("a part for each such column");
+                    let aux_pages = u32::from(of_column.aux_pages);
+                    let run = PageRun {
+                        first: part.run.first,
+                        count: aux_pages + of_column.zones.len() as u32,
+                        identity,
+                        label,
+                        part: Some(Arc::new(part)),
+                    };
+                    (Chunk::new(run, aux_pages, of_column.zones), of_column.stats)
+                }
             };
-            columns.push(column_record(&chunk.stats, count, batch.num_rows() as u32));
-            chunks.push(Chunk::new(run, u32::from(chunk.aux_pages), chunk.zones));
+            columns.push(column_record(&stats, &chunk, rows));
+            chunks.push(chunk);
         }
         write_page_indexes(pages, &self.labels.page_indexes, &mut chunks)?;
         written(WrittenSegment {
-            segment: Arc::new(Segment::new(
-                id,
-                self.generation,
-                batch.num_rows() as u32,
-                chunks,
-            )),
+            segment: Arc::new(Segment::new(id, self.generation, rows, chunks)),
             columns,
         });
         Ok(())
+    }
+
+    fn encode(&self, batch: &RecordBatch, id: SegmentId) -> Result<EncodedSegment> {
+        let shared = match self.rows {
+            TableLayout::Column => None,
+            TableLayout::Pax => encode_groups(batch.columns(), self.shared_identity(id))?,
+        };
+        let is_shared = |column: usize| {
+            let shared = shared.as_ref();
+            shared.is_some_and(|shared| shared.columns[column].is_some())
+        };
+        let columns = batch.columns().iter().enumerate();
+        let chunks = columns.map(|(column, array)| match is_shared(column) {
+            true => Ok(None),
+            false => encode_chunk(array, self.identity(id, column as u16)).map(Some),
+        });
+        Ok(EncodedSegment {
+            chunks: chunks.collect::<Result<_>>()?,
+            shared,
+        })
+    }
+
+    /// Appends the pages that columns share, and gives each of these columns what it has of them.
+    fn append_shared(
+        &self,
+        shared: EncodedGroups,
+        id: SegmentId,
+        pages: &mut PageWriter,
+    ) -> Result<Vec<(RunPart, GroupedColumn)>> {
+        let run = Arc::new(PageRun {
+            count: shared.pages.len() as u32,
+            first: pages.append(shared.pages)?,
+            identity: self.shared_identity(id).first_page(),
+            label: Arc::clone(&self.labels.shared),
+            part: None,
+        });
+        let columns: Vec<_> = shared.columns.into_iter().flatten().collect();
+        let parts = columns.len() as u16;
+        let aux_pages = |column: &GroupedColumn| u32::from(column.aux_pages);
+        let first_group = columns.iter().map(aux_pages).sum();
+        let mut next_aux = 0;
+        let parts = (0..).zip(columns).map(|(number, column)| {
+            let aux = (column.aux_pages > 0).then_some(next_aux);
+            next_aux += aux_pages(&column);
+            let part = RunPart {
+                run: Arc::clone(&run),
+                number,
+                parts,
+                aux,
+                first_group,
+            };
+            (part, column)
+        });
+        Ok(parts.collect())
+    }
+
+    fn identity(&self, segment: SegmentId, column_group: u16) -> ChunkIdentity {
+        ChunkIdentity {
+            table: self.table.0,
+            segment: segment.0,
+            column_group,
+            generation: self.generation,
+        }
+    }
+
+    fn shared_identity(&self, segment: SegmentId) -> ChunkIdentity {
+        let first = shared_identity(self.identity(segment, 0).first_page());
+        self.identity(segment, first.column_group)
+    }
+}
+
+/// The pages of a segment.
+struct EncodedSegment {
+    /// Those that columns share.
+    shared: Option<EncodedGroups>,
+    /// Those of each column that shares none.
+    chunks: Vec<Option<EncodedChunk>>,
+}
+
+impl EncodedSegment {
+    fn pages(&self) -> usize {
+        let shared = self.shared.iter().map(|shared| shared.pages.len());
+        let chunks = self.chunks.iter().flatten().map(|chunk| chunk.pages.len());
+        shared.chain(chunks).sum()
     }
 }
 
@@ -131,7 +233,7 @@ pub(super) fn take_segment(next: &AtomicU32) -> Result<SegmentId> {
     })
 }
 
-fn column_record(stats: &ChunkStats, pages: u32, rows: u32) -> ColumnRecord {
+fn column_record(stats: &ChunkStats, chunk: &Chunk, rows: u32) -> ColumnRecord {
     let (min, max) = (
         stats.min_value.as_ref().and_then(scalar_record),
         stats.max_value.as_ref().and_then(scalar_record),
@@ -143,6 +245,6 @@ fn column_record(stats: &ChunkStats, pages: u32, rows: u32) -> ColumnRecord {
         min,
         max,
         sketch: stats.distinct_sketch.clone(),
-        bytes_on_flash: u64::from(pages) * crate::flash::PAGE_SIZE_BYTES as u64,
+        bytes_on_flash: chunk.size_bytes(),
     }
 }

@@ -11,33 +11,89 @@ use flashmesh_pushdown::{
 use flashmesh_storage::accelerator::{Accelerator, ScanMetrics};
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
-use flashmesh_storage::page::{ChunkIdentity, encode_chunk};
+use flashmesh_storage::page::{ChunkIdentity, GroupedColumn, encode_chunk, encode_groups};
 use flashmesh_storage::segment::{Chunk, Segment, SegmentId, TableId};
-use flashmesh_storage::store::{PageRun, PageStore, PageWriter};
-use flashmesh_storage::table::{ColumnStatistics, TableSnapshot, scan_schema};
+use flashmesh_storage::store::{PageRun, PageStore, PageWriter, RunPart};
+use flashmesh_storage::table::{ColumnStatistics, TableLayout, TableSnapshot, scan_schema};
 use flashmesh_storage::{Result, StorageError};
 
-/// Writes a batch as a segment.
+/// Writes a batch as a segment. In segments of odd numbers columns share pages.
 pub fn write_segment(writer: &mut PageWriter, number: u32, batch: &RecordBatch) -> Arc<Segment> {
+    let identity = |column_group| ChunkIdentity {
+        table: 1,
+        segment: number,
+        column_group,
+        generation: 1,
+    };
+    let mut shared = match number % 2 {
+        0 => Vec::new(),
+        _ => write_shared(writer, identity(u16::MAX - 1), batch),
+    };
+    shared.resize_with(batch.num_columns(), || None);
     let mut chunks = Vec::new();
-    for (column, array) in (0..).zip(batch.columns()) {
-        let identity = ChunkIdentity {
-            table: 1,
-            segment: number,
-            column_group: column,
-            generation: 1,
-        };
+    for ((column, array), shared) in (0..).zip(batch.columns()).zip(shared) {
+        let label = format!("column {column}").into();
+        let identity = identity(column);
+        if let Some((part, of_column)) = shared {
+            let run = PageRun {
+                count: u32::from(of_column.aux_pages) + of_column.zones.len() as u32,
+                first: part.run.first,
+                identity: identity.first_page(),
+                label,
+                part: Some(Arc::new(part)),
+            };
+            let aux_pages = of_column.aux_pages.into();
+            chunks.push(Chunk::new(run, aux_pages, of_column.zones));
+            continue;
+        }
         let encoded = encode_chunk(array.as_ref(), identity).expect("encodes");
         let run = PageRun {
             count: encoded.pages.len() as u32,
             first: writer.append(encoded.pages).expect("appends"),
             identity: identity.first_page(),
-            label: format!("column {column}").into(),
+            label,
+            part: None,
         };
         chunks.push(Chunk::new(run, encoded.aux_pages.into(), encoded.zones));
     }
     let rows = batch.num_rows() as u32;
     Arc::new(Segment::new(SegmentId(number), 1, rows, chunks))
+}
+
+/// Writes the columns of a batch that share pages; those that do not are `None`.
+fn write_shared(
+    writer: &mut PageWriter,
+    identity: ChunkIdentity,
+    batch: &RecordBatch,
+) -> Vec<Option<(RunPart, GroupedColumn)>> {
+    let Some(encoded) = encode_groups(batch.columns(), identity).expect("encodes") else {
+        return Vec::new();
+    };
+    let run = Arc::new(PageRun {
+        count: encoded.pages.len() as u32,
+        first: writer.append(encoded.pages).expect("appends"),
+        identity: identity.first_page(),
+        label: "columns".into(),
+        part: None,
+    });
+    let shared = || encoded.columns.iter().flatten();
+    let parts = shared().count() as u16;
+    let first_group = shared().map(|column| u32::from(column.aux_pages)).sum();
+    let (mut number, mut next_aux) = (0, 0);
+    let columns = encoded.columns.into_iter().map(|column| {
+        let column = column?;
+        let part = RunPart {
+            run: Arc::clone(&run),
+            number,
+            parts,
+            aux: (column.aux_pages > 0).then_some(next_aux),
+            first_group,
+        };
+        number += 1;
+        next_aux += u32::from(column.aux_pages);
+        Some((part, column))
+    });
+    columns.collect()
 }
 
 /// A table of segments.
@@ -54,6 +110,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         segments,
         lost_rows: false,
         defaults: vec![],
+        layout: TableLayout::Column,
     })
 }
 

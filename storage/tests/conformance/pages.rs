@@ -60,8 +60,8 @@ impl Chunk {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let pages = self.pages.iter().flat_map(|page| page.bytes());
-        pages.copied().collect()
+        let pages = self.pages.iter();
+        pages.flat_map(|page| page.bytes().into_owned()).collect()
     }
 
     /// What the store's decoder makes of it, as page_decode gives it: numbers, the bits of floats,

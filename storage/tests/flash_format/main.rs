@@ -10,9 +10,11 @@ use arrow::datatypes::{DataType, Field, Int32Type, Schema};
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::root_as_schema;
 use flashmesh_storage::flash::PageBuffer;
-use flashmesh_storage::page::{Aux, ChunkIdentity, Page, PageIdentity, decode, encode_chunk};
+use flashmesh_storage::page::{
+    Aux, ChunkIdentity, Page, PageIdentity, decode, encode_chunk, encode_groups,
+};
 use flashmesh_storage::segment::row_id;
-use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget};
+use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, TableLayout};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reader::{CONST, CONTINUES, Cell, DICT, FORBP, FSST, Message, RAW, RAWSTR, RLE, SCALED, key};
@@ -413,6 +415,77 @@ fn list(cell: &Cell) -> List {
 }
 
 /// From the folder to the rows, by §9.
+/// Columns that share pages: those of a segment of which one has a dictionary, one symbols and one
+/// values that are too long.
+#[test]
+fn group_pages_read_as_the_document_says() {
+    let mut rng = seeded();
+    let rows = rng.random_range(3000..9000);
+    let numbers: Vec<Option<i64>> = (0..rows)
+        .map(|row| (row % 11 != 3).then(|| rng.random::<i64>() >> 40))
+        .collect();
+    let codes: Vec<String> = (0..rows)
+        .map(|_| format!("a rather long name of code {}", rng.random_range(0..9)))
+        .collect();
+    let texts: Vec<Option<String>> = (0..rows)
+        .map(|row| (row % 5 > 0).then(|| format!("carefully packed text {}", rng.random::<u32>())))
+        .collect();
+    let longs: Vec<Vec<u8>> = (0..rows)
+        .map(|row| noise(&mut rng, if row == 0 { 1017 } else { 3 }))
+        .collect();
+    let constants = vec![5; rows];
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(numbers.clone())),
+        Arc::new(StringViewArray::from_iter_values(&codes)),
+        Arc::new(BinaryViewArray::from_iter_values(&longs)),
+        Arc::new(StringViewArray::from_iter(texts.clone())),
+        Arc::new(Int32Array::from(constants)),
+    ];
+    let text = |text: &String| Cell::Bytes(text.as_bytes().to_vec());
+    let expected: [Vec<Cell>; 4] = [
+        numbers
+            .iter()
+            .map(|n| n.map_or(Cell::Null, Cell::Integer))
+            .collect(),
+        codes.iter().map(text).collect(),
+        texts
+            .iter()
+            .map(|t| t.as_ref().map_or(Cell::Null, text))
+            .collect(),
+        vec![Cell::Integer(5); rows],
+    ];
+    let identity = ChunkIdentity {
+        column_group: 65_534,
+        ..IDENTITY
+    };
+    let encoded = encode_groups(&arrays, identity).unwrap().unwrap();
+    let shares: Vec<_> = encoded.columns.iter().map(Option::is_some).collect();
+    assert_eq!(shares, [true, true, false, true, true]);
+    let columns: Vec<_> = encoded.columns.iter().flatten().collect();
+    let aux_pages = columns.iter().map(|c| usize::from(c.aux_pages));
+    let (aux, groups) = encoded.pages.split_at(aux_pages.sum());
+    assert_eq!(aux.len(), 2);
+    let groups: Vec<Vec<Vec<u8>>> = groups.iter().map(|page| reader::parts(page)).collect();
+    let mut aux = aux.iter();
+    for (number, (column, expected)) in columns.iter().zip(&expected).enumerate() {
+        let own = aux.by_ref().take(column.aux_pages.into());
+        let own = own.map(|page| &page[..]);
+        let parts = groups.iter().map(|parts| parts[number].as_slice());
+        let pages: Vec<&[u8]> = own.chain(parts.clone()).collect();
+        assert!(reader::chunk(pages) == *expected, "column {number}");
+        for (part, zone) in parts.zip(&column.zones) {
+            let header = reader::header(part);
+            assert_eq!((header.min, header.max), (zone.min, zone.max));
+            assert_eq!(header.null_count, zone.null_count as usize);
+        }
+    }
+    for (number, page) in encoded.pages.iter().enumerate() {
+        let header = reader::header(page);
+        assert_eq!(header.column_group, 65_534);
+        assert_eq!(usize::from(header.page), number);
+    }
+}
+
 #[test]
 fn a_database_reads_as_the_document_says() {
     let mut rng = seeded();
@@ -649,9 +722,14 @@ fn delete(folder: &std::path::Path, rows: impl Iterator<Item = usize>) -> u64 {
 }
 
 fn write(folder: &std::path::Path, batch: &RecordBatch) {
+    write_as(folder, batch, TableLayout::Column);
+}
+
+fn write_as(folder: &std::path::Path, batch: &RecordBatch, layout: TableLayout) {
     let database = Database::open(folder, DatabaseOptions::default()).unwrap();
     let load = database
         .begin_load(LoadTarget::Create {
+            layout,
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),
@@ -665,6 +743,61 @@ fn write(folder: &std::path::Path, batch: &RecordBatch) {
     writer.append(batch).unwrap();
     writer.finish().unwrap();
     load.commit().unwrap();
+}
+
+/// A table whose columns share pages, from the catalog's records on.
+#[test]
+fn a_table_whose_columns_share_pages_reads_as_the_document_says() {
+    let mut rng = seeded();
+    let folder = tempfile::tempdir().unwrap();
+    let ids: Vec<i64> = (0..20_000).map(|_| rng.random_range(0..1 << 40)).collect();
+    let words: Vec<String> = ids.iter().map(|id| format!("word {}", id % 300)).collect();
+    let columns: [(&str, ArrayRef); 2] = [
+        ("id", Arc::new(Int64Array::from(ids.clone()))),
+        ("word", Arc::new(StringViewArray::from_iter_values(&words))),
+    ];
+    write_as(
+        folder.path(),
+        &RecordBatch::try_from_iter(columns).unwrap(),
+        TableLayout::Pax,
+    );
+    let catalog = redb::Database::open(folder.path().join("catalog.redb")).unwrap();
+    let records = catalog.begin_read().unwrap();
+    let meta: TableDefinition<&str, u32> = TableDefinition::new("meta");
+    let meta = records.open_table(meta).unwrap();
+    assert_eq!(meta.get("format").unwrap().unwrap().value(), 8);
+    let entries: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+    let entries = records.open_table(entries).unwrap();
+    let get = |key: &[u8]| entries.get(key).unwrap().unwrap().value().to_vec();
+    let name = [&[2, 0, 0, 0, 6][..], b"public", b"t"].concat();
+    let table = reader::unseal(&name, &get(&name)).number(1) as u32;
+    let key = [&[3][..], &table.to_be_bytes()].concat();
+    assert_eq!(reader::unseal(&key, &get(&key)).number(15), 1);
+    let key = [&[4][..], &table.to_be_bytes(), &[0; 4]].concat();
+    let segment = get(&key);
+    let segment = reader::unseal(&key, &segment);
+    let shared = Message::parse(segment.all(7).next().unwrap());
+    let card = std::fs::read(folder.path().join("card0.flash")).unwrap();
+    let (first, count) = (shared.number(3) as usize, shared.number(4) as usize);
+    let pages = (first..first + count).map(|page| &card[8192 * page..8192 * (page + 1)]);
+    let pages: Vec<&[u8]> = pages.collect();
+    let chunks: Vec<Message<'_>> = segment.all(4).map(Message::parse).collect();
+    assert!(
+        chunks
+            .iter()
+            .all(|chunk| chunk.number(10) == 1 && chunk.number(3) == 0)
+    );
+    let aux_pages: u64 = chunks.iter().map(|chunk| chunk.number(4)).sum();
+    assert_eq!((chunks[0].number(4), aux_pages), (0, 1));
+    let groups: Vec<_> = pages[1..].iter().map(|page| reader::parts(page)).collect();
+    let part = |number: usize| groups.iter().map(move |parts| parts[number].as_slice());
+    let found = reader::chunk(part(0));
+    assert!(found == ids.iter().map(|id| Cell::Integer(*id)).collect::<Vec<_>>());
+    let found = reader::chunk(std::iter::once(pages[0]).chain(part(1)));
+    let words = words
+        .iter()
+        .map(|word| Cell::Bytes(word.as_bytes().to_vec()));
+    assert!(found == words.collect::<Vec<_>>());
 }
 
 /// The page indexes of a segment.

@@ -16,6 +16,7 @@ pub const DICT: u8 = 4;
 pub const FSST: u8 = 5;
 pub const RAWSTR: u8 = 6;
 pub const RLE: u8 = 7;
+pub const GROUP: u8 = 8;
 
 pub const HAS_VALIDITY: u16 = 1;
 pub const AUXILIARY: u16 = 2;
@@ -95,6 +96,40 @@ pub fn header(page: &[u8]) -> Header {
         min: u64_at(page, 48) as i64,
         max: u64_at(page, 56) as i64,
     }
+}
+
+/// The parts of a group page, each as the page of one column that it stands for: §6.
+pub fn parts(page: &[u8]) -> Vec<Vec<u8>> {
+    let group = header(page);
+    assert_eq!(
+        (group.encoding, group.width, group.flags, group.null_count),
+        (GROUP, 0, 0, 0)
+    );
+    assert_eq!((group.min, group.max), (i64::MIN, i64::MAX));
+    let payload = &page[64..64 + group.payload_length];
+    assert!(page[64 + group.payload_length..].iter().all(|b| *b == 0));
+    let parts = group.reference as usize;
+    let mut end = 34 * parts;
+    let pages = (0..parts).map(|part| {
+        let entry = &payload[34 * part..34 * (part + 1)];
+        let (length, stored) = (u16_at(entry, 4) as usize, u16_at(entry, 6) as usize);
+        assert!(stored <= length && length <= 8128);
+        let start = end.div_ceil(8) * 8;
+        end = start + stored;
+        let mut alone = page[..64].to_vec();
+        alone[8..12].copy_from_slice(&entry[..4]);
+        alone[14..16].copy_from_slice(&entry[4..6]);
+        alone[36..38].copy_from_slice(&entry[8..10]);
+        alone[40..64].copy_from_slice(&entry[10..]);
+        alone.extend_from_slice(&payload[start..end]);
+        alone.resize(8192, 0);
+        let checksum = crc32c(&alone[8..]);
+        alone[4..8].copy_from_slice(&checksum.to_le_bytes());
+        alone
+    });
+    let pages = pages.collect();
+    assert_eq!(end, payload.len());
+    pages
 }
 
 /// The rows of a chunk: §4 and §6.

@@ -147,6 +147,7 @@ fn ids_of(database: &Database, table: &str) -> Vec<u64> { // since 5
 
 fn create(schema: &str, table: &str, like: &RecordBatch) -> LoadTarget {
     LoadTarget::Create {
+        layout: Default::default(), // since 8
         retention: std::time::Duration::ZERO, // since 8
         schema: schema.into(),
         table: table.into(),

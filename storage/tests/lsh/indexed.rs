@@ -99,6 +99,7 @@ fn write(
         first: writer.append(encoded.pages)?,
         identity: identity.first_page(),
         label: "test".into(),
+        part: None,
     };
     Ok((run, encoded.aux_pages, encoded.zones))
 }

@@ -177,7 +177,7 @@ impl StoreFunction for KernelRows {
                     .map_err(from_storage)?;
                 pages
                     .iter()
-                    .for_each(|page| bytes.extend_from_slice(page.bytes()));
+                    .for_each(|page| bytes.extend_from_slice(&page.bytes()));
                 run.count_command();
                 let batch = kernel
                     .rows(&bytes, &self.constants, calls.context())

@@ -1,8 +1,10 @@
 //! A page's header, and the check that every page passes before anything reads it.
 
-use std::ops::Range;
+use std::borrow::Cow;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use super::group;
 use super::layout::Layout;
 use super::{HEADER_SIZE_BYTES, PAYLOAD_SIZE_BYTES, SEGMENT_ROWS};
 use crate::flash::{PAGE_SIZE_BYTES, PageBuffer};
@@ -68,10 +70,12 @@ pub enum Encoding {
     RawStr = 6,
     /// Runs of equal values.
     Rle = 7,
+    /// A group page: rows of several columns, a part for each; `reference` is how many.
+    Group = 8,
 }
 
 impl Encoding {
-    fn from_u8(byte: u8) -> Option<Self> {
+    pub(super) fn from_u8(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Const,
             2 => Self::Raw,
@@ -80,6 +84,7 @@ impl Encoding {
             5 => Self::Fsst,
             6 => Self::RawStr,
             7 => Self::Rle,
+            8 => Self::Group,
             _ => return None,
         })
     }
@@ -187,6 +192,12 @@ pub(super) fn seal(page: &mut [u8]) {
     page[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// Gives a page that was just made another number within its run.
+pub(super) fn renumber(page: &mut [u8], number: u16) {
+    page[24..26].copy_from_slice(&number.to_le_bytes());
+    seal(page);
+}
+
 /// `bytes` rounded up to a whole number of regions' alignment.
 pub(super) const fn align_region(bytes: usize) -> usize {
     bytes.next_multiple_of(REGION_ALIGN_BYTES)
@@ -203,9 +214,34 @@ pub(super) const fn validity_size_bytes(rows: usize) -> usize {
 pub struct Page {
     header: PageHeader,
     layout: Layout,
-    /// Where the data starts within the buffer, after header and validity.
+    /// Where the payload starts within the bytes.
+    payload_start: usize,
+    /// Where the data starts within the bytes, after header and validity.
     data_start: usize,
-    buffer: PageBuffer,
+    bytes: Bytes,
+}
+
+/// What a page is read from.
+#[derive(Debug)]
+enum Bytes {
+    Own(PageBuffer),
+    /// Those of the group page that it is a part of.
+    Group(Arc<Page>),
+    /// A payload that is not stored as it is.
+    Payload(Box<[u8]>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(buffer) => buffer,
+            Self::Group(page) => &page.bytes,
+            Self::Payload(payload) => payload,
+        }
+    }
 }
 
 impl Page {
@@ -284,12 +320,56 @@ impl Page {
         }
         let data_start = HEADER_SIZE_BYTES + check_rows(&header, &bytes[HEADER_SIZE_BYTES..])?;
         let data = &bytes[data_start..HEADER_SIZE_BYTES + usize::from(header.payload_length)];
-        let layout = Layout::parse(&header, data)?;
+        let layout = match header.encoding {
+            Encoding::Group => group::check(&header, data).map(|()| Layout::Group)?,
+            _ => Layout::parse(&header, data)?,
+        };
         Ok(Page {
             header,
             layout,
+            payload_start: HEADER_SIZE_BYTES,
             data_start,
-            buffer,
+            bytes: Bytes::Own(buffer),
+        })
+    }
+
+    /// A part of a group page, as a page of its column; `label` as for [`Page::verify`].
+    ///
+    /// # Errors
+    /// `Corrupt` when the page is no group page, has no such part, or the part is none.
+    pub fn part(self: &Arc<Self>, number: u16, label: &str) -> Result<Arc<Page>> {
+        self.open_part(number).map(Arc::new).map_err(|problem| {
+            let PageHeader { segment, page, .. } = self.header;
+            StorageError::corrupt(format!(
+                "{label}, segment {segment}, page {page}, part {number}: {problem}"
+            ))
+        })
+    }
+
+    fn open_part(self: &Arc<Self>, number: u16) -> Result<Page, String> {
+        let group::Part { header, stored } = group::part(&self.header, self.data(), number)?;
+        let length = usize::from(header.payload_length);
+        let (bytes, payload_start) = match stored.len() == length {
+            true => (
+                Bytes::Group(Arc::clone(self)),
+                self.data_start + stored.start,
+            ),
+            false => {
+                // Zeros at the end are not stored.
+                let mut payload = vec![0; length];
+                payload[..stored.len()].copy_from_slice(&self.data()[stored]);
+                (Bytes::Payload(payload.into()), 0)
+            }
+        };
+        let payload = &bytes[payload_start..payload_start + length];
+        let validity = check_rows(&header, payload)?;
+        let layout = Layout::parse(&header, &payload[validity..])?;
+        Ok(Page {
+            header,
+            layout,
+            payload_start,
+            data_start: payload_start + validity,
+            bytes,
         })
     }
 
@@ -298,19 +378,29 @@ impl Page {
         &self.header
     }
 
-    /// All of it, as on flash.
-    pub fn bytes(&self) -> &[u8] {
-        &self.buffer
+    /// All of it, as on flash; of a part of a group page, the page that it would be by itself.
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        if let Bytes::Own(buffer) = &self.bytes {
+            return Cow::Borrowed(buffer);
+        }
+        let mut page = vec![0; PAGE_SIZE_BYTES];
+        page[HEADER_SIZE_BYTES..][..self.payload().len()].copy_from_slice(self.payload());
+        self.header.write(&mut page);
+        Cow::Owned(page)
     }
 
     /// The used part of the payload.
     pub fn payload(&self) -> &[u8] {
-        &self.buffer[HEADER_SIZE_BYTES..HEADER_SIZE_BYTES + usize::from(self.header.payload_length)]
+        &self.bytes[self.payload_start..self.payload_end()]
     }
 
     /// The payload after the validity bitmap.
     pub fn data(&self) -> &[u8] {
-        &self.buffer[self.data_start..HEADER_SIZE_BYTES + usize::from(self.header.payload_length)]
+        &self.bytes[self.data_start..self.payload_end()]
+    }
+
+    fn payload_end(&self) -> usize {
+        self.payload_start + usize::from(self.header.payload_length)
     }
 
     /// The data of a page in which values of `size` bytes lie one after the other, those of NULLs
@@ -327,7 +417,7 @@ impl Page {
     /// The validity bitmap, least significant bit first, 1 for a value; `None` without NULLs.
     pub fn validity(&self) -> Option<&[u8]> {
         if self.header.has(flags::HAS_VALIDITY) {
-            Some(&self.buffer[HEADER_SIZE_BYTES..self.data_start])
+            Some(&self.bytes[self.payload_start..self.data_start])
         } else if self.header.null_count > 0 {
             Some(&ALL_NULL[..validity_size_bytes(self.row_count())])
         } else {

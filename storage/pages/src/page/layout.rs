@@ -33,6 +33,8 @@ pub(super) enum Layout {
     Continuation,
     /// Lengths, then symbols of 8 bytes each.
     Symbols { symbols: usize },
+    /// Parts, each with a layout of its own.
+    Group,
 }
 
 /// Blocks of 256 offsets.
@@ -103,6 +105,7 @@ impl Layout {
             Encoding::Forbp | Encoding::Dict => Self::parse_packed(header, data),
             Encoding::Rle => Self::parse_runs(header, data),
             Encoding::Fsst | Encoding::RawStr => Text::parse(header, data).map(Self::Text),
+            Encoding::Group => Err("a group of parts where values are expected".into()),
         }
     }
 

@@ -8,7 +8,10 @@
 //! The rows of one column in one segment are a *chunk*: a contiguous run of pages, the auxiliary
 //! page (if any) first.
 //!
-//! The way in is [`encode_chunk`]; the way out is [`Page::verify`], [`Aux::parse`], and then
+//! A *group page* holds rows of several columns, each column's as a part that is a page in itself
+//! but for its header ([`Page::part`]): who wants whole rows reads one page.
+//!
+//! The way in is [`encode_chunk`] or [`encode_groups`]; the way out is [`Page::verify`], [`Aux::parse`], and then
 //! [`ColumnBuilder`] for Arrow arrays or [`ints`] and [`strings`] for work on encoded values.
 
 mod auxiliary;
@@ -17,6 +20,7 @@ mod bytes;
 mod code_search;
 mod encode;
 mod forbp;
+mod group;
 mod header;
 mod index;
 pub mod ints;
@@ -35,7 +39,10 @@ pub use auxiliary::{Aux, Dictionary, SymbolTable};
 pub use builder::{ColumnBuilder, decode, gather};
 pub use bytes::bytes_page;
 pub use code_search::CodeSearch;
-pub use encode::{ChunkIdentity, ChunkStats, EncodedChunk, encode_chunk, max_chunk_rows};
+pub use encode::{
+    ChunkIdentity, ChunkStats, EncodedChunk, EncodedGroups, GroupedColumn, encode_chunk,
+    encode_groups, max_chunk_rows,
+};
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
 pub use index::{PageIndex, PageStart};
 pub use sketch::{estimate_distinct, merge_sketches};

@@ -18,6 +18,7 @@
 mod allocator;
 mod cache;
 mod memory;
+mod parts;
 mod queues;
 mod reader;
 #[cfg(test)]
@@ -83,6 +84,25 @@ pub struct PageRun {
     pub identity: PageIdentity,
     /// What errors call it, e.g. "table 'lineitem', column 'l_tax'".
     pub label: Arc<str>,
+    /// Where its pages are parts of pages that it shares: which. The rest is then said of the run
+    /// as if it had pages of its own, from where the shared ones begin.
+    pub part: Option<Arc<RunPart>>,
+}
+
+/// What a chunk has of the pages that several columns share: those of one run, the auxiliary pages
+/// of all columns first.
+#[derive(Debug, Clone)]
+pub struct RunPart {
+    /// The run of all pages.
+    pub run: Arc<PageRun>,
+    /// The number of its part in each group page.
+    pub number: u16,
+    /// Parts of a group page.
+    pub parts: u16,
+    /// Its auxiliary page, as the run counts pages, if it has one.
+    pub aux: Option<u32>,
+    /// The first group page.
+    pub first_group: u32,
 }
 
 /// Who can move live pages, as they know who owns them.

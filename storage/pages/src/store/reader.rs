@@ -17,6 +17,7 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
+use super::parts::GroupsAtHand;
 use super::queues::QueueLease;
 use super::{MEMORY_CARD, PageAddress, PageRun, PageStore, address, own_page};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer, Tag};
@@ -55,7 +56,7 @@ pub struct PageReader {
     /// Pages to be read once more, alone.
     retries: VecDeque<Read>,
     /// What to read when the window has room.
-    wishes: VecDeque<Wish>,
+    pub(super) wishes: VecDeque<Wish>,
     completions: Vec<Completion>,
     counters: ReadCounters,
     /// Of `counters`, what the cache was told.
@@ -63,6 +64,8 @@ pub struct PageReader {
     uses_cache: bool,
     uses_flash: bool,
     has_missed: bool,
+    /// Of columns that share pages.
+    pub(super) groups: GroupsAtHand,
 }
 
 /// What a reader did.
@@ -101,9 +104,9 @@ struct Read {
 }
 
 #[derive(Debug)]
-struct Wish {
-    run: PageRun,
-    pages: Range<u32>,
+pub(super) struct Wish {
+    pub run: PageRun,
+    pub pages: Range<u32>,
 }
 
 impl PageReader {
@@ -126,6 +129,7 @@ impl PageReader {
             uses_cache: true,
             uses_flash: true,
             has_missed: false,
+            groups: GroupsAtHand::default(),
         }
     }
 
@@ -164,6 +168,9 @@ impl PageReader {
         if pages.is_empty() {
             return Ok(());
         }
+        if let Some(part) = &run.part {
+            return self.prefetch_parts(part, pages);
+        }
         self.check_flash(run)?;
         let readers = self.store.readers.load(Ordering::Relaxed).max(1);
         self.window_pages = (WINDOWS_PAGES / readers).clamp(WINDOW_MIN_PAGES, WINDOW_MAX_PAGES);
@@ -194,6 +201,10 @@ impl PageReader {
     /// be read, both naming the run's label and the page; `Invalid` when the run has no such page.
     #[inline]
     pub fn get(&mut self, run: &PageRun, page: u32) -> Result<Arc<Page>> {
+        if let Some(part) = &run.part {
+            check_range(run, &(page..page.saturating_add(1)))?;
+            return self.get_part(part, &run.label, page);
+        }
         if self.pages.is_empty()
             && page < run.count
             && let Some(hit) = self.look_up(run, page)
@@ -214,6 +225,13 @@ impl PageReader {
         check_range(run, &pages)?;
         out.reserve(pages.len());
         let mut is_wished = false;
+        if run.part.is_some() {
+            self.prefetch(run, pages.clone())?;
+            for page in pages {
+                out.push(self.get(run, page)?);
+            }
+            return Ok(());
+        }
         for page in pages.clone() {
             if self.pages.is_empty()
                 && let Some(hit) = self.look_up(run, page)
@@ -235,10 +253,12 @@ impl PageReader {
     /// is cached.
     #[inline]
     pub fn cached(&mut self, run: &PageRun, page: u32) -> Option<Arc<Page>> {
-        if page < run.count {
-            self.look_up(run, page)
-        } else {
+        if page >= run.count {
             None
+        } else if let Some(part) = &run.part {
+            self.cached_part(part, &run.label, page)
+        } else {
+            self.look_up(run, page)
         }
     }
 
@@ -332,7 +352,7 @@ impl PageReader {
     }
 
     /// Removes what the window has of a page that is not being read.
-    fn remove_ended(&mut self, number: u64) -> Option<PageState> {
+    pub(super) fn remove_ended(&mut self, number: u64) -> Option<PageState> {
         match self.pages.entry(number) {
             Entry::Occupied(entry) if !matches!(entry.get(), PageState::Reading) => {
                 let state = entry.remove();
@@ -352,7 +372,7 @@ impl PageReader {
     }
 
     /// Fetches wishes if it is worth a system call.
-    fn refill(&mut self) -> Result<()> {
+    pub(super) fn refill(&mut self) -> Result<()> {
         if !self.wishes.is_empty()
             && self.pages.len() + REFILL_PAGES <= self.window_pages
             && self.in_flight_pages + REFILL_PAGES <= self.window_pages / 2
@@ -618,7 +638,7 @@ impl Drop for PageReader {
     }
 }
 
-fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
+pub(super) fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
     let number = match run.first.card {
         MEMORY_CARD => run.first.page.0,
         _ => own_page(run.first)?.0,
@@ -633,7 +653,7 @@ fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
 }
 
 /// Of a run that can't be, a number that no page has: such a run is refused when it is read.
-fn page_number(run: &PageRun, page: u32) -> u64 {
+pub(super) fn page_number(run: &PageRun, page: u32) -> u64 {
     run.first.page.0.saturating_add(u64::from(page))
 }
 
@@ -653,7 +673,7 @@ pub(super) fn identity_of(first: &PageIdentity, page: u32) -> PageIdentity {
 }
 
 /// Whether a page is the one that a run has at `page`.
-fn is_of(found: &Page, first: &PageIdentity, page: u32) -> bool {
+pub(super) fn is_of(found: &Page, first: &PageIdentity, page: u32) -> bool {
     let header = found.header();
     header.generation == first.generation
         && header.page == first.page.wrapping_add(page as u16)

@@ -62,6 +62,7 @@ fn run(segment: u32, first: PageAddress, count: u32) -> PageRun {
         count,
         identity: identity(segment),
         label: Arc::from(LABEL),
+        part: None,
     }
 }
 
@@ -898,6 +899,7 @@ fn small_writers_leave_their_first_pages_in_memory() {
             count,
             identity: identity(segment),
             label: LABEL.into(),
+            part: None,
         };
         let pages = (0..count).map(|number| page_of(&run, number));
         writer.start_group(count as usize);
@@ -928,7 +930,7 @@ fn small_writers_leave_their_first_pages_in_memory() {
             reader.prefetch(run, 0..run.count).unwrap();
             for number in (0..run.count).rev() {
                 let found = reader.get(run, number).unwrap();
-                assert_eq!(found.bytes(), &*page_of(run, number));
+                assert_eq!(*found.bytes(), *page_of(run, number));
             }
         }
         // Another page than the one that is there.

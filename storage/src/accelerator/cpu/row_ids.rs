@@ -51,6 +51,7 @@ pub(super) fn chunk(segment: &Segment) -> Result<Chunk> {
         count: zones.len() as u32,
         identity: identity(0),
         label: "row ids".into(),
+        part: None,
     };
     Ok(Chunk::new(run, 0, zones))
 }

@@ -414,7 +414,7 @@ impl<'a> Packs<'a> {
             reader.get_run(run, range, &mut pages)?;
             pages
                 .iter()
-                .for_each(|page| self.open.extend_from_slice(page.bytes()));
+                .for_each(|page| self.open.extend_from_slice(&page.bytes()));
             done(count)?;
         }
         self.named[pack].pages += u64::from(run.count);

@@ -186,6 +186,6 @@ fn checked(run: &PageRun, page: u32, bytes: &[u8], pack: &str) -> Result<PageBuf
     let label = format!("{pack}: {}", run.label);
     let page = Page::verify(buffer, &identity, &label)?;
     let mut buffer = PageBuffer::recycled();
-    buffer.copy_from_slice(page.bytes());
+    buffer.copy_from_slice(&page.bytes());
     Ok(buffer)
 }

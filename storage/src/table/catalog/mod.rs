@@ -194,6 +194,9 @@ impl Catalog {
             for (sequence, given) in &first.sequences {
                 records.put_sequence(*sequence, *given)?;
             }
+            if first.whole.shares_pages() {
+                set_format(txn, FORMAT_VERSION)?;
+            }
             records.apply(&first.whole)
         })?;
         Ok(catalog)
@@ -354,8 +357,9 @@ impl Catalog {
         self.write(|txn, records| {
             records.set_logged(logged);
             edits.clone().try_for_each(|edit| records.apply(edit))?;
-            if history.puts() {
-                // Earlier builds would take pages that only the past has for free.
+            if history.puts() || edits.clone().any(TableEdit::shares_pages) {
+                // Earlier builds would take pages for free that only the past has, or that columns
+                // share.
                 set_format(txn, FORMAT_VERSION)?;
             }
             records.put_history(history)

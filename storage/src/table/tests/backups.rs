@@ -98,6 +98,7 @@ fn restored(files: &dyn BackupFiles, number: u32) -> String {
     load(
         &database,
         LoadTarget::Create {
+            layout: layout(),
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),

@@ -18,7 +18,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::faults::devices::{Fault, Rig};
-use super::{faults, seed};
+use super::{faults, layout, seed};
 use crate::accelerator::ScanMetrics;
 use crate::access::{AccessPath, NearSearch};
 use crate::graph::{Direction, Graph, Job, MAX_TAIL_ROWS};
@@ -127,6 +127,7 @@ fn load(database: &Arc<Database>, target: LoadTarget, rows: &[Row]) -> Result<u6
 
 fn create(indexes: &[&str]) -> LoadTarget {
     LoadTarget::Create {
+        layout: layout(),
         retention: Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

@@ -191,6 +191,7 @@ fn large(dir: &Path) -> u64 {
     let database = open(dir);
     let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, false)]));
     let target = LoadTarget::Create {
+        layout: layout(),
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

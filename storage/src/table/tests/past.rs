@@ -16,6 +16,7 @@ use crate::table::{AsOf, Isolation, Workspace};
 /// A table that keeps its past.
 fn create_kept(name: &str, retention: Duration) -> LoadTarget {
     LoadTarget::Create {
+        layout: layout(),
         retention,
         defaults: vec![],
         schema: "public".into(),

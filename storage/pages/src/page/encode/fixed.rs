@@ -8,8 +8,9 @@ use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type};
 use flashmesh_pushdown::Scalar;
 use hashbrown::HashMap;
 
+use super::groups::Values;
 use super::integers::{CodePlan, encode_codes};
-use super::{ChunkWriter, EncodedChunk, NO_VALUES, PageSpec, UNBOUNDED};
+use super::{ChunkWriter, Encoded, NO_VALUES, PageSpec, UNBOUNDED};
 use crate::Result;
 use crate::page::header::flags;
 use crate::page::sketch::Sketch;
@@ -33,7 +34,7 @@ enum Keys {
 }
 
 /// Encodes unsigned integers or decimals of which some do not fit an i64.
-pub(super) fn encode_wide(writer: ChunkWriter, array: &dyn Array) -> Result<EncodedChunk> {
+pub(super) fn encode_wide(writer: ChunkWriter, array: &dyn Array) -> Result<Encoded> {
     let data = array.to_data();
     let (size, wide): (usize, Vec<i128>) = match array.data_type() {
         DataType::UInt64 => (
@@ -51,7 +52,7 @@ pub(super) fn encode_wide(writer: ChunkWriter, array: &dyn Array) -> Result<Enco
 
 /// Encodes floats, intervals, decimals of 256 bits, binary of a fixed size, lists of floats of a
 /// fixed size.
-pub(super) fn encode(writer: ChunkWriter, array: &dyn Array, size: usize) -> Result<EncodedChunk> {
+pub(super) fn encode(writer: ChunkWriter, array: &dyn Array, size: usize) -> Result<Encoded> {
     let keys = match array.data_type() {
         DataType::Float16 => Keys::Floats(
             array
@@ -85,7 +86,7 @@ pub(super) fn encode(writer: ChunkWriter, array: &dyn Array, size: usize) -> Res
     write(writer, bytes, size, keys)
 }
 
-fn write(mut writer: ChunkWriter, bytes: &[u8], size: usize, keys: Keys) -> Result<EncodedChunk> {
+fn write(mut writer: ChunkWriter, bytes: &[u8], size: usize, keys: Keys) -> Result<Encoded> {
     let rows = Rows { bytes, size };
     let valid: Vec<usize> = (0..writer.rows)
         .filter(|row| !writer.is_null(*row))
@@ -138,7 +139,7 @@ fn write(mut writer: ChunkWriter, bytes: &[u8], size: usize, keys: Keys) -> Resu
                 },
             );
             let keys_of: Vec<i64> = dictionary.iter().map(|row| keys.key(&rows, *row)).collect();
-            encode_codes(&mut writer, &codes, &plan, |code| keys_of[code])?;
+            encode_codes(&mut writer, codes, &plan, |code| keys_of[code])?;
             return Ok(writer.finish(all, sketch.into_bytes(), values));
         }
     }
@@ -146,6 +147,14 @@ fn write(mut writer: ChunkWriter, bytes: &[u8], size: usize, keys: Keys) -> Resu
     valid
         .iter()
         .for_each(|row| sketch.add_bytes(rows.get(*row)));
+    if writer.keeps() {
+        writer.keep(Values::Fixed {
+            keys: keys.all(&rows, writer.rows),
+            bytes: without_nulls(bytes, size, is_null),
+            size,
+        });
+        return Ok(writer.finish(all, sketch.into_bytes(), values));
+    }
     if size > PAYLOAD_SIZE_BYTES {
         writer.check_pages(valid.len() * size.div_ceil(PAYLOAD_SIZE_BYTES))?;
     }
@@ -183,6 +192,17 @@ fn write(mut writer: ChunkWriter, bytes: &[u8], size: usize, keys: Keys) -> Resu
         })?;
     }
     Ok(writer.finish(all, sketch.into_bytes(), values))
+}
+
+/// The same bytes with zeros for NULLs: what lies under a NULL is not for others to see.
+fn without_nulls(bytes: &[u8], size: usize, is_null: impl Fn(usize) -> bool) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for (row, value) in bytes.chunks_exact_mut(size.max(1)).enumerate() {
+        if is_null(row) {
+            value.fill(0);
+        }
+    }
+    bytes
 }
 
 /// A value longer than a page.
@@ -286,6 +306,12 @@ impl Keys {
             Self::Prefix => bytes_key(rows.get(row)),
             Self::None => 0,
         }
+    }
+
+    /// The keys of so many rows, if there are any.
+    fn all(&self, rows: &Rows, count: usize) -> Option<Vec<i64>> {
+        let is_known = !matches!(self, Self::None);
+        is_known.then(|| (0..count).map(|row| self.key(rows, row)).collect())
     }
 
     fn cmp(&self, rows: &Rows, a: usize, b: usize) -> Ordering {

@@ -6,7 +6,8 @@ use flashmesh_pushdown::Scalar;
 use hashbrown::HashMap;
 use multiversion::multiversion;
 
-use super::{ChunkWriter, EncodedChunk, PageSpec, bit_width};
+use super::groups::Values;
+use super::{ChunkWriter, Encoded, PageSpec, bit_width};
 use crate::Result;
 use crate::page::forbp::{self, BLOCK_BYTES_PER_BIT};
 use crate::page::header::{align_region, flags};
@@ -15,13 +16,13 @@ use crate::page::sketch::Sketch;
 use crate::page::{BLOCK_VALUES, Encoding, PAYLOAD_SIZE_BYTES};
 
 /// Bytes of the region that holds step and packed width.
-const SCALE_SIZE_BYTES: usize = align_region(9);
+pub(super) const SCALE_SIZE_BYTES: usize = align_region(9);
 /// A dictionary of integers decodes more slowly than packed offsets: it must save this share.
 const DICTIONARY_SAVES: (usize, usize) = (2, 5);
 /// Entries of a dictionary of integers.
 const MAX_DICTIONARY: usize = PAYLOAD_SIZE_BYTES / 8;
 /// Runs decode more slowly, too: they must take at most this share of the packed offsets' bytes.
-const RUNS_SHARE: (usize, usize) = (1, 2);
+pub(super) const RUNS_SHARE: (usize, usize) = (1, 2);
 /// Spans up to this many values are counted exactly before they are hashed.
 const DENSE_SPAN: u64 = 1 << 16;
 
@@ -80,7 +81,7 @@ pub(super) fn encode(
     mut writer: ChunkWriter,
     mut values: Vec<i64>,
     scalar: impl Fn(i64) -> Scalar,
-) -> Result<EncodedChunk> {
+) -> Result<Encoded> {
     fill_nulls(&writer, &mut values);
     let blocks: Vec<Bounds> = values.chunks(BLOCK_VALUES).map(bounds).collect();
     let all = blocks
@@ -93,6 +94,7 @@ pub(super) fn encode(
     let null_counts = null_counts(&writer);
     let step = step(&values, all);
     let plain = plan_pages(&blocks, &null_counts, 1);
+    let greatest_step = step;
     let scaled = (step > 1)
         .then(|| plan_pages(&blocks, &null_counts, step))
         .filter(|scaled| scaled.len() < plain.len());
@@ -138,7 +140,7 @@ pub(super) fn encode(
         }
         _ => None,
     };
-    if as_runs {
+    if as_runs && !writer.keeps() {
         write_runs(&mut writer, &values)?;
     } else if let Some((dictionary, codes, plan)) = coded {
         writer.push_aux(
@@ -153,7 +155,11 @@ pub(super) fn encode(
                 }
             },
         );
-        write_codes(&mut writer, &codes, &plan, |code| dictionary[code])?;
+        encode_codes(&mut writer, codes, &CodePlan(plan), |code| dictionary[code])?;
+    } else if writer.keeps() {
+        // Each group page takes what suits its rows.
+        let step = greatest_step;
+        writer.keep(Values::Integers { values, step });
     } else {
         write_packed(&mut writer, &values, &plan, step)?;
     }
@@ -167,11 +173,17 @@ pub(super) fn encode(
 /// Encodes the codes of a dictionary that was written before; `key` gives their zone keys.
 pub(super) fn encode_codes(
     writer: &mut ChunkWriter,
-    codes: &[i64],
+    codes: Vec<i64>,
     plan: &CodePlan,
     key: impl Fn(usize) -> i64,
 ) -> Result<()> {
-    write_codes(writer, codes, &plan.0, key)
+    if writer.keeps() {
+        let last = codes.iter().copied().max().unwrap_or_default() as usize;
+        let keys = (0..=last).map(key).collect();
+        writer.keep(Values::Codes { codes, keys });
+        return Ok(());
+    }
+    write_codes(writer, &codes, &plan.0, key)
 }
 
 /// The pages that codes will take.
@@ -219,9 +231,9 @@ fn null_counts(writer: &ChunkWriter) -> Vec<usize> {
 
 /// Least and greatest of some values.
 #[derive(Debug, Clone, Copy)]
-struct Bounds {
-    min: i64,
-    max: i64,
+pub(super) struct Bounds {
+    pub min: i64,
+    pub max: i64,
 }
 
 impl Bounds {
@@ -237,7 +249,7 @@ impl Bounds {
     }
 
     /// Bits of an offset in steps.
-    fn width(self, step: u64) -> usize {
+    pub fn width(self, step: u64) -> usize {
         bit_width(self.span() / step)
     }
 }
@@ -247,7 +259,7 @@ impl Bounds {
     "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
     "aarch64+neon"
 ))]
-fn bounds(values: &[i64]) -> Bounds {
+pub(super) fn bounds(values: &[i64]) -> Bounds {
     let (mut min, mut max) = (i64::MAX, i64::MIN);
     for value in values {
         min = min.min(*value);
@@ -261,7 +273,7 @@ fn bounds(values: &[i64]) -> Bounds {
     "x86_64+avx2+bmi1+bmi2+popcnt+lzcnt+fma",
     "aarch64+neon"
 ))]
-fn count_runs(values: &[i64]) -> usize {
+pub(super) fn count_runs(values: &[i64]) -> usize {
     1 + values
         .iter()
         .zip(&values[1..])
@@ -408,7 +420,13 @@ fn write_codes(
 }
 
 /// Packs the distances of `values` from `reference`, in steps, into blocks.
-fn pack_blocks(width: usize, values: &[i64], reference: i64, step: u64, data: &mut [u8]) {
+pub(super) fn pack_blocks(
+    width: usize,
+    values: &[i64],
+    reference: i64,
+    step: u64,
+    data: &mut [u8],
+) {
     if width == 0 {
         return;
     }

@@ -5,6 +5,7 @@
 //! page.
 
 mod fixed;
+mod groups;
 mod integers;
 mod text;
 
@@ -13,6 +14,9 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use flashmesh_pushdown::Scalar;
 
+pub use groups::{EncodedGroups, GroupedColumn, encode_groups};
+
+use self::groups::Values;
 use super::header::{PageHeader, PageIdentity, REGION_ALIGN_BYTES, flags, validity_size_bytes};
 use super::kind::Kind;
 use super::sketch::Sketch;
@@ -91,6 +95,28 @@ pub struct EncodedChunk {
 /// `Invalid` for a type that is not stored, more than [`SEGMENT_ROWS`] rows, and values so long
 /// that the chunk would take more than 65,535 pages: [`max_chunk_rows`] tells how many rows fit.
 pub fn encode_chunk(array: &dyn Array, identity: ChunkIdentity) -> Result<EncodedChunk> {
+    encode(array, identity, Purpose::Pages).map(|encoded| encoded.chunk)
+}
+
+/// What becomes of a chunk's values once it is decided how they are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// They fill pages of their own.
+    Pages,
+    /// They are kept to be parts of group pages. Only the auxiliary page is written.
+    Groups,
+}
+
+/// An encoded chunk.
+struct Encoded {
+    chunk: EncodedChunk,
+    /// Where its pages are not written: what its parts of group pages are to hold; `None` for
+    /// values too long for that.
+    values: Option<Values>,
+    nulls: Option<NullBuffer>,
+}
+
+fn encode(array: &dyn Array, identity: ChunkIdentity, purpose: Purpose) -> Result<Encoded> {
     if array.len() > SEGMENT_ROWS {
         return Err(StorageError::Invalid(format!(
             "{} rows in a segment of {SEGMENT_ROWS}",
@@ -99,9 +125,11 @@ pub fn encode_chunk(array: &dyn Array, identity: ChunkIdentity) -> Result<Encode
     }
     let kind = Kind::of(array.data_type())?;
     let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
-    let mut writer = ChunkWriter::new(identity, nulls, array.len());
+    let mut writer = ChunkWriter::new(identity, nulls, array.len(), purpose);
     if writer.null_count(0..array.len()) == array.len() {
-        if !array.is_empty() {
+        if purpose == Purpose::Groups {
+            writer.keep(Values::Null);
+        } else if !array.is_empty() {
             writer.push(
                 PageSpec {
                     rows: array.len(),
@@ -151,7 +179,7 @@ pub fn encode_chunk(array: &dyn Array, identity: ChunkIdentity) -> Result<Encode
     }
 }
 
-fn encode_nested(writer: ChunkWriter, array: &dyn Array) -> Result<EncodedChunk> {
+fn encode_nested(writer: ChunkWriter, array: &dyn Array) -> Result<Encoded> {
     let (bytes, offsets) = nested::encode(array)?;
     let rows: Vec<&[u8]> = offsets
         .windows(2)
@@ -240,11 +268,20 @@ struct ChunkWriter {
     pages: Vec<PageBuffer>,
     aux_pages: u16,
     zones: Vec<PageZone>,
+    purpose: Purpose,
+    values: Option<Values>,
 }
 
 impl ChunkWriter {
-    fn new(identity: ChunkIdentity, nulls: Option<NullBuffer>, rows: usize) -> Self {
+    fn new(
+        identity: ChunkIdentity,
+        nulls: Option<NullBuffer>,
+        rows: usize,
+        purpose: Purpose,
+    ) -> Self {
         Self {
+            purpose,
+            values: None,
             identity,
             nulls,
             rows,
@@ -263,6 +300,17 @@ impl ChunkWriter {
             }
             None => 0,
         }
+    }
+
+    /// Whether the values are to be kept rather than written.
+    fn keeps(&self) -> bool {
+        self.purpose == Purpose::Groups
+    }
+
+    /// Keeps the values of all rows.
+    fn keep(&mut self, values: Values) {
+        self.values = Some(values);
+        self.next_row = self.rows;
     }
 
     fn is_null(&self, row: usize) -> bool {
@@ -361,6 +409,11 @@ impl ChunkWriter {
 
     /// Writes pages up to the last row, all with this value. It leaves room for a bitmap.
     fn push_constant(&mut self, value: &[u8], zone: (i64, i64)) -> Result<()> {
+        if self.keeps() {
+            let value = value.to_vec();
+            self.keep(Values::Constant { value, zone });
+            return Ok(());
+        }
         let room = (PAYLOAD_SIZE_BYTES - value.len()) / REGION_ALIGN_BYTES * REGION_ALIGN_BYTES;
         while self.next_row < self.rows {
             let left = self.rows - self.next_row;
@@ -427,11 +480,11 @@ impl ChunkWriter {
         (min, max): (i64, i64),
         distinct_sketch: Vec<u8>,
         values: Option<(Scalar, Scalar)>,
-    ) -> EncodedChunk {
+    ) -> Encoded {
         debug_assert_eq!(self.next_row, self.rows, "every row is in a page");
         let (min_value, max_value) = values.unzip();
         let short = |value: &Scalar| !matches!(value, Scalar::Bytes(bytes) if bytes.len() > MAX_STATISTIC_BYTES);
-        EncodedChunk {
+        let chunk = EncodedChunk {
             stats: ChunkStats {
                 null_count: self.nulls.as_ref().map_or(0, NullBuffer::null_count) as u32,
                 min,
@@ -443,6 +496,11 @@ impl ChunkWriter {
             pages: self.pages,
             aux_pages: self.aux_pages,
             zones: self.zones,
+        };
+        Encoded {
+            chunk,
+            values: self.values,
+            nulls: self.nulls,
         }
     }
 }

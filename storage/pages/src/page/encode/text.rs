@@ -6,8 +6,9 @@ use flashmesh_pushdown::Scalar;
 use fsst::Compressor;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::groups::Values;
 use super::integers::{CodePlan, encode_codes, fill_nulls};
-use super::{ChunkWriter, EncodedChunk, NO_VALUES, PageSpec, UNBOUNDED, bit_width};
+use super::{ChunkWriter, Encoded, NO_VALUES, PageSpec, UNBOUNDED, bit_width};
 use crate::Result;
 use crate::page::header::{align_region, flags};
 use crate::page::layout::{TEXT_BLOCK_ROWS, text_lengths_size_bytes};
@@ -24,11 +25,7 @@ const ESCAPE: u8 = 255;
 
 /// Encodes `rows`, of which NULLs are empty. `ordered`: the bytes are values, with zone keys,
 /// extremes and a distinct count; else they stand for nested values.
-pub(super) fn encode(
-    mut writer: ChunkWriter,
-    rows: &[&[u8]],
-    ordered: bool,
-) -> Result<EncodedChunk> {
+pub(super) fn encode(mut writer: ChunkWriter, rows: &[&[u8]], ordered: bool) -> Result<Encoded> {
     if !ordered {
         write_rows(&mut writer, rows, |_| None)?;
         return Ok(writer.finish(UNBOUNDED, Vec::new(), None));
@@ -143,6 +140,11 @@ impl<'a> Dictionary<'a> {
         if text_bytes.div_ceil(PAYLOAD_SIZE_BYTES) <= plan.pages() {
             let pages = plan_rows(writer, rows, false);
             if pages.len() <= plan.pages() + 1 {
+                if writer.keeps() {
+                    let keys = rows.iter().map(|row| bytes_key(row)).collect();
+                    writer.keep(Values::text(rows, Encoding::RawStr, Some(keys)));
+                    return Ok(());
+                }
                 return write_plan(writer, rows, &pages, Encoding::RawStr, |row| {
                     Some(bytes_key(rows[row]))
                 });
@@ -159,14 +161,14 @@ impl<'a> Dictionary<'a> {
                 fill_text(data, min, bits, &self.entries);
             },
         );
-        encode_codes(writer, &self.codes, &plan, |code| {
+        encode_codes(writer, self.codes, &plan, |code| {
             bytes_key(self.entries[code])
         })
     }
 }
 
 /// Least length, and bits of the lengths above it.
-fn length_bits(lengths: impl Iterator<Item = usize>) -> (usize, usize) {
+pub(super) fn length_bits(lengths: impl Iterator<Item = usize>) -> (usize, usize) {
     let (min, max) = lengths.fold((usize::MAX, 0), |(min, max), length| {
         (min.min(length), max.max(length))
     });
@@ -181,6 +183,11 @@ fn write_rows(
 ) -> Result<()> {
     let key = |row: usize| key(rows[row]);
     let Some((compressor, codes, ends)) = compress(rows) else {
+        if writer.keeps() {
+            let keys = (0..rows.len()).map(&key).collect();
+            writer.keep(Values::text(rows, Encoding::RawStr, keys));
+            return Ok(());
+        }
         let pages = plan_rows(writer, rows, false);
         return write_plan(writer, rows, &pages, Encoding::RawStr, key);
     };
@@ -189,7 +196,6 @@ fn write_rows(
         .zip(&ends)
         .map(|(start, end)| &codes[start as usize..*end as usize])
         .collect();
-    let pages = plan_rows(writer, &stored, true);
     let symbols = compressor.symbol_table();
     let lengths = align_region(symbols.len());
     writer.push_aux(
@@ -205,6 +211,12 @@ fn write_rows(
             }
         },
     );
+    if writer.keeps() {
+        let keys = (0..rows.len()).map(&key).collect();
+        writer.keep(Values::text(&stored, Encoding::Fsst, keys));
+        return Ok(());
+    }
+    let pages = plan_rows(writer, &stored, true);
     write_plan(writer, &stored, &pages, Encoding::Fsst, key)
 }
 
@@ -410,7 +422,7 @@ fn write_plan(
 }
 
 /// Writes starts, packed lengths and bytes.
-fn fill_text(data: &mut [u8], min: usize, bits: usize, rows: &[&[u8]]) {
+pub(super) fn fill_text(data: &mut [u8], min: usize, bits: usize, rows: &[&[u8]]) {
     let (lengths, bytes) = data.split_at_mut(text_lengths_size_bytes(rows.len(), bits));
     let packed = 2 * rows.len().div_ceil(TEXT_BLOCK_ROWS);
     let mut start = 0;

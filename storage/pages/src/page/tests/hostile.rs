@@ -22,7 +22,7 @@ fn samples(rng: &mut StdRng) -> Vec<(DataType, EncodedChunk)> {
     chunks
 }
 
-fn copy(buffer: &PageBuffer) -> PageBuffer {
+pub(super) fn copy(buffer: &PageBuffer) -> PageBuffer {
     let mut copy = PageBuffer::zeroed();
     copy.copy_from_slice(buffer);
     copy
@@ -136,7 +136,7 @@ fn hostile_pages_do_no_harm() {
     );
 }
 
-fn mutate(rng: &mut StdRng, page: &mut PageBuffer) {
+pub(super) fn mutate(rng: &mut StdRng, page: &mut PageBuffer) {
     for _ in 0..rng.random_range(1..4) {
         let at = match rng.random_range(0..3) {
             0 => rng.random_range(8..64),
@@ -157,7 +157,7 @@ fn mutate(rng: &mut StdRng, page: &mut PageBuffer) {
     header::seal(page);
 }
 
-fn read_everything(rng: &mut StdRng, page: &Page, aux: &Aux, data_type: &DataType) {
+pub(super) fn read_everything(rng: &mut StdRng, page: &Page, aux: &Aux, data_type: &DataType) {
     let rows = page.header().row_count;
     let start = rng.random_range(0..=rows);
     let range = start..rng.random_range(start..=rows);
@@ -218,7 +218,8 @@ fn random_payloads_do_no_harm() {
                 Encoding::Fsst,
                 Encoding::RawStr,
                 Encoding::Rle,
-            ][rng.random_range(0..7)],
+                Encoding::Group,
+            ][rng.random_range(0..8)],
             width: rng.random_range(0..70),
             flags: rng.random_range(0..16),
             column_group: IDENTITY.column_group,
@@ -239,6 +240,9 @@ fn random_payloads_do_no_harm() {
             let types = arrays::data_types();
             let data_type = &types[rng.random_range(0..types.len())];
             read_everything(&mut rng, &page, &Aux::None, data_type);
+            for part in (0..3).filter_map(|part| page.part(part, "column 'c'").ok()) {
+                read_everything(&mut rng, &part, &Aux::None, data_type);
+            }
         }
     }
 }

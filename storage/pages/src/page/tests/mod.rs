@@ -2,6 +2,7 @@
 
 mod arrays;
 mod code_search;
+mod groups;
 mod hostile;
 mod round_trip;
 

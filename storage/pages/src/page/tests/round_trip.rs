@@ -40,7 +40,11 @@ fn every_type_comes_back() {
 
 /// Encodes, reads and compares everything.
 fn check(rng: &mut StdRng, array: &ArrayRef) {
-    let chunk = encode_and_read(array);
+    check_chunk(rng, array, &encode_and_read(array));
+}
+
+/// Compares everything that a chunk says with the array that it was made of.
+pub(super) fn check_chunk(rng: &mut StdRng, array: &ArrayRef, chunk: &ReadChunk) {
     let data_type = array.data_type();
     let context = || {
         let encodings: Vec<_> = chunk
@@ -132,7 +136,7 @@ fn check(rng: &mut StdRng, array: &ArrayRef) {
             check_text(page, &chunk.aux, &range, array);
         }
     }
-    check_zones(&chunk, array);
+    check_zones(chunk, array);
 }
 
 fn range(rng: &mut StdRng, rows: u32) -> Range<u32> {

@@ -14,6 +14,7 @@ use flashmesh_pushdown::Scalar;
 use crate::Result;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::row_id;
+use crate::table::tests::layout;
 use crate::table::{
     Database, Isolation, Load, LoadTarget, NewFunction, TableSnapshot, View, Workspace,
 };
@@ -303,6 +304,7 @@ impl Step {
                 workspace.create_schema(renamed)?;
                 for schema in ["public", renamed] {
                     let load = workspace.begin_load(LoadTarget::Create {
+                        layout: layout(),
                         retention: Duration::ZERO,
                         defaults: vec![],
                         schema: schema.into(),
@@ -417,6 +419,7 @@ fn create(
     indexes: Vec<IndexDefinition>,
 ) -> Result<()> {
     let target = LoadTarget::Create {
+        layout: layout(),
         retention: Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
