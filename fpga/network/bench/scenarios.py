@@ -62,6 +62,22 @@ def random_traffic(name):
     return scenario
 
 
+def paths(simulator, bench):
+    """Each channel carries just the packets whose route it is on."""
+    routes = _routes("torus")
+    trace = traffic.paths(routes, 1200, SEED)
+    wanted = {}
+    for source, endpoint, _, destination, _ in trace.sends:
+        for node, port in routes.path(source, endpoint, destination):
+            wanted[node, port] = wanted.get((node, port), 0) + 1
+    said = simulator.run(bench, trace, "--seed", SEED)
+    found = {(node, port): packets for node, port, packets in said["channels"] if packets > 0}
+    if found != wanted:
+        different = sorted(set(found.items()) ^ set(wanted.items()))
+        raise Failure(f"packets on channels (node, port) are not those of the routes: {different}")
+    return f"{sum(wanted.values())} hops of {len(trace.sends)} packets on {len(wanted)} channels"
+
+
 def bit_errors(simulator, bench):
     """Lines so bad that many frames are lost: all is delivered, once and in order."""
     spoiled = repeats = 0
@@ -123,10 +139,16 @@ def traces(simulator, bench):
     return f"{len(paths)} traces, with and without jitter"
 
 
+def frames(simulator, bench):
+    return run([simulator.build_frame(), "--seed", SEED], 120).stdout.strip()
+
+
 ALL = {
+    "frames": frames,
     "traces": traces,
     "hops": hops,
     **{f"random traffic, {name}": random_traffic(name) for name in RACKS},
+    "paths": paths,
     "bit errors": bit_errors,
     "isolation": isolation,
     **{f"saturation, {name}": saturation(name)

@@ -29,38 +29,60 @@ class Simulator:
 
     def build(self, rtl, name, ports=8):
         """The bench with nodes of so many ports; built once for each name."""
+        indices = sum(index << 4 * e for e, index in enumerate(ENDPOINTS))
+        end_to_end = sum(has << e for e, has in enumerate(ENDPOINTS.values()))
+        parameters = [f"-GPORTS={ports}", f"-GENDPOINTS={len(ENDPOINTS)}",
+                      f"-GINDICES=64'h{indices:x}", f"-GEND_TO_END=16'h{end_to_end:x}"]
+        macros = [f"-DBENCH_PORTS={ports}", f"-DBENCH_ENDPOINTS={len(ENDPOINTS)}",
+                  f"-DBENCH_INDICES=0x{indices:x}", f"-DBENCH_END_TO_END={end_to_end}"]
+        return self.once(name, lambda folder: self.compile(
+            folder, "node", rtl, BENCH / "node/bench.cpp", parameters, macros))
+
+    def build_frame(self):
+        """The bench of frames."""
+        return self.once("frame", lambda folder: self.compile(
+            folder, "frame_loop", BENCH.parent / "rtl", BENCH / "frame/bench.cpp",
+            [BENCH / "frame/frame_loop.sv"], []))
+
+    def once(self, name, compile_into):
         with self.lock:
             building = self.building.setdefault(name, threading.Lock())
         with building:
             folder = self.work / f"build-{name}"
             if not (folder / "bench").exists():
-                self.compile(rtl, folder, ports)
+                compile_into(folder)
             return folder / "bench"
 
-    def compile(self, rtl, folder, ports):
+    def compile(self, folder, top, rtl, bench, words, macros):
         """Without Verilator's make: it would need make, Perl and the compiler of its build."""
-        indices = sum(index << 4 * e for e, index in enumerate(ENDPOINTS))
-        end_to_end = sum(has << e for e, has in enumerate(ENDPOINTS.values()))
-        parameters = {"PORTS": ports, "ENDPOINTS": len(ENDPOINTS), "INDICES": f"64'h{indices:x}",
-                      "END_TO_END": f"16'h{end_to_end:x}"}
         self.verilate(rtl, ["--cc", "-O3", "--x-initial", "unique", "--output-split", "0",
-                            "-Mdir", folder, "--top-module", "node",
-                            *(f"-G{name}={value}" for name, value in parameters.items())])
-        flags = ["-std=c++17", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0",
-                 "-DVM_TRACE=0", "-I", folder, "-isystem", self.include,
-                 "-isystem", self.include / "vltstd"]
-        macros = [f"-DBENCH_PORTS={ports}", f"-DBENCH_ENDPOINTS={len(ENDPOINTS)}",
-                  f"-DBENCH_INDICES=0x{indices:x}", f"-DBENCH_END_TO_END={end_to_end}"]
+                            "-Wno-PINCONNECTEMPTY", "-Mdir", folder, "--top-module", top, *words])
         objects = []
-        for source in [BENCH / "node/bench.cpp", *sorted(folder.glob("V*.cpp")),
-                       self.include / "verilated.cpp", self.include / "verilated_threads.cpp"]:
-            is_ours = source.parent.name == "node"
-            warnings = ["-Wall", "-Wextra", "-Werror", *macros] if is_ours else ["-w"]
+        for source in [bench, *sorted(folder.glob("V*.cpp"))]:
+            warnings = ["-Wall", "-Wextra", "-Werror", *macros] if source == bench else ["-w"]
             optimised = "-O0" if "Slow" in source.name else "-O2"
             objects.append(folder / f"{source.stem}.o")
-            run([self.compiler, *flags, *warnings, optimised, "-c", source, "-o", objects[-1]],
-                BUILD_TIMEOUT_S)
-        run([self.compiler, *objects, "-pthread", "-o", folder / "bench"], BUILD_TIMEOUT_S)
+            self.gxx(source, objects[-1], folder, optimised, *warnings)
+        run([self.compiler, *objects, *self.runtime(), "-pthread", "-o", folder / "bench"],
+            BUILD_TIMEOUT_S)
+
+    def runtime(self):
+        """What Verilator has for every design, compiled once."""
+        with self.lock:
+            building = self.building.setdefault("runtime", threading.Lock())
+        with building:
+            objects = []
+            for name in ("verilated", "verilated_threads"):
+                objects.append(self.work / f"{name}.o")
+                if not objects[-1].exists():
+                    self.gxx(self.include / f"{name}.cpp", objects[-1], self.work, "-O1", "-w")
+            return objects
+
+    def gxx(self, source, target, folder, *words):
+        macros = [f"-D{name}={value}" for name, value in
+                  {"VERILATOR": 1, "VM_COVERAGE": 0, "VM_SC": 0, "VM_TIMING": 0, "VM_TRACE": 0}.items()]
+        run([self.compiler, "-std=c++17", *macros, *words, "-I", folder, "-isystem", self.include,
+             "-isystem", self.include / "vltstd", "-c", source, "-o", target], BUILD_TIMEOUT_S)
 
     def run(self, bench, trace, *options, is_deadlock=False):
         """Replays a trace, a path or a Trace; what the bench prints. `is_deadlock`: it must."""

@@ -49,7 +49,7 @@ def isolated(routes, seed, packets=600):
     stuck = chance.randrange(nodes)
     trace.stalls.append((stuck, with_places, 0, None))
     for node in range(nodes):
-        trace.sends += [(node, with_places, 0, stuck, _payload(chance)) for _ in range(20)]
+        trace.sends += [(node, with_places, 0, stuck, _payload(chance)) for _ in range(120)]
     return trace
 
 
@@ -57,3 +57,11 @@ def stream(routes, source, destination, packets, endpoint=0):
     """One stream with nothing else on the network."""
     return Trace(routes.topology, routes, [(source, endpoint, 0, destination, i + 1)
                                            for i in range(packets)])
+
+
+def paths(routes, packets, seed):
+    """Random traffic of endpoints without end-to-end flow control, whose packets alone use the
+    network."""
+    trace = uniform(routes, packets, seed, stalls=0)
+    trace.sends = [send for send in trace.sends if not ENDPOINTS[send[1]]]
+    return trace

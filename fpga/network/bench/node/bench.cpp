@@ -13,6 +13,7 @@
 // It prints one line of JSON. It ends with 0 when all is well, 1 when not, 3 for a deadlock.
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -320,6 +321,13 @@ public:
             std::printf("%s[%u, %u, %u, %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", comma, node,
                         static_cast<unsigned>(INDICES >> 4 * position & 15), source,
                         arrivals.packets, arrivals.first, arrivals.last);
+            comma = ", ";
+        }
+        std::printf("], \"channels\": [");
+        comma = "";
+        for (unsigned c = 0; c < out_.size(); ++c) {
+            if (out_[c] == nullptr) continue;
+            std::printf("%s[%u, %u, %" PRIu64 "]", comma, c / PORTS, c % PORTS, out_[c]->packets);
             comma = ", ";
         }
         std::printf("]}\n");
