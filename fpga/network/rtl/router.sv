@@ -42,29 +42,28 @@ module router #(
 
   localparam int LINES = 1 << network_pkg::TABLE_BITS;
 
-  logic [network_pkg::PORT_BITS-1:0]  ports [LINES];
-  logic [LINES-1:0]                   is_loaded;
-  logic [network_pkg::TABLE_BITS-1:0] line;
+  // {is loaded, port}. An FPGA gives memories their first contents with its configuration.
+  logic [network_pkg::PORT_BITS:0]    table_lines [LINES];
+  logic [network_pkg::PORT_BITS:0]    found;
   logic                               is_for_us;
   logic                               is_routable;
 
-  initial is_loaded = '0;
+  initial begin
+    for (int i = 0; i < LINES; i++) table_lines[i] = '0;
+  end
 
-  assign line = {s_packet.endpoint, s_packet.destination};
+  assign found = table_lines[{s_packet.endpoint, s_packet.destination}];
   assign is_for_us = s_packet.destination == node;
-  assign is_routable = is_for_us || is_loaded[line];
+  assign is_routable = is_for_us || found[network_pkg::PORT_BITS];
   assign is_unroutable = s_valid && !is_routable;
   assign s_ready = is_routable && (!m_valid || m_ready);
 
   always_ff @(posedge clk) begin
-    if (load) begin
-      ports[load_line] <= load_port;
-      is_loaded[load_line] <= 1'b1;
-    end
+    if (load) table_lines[load_line] <= {1'b1, load_port};
     if (!m_valid || m_ready) begin
       m_valid <= s_valid && is_routable;
       m_packet <= s_packet;
-      m_output <= is_for_us ? OUTPUT_BITS'(PORTS) : OUTPUT_BITS'(ports[line]);
+      m_output <= is_for_us ? OUTPUT_BITS'(PORTS) : OUTPUT_BITS'(found[network_pkg::PORT_BITS-1:0]);
     end
     if (reset) m_valid <= 1'b0;
   end

@@ -75,13 +75,12 @@ module proof (
     end
   end
 
-  wire [LINES*PORT_BITS-1:0] ports;   // probe router.ports[*]
-  wire [LINES-1:0] is_loaded;         // probe router.is_loaded
+  wire [LINES*(PORT_BITS+1)-1:0] lines;   // probe router.table_lines[*]
 
   always_comb begin
-    a_loaded: assert (is_loaded == table_loaded);
     for (int i = 0; i < LINES; i++) begin
-      if (table_loaded[i]) assert (ports[PORT_BITS*i +: PORT_BITS] ==
+      assert (lines[(PORT_BITS+1)*i + PORT_BITS] == table_loaded[i]);
+      if (table_loaded[i]) assert (lines[(PORT_BITS+1)*i +: PORT_BITS] ==
                                    table_ports[PORT_BITS*i +: PORT_BITS]);
     end
     if (started) begin
