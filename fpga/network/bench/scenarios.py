@@ -168,7 +168,7 @@ def figures(simulator, bench):
         routes = topology.up_down(topology.line(hops_ + 1), ENDPOINTS)
         row = {"hops": hops_}
         # The bandwidth is that between two packets of the stream, far enough from its start.
-        for name, endpoint, start, end in (("plain", 0, 200, 600), ("end_to_end", 9, 40, 120)):
+        for name, endpoint, start, end in (("plain", 0, 200, 600), ("end_to_end", 9, 64, 192)):
             alone, short, long = (_stream(simulator, bench, routes, endpoint, packets)
                                   for packets in (1, start, end))
             clocks = (long - short) / (end - start)

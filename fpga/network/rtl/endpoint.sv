@@ -13,6 +13,7 @@ module endpoint #(
   parameter bit END_TO_END = 1'b0,
   parameter int NODES = 20,         // nodes 0 to NODES - 1 may send here; for END_TO_END
   parameter int WINDOW = 16,        // packets on their way from node to node; for END_TO_END
+  parameter int BATCH = WINDOW < 4 ? 1 : WINDOW / 4,  // places that go back at once, at least
   parameter int SEND_DEPTH = 16,    // words; a power of two
   parameter int RECEIVE_DEPTH = 16  // words; a power of two, at least NODES * WINDOW if END_TO_END
 ) (
@@ -44,14 +45,15 @@ module endpoint #(
   localparam int NODE_BITS = network_pkg::NODE_BITS;
   localparam int WORD_BITS = NODE_BITS + network_pkg::PAYLOAD_BITS;
   localparam int COUNT_BITS = $clog2(WINDOW + 1);
-  // Places go back in twos and more: half of WINDOW at once.
-  localparam int BATCH = WINDOW < 2 ? 1 : WINDOW / 2;
 
   if (INDEX < 0 || INDEX >= 1 << network_pkg::ENDPOINT_BITS) begin : check_index
     $error("endpoint: INDEX is not in 0 to 15");
   end
   if (END_TO_END && (NODES < 1 || NODES > 1 << NODE_BITS)) begin : check_nodes
     $error("endpoint: NODES is not in 1 to 32");
+  end
+  if (END_TO_END && (BATCH < 1 || BATCH > WINDOW)) begin : check_batch
+    $error("endpoint: BATCH is not in 1 to WINDOW");
   end
   if (END_TO_END && (WINDOW < 1 || RECEIVE_DEPTH < NODES * WINDOW)) begin : check_window
     $error("endpoint: RECEIVE_DEPTH has no WINDOW for each node");

@@ -9,6 +9,7 @@
 
 module proof #(
   parameter int WINDOW = 2,
+  parameter int BATCH = 2,
   parameter int SEND_DEPTH = 2,
   parameter int STAGES = 2,          // of the network, in each direction
   parameter int CLOCKS = 0           // `progress` holds after so many; 0: only safety
@@ -68,8 +69,8 @@ module proof #(
     network_pkg::packet_t s_packet;
 
     endpoint #(
-      .INDEX(1), .END_TO_END(1'b1), .NODES(2), .WINDOW(WINDOW), .SEND_DEPTH(SEND_DEPTH),
-      .RECEIVE_DEPTH(RECEIVE_DEPTH)
+      .INDEX(1), .END_TO_END(1'b1), .NODES(2), .WINDOW(WINDOW), .BATCH(BATCH),
+      .SEND_DEPTH(SEND_DEPTH), .RECEIVE_DEPTH(RECEIVE_DEPTH)
     ) endpoint (
       .clk, .reset, .node(1'(s)),
       .send_valid(send_valid[s]), .send_ready(send_ready[s]),
