@@ -11,6 +11,7 @@ import traffic
 from steps import Failure, run
 
 ENDPOINTS = [*mesh.ENDPOINTS]
+RTL = pathlib.Path(__file__).resolve().parent.parent / "rtl"
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
 
 # Seeds are those of FLASHMESH_TEST_SEED, or fixed ones: the same run everywhere.
@@ -92,6 +93,16 @@ def bit_errors(simulator, bench):
     return f"{spoiled} frames spoiled, {repeats} times sent again, all delivered; seed {SEED}"
 
 
+def few_ports(simulator, bench):
+    """Nodes that are built with 1 and with 3 ports."""
+    delivered = 0
+    for ports, rack in ((1, topology.line(2)), (3, topology.mesh(2, 3))):
+        small = simulator.build(RTL, f"node-{ports}", ports)
+        trace = traffic.uniform(topology.up_down(rack, ENDPOINTS, SEED), 500, SEED)
+        delivered += simulator.run(small, trace, "--seed", SEED, "--jitter")["delivered"]
+    return f"{delivered} packets, seed {SEED}"
+
+
 def isolation(simulator, bench):
     """A receiver with end-to-end flow control that never takes anything holds nobody up."""
     delivered = 0
@@ -150,6 +161,7 @@ ALL = {
     **{f"random traffic, {name}": random_traffic(name) for name in RACKS},
     "paths": paths,
     "bit errors": bit_errors,
+    "few ports": few_ports,
     "isolation": isolation,
     **{f"saturation, {name}": saturation(name)
        for name in ("ring", "mesh", "torus", "fat tree")},
