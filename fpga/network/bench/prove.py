@@ -3,10 +3,10 @@
 Standard input is JSON: sources, parameters, bound (null: by induction; else the number of clocks
 that are looked at, from any state that the harness assumes). The top module is `proof`. A wire of
 the harness with a comment `// probe inst.register` after it shows that register of the flattened
-design, or several joined by commas, the lowest last; `[*]` is a whole memory.
+design, or several joined by commas, the lowest last; `[*]` is a whole memory; `[@]`
+is of sides 1 and 0.
 
-It ends with 0 when the proof succeeds, with 2 when it does not, and with anything else when yosys
-could not read the sources.
+It ends with 0 when the proof succeeds. When it does not, yosys says "proof did fail" last.
 """
 
 import json
@@ -26,6 +26,11 @@ def memory_words(design, memory):
     return ",".join(f"{memory}[{index}]" for index in sorted(indices, reverse=True))
 
 
+def side_by_side(probe):
+    """A probe with `[@]` is those of sides 1 and 0."""
+    return f"{probe.replace('[@]', '[1]')},{probe.replace('[@]', '[0]')}" if "[@]" in probe else probe
+
+
 def main():
     job = json.load(sys.stdin)
     design = yosys.Design()
@@ -39,17 +44,15 @@ def main():
     with open(job["sources"][-1]) as harness:
         for wire, probe in re.findall(r"(\w+);\s*// probe (\S+)", harness.read()):
             signals = [memory_words(design, signal[:-3]) if signal.endswith("[*]") else signal
-                       for signal in probe.split(",")]
+                       for signal in side_by_side(probe).split(",")]
             design.run_pass(f"connect -nounset -set {wire} {','.join(signals)}")
-    for command in ("check -assert", "async2sync", "chformal -lower",
-                    # Without opt_dff: it gives registers that nothing changes a value of its choice.
-                    "opt -full -noff"):
+    # Without opt_dff (-noff): it gives registers that nothing changes a value of its choice.
+    for command in ("check -assert", "async2sync", "chformal -lower", "opt -full -noff"):
         design.run_pass(command)
     if job["bound"] is None:
         method = f"-tempinduct -seq 1 -maxsteps {job['depth']}"
     else:
         method = f"-seq {job['bound']}"
-    print("PROVING", flush=True)
     design.run_pass(f"sat {method} -prove-asserts -set-assumes -verify")
 
 

@@ -3,7 +3,8 @@
     resources.py <folder of the sources>
 
 Each module is mapped alone, with its default parameters and all that is in it, for the 7 series,
-as the paper's Virtex 7 is; what is not mapped is a sum. Nothing is placed or routed, and no clock is claimed.
+as the paper's Virtex 7 is; what is not mapped is a sum. Nothing is placed or routed, and no clock
+is claimed.
 """
 
 import json

@@ -85,7 +85,8 @@ def bit_errors(simulator, bench):
     for name in ("ring", "torus"):
         for errors in (20_000, 2_000):
             trace = traffic.uniform(_routes(name), 400, SEED)
-            said = simulator.run(bench, trace, "--seed", SEED, "--errors", errors, "--limit", 60_000)
+            said = simulator.run(bench, trace, "--seed", SEED, "--errors", errors,
+                                 "--limit", 60_000)
             spoiled += said["spoiled"]
             repeats += said["repeats"]
     if spoiled == 0 or repeats == 0:

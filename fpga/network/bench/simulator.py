@@ -79,8 +79,8 @@ class Simulator:
             return objects
 
     def gxx(self, source, target, folder, *words):
-        macros = [f"-D{name}={value}" for name, value in
-                  {"VERILATOR": 1, "VM_COVERAGE": 0, "VM_SC": 0, "VM_TIMING": 0, "VM_TRACE": 0}.items()]
+        macros = ["-DVERILATOR=1", *(f"-DVM_{name}=0" for name in
+                                     ("COVERAGE", "SC", "TIMING", "TRACE"))]
         run([self.compiler, "-std=c++17", *macros, *words, "-I", folder, "-isystem", self.include,
              "-isystem", self.include / "vltstd", "-c", source, "-o", target], BUILD_TIMEOUT_S)
 

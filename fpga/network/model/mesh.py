@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from topology import Routes, Topology
 
-# The endpoints of the benches, by index, with a gap each; whether they have end-to-end flow control.
+# The endpoints of the benches by index, with gaps: whether they have end-to-end flow control.
 ENDPOINTS = {0: False, 1: False, 5: False, 9: True}
 WINDOW = 16          # as in node.sv
 CAPACITY = 63        # packets in the buffer behind a channel
@@ -75,15 +75,14 @@ class _Network:
         self.delivered = {}
 
     def run(self):
-        places = ([("send", key) for key in self.sending] + [("channel", key) for key in self.buffers]
-                  + [("receive", key) for key in self.receiving])
-        steps = {"send": self.send, "channel": self.forward, "receive": self.receive}
-        while True:
-            self.chance.shuffle(places)
-            moved = [steps[kind](key) for kind, key in places]
-            if not any(moved):
-                break
-        left = [p for key, queue in self.sending.items() for p in queue if not self.is_held(p)]
+        events = [(self.send, key) for key in self.sending]
+        events += [(self.forward, key) for key in self.buffers]
+        events += [(self.receive, key) for key in self.receiving]
+        is_moving = True
+        while is_moving:
+            self.chance.shuffle(events)
+            is_moving = any([event(key) for event, key in events])
+        left = [p for queue in self.sending.values() for p in queue if not self.is_held(p)]
         left += [p for queue in self.buffers.values() for p in queue]
         if left:
             raise Deadlock(f"{self.trace.topology.name}: {len(left)} packets can't move, "

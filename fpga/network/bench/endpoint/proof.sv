@@ -48,13 +48,13 @@ module proof #(
   wire [2*COUNT_BITS-1:0] own_places;  // probe sides[1].endpoint.end_to_end.places[1],sides[0].endpoint.end_to_end.places[0]
   wire [2*COUNT_BITS-1:0] owed;        // probe sides[1].endpoint.end_to_end.owed[0],sides[0].endpoint.end_to_end.owed[1]
   wire [2*COUNT_BITS-1:0] own_owed;    // probe sides[1].endpoint.end_to_end.owed[1],sides[0].endpoint.end_to_end.owed[0]
-  wire [1:0] asked;                    // probe sides[1].endpoint.end_to_end.asked,sides[0].endpoint.end_to_end.asked
-  wire [2*SEND_LEVEL_BITS-1:0] send_level;                // probe sides[1].endpoint.sending.level,sides[0].endpoint.sending.level
-  wire [2*SEND_LEVEL_BITS-1:0] send_taken;                // probe sides[1].endpoint.sending.taken,sides[0].endpoint.sending.taken
-  wire [2*SEND_DEPTH*WORD_BITS-1:0] send_words;           // probe sides[1].endpoint.sending.memory[*],sides[0].endpoint.sending.memory[*]
-  wire [2*LEVEL_BITS-1:0] receive_level;                  // probe sides[1].endpoint.receiving.level,sides[0].endpoint.receiving.level
-  wire [2*LEVEL_BITS-1:0] receive_taken;                  // probe sides[1].endpoint.receiving.taken,sides[0].endpoint.receiving.taken
-  wire [2*RECEIVE_DEPTH*WORD_BITS-1:0] receive_words;     // probe sides[1].endpoint.receiving.memory[*],sides[0].endpoint.receiving.memory[*]
+  wire [1:0] asked;  // probe sides[@].endpoint.end_to_end.asked
+  wire [2*SEND_LEVEL_BITS-1:0] send_level;  // probe sides[@].endpoint.sending.level
+  wire [2*SEND_LEVEL_BITS-1:0] send_taken;  // probe sides[@].endpoint.sending.taken
+  wire [2*SEND_DEPTH*WORD_BITS-1:0] send_words;  // probe sides[@].endpoint.sending.memory[*]
+  wire [2*LEVEL_BITS-1:0] receive_level;  // probe sides[@].endpoint.receiving.level
+  wire [2*LEVEL_BITS-1:0] receive_taken;  // probe sides[@].endpoint.receiving.taken
+  wire [2*RECEIVE_DEPTH*WORD_BITS-1:0] receive_words;  // probe sides[@].endpoint.receiving.memory[*]
 
   // On the ways from each side: packets, the first stage lowest, and places given back.
   localparam int WIDTH = network_pkg::PACKET_BITS;
@@ -119,7 +119,7 @@ module proof #(
     logic [7:0] credits;
     logic       is_wired;
     network_pkg::packet_t at;
-    number_t    number;          // of the next packet, from the receiver's FIFO back to the sender's
+    number_t    number;   // of the next packet, from the receiver's FIFO back
     localparam int OTHER = 1 - s;
     wire [LEVEL_BITS-1:0] level = receive_level[LEVEL_BITS*OTHER +: LEVEL_BITS];
     wire [LEVEL_BITS-1:0] taken = receive_taken[LEVEL_BITS*OTHER +: LEVEL_BITS];
@@ -179,8 +179,9 @@ module proof #(
         a_conserved: assert (conserved == '1);
         a_invariant: assert (holds == '1);
         a_taken: assert ((s_valid & ~s_ready) == '0);
-        if (receive_valid[0]) a_order_0: assert (received[0] == out_counts[0] && receive_source[0]);
-        if (receive_valid[1]) a_order_1: assert (received[1] == out_counts[1] && !receive_source[1]);
+        a_source: assert ((receive_valid & (receive_source ^ 2'b01)) == '0);
+        if (receive_valid[0]) a_order_0: assert (received[0] == out_counts[0]);
+        if (receive_valid[1]) a_order_1: assert (received[1] == out_counts[1]);
       end
     end
   end else begin : progress

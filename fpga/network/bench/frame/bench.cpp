@@ -59,7 +59,8 @@ void count_undetected() {
         for (unsigned b = a + 1; b < CODE_BITS; ++b) {
             if ((of_bit[a] ^ of_bit[b]) == 0) fail("two wrong bits are not found");
             for (unsigned c = b + 1; c < CODE_BITS; ++c) {
-                if ((of_bit[a] ^ of_bit[b] ^ of_bit[c]) == 0) fail("three wrong bits are not found");
+                if ((of_bit[a] ^ of_bit[b] ^ of_bit[c]) == 0)
+                    fail("three wrong bits are not found");
             }
         }
     }
@@ -78,7 +79,8 @@ void count_undetected() {
 template <size_t BITS, typename Wide>
 void put(Wide& wide, const std::bitset<BITS>& bits) {
     for (unsigned w = 0; w <= (BITS - 1) / 32; ++w) {
-        wide[w] = static_cast<uint32_t>((bits >> 32 * w & std::bitset<BITS>(0xffffffff)).to_ulong());
+        const auto word = bits >> 32 * w & std::bitset<BITS>(0xffffffff);
+        wide[w] = static_cast<uint32_t>(word.to_ulong());
     }
 }
 
