@@ -28,7 +28,8 @@ def memory_words(design, memory):
 
 def side_by_side(probe):
     """A probe with `[@]` is those of sides 1 and 0."""
-    return f"{probe.replace('[@]', '[1]')},{probe.replace('[@]', '[0]')}" if "[@]" in probe else probe
+    sides = ("[1]", "[0]") if "[@]" in probe else ("",)
+    return ",".join(probe.replace("[@]", side) for side in sides)
 
 
 def main():

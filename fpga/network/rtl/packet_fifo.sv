@@ -1,6 +1,6 @@
 // First in, first out; the first word shows before it is taken.
 //
-// Memory is read in the clock in which it is addressed: distributed RAM, or block RAM where the tool
+// Memory is read in the clock in which it is addressed: distributed RAM, or block RAM where a tool
 // can move the register of the address into it.
 
 `default_nettype none

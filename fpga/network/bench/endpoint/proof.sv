@@ -54,7 +54,7 @@ module proof #(
   wire [2*SEND_DEPTH*WORD_BITS-1:0] send_words;  // probe sides[@].endpoint.sending.memory[*]
   wire [2*LEVEL_BITS-1:0] receive_level;  // probe sides[@].endpoint.receiving.level
   wire [2*LEVEL_BITS-1:0] receive_taken;  // probe sides[@].endpoint.receiving.taken
-  wire [2*RECEIVE_DEPTH*WORD_BITS-1:0] receive_words;  // probe sides[@].endpoint.receiving.memory[*]
+  wire [RECEIVE_DEPTH*2*WORD_BITS-1:0] receive_words; // probe sides[@].endpoint.receiving.memory[*]
 
   // On the ways from each side: packets, the first stage lowest, and places given back.
   localparam int WIDTH = network_pkg::PACKET_BITS;
