@@ -148,6 +148,11 @@ pub fn fpga() -> Result<()> {
     run(&mut command(workspace_root().join("fpga/check")))
 }
 
+/// The RTL: lint, proofs, mutants, simulation, resources. `fpga/rtl --help` says more.
+pub fn rtl() -> Result<()> {
+    run(&mut command(workspace_root().join("fpga/rtl")))
+}
+
 /// Runs `examples/*.sql`, `*.rs` and `*.py` in the order of their names.
 pub fn examples() -> Result<()> {
     let folder = workspace_root().join("examples");

@@ -52,6 +52,8 @@ enum Task {
     Kernels,
     /// Check the HLS sources: C simulation, sanitizers, the sandbox, mutants (fpga/check)
     Fpga,
+    /// Check the storage network in SystemVerilog: lint, proofs, mutants, simulation (fpga/rtl)
+    Rtl,
     /// Measure flashmesh beside its peers on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Task::Examples => checks::examples(),
         Task::Kernels => checks::kernels(),
         Task::Fpga => checks::fpga(),
+        Task::Rtl => checks::rtl(),
         Task::Bench(bench) => bench.run(),
         Task::Crash(args) => crash::run(&args),
     };
