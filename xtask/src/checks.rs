@@ -15,7 +15,7 @@ const CI_CRASH_ROUNDS: u32 = 6;
 /// Runs every step, prints how long each took, stops at the first failure.
 pub fn ci() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
-    let steps: [Step; 10] = [
+    let steps: [Step; 11] = [
         ("fmt", fmt),
         ("floors", floors),
         ("clippy", clippy),
@@ -25,6 +25,7 @@ pub fn ci() -> Result<()> {
         ("examples", examples),
         ("kernels", kernels),
         ("fpga", fpga),
+        ("rtl", rtl),
         ("crash", || {
             crash::run(&crash::CrashArgs::rounds(CI_CRASH_ROUNDS))?;
             crash::run_power_losses(CI_CRASH_ROUNDS)
