@@ -86,9 +86,11 @@ fn check(rng: &mut StdRng, database: &Database, expected: &RecordBatch, story: &
             .filter(|_| rng.random_ratio(1, 40))
             .collect();
         let places: UInt32Array = wanted.iter().map(|row| first + row).collect();
-        for (chunk, column) in segment.chunks.iter().zip(expected.columns()) {
-            let rows = read_rows(&mut reader, chunk, column.data_type(), &wanted).unwrap();
-            assert!(rows == take(column, &places, None).unwrap(), "{story}");
+        let types = expected.columns().iter().map(|column| column.data_type());
+        let chunks: Vec<_> = segment.chunks.iter().zip(types).collect();
+        let found = read_rows(&mut reader, &chunks, &wanted).unwrap();
+        for (found, column) in found.iter().zip(expected.columns()) {
+            assert!(*found == take(column, &places, None).unwrap(), "{story}");
         }
         first += segment.rows;
     }
@@ -149,9 +151,12 @@ fn a_page_is_read_once_for_all_columns_that_share_it() {
     let segment = &table.segments[0];
     let mut reader = database.store().reader().unwrap();
     reader.bypass_cache();
-    for chunk in segment.chunks.iter() {
-        read_rows(&mut reader, chunk, &DataType::Int64, &[77]).unwrap();
-    }
+    let chunks: Vec<_> = segment
+        .chunks
+        .iter()
+        .map(|c| (c, &DataType::Int64))
+        .collect();
+    assert_eq!(read_rows(&mut reader, &chunks, &[77]).unwrap().len(), 6);
     assert_eq!(reader.take_counters().pages_from_flash, 1);
     for column in 0..6 {
         read_column(&mut reader, segment, column, &DataType::Int64).unwrap();
