@@ -72,8 +72,9 @@ fn value_of<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bou
         DataType::Float32 => number!(Float32Type),
         DataType::Float64 => number!(Float64Type),
         _ => {
-            let one = PyArray::from_array_ref(column.slice(row, 1)).to_pyarrow(py)?;
-            one.call_method0("to_pylist")?.get_item(0)
+            let one = PyArray::from_array_ref(column.slice(row, 1));
+            let values = one.to_pyarrow(py)?.call_method0("to_pylist")?;
+            Ok(values.get_item(0)?.unbind().into_bound(py))
         }
     }
 }
