@@ -24,21 +24,10 @@ fn rows_by_keys_of_an_array() -> Result<()> {
         let mut rng = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().expect("a folder");
         let database = Database::open(folder.path(), DatabaseOptions::default())?;
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("number", DataType::Int64, true),
-            Field::new("name", DataType::Utf8View, true),
-        ]));
+        let schema = schema();
         database.create_schema("s")?;
-        let load = database.begin_load(LoadTarget::Create {
-            layout: layout(seed),
-            retention: std::time::Duration::ZERO,
-            defaults: vec![],
-            schema: "s".into(),
-            table: "t".into(),
-            arrow_schema: Arc::clone(&schema),
-            or_replace: false,
-            indexes: vec![index("by_number", 0), index("by_name", 1)],
-        })?;
+        let indexes = vec![index("by_number", 0), index("by_name", 1)];
+        let load = database.begin_load(new_table("t", seed, indexes))?;
         load.commit()?;
         let keys = rng.random_range(1..20_000);
         let mut rows: Vec<Row> = Vec::new();
@@ -111,25 +100,14 @@ fn a_lookup_gives_rows_that_have_their_keys() -> Result<()> {
         let mut rng = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().expect("a folder");
         let database = Database::open(folder.path(), DatabaseOptions::default())?;
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("number", DataType::Int64, true),
-            Field::new("name", DataType::Utf8View, true),
-        ]));
+        let schema = schema();
         database.create_schema("s")?;
         let count = rng.random_range(1..300);
         let mut tables = Vec::new();
         for name in ["indexed", "read"] {
             let rows: Vec<Row> = (0..count).map(|_| row(&mut rng, 5)).collect();
-            let load = database.begin_load(LoadTarget::Create {
-                layout: layout(seed),
-                retention: std::time::Duration::ZERO,
-                defaults: vec![],
-                schema: "s".into(),
-                table: name.into(),
-                arrow_schema: Arc::clone(&schema),
-                or_replace: false,
-                indexes: vec![index(&format!("{name}_by_name"), 1)],
-            })?;
+            let indexes = vec![index(&format!("{name}_by_name"), 1)];
+            let load = database.begin_load(new_table(name, seed, indexes))?;
             let mut writer = load.writer()?;
             writer.append(&batch(&schema, &rows)?)?;
             writer.finish()?;
@@ -165,10 +143,26 @@ fn a_lookup_gives_rows_that_have_their_keys() -> Result<()> {
     Ok(())
 }
 
-fn layout(seed: u64) -> TableLayout {
-    match seed % 4 {
-        0 | 1 => TableLayout::Column,
-        _ => TableLayout::Pax,
+fn schema() -> Arc<Schema> {
+    Arc::new(Schema::new(vec![
+        Field::new("number", DataType::Int64, true),
+        Field::new("name", DataType::Utf8View, true),
+    ]))
+}
+
+fn new_table(name: &str, seed: u64, indexes: Vec<IndexDefinition>) -> LoadTarget {
+    LoadTarget::Create {
+        layout: match seed % 4 {
+            0 | 1 => TableLayout::Column,
+            _ => TableLayout::Pax,
+        },
+        retention: std::time::Duration::ZERO,
+        defaults: vec![],
+        schema: "s".into(),
+        table: name.into(),
+        arrow_schema: schema(),
+        or_replace: false,
+        indexes,
     }
 }
 

@@ -425,6 +425,27 @@ fn create(table: &str, width: i32) -> LoadTarget {
     }
 }
 
+/// Makes tables until the card is 80 % full; their number.
+fn fill(database: &Arc<Database>, rng: &mut StdRng) -> u64 {
+    let capacity = database.store().usage().capacity_pages;
+    let mut tables = 0;
+    while database.store().usage().pages() * 10 < capacity * 8 {
+        let rows = wide_rows(rng, TABLE_PAGES);
+        put(database, create(&format!("t{tables}"), 1000), &rows).unwrap();
+        tables += 1;
+    }
+    tables
+}
+
+/// Overwrites one of the tables after the other, at random.
+fn overwrite(database: &Arc<Database>, tables: u64, rng: &mut StdRng) {
+    for _ in 0..ROUNDS * tables {
+        let table = rng.random_range(0..tables);
+        let rows = wide_rows(rng, TABLE_PAGES);
+        put(database, create(&format!("t{table}"), 1000), &rows).unwrap();
+    }
+}
+
 /// A card that is 80 % full, of which every part is overwritten as often as any other.
 #[test]
 fn uniform_overwrites_at_80_percent_cost_less_than_two_writes() {
@@ -443,19 +464,10 @@ fn uniform_overwrites_at_80_percent_cost_less_than_two_writes() {
         ..options(seed)
     });
     let database = rig.open(true, 1 << 20).unwrap();
-    let capacity = database.store().usage().capacity_pages;
-    let mut tables = 0;
-    while database.store().usage().pages() * 10 < capacity * 8 {
-        let rows = wide_rows(&mut rng, TABLE_PAGES);
-        put(&database, create(&format!("t{tables}"), 1000), &rows).unwrap();
-        tables += 1;
-    }
-    for _ in 0..ROUNDS * tables {
-        let table = rng.random_range(0..tables);
-        let rows = wide_rows(&mut rng, TABLE_PAGES);
-        put(&database, create(&format!("t{table}"), 1000), &rows).unwrap();
-    }
+    let tables = fill(&database, &mut rng);
+    overwrite(&database, tables, &mut rng);
     let usage = database.store().usage();
+    let capacity = usage.capacity_pages;
     let health = database.store().health().unwrap();
     let amplification = database.store().write_amplification().unwrap();
     let spread = f64::from(health.erase_count_max) / health.erase_count_mean;
@@ -482,13 +494,7 @@ fn a_scrub_leaves_room_to_collect() {
         ..options(seed)
     });
     let database = rig.open(true, 1 << 20).unwrap();
-    let capacity = database.store().usage().capacity_pages;
-    let mut tables = 0;
-    while database.store().usage().pages() * 10 < capacity * 8 {
-        let rows = wide_rows(&mut rng, TABLE_PAGES);
-        put(&database, create(&format!("t{tables}"), 1000), &rows).unwrap();
-        tables += 1;
-    }
+    let tables = fill(&database, &mut rng);
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let scrub = scope.spawn(|| {
@@ -496,11 +502,7 @@ fn a_scrub_leaves_room_to_collect() {
                 database.scrub_pages(f64::INFINITY, &Pace::full()).unwrap();
             }
         });
-        for _ in 0..ROUNDS * tables {
-            let table = rng.random_range(0..tables);
-            let rows = wide_rows(&mut rng, TABLE_PAGES);
-            put(&database, create(&format!("t{table}"), 1000), &rows).unwrap();
-        }
+        overwrite(&database, tables, &mut rng);
         is_done.store(true, Ordering::Relaxed);
         scrub.join().unwrap();
     });

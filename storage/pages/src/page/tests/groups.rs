@@ -146,7 +146,7 @@ fn what_does_not_fit_a_group_has_pages_of_its_own() {
             .is_none()
     );
     assert!(
-        encode_groups(&[numbers.clone()], IDENTITY)
+        encode_groups(std::slice::from_ref(&numbers), IDENTITY)
             .unwrap()
             .is_none()
     );
