@@ -425,13 +425,19 @@ fn create(table: &str, width: i32) -> LoadTarget {
     }
 }
 
-/// Overwrites a table with other rows, or makes it. Its pages are two runs: that of all pages in one
-/// crosses more blocks, and costs collection more (2.0 writes for one, where these cost 1.6).
-fn put_columns(database: &Arc<Database>, table: u64, rng: &mut StdRng) {
-    let mut target = create(&format!("t{table}"), 1000);
+/// The same where it matters where each column's pages end, whatever the layout of this run.
+fn create_columns(table: &str, width: i32) -> LoadTarget {
+    let mut target = create(table, width);
     if let LoadTarget::Create { layout, .. } = &mut target {
         *layout = TableLayout::Column;
     }
+    target
+}
+
+/// Overwrites a table with other rows, or makes it. Its pages are two runs: that of all pages in one
+/// crosses more blocks, and costs collection more (2.0 writes for one, where these cost 1.6).
+fn put_columns(database: &Arc<Database>, table: u64, rng: &mut StdRng) {
+    let target = create_columns(&format!("t{table}"), 1000);
     put(database, target, &wide_rows(rng, TABLE_PAGES)).unwrap();
 }
 
@@ -697,11 +703,8 @@ fn a_reader_keeps_the_pages_that_collection_moves() {
     });
     let database = rig.open(false, LOG_BYTES).unwrap();
     for table in 0..40 {
-        let mut target = create(&format!("t{table}"), 1000);
-        if let LoadTarget::Create { layout, .. } = &mut target {
-            // Whose pages leave blocks sparse is a matter of where each column's pages end.
-            *layout = TableLayout::Column;
-        }
+        // Whose pages leave blocks sparse is a matter of where each column's pages end.
+        let target = create_columns(&format!("t{table}"), 1000);
         put(&database, target, &wide_rows(&mut rng, 20)).unwrap();
     }
     database.empty_log().unwrap();
