@@ -78,9 +78,10 @@ fn values(rng: &mut StdRng, ids: std::ops::Range<i64>) -> String {
             _ => format!("'short {id}'"),
         };
         let code = ["'A'", "'B'", "'R'", "NULL"][rng.random_range(0..4)];
-        let (flag, cents) = (rng.random::<bool>(), rng.random_range(0..1_000_000));
+        // Quarters add up to the same sum in any order.
+        let (flag, quarters) = (rng.random::<bool>(), rng.random_range(0..1_000_000));
         format!(
-            "({id}, {n}, 'row {} of {id}', {code}, {flag}, {cents} / 100.0, {long})",
+            "({id}, {n}, 'row {} of {id}', {code}, {flag}, {quarters} / 4.0, {long})",
             id % 50
         )
     });
