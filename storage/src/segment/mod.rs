@@ -55,7 +55,8 @@ pub struct Segment {
 #[derive(Debug, Clone)]
 struct Deleted {
     rows: RoaringBitmap,
-    left: Arc<RowSelection>,
+    /// Made when a scan asks for it: most versions of a segment are seen by none.
+    left: OnceLock<Arc<RowSelection>>,
 }
 
 impl Segment {
@@ -90,7 +91,7 @@ impl Segment {
             )));
         }
         let deleted = (!rows.is_empty()).then(|| Deleted {
-            left: Arc::new(RowSelection::all_but(self.rows, &rows)),
+            left: OnceLock::new(),
             rows,
         });
         Ok(Self {
@@ -134,11 +135,15 @@ impl Segment {
 
     /// Of `named`, or of all rows, those that are not deleted; `None`: all.
     pub fn live(&self, named: Option<&Arc<RowSelection>>) -> Option<Arc<RowSelection>> {
-        match (&self.deleted, named) {
-            (None, named) => named.cloned(),
-            (Some(deleted), None) => Some(Arc::clone(&deleted.left)),
-            (Some(deleted), Some(named)) => Some(Arc::new(named.and(&deleted.left))),
-        }
+        let Some(deleted) = &self.deleted else {
+            return named.cloned();
+        };
+        let all_but = || Arc::new(RowSelection::all_but(self.rows, &deleted.rows));
+        let left = deleted.left.get_or_init(all_but);
+        Some(match named {
+            None => Arc::clone(left),
+            Some(named) => Arc::new(named.and(left)),
+        })
     }
 
     /// Whoever has the segment holds pages that no manifest names yet.

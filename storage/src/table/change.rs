@@ -87,14 +87,11 @@ pub(super) enum ChangeKind {
 
 /// Keeps the pages of a commit that the manifest names, or may name when it is opened again;
 /// gives them back after an error that left the old version.
-pub(super) fn settle(
-    committed: Result<()>,
+pub(super) fn settle<T>(
+    committed: Result<T>,
     reservations: impl IntoIterator<Item = Unnamed>,
-) -> Result<()> {
-    if matches!(
-        &committed,
-        Ok(()) | Err(StorageError::NeedsReopening { .. })
-    ) {
+) -> Result<T> {
+    if matches!(&committed, Ok(_) | Err(StorageError::NeedsReopening { .. })) {
         reservations.into_iter().for_each(Unnamed::keep);
     }
     committed
@@ -280,6 +277,60 @@ impl TableChange {
         matches!(self.kind, ChangeKind::Keep)
     }
 
+    /// The present table, if the change can be made of it.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` when its columns are others.
+    fn fitting<'a>(&self, present: Option<&'a TableState>) -> Result<&'a TableState> {
+        let present = present
+            .filter(|table| table.snapshot.id == self.table)
+            .ok_or_else(|| not_found("table", &self.name))?;
+        if !matches!(self.kind, ChangeKind::Redefine { .. }) {
+            let before = self.redefinitions;
+            if before.is_some_and(|before| before != present.record.redefinitions)
+                || !has_types_of(&present.snapshot.schema, &self.schema)
+            {
+                return Err(conflict(&self.name));
+            }
+        }
+        Ok(present)
+    }
+
+    /// Adds the rows that the change deletes of the present table to those of others.
+    ///
+    /// # Errors
+    /// `Conflict` when one is gone or among those, and when the columns are others; `NotFound`. Then
+    /// nothing was added.
+    pub fn delete_besides(
+        &self,
+        present: Option<&TableState>,
+        deleted: &mut BTreeMap<SegmentId, DeletedRows>,
+    ) -> Result<()> {
+        let present = &self.fitting(present)?.snapshot;
+        if self.deleted.is_empty() {
+            return Ok(());
+        }
+        let own = self.deleted_from(&present.segments, &present.indexes)?;
+        let segments = present.segments.iter();
+        let of_segments = segments.filter_map(|s| Some((s, own.get(&s.id)?)));
+        let of_segments: Vec<_> = of_segments.collect();
+        for (segment, rows) in &of_segments {
+            let of_others = deleted.get(&segment.id).map(|others| &others.rows);
+            let is_gone = |row: &u32| {
+                !segment.has_row(*row) || of_others.is_some_and(|others| others.contains(*row))
+            };
+            if let Some(row) = rows.iter().find(is_gone) {
+                return Err(self.conflict_at(segment, row, &present.indexes));
+            }
+        }
+        for (segment, rows) in of_segments {
+            let of_segment = deleted.entry(segment.id);
+            let of_segment = of_segment.or_insert_with(|| DeletedRows::of(segment));
+            of_segment.rows |= rows;
+        }
+        Ok(())
+    }
+
     /// The deleted rows by the present segments, which may be others than those that the change was
     /// made from.
     fn deleted_from(
@@ -400,18 +451,8 @@ impl TableChange {
             }
             return Ok(record);
         }
-        let present = present
-            .filter(|table| table.snapshot.id == self.table)
-            .ok_or_else(|| not_found("table", name))?;
+        let present = self.fitting(present)?;
         edit.require(present.version());
-        if !matches!(self.kind, ChangeKind::Redefine { .. }) {
-            let before = self.redefinitions;
-            if before.is_some_and(|before| before != present.record.redefinitions)
-                || !has_types_of(&present.snapshot.schema, &self.schema)
-            {
-                return Err(conflict(name));
-            }
-        }
         if self.keeps_rows() {
             return Ok((*present.record).clone());
         }

@@ -26,6 +26,7 @@ use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults, encode_schema};
 use crate::table::scrub::Scrub;
 use crate::table::sequences::Sequences;
+use crate::table::small_commits::SmallCommits;
 use crate::table::state::{State, TableState};
 use crate::table::steps::Step;
 use crate::table::upkeep::{Background, Upkeep};
@@ -106,6 +107,7 @@ pub struct Core {
     /// The committed state, as readers see it.
     pub(super) state: RwLock<State>,
     pub(super) commits: Commits,
+    pub(super) small_commits: SmallCommits,
     numbers: Mutex<Numbers>,
     pub(super) sequences: Mutex<Sequences>,
     /// Why nothing may be written: what the catalog lost can't be told from free space.
@@ -260,6 +262,7 @@ impl Database {
             block_cache,
             state: RwLock::new(state.clone()),
             commits,
+            small_commits: SmallCommits::default(),
             numbers: Mutex::default(),
             sequences: Mutex::default(),
             damage: (!problems.is_empty()).then(|| problems.join("; ")),

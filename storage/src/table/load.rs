@@ -17,10 +17,11 @@ use crate::table::change::{ChangeKind, DeletedRows, TableChange, conflict};
 use crate::table::database::stored_schema;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
+use crate::table::small_commits;
 use crate::table::state::{Labels, State};
 use crate::table::steps::{self, Step};
 use crate::table::transaction::Transaction;
-use crate::table::writing::{Layout, Waiting, WrittenSegment};
+use crate::table::writing::{Layout, Waiting, WrittenSegment, are_few};
 use crate::table::{Database, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
@@ -132,6 +133,8 @@ struct Done {
     /// With where they belong among the load's segments; those of one position are in the order
     /// in which they were written.
     segments: Vec<(u64, WrittenSegment)>,
+    /// Few rows, which are left to the commit, likewise.
+    rows: Vec<(u64, RecordBatch)>,
     reservations: Vec<Unnamed>,
 }
 
@@ -264,12 +267,7 @@ impl Load {
         Ok(LoadWriter {
             position: u64::from(self.shared.writers.fetch_add(1, Ordering::Relaxed)),
             shared: Arc::clone(&self.shared),
-            pages: match &self.shared.target {
-                LoadTarget::Append { .. } | LoadTarget::Change { .. } => {
-                    self.shared.database.store().small_writer()?
-                }
-                _ => self.shared.database.store().writer()?,
-            },
+            pages: None,
             waiting: Waiting::default(),
             segments: Vec::new(),
         })
@@ -284,15 +282,17 @@ impl Load {
     /// `NeedsReopening`. After any but the last nothing has changed.
     pub fn commit(self) -> Result<u64> {
         let shared = &self.shared;
-        let done = std::mem::take(&mut *shared.done.lock());
+        let mut done = std::mem::take(&mut *shared.done.lock());
         if done.writers != shared.writers.load(Ordering::Relaxed) {
             return Err(StorageError::Invalid(
                 "a load was committed before all its writers were finished".into(),
             ));
         }
         let rows = shared.rows.load(Ordering::Relaxed);
+        let left = shared.small(&mut done)?;
         let change = shared.change(done);
         match &shared.transaction {
+            _ if let Some(left) = left => small_commits::commit(&shared.database, change, left)?,
             Some(transaction) => transaction.stage(Step::Rows(Box::new(change)))?,
             None => {
                 let name = change.name.clone();
@@ -306,6 +306,43 @@ impl Load {
 }
 
 impl Shared {
+    /// Whether few rows are left to the commit: others have no use for them before it.
+    fn leaves_rows(&self) -> bool {
+        let keeps_rows = matches!(
+            self.target,
+            LoadTarget::Append { .. } | LoadTarget::Change { .. }
+        );
+        keeps_rows && self.transaction.is_none()
+    }
+
+    /// A writer of pages for one thread.
+    fn page_writer(&self) -> Result<PageWriter> {
+        let store = self.database.store();
+        match &self.target {
+            LoadTarget::Append { .. } | LoadTarget::Change { .. } => store.small_writer(),
+            _ => store.writer(),
+        }
+    }
+
+    /// All rows of a load of few; of another one, those that were left are written.
+    fn small(&self, done: &mut Done) -> Result<Option<Vec<RecordBatch>>> {
+        let mut left = std::mem::take(&mut done.rows);
+        let all = || left.iter().map(|(_, rows)| rows);
+        if self.leaves_rows() && done.segments.is_empty() && are_few(all()) {
+            left.sort_by_key(|(position, _)| *position);
+            return Ok(Some(left.into_iter().map(|(_, rows)| rows).collect()));
+        }
+        for (position, rows) in left {
+            let mut pages = self.page_writer()?;
+            let segments = &mut done.segments;
+            self.layout.write(&rows, &mut pages, &mut |written| {
+                segments.push((position, written));
+            })?;
+            done.reservations.push(Unnamed::new(pages.finish()?));
+        }
+        Ok(None)
+    }
+
     /// What the load does to its table.
     fn change(&self, done: Done) -> TableChange {
         let mut segments = done.segments;
@@ -365,7 +402,8 @@ impl Shared {
 pub struct LoadWriter {
     position: u64,
     shared: Arc<Shared>,
-    pages: PageWriter,
+    /// Once there is something to write.
+    pages: Option<PageWriter>,
     waiting: Waiting,
     segments: Vec<(u64, WrittenSegment)>,
 }
@@ -453,14 +491,21 @@ impl LoadWriter {
         Ok(())
     }
 
-    /// Writes what is left and waits until the device has everything.
+    /// Writes what is left, unless it is so little that the commit may do it with that of others,
+    /// and waits until the device has everything.
     pub fn finish(mut self) -> Result<()> {
-        self.write_waiting()?;
-        let reservation = self.pages.finish()?;
-        let mut done = self.shared.done.lock();
+        let shared = Arc::clone(&self.shared);
+        let is_left = shared.leaves_rows() && self.segments.is_empty() && self.waiting.is_small();
+        let left = match is_left {
+            true => self.waiting.give(&shared.schema)?,
+            false => self.write_waiting().map(|()| None)?,
+        };
+        let reservation = self.pages.take().map(PageWriter::finish).transpose()?;
+        let mut done = shared.done.lock();
         done.writers += 1;
         done.segments.append(&mut self.segments);
-        done.reservations.push(Unnamed::new(reservation));
+        done.rows.extend(left.map(|rows| (self.position, rows)));
+        done.reservations.extend(reservation.map(Unnamed::new));
         Ok(())
     }
 
@@ -509,7 +554,11 @@ impl LoadWriter {
         let position = self.position;
         let segments = &mut self.segments;
         let layout = &self.shared.layout;
-        layout.write(&batch, &mut self.pages, &mut |written| {
+        let pages = match &mut self.pages {
+            Some(pages) => pages,
+            none => none.insert(self.shared.page_writer()?),
+        };
+        layout.write(&batch, pages, &mut |written| {
             segments.push((position, written));
         })
     }

@@ -26,6 +26,7 @@ mod past;
 mod schema;
 mod scrub;
 mod sequences;
+mod small_commits;
 mod state;
 mod steps;
 #[cfg(test)]

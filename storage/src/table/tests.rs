@@ -11,6 +11,7 @@ mod nand;
 mod opening;
 mod past;
 mod scrubs;
+mod small_commits;
 mod views;
 
 use std::path::Path;
@@ -24,7 +25,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::{Database, DatabaseOptions, LoadTarget, TableLayout, TableSnapshot, UpkeepOptions};
+use super::{
+    Database, DatabaseOptions, Load, LoadTarget, TableLayout, TableSnapshot, UpkeepOptions,
+};
 use crate::accelerator::ScanMetrics;
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use crate::{Result, StorageError};
@@ -90,6 +93,15 @@ fn append() -> LoadTarget {
         schema: "public".into(),
         table: "t".into(),
     }
+}
+
+/// A load that has rows and waits for its commit.
+fn begun(database: &Arc<Database>, target: LoadTarget, batch: &RecordBatch) -> Load {
+    let load = database.begin_load(target).unwrap();
+    let mut writer = load.writer().unwrap();
+    writer.append(batch).unwrap();
+    writer.finish().unwrap();
+    load
 }
 
 fn load(database: &Arc<Database>, target: LoadTarget, batch: &RecordBatch) -> Result<u64> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::page::{
     ChunkIdentity, ChunkStats, EncodedChunk, EncodedGroups, GroupedColumn, SEGMENT_ROWS,
@@ -17,6 +17,33 @@ use crate::table::TableLayout;
 use crate::table::manifest::{ColumnRecord, scalar_record};
 use crate::table::state::Labels;
 use crate::{Result, StorageError};
+
+/// Rows of a change that is small.
+const FEW_ROWS: usize = 1024;
+/// Bytes of their values.
+const FEW_BYTES: usize = 64 << 10;
+
+/// Whether rows are so few that a commit may write them with those of others.
+pub(super) fn are_few<'a>(batches: impl Iterator<Item = &'a RecordBatch>) -> bool {
+    let (mut rows, mut bytes) = (0, 0);
+    for batch in batches {
+        rows += batch.num_rows();
+        if rows > FEW_ROWS {
+            return false;
+        }
+        for column in batch.columns() {
+            // What can't tell is much.
+            let size = column.to_data().get_slice_memory_size();
+            bytes += size.unwrap_or(FEW_BYTES + 1);
+            bytes += match column.data_type() {
+                DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
+                DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
+                _ => 0,
+            };
+        }
+    }
+    bytes <= FEW_BYTES
+}
 
 /// Rows until there is a segment of them.
 #[derive(Debug, Default)]
@@ -34,6 +61,11 @@ impl Waiting {
         self.batches.push(batch.slice(0, taken));
         self.rows += taken;
         Ok((self.rows == SEGMENT_ROWS).then_some(left))
+    }
+
+    /// Whether it is so little that a commit may have it with others.
+    pub fn is_small(&self) -> bool {
+        are_few(self.batches.iter())
     }
 
     /// What is waiting, as one batch, if anything is.

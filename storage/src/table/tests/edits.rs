@@ -22,14 +22,6 @@ fn hash_index(name: &str, column: u32) -> IndexDefinition {
     }
 }
 
-fn begun(database: &Arc<Database>, target: LoadTarget, batch: &RecordBatch) -> crate::table::Load {
-    let load = database.begin_load(target).unwrap();
-    let mut writer = load.writer().unwrap();
-    writer.append(batch).unwrap();
-    writer.finish().unwrap();
-    load
-}
-
 #[test]
 fn rows_of_loads_that_overlap_keep_their_order_when_reopened() {
     let dir = TempDir::new().unwrap();
