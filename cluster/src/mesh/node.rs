@@ -1,0 +1,465 @@
+//! A node's part of the mesh.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use flashmesh_pages::store::NodeId;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::error::MeshError;
+use super::link;
+use super::network::Network;
+use super::port::State;
+use super::switch::{Sent, Switch};
+use super::tls::Tls;
+use super::topology::reverse;
+use super::transport::{Dialer, Listener, Wire, memory};
+use crate::{Rack, RackError};
+
+/// Connections that have not yet said which link they are.
+const GREETING: usize = 64;
+
+/// What all tasks of a node share.
+pub(crate) struct Shared {
+    pub switch: Mutex<Switch>,
+    pub network: Arc<Network>,
+    pub node: usize,
+    pub fingerprint: u64,
+}
+
+impl Shared {
+    /// The mesh as far as it does not wait: without links.
+    pub fn new(network: Arc<Network>, node: usize) -> Arc<Self> {
+        Arc::new(Self {
+            switch: Mutex::new(Switch::new(network.clone(), node, new_session())),
+            fingerprint: network.fingerprint(),
+            network,
+            node,
+        })
+    }
+
+    pub fn silence(&self) -> Duration {
+        Duration::from_millis(self.network.settings.silence_ms)
+    }
+
+    pub fn deadline(&self) -> Duration {
+        Duration::from_millis(self.network.settings.deadline_ms)
+    }
+
+    /// The most bytes that a frame carries: those of a packet, or a notice of all channels.
+    pub fn largest_payload(&self) -> usize {
+        let notice = self.network.topology.channels.len() * super::outage::MARK;
+        (self.network.settings.packet_bytes as usize).max(notice)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.network.names[self.node]
+    }
+
+    fn channel(&self, port: usize) -> usize {
+        self.network.topology.leaving(self.node)[port]
+    }
+
+    pub fn link_name(&self, port: usize) -> String {
+        self.network.channel_name(self.channel(port))
+    }
+
+    /// The name of the node at the other end of a port's cable.
+    pub fn neighbour(&self, port: usize) -> &str {
+        let channel = self.network.topology.channels[self.channel(port)];
+        &self.network.names[channel.to.0]
+    }
+}
+
+/// Microseconds since 1970, or more: greater than that of any earlier session.
+fn new_session() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(1, |time| time.as_micros() as u64);
+    let next = |last: u64| Some(now.max(last + 1));
+    let before = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    now.max(before.unwrap_or(0) + 1)
+}
+
+/// Why a node's mesh could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The rack file contradicts itself.
+    #[error(transparent)]
+    Rack(#[from] RackError),
+    /// The rack file has no such node.
+    #[error("the rack file has no node of number {0}")]
+    Unknown(u16),
+    /// Nobody can come in at the node's address.
+    #[error("node '{node}' can't wait at {address}: {source}")]
+    Listen {
+        /// The node.
+        node: String,
+        /// Its address in the rack file.
+        address: crate::Address,
+        /// The system's word.
+        source: std::io::Error,
+    },
+    /// Certificates or keys can't be used.
+    #[error("TLS of node '{node}': {why}")]
+    Tls {
+        /// The node.
+        node: String,
+        /// What is wrong with which file.
+        why: String,
+    },
+}
+
+/// A node's part of the mesh: its links, and its endpoints. Dropping it ends the links; what was
+/// sent and has not reached a neighbour yet is lost, see [`Mesh::drain`].
+pub struct Mesh {
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+impl Mesh {
+    /// Starts a node of a rack: waits at its address, dials its neighbours, and does so again
+    /// whenever a link breaks. It does not wait for them. Needs a tokio runtime with time and I/O.
+    pub async fn start(rack: &Rack, node: NodeId) -> Result<Self, StartError> {
+        let network = Arc::new(Network::new(rack)?);
+        let index = network.node_of(node).ok_or(StartError::Unknown(node.0))?;
+        let shared = Shared::new(network.clone(), index);
+        let by_name: HashMap<&str, &crate::Node> = rack
+            .nodes
+            .iter()
+            .map(|node| (node.name.as_str(), node))
+            .collect();
+        let this = by_name[network.names[index].as_str()];
+        let wrong = |why: String| StartError::Tls {
+            node: this.name.clone(),
+            why,
+        };
+        let tls = match (&rack.tls, &this.tls) {
+            (Some(authorities), Some(identity)) => {
+                let tls = Tls::load(authorities, identity).map_err(wrong)?;
+                Some(Arc::new(tls))
+            }
+            _ => None,
+        };
+        let mut dialers = Vec::new();
+        let mut is_dialled = false;
+        for port in 0..network.topology.leaving(index).len() {
+            let neighbour = by_name[shared.neighbour(port)];
+            let uses_tls = rack.uses_tls(neighbour);
+            match &neighbour.address {
+                Some(address) if is_dialling(&shared, port) => dialers.push((
+                    port,
+                    Dialer::Socket {
+                        address: address.clone(),
+                        tls: tls.clone().filter(|_| uses_tls),
+                        name: neighbour.name.clone(),
+                    },
+                )),
+                _ => is_dialled = true,
+            }
+        }
+        let listener = match &this.address {
+            Some(address) if is_dialled => {
+                let tls = tls.filter(|_| rack.uses_tls(this));
+                let bound = Listener::bind(address, tls).await;
+                Some(bound.map_err(|source| StartError::Listen {
+                    node: this.name.clone(),
+                    address: address.clone(),
+                    source,
+                })?)
+            }
+            _ => None,
+        };
+        Ok(Self::run(shared, dialers, listener))
+    }
+
+    /// Starts all nodes of a rack in this process, in the order of their numbers, with links of
+    /// memory in place of sockets: for tests, and for a look at a rack that is not there.
+    pub fn in_process(rack: &Rack) -> Result<Vec<Self>, RackError> {
+        let network = Arc::new(Network::new(rack)?);
+        Ok(Self::wired(&network, &(Arc::new(memory) as Wire)))
+    }
+
+    pub(crate) fn wired(network: &Arc<Network>, wire: &Wire) -> Vec<Self> {
+        let nodes = 0..network.topology.nodes;
+        let (ends, listeners): (Vec<_>, Vec<_>) =
+            nodes.clone().map(|_| mpsc::channel(GREETING)).unzip();
+        let listeners = listeners.into_iter().map(Listener::Local);
+        nodes
+            .zip(listeners)
+            .map(|(node, listener)| {
+                let dialers = local_dialers(network, node, wire, &ends);
+                let shared = Shared::new(network.clone(), node);
+                Self::run(shared, dialers, Some(listener))
+            })
+            .collect()
+    }
+
+    pub(crate) fn run(
+        shared: Arc<Shared>,
+        dialers: Vec<(usize, Dialer)>,
+        listener: Option<Listener>,
+    ) -> Self {
+        let mut tasks = JoinSet::new();
+        for (port, dialer) in dialers {
+            tasks.spawn(link::keep_dialling(shared.clone(), port, dialer));
+        }
+        if let Some(listener) = listener {
+            tasks.spawn(listen(shared.clone(), listener));
+        }
+        tasks.spawn(link::keep_deadlines(shared.clone()));
+        Self {
+            shared,
+            _tasks: tasks,
+        }
+    }
+
+    /// The endpoint of that name.
+    pub fn endpoint(&self, name: &str) -> Result<Endpoint, MeshError> {
+        let mut endpoints = self.shared.network.endpoints.iter();
+        match endpoints.position(|endpoint| endpoint.name == name) {
+            Some(slot) => Ok(Endpoint {
+                shared: self.shared.clone(),
+                slot,
+            }),
+            None => Err(MeshError::Unknown(format!("endpoint '{name}'"))),
+        }
+    }
+
+    /// Waits until the neighbours have all that this node has sent or forwarded, or the links are
+    /// given up.
+    pub async fn drain(&self) {
+        loop {
+            {
+                let mut switch = self.shared.switch.lock();
+                let is_waiting =
+                    |port: &super::port::Port| !port.is_drained() && port.state != State::Gone;
+                if !switch.ports.iter().any(is_waiting) {
+                    return;
+                }
+                for port in switch.ports.iter_mut().filter(|port| is_waiting(port)) {
+                    port.ask();
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// How each link of this node is.
+    pub fn links(&self) -> Vec<LinkStatus> {
+        let switch = self.shared.switch.lock();
+        let ports = switch.ports.iter().enumerate();
+        let status = |(index, port): (usize, &super::port::Port)| LinkStatus {
+            link: self.shared.link_name(index),
+            neighbour: self.shared.neighbour(index).to_string(),
+            is_up: port.state == State::Up,
+            is_given_up: port.state == State::Gone,
+            connections: port.counts.connections,
+            sent_packets: port.counts.sent,
+            sent_bytes: port.counts.sent_bytes,
+            received_packets: port.counts.received,
+            received_bytes: port.counts.received_bytes,
+            sent_again_packets: port.counts.sent_again,
+            lost_packets: port.counts.lost,
+        };
+        ports.map(status).collect()
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.shared.switch.lock().close();
+    }
+}
+
+fn local_dialers(
+    network: &Network,
+    node: usize,
+    wire: &Wire,
+    ends: &[mpsc::Sender<super::transport::Connection>],
+) -> Vec<(usize, Dialer)> {
+    let leaving = network.topology.leaving(node).iter().enumerate();
+    let dialled = leaving.filter(|&(_, &channel)| channel < reverse(channel));
+    dialled
+        .map(|(port, &channel)| {
+            let neighbour = network.topology.channels[channel].to.0;
+            let dialer = Dialer::Local {
+                wire: wire.clone(),
+                listener: ends[neighbour].clone(),
+            };
+            (port, dialer)
+        })
+        .collect()
+}
+
+/// Whether this is the end of a cable that dials: the first in the rack file.
+fn is_dialling(shared: &Shared, port: usize) -> bool {
+    let channel = shared.network.topology.leaving(shared.node)[port];
+    channel < reverse(channel)
+}
+
+async fn listen(shared: Arc<Shared>, mut listener: Listener) {
+    let greeting = Arc::new(Semaphore::new(GREETING));
+    let mut links = JoinSet::new();
+    loop {
+        // Strangers that say nothing are sent away after a while; until then they take places.
+        let Ok(place) = greeting.clone().acquire_owned().await else {
+            return;
+        };
+        let incoming = match listener.accept().await {
+            Ok(Some(incoming)) => incoming,
+            Ok(None) => return,
+            Err(error) => {
+                log::warn!("mesh of node '{}': {error}", shared.name());
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while links.try_join_next().is_some() {}
+        let shared = shared.clone();
+        links.spawn(async move {
+            let limit = shared.silence();
+            match timeout(limit, incoming.finish()).await {
+                Ok(Ok(connection)) => link::answer(shared, connection, place).await,
+                Ok(Err(error)) => log::warn!("mesh: a connection was refused: {error}"),
+                Err(_) => log::warn!("mesh: a connection said nothing"),
+            }
+        });
+    }
+}
+
+/// An endpoint of a node: sends packets to that endpoint of other nodes, and receives from them.
+/// Packets from one node to another arrive in the order in which they were sent, none twice; none
+/// is lost unless a link is given up, which both are told.
+#[derive(Clone)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    slot: usize,
+}
+
+/// A link as its node sees it. Totals are since the mesh was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// Its ends, as `a/0 → b/1`.
+    pub link: String,
+    /// The node at the other end.
+    pub neighbour: String,
+    /// Whether it is connected.
+    pub is_up: bool,
+    /// Whether it is down for longer than the deadline.
+    pub is_given_up: bool,
+    /// How often it was connected.
+    pub connections: u64,
+    /// Packets sent over it, forwarded ones included.
+    pub sent_packets: u64,
+    /// Bytes of their payloads.
+    pub sent_bytes: u64,
+    /// Packets received over it.
+    pub received_packets: u64,
+    /// Bytes of their payloads.
+    pub received_bytes: u64,
+    /// Packets that were sent again after a connection broke.
+    pub sent_again_packets: u64,
+    /// Packets that were lost when the link was given up.
+    pub lost_packets: u64,
+}
+
+impl Endpoint {
+    /// Sends a packet of at most `mesh.packet_bytes`. Waits while there is no place for it: on the
+    /// first link or, with end-to-end flow control, at the destination. When it returns, the packet
+    /// is on its way. When it is dropped before, the packet is sent or is not, as a whole.
+    ///
+    /// # Errors
+    /// `Unreachable` while a link on the way is given up, and once after one was and packets of
+    /// this sender may be lost.
+    pub async fn send(&self, destination: NodeId, payload: Bytes) -> Result<(), MeshError> {
+        let most = self.shared.network.settings.packet_bytes as usize;
+        if payload.len() > most {
+            let bytes = payload.len();
+            return Err(MeshError::TooLarge { bytes, most });
+        }
+        let node = self.shared.network.node_of(destination);
+        let unknown = || MeshError::Unknown(format!("node of number {}", destination.0));
+        self.send_to(node.ok_or_else(unknown)?, payload).await
+    }
+
+    pub(crate) async fn send_to(&self, to: usize, payload: Bytes) -> Result<(), MeshError> {
+        let sent = self.shared.switch.lock().send(self.slot, to, payload)?;
+        let Sent::Waits(id, waiting) = sent else {
+            return Ok(());
+        };
+        let mut place = Place {
+            endpoint: self,
+            destination: to,
+            id: Some(id),
+        };
+        let outcome = waiting.await;
+        place.id = None;
+        outcome.unwrap_or(Err(MeshError::Closed))
+    }
+
+    /// The next packet, and which node sent it. Several may wait; each packet goes to one of them.
+    /// When it is dropped before it returns, nothing is lost.
+    ///
+    /// # Errors
+    /// `Interrupted` in the place of packets that are lost; what follows is received by the next
+    /// call.
+    pub async fn receive(&self) -> Result<(NodeId, Bytes), MeshError> {
+        let (node, payload) = self.receive_from().await?;
+        match payload {
+            Some(payload) => Ok((self.shared.network.ids[node], payload)),
+            None => Err(MeshError::Interrupted {
+                node: self.shared.network.names[node].clone(),
+            }),
+        }
+    }
+
+    pub(crate) async fn receive_from(&self) -> Result<(usize, Option<Bytes>), MeshError> {
+        let wake = self.shared.switch.lock().endpoints[self.slot].wake.clone();
+        loop {
+            {
+                let mut switch = self.shared.switch.lock();
+                if let Some(received) = switch.receive(self.slot) {
+                    return Ok(received);
+                }
+                if switch.is_closed {
+                    // For the next one that waits.
+                    wake.notify_one();
+                    return Err(MeshError::Closed);
+                }
+            }
+            wake.notified().await;
+        }
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.shared.network
+    }
+
+    pub(crate) fn node(&self) -> usize {
+        self.shared.node
+    }
+}
+
+/// Someone's place in a queue of senders.
+struct Place<'a> {
+    endpoint: &'a Endpoint,
+    destination: usize,
+    id: Option<u64>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let mut switch = self.endpoint.shared.switch.lock();
+            switch.cancel(self.endpoint.slot, self.destination, id);
+        }
+    }
+}
