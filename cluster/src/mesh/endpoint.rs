@@ -1,150 +1,122 @@
-//! What a node keeps for one of its endpoints: the FIFO of what was received, the places of
-//! end-to-end flow control, and who waits to send.
+//! An endpoint, as those who send and receive have it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, oneshot};
+use flashmesh_pages::store::NodeId;
 
 use super::error::MeshError;
-use super::frame::Packet;
+use super::network::Network;
+use super::node::Shared;
+use super::switch::Sent;
 
-/// A packet that waits for a place.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    pub id: u64,
-    pub packet: Packet,
-    /// Who waits for it.
-    pub done: oneshot::Sender<Result<(), MeshError>>,
-}
-
-/// What waits at an output for the turn of an endpoint.
-#[derive(Debug)]
-pub(crate) enum Waiting {
-    Send(Waiter),
-    /// Credit for a node. How much is known when it goes.
-    Credit(usize),
-}
-
-/// What this node sends to another one.
-#[derive(Debug, Default)]
-pub(crate) struct Flow {
-    pub generation: u32,
-    /// Packets that are under way or not yet taken, with end-to-end flow control.
-    pub outstanding: u32,
-    /// What waits for a place at the destination, in order.
-    pub waiting: VecDeque<Waiter>,
-    /// A link on the way, there or back, that is given up.
-    pub broken: Option<usize>,
-    /// Whether anything was sent in this generation.
-    pub is_used: bool,
-    /// What the next one to send is told: packets of an earlier generation may be lost.
-    pub failed: Option<MeshError>,
-}
-
-/// What this node receives from another one.
-#[derive(Debug, Default)]
-pub(crate) struct Inflow {
-    /// That of the last packet.
-    pub generation: Option<u32>,
-    /// Packets that were taken and not yet credited.
-    pub owed: u16,
-    pub is_credit_waiting: bool,
-    /// Whether the receiver is still to be told that packets may be lost.
-    pub is_interrupted: bool,
-}
-
-/// What the receiver takes from the FIFO.
-#[derive(Debug)]
-pub(crate) enum Item {
-    Packet(Packet),
-    /// Packets of this node may be lost before the next one.
-    Interrupted(usize),
-}
-
-/// An endpoint of this node. Nodes and outputs are numbered from 0.
-#[derive(Debug)]
-pub(crate) struct Endpoint {
-    pub is_end_to_end: bool,
-    /// Packets for the receiver, and notices about lost ones.
-    pub fifo: VecDeque<Item>,
-    /// Packets in it.
-    pub held: usize,
-    /// The places in it.
-    pub places: usize,
-    /// Wakes a receiver.
-    pub wake: Arc<Notify>,
-    /// By destination.
-    pub flows: Vec<Flow>,
-    /// By source.
-    pub inflows: Vec<Inflow>,
-    /// By output.
-    pub waiting: Vec<VecDeque<Waiting>>,
+/// An endpoint of a node: sends packets to that endpoint of other nodes, and receives from them.
+/// Packets from one node to another arrive in the order in which they were sent, none twice; none
+/// is lost unless a link is given up, which both are told.
+#[derive(Clone)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    slot: usize,
 }
 
 impl Endpoint {
-    pub fn new(is_end_to_end: bool, places: usize, nodes: usize, outputs: usize) -> Self {
-        let mut flows = Vec::new();
-        flows.resize_with(nodes, Flow::default);
-        let mut inflows = Vec::new();
-        inflows.resize_with(nodes, Inflow::default);
-        Self {
-            is_end_to_end,
-            fifo: VecDeque::new(),
-            held: 0,
-            places,
-            wake: Arc::new(Notify::new()),
-            flows,
-            inflows,
-            waiting: (0..outputs).map(|_| VecDeque::new()).collect(),
+    pub(crate) fn new(shared: Arc<Shared>, slot: usize) -> Self {
+        Self { shared, slot }
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Sends a packet of at most `mesh.packet_bytes`. Waits while there is no place for it: on the
+    /// first link or, with end-to-end flow control, at the destination. When it returns, the packet
+    /// is on its way. When it is dropped before, the packet is sent or is not, as a whole.
+    ///
+    /// # Errors
+    /// `Unreachable` while a link on the way is given up, and once after one was and packets of
+    /// this sender may be lost.
+    pub async fn send(&self, destination: NodeId, payload: Bytes) -> Result<(), MeshError> {
+        let most = self.shared.network.settings.packet_bytes as usize;
+        if payload.len() > most {
+            let bytes = payload.len();
+            return Err(MeshError::TooLarge { bytes, most });
+        }
+        let node = self.shared.network.node_of(destination);
+        let unknown = || MeshError::Unknown(format!("node of number {}", destination.0));
+        self.send_to(node.ok_or_else(unknown)?, payload).await
+    }
+
+    pub(crate) async fn send_to(&self, to: usize, payload: Bytes) -> Result<(), MeshError> {
+        let sent = self.shared.switch.lock().send(self.slot, to, payload)?;
+        let Sent::Waits(id, waiting) = sent else {
+            return Ok(());
+        };
+        let mut place = Place {
+            endpoint: self,
+            destination: to,
+            id: Some(id),
+        };
+        let outcome = waiting.await;
+        place.id = None;
+        outcome.unwrap_or(Err(MeshError::Closed))
+    }
+
+    /// The next packet, and which node sent it. Several may wait; each packet goes to one of them.
+    /// When it is dropped before it returns, nothing is lost.
+    ///
+    /// # Errors
+    /// `Interrupted` in the place of packets that are lost; what follows is received by the next
+    /// call.
+    pub async fn receive(&self) -> Result<(NodeId, Bytes), MeshError> {
+        let (node, payload) = self.receive_from().await?;
+        match payload {
+            Some(payload) => Ok((self.shared.network.ids[node], payload)),
+            None => Err(MeshError::Interrupted {
+                node: self.shared.network.names[node].clone(),
+            }),
         }
     }
 
-    /// A packet for the receiver; there must be a place.
-    pub fn put(&mut self, packet: Packet) {
-        let source = usize::from(packet.source);
-        let inflow = &mut self.inflows[source];
-        let before = inflow.generation.replace(packet.generation);
-        if before.is_some_and(|before| before != packet.generation) {
-            // The places that the old ones took are not known to the sender any more.
-            inflow.owed = 0;
-            self.interrupt(source);
-        }
-        self.fifo.push_back(Item::Packet(packet));
-        self.held += 1;
-        self.wake.notify_one();
-    }
-
-    /// Tells the receiver that packets of `source` may be lost.
-    pub fn interrupt(&mut self, source: usize) {
-        if !std::mem::replace(&mut self.inflows[source].is_interrupted, true) {
-            self.fifo.push_back(Item::Interrupted(source));
-            self.wake.notify_one();
-        }
-    }
-
-    /// What comes next for the receiver; of packets, the source and the payload.
-    pub fn take(&mut self) -> Option<(usize, Option<Bytes>)> {
-        let item = self.fifo.pop_front()?;
-        if !self.fifo.is_empty() {
-            // One wake may have stood for both.
-            self.wake.notify_one();
-        }
-        match item {
-            Item::Interrupted(source) => {
-                self.inflows[source].is_interrupted = false;
-                Some((source, None))
-            }
-            Item::Packet(packet) => {
-                self.held -= 1;
-                let source = usize::from(packet.source);
-                let inflow = &mut self.inflows[source];
-                if self.is_end_to_end && inflow.generation == Some(packet.generation) {
-                    inflow.owed = inflow.owed.saturating_add(1);
+    pub(crate) async fn receive_from(&self) -> Result<(usize, Option<Bytes>), MeshError> {
+        let wake = self.shared.switch.lock().endpoints[self.slot].wake.clone();
+        loop {
+            {
+                let mut switch = self.shared.switch.lock();
+                if let Some(received) = switch.receive(self.slot) {
+                    return Ok(received);
                 }
-                Some((source, Some(packet.payload)))
+                if switch.is_closed {
+                    // For the next one that waits.
+                    wake.notify_one();
+                    return Err(MeshError::Closed);
+                }
             }
+            wake.notified().await;
+        }
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.shared.network
+    }
+
+    /// Senders to that node have heard of what was lost.
+    pub(crate) fn forgive(&self, node: usize) {
+        self.shared.switch.lock().endpoints[self.slot].flows[node].failed = None;
+    }
+}
+
+/// Someone's place in a queue of senders.
+struct Place<'a> {
+    endpoint: &'a Endpoint,
+    destination: usize,
+    id: Option<u64>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let mut switch = self.endpoint.shared.switch.lock();
+            switch.cancel(self.endpoint.slot, self.destination, id);
         }
     }
 }

@@ -35,6 +35,20 @@ pub enum MeshError {
         /// The sender.
         node: String,
     },
+    /// A node did not accept a stream.
+    #[error("'{node}' did not accept the stream: {why}")]
+    Refused {
+        /// The node.
+        node: String,
+        /// Its reason.
+        why: String,
+    },
+    /// A stream was broken off.
+    #[error("the stream was broken off: {0}")]
+    Broken(String),
+    /// An endpoint is used for streams, or the other way round; or a service has its listener.
+    #[error("{0} is in use already")]
+    Taken(String),
     /// The mesh was dropped, or closed.
     #[error("the mesh of this node is closed")]
     Closed,

@@ -29,13 +29,17 @@
 mod endpoint;
 mod error;
 mod frame;
+mod half;
 mod handshake;
 mod link;
+mod local;
+mod mux;
 mod network;
 mod node;
 mod outage;
 mod port;
 mod routes;
+mod stream;
 mod switch;
 mod tls;
 mod topology;
@@ -44,6 +48,8 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
+pub use endpoint::Endpoint;
 pub use error::MeshError;
 pub use network::Network;
-pub use node::{Endpoint, LinkStatus, Mesh, StartError};
+pub use node::{LinkStatus, Mesh, StartError};
+pub use stream::{MeshStream, StreamListener, Streams};

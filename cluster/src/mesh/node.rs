@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use flashmesh_pages::store::NodeId;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::endpoint::Endpoint;
 use super::error::MeshError;
 use super::link;
 use super::network::Network;
-use super::port::State;
-use super::switch::{Sent, Switch};
+use super::port::{Port, State};
+use super::stream::Streams;
+use super::switch::Switch;
 use super::tls::Tls;
 use super::topology::reverse;
-use super::transport::{Dialer, Listener, Wire, memory};
+use super::transport::{Dialer, Listener, Plug, Wire, memory};
 use crate::{Rack, RackError};
 
 /// Connections that have not yet said which link they are.
@@ -121,6 +122,8 @@ pub enum StartError {
 /// sent and has not reached a neighbour yet is lost, see [`Mesh::drain`].
 pub struct Mesh {
     shared: Arc<Shared>,
+    /// By endpoint; nothing for one whose packets were asked for.
+    uses: Mutex<HashMap<usize, Option<Streams>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -188,25 +191,28 @@ impl Mesh {
     }
 
     pub(crate) fn wired(network: &Arc<Network>, wire: &Wire) -> Vec<Self> {
+        let plugs = plugs(network);
         let nodes = 0..network.topology.nodes;
-        let (ends, listeners): (Vec<_>, Vec<_>) =
-            nodes.clone().map(|_| mpsc::channel(GREETING)).unzip();
-        let listeners = listeners.into_iter().map(Listener::Local);
         nodes
-            .zip(listeners)
-            .map(|(node, listener)| {
-                let dialers = local_dialers(network, node, wire, &ends);
-                let shared = Shared::new(network.clone(), node);
-                Self::run(shared, dialers, Some(listener))
-            })
+            .map(|node| Self::plugged(network, node, wire, &plugs))
             .collect()
     }
 
-    pub(crate) fn run(
-        shared: Arc<Shared>,
-        dialers: Vec<(usize, Dialer)>,
-        listener: Option<Listener>,
+    /// Starts one node of this process, whose neighbours reach it by its plug.
+    pub(crate) fn plugged(
+        network: &Arc<Network>,
+        node: usize,
+        wire: &Wire,
+        plugs: &[Plug],
     ) -> Self {
+        let (plug, incoming) = mpsc::channel(GREETING);
+        *plugs[node].lock() = plug;
+        let shared = Shared::new(network.clone(), node);
+        let dialers = local_dialers(&shared, wire, plugs);
+        Self::run(shared, dialers, Some(Listener::Local(incoming)))
+    }
+
+    fn run(shared: Arc<Shared>, dialers: Vec<(usize, Dialer)>, listener: Option<Listener>) -> Self {
         let mut tasks = JoinSet::new();
         for (port, dialer) in dialers {
             tasks.spawn(link::keep_dialling(shared.clone(), port, dialer));
@@ -217,18 +223,43 @@ impl Mesh {
         tasks.spawn(link::keep_deadlines(shared.clone()));
         Self {
             shared,
+            uses: Mutex::default(),
             _tasks: tasks,
         }
     }
 
-    /// The endpoint of that name.
+    /// The endpoint of that name, to send and receive packets.
+    ///
+    /// # Errors
+    /// `Unknown`; `Taken` if its streams were asked for.
     pub fn endpoint(&self, name: &str) -> Result<Endpoint, MeshError> {
+        let endpoint = self.find(name)?;
+        match self.uses.lock().entry(endpoint.slot()).or_insert(None) {
+            None => Ok(endpoint),
+            Some(_) => Err(MeshError::Taken(format!("endpoint '{name}'"))),
+        }
+    }
+
+    /// The streams of the endpoint of that name, which carries nothing else then. Both ends of
+    /// streams have to ask for them.
+    ///
+    /// # Errors
+    /// `Unknown`; `Taken` if its packets were asked for.
+    pub fn streams(&self, name: &str) -> Result<Streams, MeshError> {
+        let endpoint = self.find(name)?;
+        let mut uses = self.uses.lock();
+        let slot = endpoint.slot();
+        let used = uses
+            .entry(slot)
+            .or_insert_with(|| Some(Streams::new(endpoint)));
+        let taken = || MeshError::Taken(format!("endpoint '{name}'"));
+        used.clone().ok_or_else(taken)
+    }
+
+    fn find(&self, name: &str) -> Result<Endpoint, MeshError> {
         let mut endpoints = self.shared.network.endpoints.iter();
         match endpoints.position(|endpoint| endpoint.name == name) {
-            Some(slot) => Ok(Endpoint {
-                shared: self.shared.clone(),
-                slot,
-            }),
+            Some(slot) => Ok(Endpoint::new(self.shared.clone(), slot)),
             None => Err(MeshError::Unknown(format!("endpoint '{name}'"))),
         }
     }
@@ -239,8 +270,7 @@ impl Mesh {
         loop {
             {
                 let mut switch = self.shared.switch.lock();
-                let is_waiting =
-                    |port: &super::port::Port| !port.is_drained() && port.state != State::Gone;
+                let is_waiting = |port: &Port| !port.is_drained() && port.state != State::Gone;
                 if !switch.ports.iter().any(is_waiting) {
                     return;
                 }
@@ -256,7 +286,7 @@ impl Mesh {
     pub fn links(&self) -> Vec<LinkStatus> {
         let switch = self.shared.switch.lock();
         let ports = switch.ports.iter().enumerate();
-        let status = |(index, port): (usize, &super::port::Port)| LinkStatus {
+        let status = |(index, port): (usize, &Port)| LinkStatus {
             link: self.shared.link_name(index),
             neighbour: self.shared.neighbour(index).to_string(),
             is_up: port.state == State::Up,
@@ -279,24 +309,24 @@ impl Drop for Mesh {
     }
 }
 
-fn local_dialers(
-    network: &Network,
-    node: usize,
-    wire: &Wire,
-    ends: &[mpsc::Sender<super::transport::Connection>],
-) -> Vec<(usize, Dialer)> {
-    let leaving = network.topology.leaving(node).iter().enumerate();
-    let dialled = leaving.filter(|&(_, &channel)| channel < reverse(channel));
-    dialled
-        .map(|(port, &channel)| {
-            let neighbour = network.topology.channels[channel].to.0;
-            let dialer = Dialer::Local {
-                wire: wire.clone(),
-                listener: ends[neighbour].clone(),
-            };
-            (port, dialer)
-        })
+/// A plug for each node, with nobody behind it yet.
+pub(crate) fn plugs(network: &Network) -> Vec<Plug> {
+    let nodes = 0..network.topology.nodes;
+    nodes
+        .map(|_| Arc::new(Mutex::new(mpsc::channel(1).0)))
         .collect()
+}
+
+fn local_dialers(shared: &Shared, wire: &Wire, plugs: &[Plug]) -> Vec<(usize, Dialer)> {
+    let leaving = shared.network.topology.leaving(shared.node);
+    let ports = (0..leaving.len()).filter(|&port| is_dialling(shared, port));
+    let dialer = |port: usize| {
+        let neighbour = shared.network.topology.channels[leaving[port]].to.0;
+        let wire = wire.clone();
+        let listener = plugs[neighbour].clone();
+        (port, Dialer::Local { wire, listener })
+    };
+    ports.map(dialer).collect()
 }
 
 /// Whether this is the end of a cable that dials: the first in the rack file.
@@ -335,15 +365,6 @@ async fn listen(shared: Arc<Shared>, mut listener: Listener) {
     }
 }
 
-/// An endpoint of a node: sends packets to that endpoint of other nodes, and receives from them.
-/// Packets from one node to another arrive in the order in which they were sent, none twice; none
-/// is lost unless a link is given up, which both are told.
-#[derive(Clone)]
-pub struct Endpoint {
-    shared: Arc<Shared>,
-    slot: usize,
-}
-
 /// A link as its node sees it. Totals are since the mesh was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStatus {
@@ -369,97 +390,4 @@ pub struct LinkStatus {
     pub sent_again_packets: u64,
     /// Packets that were lost when the link was given up.
     pub lost_packets: u64,
-}
-
-impl Endpoint {
-    /// Sends a packet of at most `mesh.packet_bytes`. Waits while there is no place for it: on the
-    /// first link or, with end-to-end flow control, at the destination. When it returns, the packet
-    /// is on its way. When it is dropped before, the packet is sent or is not, as a whole.
-    ///
-    /// # Errors
-    /// `Unreachable` while a link on the way is given up, and once after one was and packets of
-    /// this sender may be lost.
-    pub async fn send(&self, destination: NodeId, payload: Bytes) -> Result<(), MeshError> {
-        let most = self.shared.network.settings.packet_bytes as usize;
-        if payload.len() > most {
-            let bytes = payload.len();
-            return Err(MeshError::TooLarge { bytes, most });
-        }
-        let node = self.shared.network.node_of(destination);
-        let unknown = || MeshError::Unknown(format!("node of number {}", destination.0));
-        self.send_to(node.ok_or_else(unknown)?, payload).await
-    }
-
-    pub(crate) async fn send_to(&self, to: usize, payload: Bytes) -> Result<(), MeshError> {
-        let sent = self.shared.switch.lock().send(self.slot, to, payload)?;
-        let Sent::Waits(id, waiting) = sent else {
-            return Ok(());
-        };
-        let mut place = Place {
-            endpoint: self,
-            destination: to,
-            id: Some(id),
-        };
-        let outcome = waiting.await;
-        place.id = None;
-        outcome.unwrap_or(Err(MeshError::Closed))
-    }
-
-    /// The next packet, and which node sent it. Several may wait; each packet goes to one of them.
-    /// When it is dropped before it returns, nothing is lost.
-    ///
-    /// # Errors
-    /// `Interrupted` in the place of packets that are lost; what follows is received by the next
-    /// call.
-    pub async fn receive(&self) -> Result<(NodeId, Bytes), MeshError> {
-        let (node, payload) = self.receive_from().await?;
-        match payload {
-            Some(payload) => Ok((self.shared.network.ids[node], payload)),
-            None => Err(MeshError::Interrupted {
-                node: self.shared.network.names[node].clone(),
-            }),
-        }
-    }
-
-    pub(crate) async fn receive_from(&self) -> Result<(usize, Option<Bytes>), MeshError> {
-        let wake = self.shared.switch.lock().endpoints[self.slot].wake.clone();
-        loop {
-            {
-                let mut switch = self.shared.switch.lock();
-                if let Some(received) = switch.receive(self.slot) {
-                    return Ok(received);
-                }
-                if switch.is_closed {
-                    // For the next one that waits.
-                    wake.notify_one();
-                    return Err(MeshError::Closed);
-                }
-            }
-            wake.notified().await;
-        }
-    }
-
-    pub(crate) fn network(&self) -> &Network {
-        &self.shared.network
-    }
-
-    pub(crate) fn node(&self) -> usize {
-        self.shared.node
-    }
-}
-
-/// Someone's place in a queue of senders.
-struct Place<'a> {
-    endpoint: &'a Endpoint,
-    destination: usize,
-    id: Option<u64>,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            let mut switch = self.endpoint.shared.switch.lock();
-            switch.cancel(self.endpoint.slot, self.destination, id);
-        }
-    }
 }

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::endpoint::Waiting;
 use super::error::MeshError;
 use super::frame::Packet;
+use super::local::Waiting;
 use super::port::State;
 use super::switch::{Switch, Turn};
 use super::topology::reverse;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::endpoint::{Endpoint, Waiter, Waiting};
 use super::error::{LinkError, MeshError};
 use super::frame::{Packet, Report};
+use super::local::{Local, Waiter, Waiting};
 use super::network::Network;
 use super::outage::Outages;
 use super::port::{Port, State};
@@ -32,7 +32,7 @@ pub(crate) struct Switch {
     pub node: usize,
     /// In the order of their numbers.
     pub ports: Vec<Port>,
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<Local>,
     /// By output: the ports, then the endpoints.
     pub turns: Vec<VecDeque<Turn>>,
     /// The output of each (endpoint, destination).
@@ -70,7 +70,7 @@ impl Switch {
                 true => settings.window_packets as usize * nodes,
                 false => settings.endpoint_packets as usize,
             };
-            let mut endpoint = Endpoint::new(is_end_to_end, places, nodes, count);
+            let mut endpoint = Local::new(is_end_to_end, places, nodes, count);
             for flow in &mut endpoint.flows {
                 flow.generation = mix(session);
             }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -27,7 +28,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn split(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
+    pub(crate) fn split(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
         let (reader, writer) = tokio::io::split(stream);
         Self {
             reader: Box::new(reader),
@@ -77,6 +78,9 @@ pub(crate) fn memory() -> [Connection; 2] {
     [Connection::split(here), Connection::split(there)]
 }
 
+/// Where connections to a node of this process go: to its present listener.
+pub(crate) type Plug = Arc<Mutex<mpsc::Sender<Connection>>>;
+
 /// How a neighbour is reached.
 pub(crate) enum Dialer {
     Socket {
@@ -87,7 +91,7 @@ pub(crate) enum Dialer {
     },
     Local {
         wire: Wire,
-        listener: mpsc::Sender<Connection>,
+        listener: Plug,
     },
 }
 
@@ -109,6 +113,7 @@ impl Dialer {
             }
             Self::Local { wire, listener } => {
                 let [here, there] = wire();
+                let listener = listener.lock().clone();
                 let sent = listener.send(there).await;
                 sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
                 Ok(here)

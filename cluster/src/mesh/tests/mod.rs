@@ -1,11 +1,24 @@
 //! Tests of the mesh as a whole. Clocks are tokio's, which move on when nothing else can: nothing
 //! here waits for real time but what uses sockets.
 
+mod flow;
+mod hostile;
+mod outages;
 mod racks;
+mod random;
 mod routes;
+mod sockets;
+mod streams;
 mod traces;
+mod wires;
 
 use std::future::Future;
+use std::time::Duration;
+
+use flashmesh_pages::store::NodeId;
+
+/// Longer than anything takes that is not stuck; by a clock that moves on when all wait.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The seed of a test: from `FLASHMESH_TEST_SEED`, or fresh; printed either way.
 fn seed() -> u64 {
@@ -25,4 +38,15 @@ fn run<T>(test: impl Future<Output = T>) -> T {
         .build()
         .unwrap()
         .block_on(test)
+}
+
+/// Whether a future is not ready when nothing moves any more.
+async fn is_stuck(future: impl Future) -> bool {
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .is_err()
+}
+
+fn node(number: usize) -> NodeId {
+    NodeId(number as u16)
 }
