@@ -118,13 +118,13 @@ pub enum StartError {
     },
 }
 
-/// A node's part of the mesh: its links, and its endpoints. Dropping it ends the links; what was
-/// sent and has not reached a neighbour yet is lost, see [`Mesh::drain`].
+/// A node's part of the mesh: its links, and its endpoints. Dropping it ends the links, as
+/// [`Mesh::close`] does, a little later.
 pub struct Mesh {
     shared: Arc<Shared>,
     /// By endpoint; nothing for one whose packets were asked for.
     uses: Mutex<HashMap<usize, Option<Streams>>>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Mesh {
@@ -224,7 +224,7 @@ impl Mesh {
         Self {
             shared,
             uses: Mutex::default(),
-            _tasks: tasks,
+            tasks,
         }
     }
 
@@ -262,6 +262,13 @@ impl Mesh {
             Some(slot) => Ok(Endpoint::new(self.shared.clone(), slot)),
             None => Err(MeshError::Unknown(format!("endpoint '{name}'"))),
         }
+    }
+
+    /// Ends the links, and waits until the address is free. What was sent and has not reached a
+    /// neighbour yet is lost, see [`Mesh::drain`].
+    pub async fn close(mut self) {
+        self.shared.switch.lock().close();
+        self.tasks.shutdown().await;
     }
 
     /// Waits until the neighbours have all that this node has sent or forwarded, or the links are

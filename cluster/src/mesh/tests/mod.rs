@@ -21,7 +21,7 @@ use flashmesh_pages::store::NodeId;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The seed of a test: from `FLASHMESH_TEST_SEED`, or fresh; printed either way.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let seed = match std::env::var("FLASHMESH_TEST_SEED") {
         Ok(seed) => seed.parse().expect("FLASHMESH_TEST_SEED is a number"),
         Err(_) => rand::random(),
