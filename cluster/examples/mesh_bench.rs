@@ -2,7 +2,9 @@
 //! `cargo run --release -p flashmesh-cluster --example mesh_bench -- [rounds]`.
 //!
 //! Latency is half of a round trip of one packet of 64 bytes (or a page of 8 KiB), bandwidth that
-//! of one stream of packets. Rounds of mesh and socket alternate; printed are medians of rounds.
+//! of packets one after the other, and of a stream of bytes. Both ends are tasks of one runtime, or
+//! of one each with a thread of its own, as two processes would be. Rounds of mesh and socket
+//! alternate; printed are medians of rounds.
 
 use std::error::Error;
 use std::path::Path;
@@ -13,7 +15,8 @@ use flashmesh_cluster::Rack;
 use flashmesh_cluster::mesh::{Endpoint, Mesh};
 use flashmesh_pages::store::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 
 // What the flashmesh binary has, too.
@@ -37,104 +40,160 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::Unix => "Unix socket",
-            Self::Tcp => "TCP, loopback",
+            Self::Tcp => "TCP",
             Self::Memory => "in process",
         }
     }
+}
+
+/// Where the two ends run.
+struct Places {
+    name: &'static str,
+    near: Handle,
+    far: Handle,
 }
 
 fn main() -> Result<()> {
     let rounds = std::env::args()
         .nth(1)
         .map_or(Ok(7), |rounds| rounds.parse())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let shared = Builder::new_multi_thread().enable_all().build()?;
+    let one = || {
+        Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+    };
+    let (near, far) = (one()?, one()?);
+    let places = [
+        Places {
+            name: "one runtime",
+            near: shared.handle().clone(),
+            far: shared.handle().clone(),
+        },
+        Places {
+            name: "a thread each",
+            near: near.handle().clone(),
+            far: far.handle().clone(),
+        },
+    ];
     let folder = std::env::temp_dir().join(format!("mesh-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let outcome = runtime.block_on(measure(&folder, rounds));
+    let outcome = shared.block_on(measure(&folder, &places, rounds));
     std::fs::remove_dir_all(&folder)?;
     outcome
 }
 
-async fn measure(folder: &Path, rounds: usize) -> Result<()> {
-    println!("{rounds} rounds, medians; {} workers\n", workers());
+async fn measure(folder: &Path, places: &[Places], rounds: usize) -> Result<()> {
+    println!("{rounds} rounds, medians; {} processors\n", processors());
     println!("one hop, latency (round trip / 2) of {PINGS} pings a round:");
-    for kind in [Kind::Unix, Kind::Tcp] {
-        let nodes = line(folder, 2, kind).await?;
+    for (place, kind) in places
+        .iter()
+        .flat_map(|place| [(place, Kind::Unix), (place, Kind::Tcp)])
+    {
+        let nodes = line(folder, 2, kind, place).await?;
         for bytes in [64, 8192] {
-            let mut echo = echo(&nodes[1])?;
-            let mut bare = Bare::open(kind, bytes).await?;
+            let mut echo = echo(&nodes[1], place)?;
+            let mut bare = Bare::open(kind, bytes, place).await?;
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                theirs.push(bare.ping(PINGS).await?);
-                ours.push(ping(&nodes, 1, bytes, PINGS).await?);
+                theirs.push(bare.ping(PINGS, place).await?);
+                ours.push(ping(&nodes, 1, bytes, PINGS, place).await?);
             }
             echo.abort();
             let _ = (&mut echo).await;
-            report_latency(kind, bytes, &ours, &theirs);
+            report_latency(place, kind, bytes, &ours, &theirs);
         }
+        close(nodes).await;
     }
-    println!(
-        "\none hop, bandwidth of a stream of {} MiB:",
-        STREAM_BYTES >> 20
-    );
-    for kind in [Kind::Unix, Kind::Tcp] {
-        let nodes = line(folder, 2, kind).await?;
+    println!("\none hop, bandwidth of {} MiB:", STREAM_BYTES >> 20);
+    for (place, kind) in places
+        .iter()
+        .flat_map(|place| [(place, Kind::Unix), (place, Kind::Tcp)])
+    {
+        let nodes = line(folder, 2, kind, place).await?;
         for bytes in [8192, 65536] {
-            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            let (mut packets, mut streams, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..rounds {
-                theirs.push(stream_bare(kind, bytes).await?);
-                ours.push(stream(&nodes, 1, bytes).await?);
+                sockets.push(stream_bare(kind, bytes, place).await?);
+                packets.push(send_packets(&nodes, 1, bytes, place).await?);
+                streams.push(write_stream(&nodes, bytes, place).await?);
             }
-            let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+            let [packets, streams, sockets] =
+                [&mut packets, &mut streams, &mut sockets].map(|values| median(values));
             println!(
-                "  {:14} {bytes:6} bytes  mesh {:5.2} GB/s  socket {:5.2} GB/s  {:.0} %",
+                "  {:13} {:11} {bytes:6} bytes  packets {:5.2} GB/s  stream {:5.2} GB/s  \
+                 socket {:5.2} GB/s  {:.0} %, {:.0} %",
+                place.name,
                 kind.name(),
-                ours / 1e9,
-                theirs / 1e9,
-                100.0 * ours / theirs
+                packets / 1e9,
+                streams / 1e9,
+                sockets / 1e9,
+                100.0 * packets / sockets,
+                100.0 * streams / sockets
             );
         }
+        close(nodes).await;
     }
-    println!("\nhops (a line of {} nodes):", HOPS + 1);
+    println!("\nhops (a line of {} nodes, one runtime):", HOPS + 1);
     for kind in [Kind::Unix, Kind::Memory] {
-        let nodes = line(folder, HOPS + 1, kind).await?;
-        let echoes: Vec<_> = nodes[1..].iter().map(echo).collect::<Result<_>>()?;
-        let mut latencies = vec![Vec::new(); HOPS];
-        for _ in 0..rounds {
-            for (hops, latencies) in latencies.iter_mut().enumerate() {
-                latencies.push(ping(&nodes, hops + 1, 64, PINGS).await?.0);
-            }
-        }
-        for mut echo in echoes {
-            echo.abort();
-            let _ = (&mut echo).await;
-        }
-        let mut bandwidths = vec![Vec::new(); HOPS];
-        for _ in 0..rounds {
-            for (hops, bandwidths) in bandwidths.iter_mut().enumerate() {
-                bandwidths.push(stream(&nodes, hops + 1, 65536).await?);
-            }
-        }
-        for hops in 0..HOPS {
-            println!(
-                "  {:14} {} hops  {:6.1} µs  {:5.2} GB/s",
-                kind.name(),
-                hops + 1,
-                median(&mut latencies[hops]),
-                median(&mut bandwidths[hops]) / 1e9
-            );
-        }
+        measure_hops(folder, kind, &places[0], rounds).await?;
     }
     Ok(())
 }
 
-fn workers() -> usize {
+async fn measure_hops(folder: &Path, kind: Kind, place: &Places, rounds: usize) -> Result<()> {
+    let nodes = line(folder, HOPS + 1, kind, place).await?;
+    let echoes: Vec<_> = nodes[1..]
+        .iter()
+        .map(|node| echo(node, place))
+        .collect::<Result<_>>()?;
+    let mut latencies = vec![Vec::new(); HOPS];
+    for _ in 0..rounds {
+        for (hops, latencies) in latencies.iter_mut().enumerate() {
+            latencies.push(ping(&nodes, hops + 1, 64, PINGS, place).await?.0);
+        }
+    }
+    for mut echo in echoes {
+        echo.abort();
+        let _ = (&mut echo).await;
+    }
+    let mut bandwidths = vec![Vec::new(); HOPS];
+    for _ in 0..rounds {
+        for (hops, bandwidths) in bandwidths.iter_mut().enumerate() {
+            bandwidths.push(send_packets(&nodes, hops + 1, 65536, place).await?);
+        }
+    }
+    for hops in 0..HOPS {
+        println!(
+            "  {:11} {} hops  {:6.1} µs  {:5.2} GB/s",
+            kind.name(),
+            hops + 1,
+            median(&mut latencies[hops]),
+            median(&mut bandwidths[hops]) / 1e9
+        );
+    }
+    close(nodes).await;
+    Ok(())
+}
+
+async fn close(nodes: Vec<Mesh>) {
+    for node in nodes {
+        node.close().await;
+    }
+}
+
+fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn report_latency(kind: Kind, bytes: usize, ours: &[(f64, f64)], theirs: &[(f64, f64)]) {
+fn report_latency(
+    place: &Places,
+    kind: Kind,
+    bytes: usize,
+    ours: &[(f64, f64)],
+    theirs: &[(f64, f64)],
+) {
     let halves = |rounds: &[(f64, f64)]| {
         let mut half: Vec<f64> = rounds.iter().map(|round| round.0).collect();
         let mut late: Vec<f64> = rounds.iter().map(|round| round.1).collect();
@@ -142,8 +201,9 @@ fn report_latency(kind: Kind, bytes: usize, ours: &[(f64, f64)], theirs: &[(f64,
     };
     let (ours, theirs) = (halves(ours), halves(theirs));
     println!(
-        "  {:14} {bytes:6} bytes  mesh p50 {:5.1} µs, p99 {:5.1} µs  socket p50 {:5.1}, p99 {:5.1}  \
+        "  {:13} {:11} {bytes:6} bytes  mesh p50 {:5.1} µs, p99 {:5.1} µs  socket p50 {:5.1}, p99 {:5.1}  \
          {:.2} ×",
+        place.name,
         kind.name(),
         ours.0,
         ours.1,
@@ -166,8 +226,10 @@ fn percentiles(mut times: Vec<Duration>) -> (f64, f64) {
 }
 
 /// The nodes of a line, each with its own links.
-async fn line(folder: &Path, nodes: usize, kind: Kind) -> Result<Vec<Mesh>> {
-    let mut text = "[[endpoint]]\nindex = 0\nname = 'data'\n".to_string();
+async fn line(folder: &Path, nodes: usize, kind: Kind, place: &Places) -> Result<Vec<Mesh>> {
+    let mut text = "[[endpoint]]\nindex = 0\nname = 'data'\n\
+                    [[endpoint]]\nindex = 1\nname = 'streams'\n"
+        .to_string();
     for node in 0..nodes {
         let address = match kind {
             Kind::Unix => format!("unix://{}/{node}.sock", folder.display()),
@@ -187,7 +249,10 @@ async fn line(folder: &Path, nodes: usize, kind: Kind) -> Result<Vec<Mesh>> {
     }
     let mut started = Vec::new();
     for node in 0..nodes {
-        started.push(Mesh::start(&rack, NodeId(node as u16)).await?);
+        let rack = rack.clone();
+        let start = async move { Mesh::start(&rack, NodeId(node as u16)).await };
+        let at = if node == 0 { &place.near } else { &place.far };
+        started.push(at.spawn(start).await??);
     }
     Ok(started)
 }
@@ -198,9 +263,9 @@ fn free_port() -> Result<u16> {
 }
 
 /// Sends back what comes to a node.
-fn echo(node: &Mesh) -> Result<JoinHandle<()>> {
+fn echo(node: &Mesh, place: &Places) -> Result<JoinHandle<()>> {
     let endpoint = node.endpoint("data")?;
-    Ok(tokio::spawn(async move {
+    Ok(place.far.spawn(async move {
         while let Ok((from, packet)) = endpoint.receive().await {
             if endpoint.send(from, packet).await.is_err() {
                 break;
@@ -209,11 +274,16 @@ fn echo(node: &Mesh) -> Result<JoinHandle<()>> {
     }))
 }
 
-async fn ping(nodes: &[Mesh], to: usize, bytes: usize, count: usize) -> Result<(f64, f64)> {
+async fn ping(
+    nodes: &[Mesh],
+    to: usize,
+    bytes: usize,
+    count: usize,
+    place: &Places,
+) -> Result<(f64, f64)> {
     let endpoint = nodes[0].endpoint("data")?;
     let payload = Bytes::from(vec![7; bytes]);
-    // Not in the main task, which has no worker of its own.
-    tokio::spawn(async move {
+    let pings = async move {
         let mut times = Vec::new();
         for round in 0..count + count / 10 {
             let start = Instant::now();
@@ -224,17 +294,17 @@ async fn ping(nodes: &[Mesh], to: usize, bytes: usize, count: usize) -> Result<(
             }
         }
         Ok(percentiles(times))
-    })
-    .await?
+    };
+    place.near.spawn(pings).await?
 }
 
 /// Bytes a second.
-async fn stream(nodes: &[Mesh], to: usize, bytes: usize) -> Result<f64> {
+async fn send_packets(nodes: &[Mesh], to: usize, bytes: usize, place: &Places) -> Result<f64> {
     let (sender, receiver) = (nodes[0].endpoint("data")?, nodes[to].endpoint("data")?);
     let payload = Bytes::from(vec![7; bytes]);
     let packets = STREAM_BYTES / bytes;
     let start = Instant::now();
-    let sending: JoinHandle<Result<()>> = tokio::spawn(async move {
+    let sending: JoinHandle<Result<()>> = place.near.spawn(async move {
         for _ in 0..packets {
             sender.send(NodeId(to as u16), payload.clone()).await?;
         }
@@ -242,6 +312,36 @@ async fn stream(nodes: &[Mesh], to: usize, bytes: usize) -> Result<f64> {
     });
     let receiving: JoinHandle<Result<()>> =
         tokio::spawn(async move { receive_all(&receiver, packets).await });
+    sending.await??;
+    receiving.await??;
+    Ok(STREAM_BYTES as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Bytes a second, of a stream that is read to its end.
+async fn write_stream(nodes: &[Mesh], bytes: usize, place: &Places) -> Result<f64> {
+    // The mux runs where it is asked for first.
+    let streams = |node: usize, at: &Handle| {
+        let _entered = at.enter();
+        nodes[node].streams("streams")
+    };
+    let mut listener = streams(1, &place.far)?.listen("bytes")?;
+    let mut here = streams(0, &place.near)?.connect(NodeId(1), "bytes").await?;
+    let (_, mut there) = listener.accept().await?;
+    let start = Instant::now();
+    let sending: JoinHandle<Result<()>> = place.near.spawn(async move {
+        let buffer = vec![7; bytes];
+        for _ in 0..STREAM_BYTES / bytes {
+            here.write_all(&buffer).await?;
+        }
+        Ok(here.shutdown().await?)
+    });
+    let receiving: JoinHandle<Result<()>> = place.far.spawn(async move {
+        let mut buffer = vec![0; bytes];
+        for _ in 0..STREAM_BYTES / bytes {
+            there.read_exact(&mut buffer).await?;
+        }
+        Ok(())
+    });
     sending.await??;
     receiving.await??;
     Ok(STREAM_BYTES as f64 / start.elapsed().as_secs_f64())
@@ -257,14 +357,26 @@ async fn receive_all(receiver: &Endpoint, packets: usize) -> Result<()> {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-async fn pair(kind: Kind) -> Result<(Box<dyn Stream>, Box<dyn Stream>)> {
+/// Sockets belong to the runtime in which they are made.
+async fn pair(kind: Kind, place: &Places) -> Result<(Box<dyn Stream>, Box<dyn Stream>)> {
     if kind == Kind::Unix {
-        let (here, there) = UnixStream::pair()?;
-        return Ok((Box::new(here), Box::new(there)));
+        let (here, there) = std::os::unix::net::UnixStream::pair()?;
+        here.set_nonblocking(true)?;
+        there.set_nonblocking(true)?;
+        let here = place.near.spawn(async { UnixStream::from_std(here) });
+        let there = place.far.spawn(async { UnixStream::from_std(there) });
+        return Ok((Box::new(here.await??), Box::new(there.await??)));
     }
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let here = TcpStream::connect(listener.local_addr()?).await?;
-    let (there, _) = listener.accept().await?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let connected = place.near.spawn(TcpStream::connect(address));
+    let (there, _) = listener.accept()?;
+    there.set_nonblocking(true)?;
+    let here = connected.await??;
+    let there = place
+        .far
+        .spawn(async { TcpStream::from_std(there) })
+        .await??;
     here.set_nodelay(true)?;
     there.set_nodelay(true)?;
     Ok((Box::new(here), Box::new(there)))
@@ -277,9 +389,9 @@ struct Bare {
 }
 
 impl Bare {
-    async fn open(kind: Kind, bytes: usize) -> Result<Self> {
-        let (here, mut there) = pair(kind).await?;
-        tokio::spawn(async move {
+    async fn open(kind: Kind, bytes: usize, place: &Places) -> Result<Self> {
+        let (here, mut there) = pair(kind, place).await?;
+        place.far.spawn(async move {
             let mut buffer = vec![0; bytes];
             while there.read_exact(&mut buffer).await.is_ok() {
                 if there.write_all(&buffer).await.is_err() {
@@ -293,10 +405,10 @@ impl Bare {
         })
     }
 
-    async fn ping(&mut self, count: usize) -> Result<(f64, f64)> {
+    async fn ping(&mut self, count: usize, place: &Places) -> Result<(f64, f64)> {
         let mut stream = self.stream.take().ok_or("in use")?;
         let mut buffer = vec![7; self.bytes];
-        let task: JoinHandle<Result<_>> = tokio::spawn(async move {
+        let task: JoinHandle<Result<_>> = place.near.spawn(async move {
             let mut times = Vec::new();
             for round in 0..count + count / 10 {
                 let start = Instant::now();
@@ -315,17 +427,17 @@ impl Bare {
 }
 
 /// Bytes a second.
-async fn stream_bare(kind: Kind, bytes: usize) -> Result<f64> {
-    let (mut here, mut there) = pair(kind).await?;
+async fn stream_bare(kind: Kind, bytes: usize, place: &Places) -> Result<f64> {
+    let (mut here, mut there) = pair(kind, place).await?;
     let start = Instant::now();
-    let sending: JoinHandle<Result<()>> = tokio::spawn(async move {
+    let sending: JoinHandle<Result<()>> = place.near.spawn(async move {
         let buffer = vec![7; bytes];
         for _ in 0..STREAM_BYTES / bytes {
             here.write_all(&buffer).await?;
         }
         Ok(())
     });
-    let receiving: JoinHandle<Result<()>> = tokio::spawn(async move {
+    let receiving: JoinHandle<Result<()>> = place.far.spawn(async move {
         let mut buffer = vec![0; bytes];
         for _ in 0..STREAM_BYTES / bytes {
             there.read_exact(&mut buffer).await?;

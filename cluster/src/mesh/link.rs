@@ -286,13 +286,12 @@ async fn write(
     loop {
         {
             let mut switch = shared.switch.lock();
-            let port = &mut switch.ports[port];
-            if port.connection != number {
+            if switch.ports[port].connection != number {
                 // The wake was for the one that took this one's place.
-                port.wake.notify_one();
+                wake.notify_one();
                 return Err(LinkError::Replaced);
             }
-            port.fill(&mut batch);
+            switch.fill(port, &mut batch);
         }
         if batch.headers.is_empty() {
             wake.notified().await;

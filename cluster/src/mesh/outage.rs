@@ -14,7 +14,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use super::error::MeshError;
 use super::frame::Packet;
 use super::local::Waiting;
-use super::port::State;
+use super::port::{Batch, State};
 use super::switch::{Switch, Turn};
 use super::topology::reverse;
 
@@ -107,21 +107,18 @@ impl Outages {
         self.marks.get(&channel).is_some_and(|mark| mark.is_gone)
     }
 
-    /// All that is known, for a neighbour that is new.
-    pub fn notice(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(self.marks.len() * MARK);
-        for (&channel, mark) in &self.marks {
-            put_mark(&mut bytes, channel, mark);
+    /// What is known of channels.
+    fn notice(&self, channels: impl Iterator<Item = usize>) -> Bytes {
+        let mut bytes = BytesMut::new();
+        for channel in channels {
+            let mark = self.marks.get(&channel).copied().unwrap_or_default();
+            bytes.put_u32_le(channel as u32);
+            bytes.put_u64_le(mark.version);
+            bytes.put_u32_le(mark.breaks);
+            bytes.put_u8(u8::from(mark.is_gone) | u8::from(mark.is_restart) << 1);
         }
         bytes.freeze()
     }
-}
-
-fn put_mark(bytes: &mut BytesMut, channel: usize, mark: &Mark) {
-    bytes.put_u32_le(channel as u32);
-    bytes.put_u64_le(mark.version);
-    bytes.put_u32_le(mark.breaks);
-    bytes.put_u8(u8::from(mark.is_gone) | u8::from(mark.is_restart) << 1);
 }
 
 impl Switch {
@@ -154,10 +151,8 @@ impl Switch {
     /// A port's link is there.
     pub fn is_back(&mut self, port: usize) {
         let channel = self.ports[port].channel;
-        let known = self.outages.notice();
-        if !known.is_empty() {
-            self.ports[port].notify(known);
-        }
+        // What the neighbour may not have heard while it was away.
+        self.ports[port].tell_of(self.outages.marks.keys().copied());
         if let Some(mark) = self.outages.marks.get(&channel)
             && mark.is_gone
         {
@@ -165,6 +160,13 @@ impl Switch {
             self.mark(channel, breaks, false, is_restart);
         }
         self.grant(port);
+    }
+
+    /// Fills `batch` with what is to be written to a port's connection.
+    pub fn fill(&mut self, port: usize, batch: &mut Batch) {
+        let news = std::mem::take(&mut self.ports[port].news);
+        let notice = (!news.is_empty()).then(|| self.outages.notice(news.into_iter()));
+        self.ports[port].fill(batch, notice);
     }
 
     fn mark(&mut self, channel: usize, breaks: u32, is_gone: bool, is_restart: bool) {
@@ -184,7 +186,7 @@ impl Switch {
     /// What it says is wrong with it.
     pub fn noticed(&mut self, mut notice: Bytes) -> Result<(), String> {
         let channels = self.network.topology.channels.len();
-        if notice.len() % MARK != 0 || notice.len() / MARK > channels {
+        if !notice.len().is_multiple_of(MARK) || notice.len() / MARK > channels {
             return Err(format!("a notice of {} bytes", notice.len()));
         }
         while notice.has_remaining() {
@@ -220,13 +222,8 @@ impl Switch {
     /// breaks.
     fn learn(&mut self, channel: usize, mark: Mark) {
         let before = self.outages.marks.insert(channel, mark).unwrap_or_default();
-        let mut bytes = BytesMut::with_capacity(MARK);
-        put_mark(&mut bytes, channel, &mark);
-        let bytes = bytes.freeze();
-        for port in &mut self.ports {
-            if port.state == State::Up {
-                port.notify(bytes.clone());
-            }
+        for port in self.ports.iter_mut().filter(|port| port.state == State::Up) {
+            port.tell_of([channel]);
         }
         if before.breaks == mark.breaks && before.is_gone == mark.is_gone {
             return;

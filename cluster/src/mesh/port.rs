@@ -1,6 +1,6 @@
 //! A port of a node: what it sends with its tokens, and the buffer of what it receives.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ pub(crate) struct Port {
     reported: Report,
     is_report_due: bool,
     is_ask_due: bool,
-    notices: Vec<Bytes>,
+    /// Channels of which the neighbour is to be told what is known.
+    pub news: BTreeSet<usize>,
 }
 
 /// Frames on their way to a connection.
@@ -131,7 +132,7 @@ impl Port {
             reported: Report::default(),
             is_report_due: false,
             is_ask_due: false,
-            notices: Vec::new(),
+            news: BTreeSet::new(),
         }
     }
 
@@ -153,10 +154,11 @@ impl Port {
         self.wake.notify_one();
     }
 
-    /// Fills `batch` with what is to be written; leaves it empty when there is nothing.
-    pub fn fill(&mut self, batch: &mut Batch) {
+    /// Fills `batch` with what is to be written, the notice first; leaves it empty when there is
+    /// nothing.
+    pub fn fill(&mut self, batch: &mut Batch, notice: Option<Bytes>) {
         let report = self.report();
-        for notice in self.notices.drain(..) {
+        if let Some(notice) = notice {
             batch.push(&Frame::Notice(notice), report);
         }
         let mut bytes = 0;
@@ -268,9 +270,9 @@ impl Port {
         self.wake.notify_one();
     }
 
-    /// Has a notice sent.
-    pub fn notify(&mut self, notice: Bytes) {
-        self.notices.push(notice);
+    /// Has the neighbour told what is known of channels.
+    pub fn tell_of(&mut self, channels: impl IntoIterator<Item = usize>) {
+        self.news.extend(channels);
         self.wake.notify_one();
     }
 
@@ -338,7 +340,7 @@ impl Port {
         let lost = self.queue.len();
         self.counts.lost += lost as u64;
         self.queue.clear();
-        self.notices.clear();
+        self.news.clear();
         self.written = self.acknowledged;
         self.freed = self.acknowledged;
         lost

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::racks::{self, Shape};
-use super::{PATIENCE, node, run, seed};
+use super::{PATIENCE, is_stuck, node, run, seed, wires};
 use crate::mesh::node::plugs;
 use crate::mesh::transport::{Plug, Wire, memory};
 use crate::mesh::{Endpoint, Mesh, MeshError, Network};
@@ -29,10 +29,14 @@ struct Bed {
 
 impl Bed {
     fn new(shape: &Shape, bounds: &str) -> Self {
+        Self::wired(shape, bounds, Arc::new(memory))
+    }
+
+    fn wired(shape: &Shape, bounds: &str, wire: Wire) -> Self {
         let rack = shape.rack(&[(0, false), (1, true)], bounds);
         let network = Arc::new(Network::new(&rack).unwrap());
         let mut bed = Self {
-            wire: Arc::new(memory),
+            wire,
             plugs: plugs(&network),
             nodes: Vec::new(),
             network,
@@ -179,11 +183,15 @@ struct Told {
 
 /// Numbered packets from everywhere to everywhere while nodes stop and start: a receiver gets them
 /// in order, none twice, and is told before it gets one after a gap.
-async fn restarts(chance: &mut StdRng) -> u64 {
+async fn restarts(chance: &mut StdRng, is_cut: bool) -> u64 {
     let shape = racks::random(chance, 6);
     let bounds = "[mesh]\nlink_packets = 3\nwindow_packets = 5\nendpoint_packets = 3\n\
                   deadline_ms = 2000\nsilence_ms = 500";
-    let mut bed = Bed::new(&shape, bounds);
+    let wire = match is_cut {
+        true => wires::cut_often(chance.random(), 2000, 100_000).0,
+        false => Arc::new(memory),
+    };
+    let mut bed = Bed::wired(&shape, bounds, wire);
     let nodes = shape.nodes;
     let told = Arc::new(Told::default());
     let mut lives = vec![0_u32; nodes];
@@ -207,15 +215,16 @@ async fn restarts(chance: &mut StdRng) -> u64 {
     for one in &mut tasks {
         one.shutdown().await;
     }
-    sleep(Duration::from_secs(10)).await;
+    // What is left unread would hold up others.
+    let mut drains = JoinSet::new();
+    for (at, name) in (0..nodes).flat_map(|at| [(at, "e0"), (at, "e1")]) {
+        let left = bed.endpoint(at, name);
+        drains.spawn(async move { while !is_stuck(left.receive()).await {} });
+    }
+    drains.join_all().await;
     for (from, to) in [(0, nodes - 1), (nodes - 1, 0)] {
         for name in ["e0", "e1"] {
             let receiver = bed.endpoint(to, name);
-            // What others left unread.
-            while timeout(Duration::from_secs(5), receiver.receive())
-                .await
-                .is_ok()
-            {}
             until_it_arrives(&bed.endpoint(from, name), &receiver, to).await;
         }
     }
@@ -281,8 +290,8 @@ fn work(bed: &Bed, at: usize, life: u32, told: &Arc<Told>) -> JoinSet<()> {
 fn no_gap_is_silent_when_nodes_restart() {
     let mut chance = StdRng::seed_from_u64(seed());
     let mut told = 0;
-    for _ in 0..4 {
-        told += run(restarts(&mut chance));
+    for is_cut in [false, true, false, true] {
+        told += run(restarts(&mut chance, is_cut));
     }
     println!("{told} interruptions were told");
     assert!(told > 0, "nothing was interrupted");
