@@ -1,5 +1,6 @@
 //! Measures the mesh beside bare sockets of the same kind, in one process:
-//! `cargo run --release -p flashmesh-cluster --example mesh_bench -- [rounds]`.
+//! `cargo run --release -p flashmesh-cluster --example mesh_bench -- [rounds] [part]`,
+//! where a part is `latency`, `bandwidth` or `hops`.
 //!
 //! Latency is half of a round trip of one packet of 64 bytes (or a page of 8 KiB), bandwidth that
 //! of packets one after the other, and of a stream of bytes. Both ends are tasks of one runtime, or
@@ -85,8 +86,26 @@ fn main() -> Result<()> {
 }
 
 async fn measure(folder: &Path, places: &[Places], rounds: usize) -> Result<()> {
-    println!("{rounds} rounds, medians; {} processors\n", processors());
-    println!("one hop, latency (round trip / 2) of {PINGS} pings a round:");
+    let part = std::env::args().nth(2);
+    let wants = |name| part.as_deref().is_none_or(|part| part == name);
+    println!("{rounds} rounds, medians; {} processors", processors());
+    if wants("latency") {
+        measure_latency(folder, places, rounds).await?;
+    }
+    if wants("bandwidth") {
+        measure_bandwidth(folder, places, rounds).await?;
+    }
+    if wants("hops") {
+        println!("\nhops (a line of {} nodes, one runtime):", HOPS + 1);
+        for kind in [Kind::Unix, Kind::Memory] {
+            measure_hops(folder, kind, &places[0], rounds).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn measure_latency(folder: &Path, places: &[Places], rounds: usize) -> Result<()> {
+    println!("\none hop, latency (round trip / 2) of {PINGS} pings a round:");
     for (place, kind) in places
         .iter()
         .flat_map(|place| [(place, Kind::Unix), (place, Kind::Tcp)])
@@ -106,6 +125,10 @@ async fn measure(folder: &Path, places: &[Places], rounds: usize) -> Result<()> 
         }
         close(nodes).await;
     }
+    Ok(())
+}
+
+async fn measure_bandwidth(folder: &Path, places: &[Places], rounds: usize) -> Result<()> {
     println!("\none hop, bandwidth of {} MiB:", STREAM_BYTES >> 20);
     for (place, kind) in places
         .iter()
@@ -134,10 +157,6 @@ async fn measure(folder: &Path, places: &[Places], rounds: usize) -> Result<()> 
             );
         }
         close(nodes).await;
-    }
-    println!("\nhops (a line of {} nodes, one runtime):", HOPS + 1);
-    for kind in [Kind::Unix, Kind::Memory] {
-        measure_hops(folder, kind, &places[0], rounds).await?;
     }
     Ok(())
 }

@@ -200,7 +200,7 @@ fn once<T: Eq + Hash + Copy>(
 
 #[cfg(test)]
 mod tests {
-    use crate::Rack;
+    use crate::{MeshSettings, Rack};
 
     fn refused(text: &str) -> String {
         Rack::parse(text)
@@ -226,6 +226,19 @@ mod tests {
     fn a_single_node_reads_back() {
         let text = "[[node]]\nid = 0\nname = 'local'\n[[node.card]]\nid = 0\npath = 'a.flash'\n";
         assert_eq!(Rack::parse(text).unwrap(), Rack::single("a.flash".into()));
+    }
+
+    /// The rack file of docs/mesh.md is one, and its bounds are the defaults.
+    #[test]
+    fn the_documented_rack_file_is_one() {
+        let page = include_str!("../../../docs/mesh.md");
+        let text = page.split("```toml\n").nth(1).unwrap();
+        let rack = Rack::parse(text.split("```").next().unwrap()).unwrap();
+        assert_eq!(rack.mesh, MeshSettings::default());
+        assert_eq!(
+            (rack.nodes.len(), rack.routes.len(), rack.replicas),
+            (2, 1, 1)
+        );
     }
 
     #[test]
