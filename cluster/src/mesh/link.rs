@@ -184,7 +184,7 @@ impl Port {
 
 impl Switch {
     /// Both ends have said where they are.
-    fn connect(
+    pub(crate) fn connect(
         &mut self,
         port: usize,
         peer: &Position,

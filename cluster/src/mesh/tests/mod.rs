@@ -9,6 +9,7 @@ mod random;
 mod routes;
 mod sockets;
 mod streams;
+mod switch;
 mod traces;
 mod wires;
 
