@@ -233,7 +233,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         // The header of the next frame comes with the payload, so that large packets in a row take
         // one read each and no copy.
         let mut payload = BytesMut::with_capacity(header.length + HEADER);
-        payload.extend_from_slice(&self.buffer.split_to(buffered));
+        payload.extend_from_slice(&self.buffer[..buffered]);
+        bytes::Buf::advance(&mut self.buffer, buffered);
         while payload.len() < header.length {
             let rest = header.length + HEADER - payload.len();
             let mut limited = bytes::BufMut::limit(&mut payload, rest);

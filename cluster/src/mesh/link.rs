@@ -26,6 +26,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const SLICES: usize = 64;
 /// Packets that are handed to the switch at once.
 const PACKETS: usize = 64;
+/// Bytes after which a reader lets others go on: who takes these while they are in the processor's
+/// cache is faster than who takes more at once.
+const TURN: usize = 128 * 1024;
 
 /// Keeps the link of a port connected, from the end that dials.
 pub(crate) async fn keep_dialling(shared: Arc<Shared>, port: usize, dialer: Dialer) {
@@ -235,12 +238,18 @@ async fn read(
     let most = shared.largest_payload();
     let mut frames = FrameReader::new(reader, most);
     let mut packets = Vec::with_capacity(PACKETS);
+    let mut bytes = 0;
     loop {
+        if bytes >= TURN {
+            bytes = 0;
+            tokio::task::yield_now().await;
+        }
         let mut next = frames.next().await?;
         loop {
             let (frame, report) = next;
             let more = match frame {
                 Frame::Packet { sequence, packet } => {
+                    bytes += packet.payload.len();
                     packets.push((sequence, packet));
                     match packets.len() < PACKETS {
                         true => frames.buffered(),
