@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::racks;
 use crate::mesh::Network;
 use crate::mesh::error::LinkError;
 use crate::mesh::frame::{Packet, Report};
 use crate::mesh::port::{Batch, Position};
-use crate::mesh::switch::Switch;
+use crate::mesh::switch::{Sent, Switch};
 
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
@@ -121,4 +123,64 @@ fn what_waits_holds_its_places_over_a_restart_of_the_neighbour() {
         matches!(outcome, Err(LinkError::Frame(_))),
         "a ninth packet in a buffer of 8"
     );
+}
+
+/// A node that sends to n1 by an endpoint with end-to-end flow control, window 4, over a link with
+/// one token that is not connected yet.
+fn sender() -> Switch {
+    let bounds = "[mesh]\nlink_packets = 1\nwindow_packets = 4";
+    let rack = racks::line(2, 1).rack(&[(0, true)], bounds);
+    Switch::new(Arc::new(Network::new(&rack).unwrap()), 0, 5)
+}
+
+fn send(switch: &mut Switch) -> Sent {
+    switch.send(0, 1, Bytes::new()).unwrap()
+}
+
+#[test]
+fn who_gives_up_waiting_gives_its_place_at_the_destination_back() {
+    let mut switch = sender();
+    assert!(matches!(send(&mut switch), Sent::Done));
+    let mut waiting: Vec<Sent> = (0..4).map(|_| send(&mut switch)).collect();
+    let flow = |switch: &Switch| {
+        let flow = &switch.endpoints[0].flows[1];
+        (flow.outstanding, flow.waiting.len())
+    };
+    // Four places are taken: one packet has the token, three wait for it; the last for a place.
+    assert_eq!(flow(&switch), (4, 1));
+    let Sent::Waits(id, _) = waiting.remove(0) else {
+        panic!("a packet without a token");
+    };
+    switch.cancel(0, 1, id);
+    assert_eq!(flow(&switch), (4, 0));
+}
+
+#[test]
+fn credit_of_a_generation_that_is_over_does_not_count() {
+    let mut switch = sender();
+    connect(&mut switch, LEFT, 100);
+    assert!(matches!(send(&mut switch), Sent::Done));
+    let old = switch.endpoints[0].flows[1].generation;
+    connect(&mut switch, LEFT, 101);
+    // Told once that something was lost.
+    assert!(switch.send(0, 1, Bytes::new()).is_err());
+    assert!(matches!(send(&mut switch), Sent::Done));
+    let connection = switch.ports[LEFT].connection;
+    let mut credit = |sequence, generation| {
+        let packet = Packet {
+            source: 1,
+            destination: 0,
+            endpoint: 0,
+            credit: 1,
+            generation,
+            payload: Bytes::new(),
+        };
+        let mut packets = vec![(sequence, packet)];
+        switch
+            .arrived(LEFT, connection, &mut packets, Report::default())
+            .unwrap();
+        switch.endpoints[0].flows[1].outstanding
+    };
+    assert_eq!(credit(1, old), 1);
+    assert_eq!(credit(2, old.wrapping_add(1)), 0);
 }
