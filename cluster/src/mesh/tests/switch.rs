@@ -184,3 +184,37 @@ fn credit_of_a_generation_that_is_over_does_not_count() {
     assert_eq!(credit(1, old), 1);
     assert_eq!(credit(2, old.wrapping_add(1)), 0);
 }
+
+/// The other side of it: packets of an earlier session that wait at the neighbour count as sent.
+#[test]
+fn what_waits_at_the_neighbour_holds_tokens() {
+    let mut switch = middle();
+    switch.ports[RIGHT].disconnect();
+    let told = switch.ports[RIGHT].position();
+    let waiting = Report {
+        received: 3,
+        buffered: 3,
+    };
+    let peer = Position {
+        session: 201,
+        peer_session: 0,
+        report: waiting,
+        capacity: 8,
+    };
+    switch.connect(RIGHT, &peer, &told, false).unwrap();
+    let left = switch.ports[LEFT].connection;
+    for sequence in 1..=8 {
+        arrive(&mut switch, left, sequence, 1).unwrap();
+    }
+    assert_eq!(forwarded(&mut switch), [1, 2, 3, 4, 5]);
+    // All are there, and three have gone on.
+    let report = Report {
+        received: 8,
+        buffered: 5,
+    };
+    let right = switch.ports[RIGHT].connection;
+    switch
+        .arrived(RIGHT, right, &mut Vec::new(), report)
+        .unwrap();
+    assert_eq!(forwarded(&mut switch), [6, 7, 8]);
+}
