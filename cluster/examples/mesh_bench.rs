@@ -329,8 +329,9 @@ async fn send_packets(nodes: &[Mesh], to: usize, bytes: usize, place: &Places) -
         }
         Ok(())
     });
-    let receiving: JoinHandle<Result<()>> =
-        tokio::spawn(async move { receive_all(&receiver, packets).await });
+    let receiving: JoinHandle<Result<()>> = place
+        .far
+        .spawn(async move { receive_all(&receiver, packets).await });
     sending.await??;
     receiving.await??;
     Ok(STREAM_BYTES as f64 / start.elapsed().as_secs_f64())
@@ -338,13 +339,9 @@ async fn send_packets(nodes: &[Mesh], to: usize, bytes: usize, place: &Places) -
 
 /// Bytes a second, of a stream that is read to its end.
 async fn write_stream(nodes: &[Mesh], bytes: usize, place: &Places) -> Result<f64> {
-    // The mux runs where it is asked for first.
-    let streams = |node: usize, at: &Handle| {
-        let _entered = at.enter();
-        nodes[node].streams("streams")
-    };
-    let mut listener = streams(1, &place.far)?.listen("bytes")?;
-    let mut here = streams(0, &place.near)?.connect(NodeId(1), "bytes").await?;
+    let mut listener = nodes[1].streams("streams")?.listen("bytes")?;
+    let connecting = nodes[0].streams("streams")?;
+    let mut here = connecting.connect(NodeId(1), "bytes").await?;
     let (_, mut there) = listener.accept().await?;
     let start = Instant::now();
     let sending: JoinHandle<Result<()>> = place.near.spawn(async move {

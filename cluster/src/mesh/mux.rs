@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 use flashmesh_pages::store::NodeId;
 use parking_lot::Mutex;
 use tokio::io::ReadBuf;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -48,13 +49,16 @@ struct State {
 
 pub(crate) struct Mux {
     pub endpoint: Endpoint,
+    /// The mesh's, whoever opens streams.
+    runtime: Handle,
     state: Mutex<State>,
 }
 
 impl Mux {
-    pub fn new(endpoint: Endpoint) -> Arc<Self> {
+    pub fn new(endpoint: Endpoint, runtime: Handle) -> Arc<Self> {
         Arc::new(Self {
             endpoint,
+            runtime,
             state: Mutex::default(),
         })
     }
@@ -129,7 +133,7 @@ impl Mux {
         let at = state.peers.entry(peer).or_default();
         if !std::mem::replace(&mut at.has_sender, true) {
             let sender = self.clone().send(peer, at.wake.clone());
-            state.senders.spawn(sender);
+            state.senders.spawn_on(sender, &self.runtime);
         }
         at.wake.notify_one();
         at

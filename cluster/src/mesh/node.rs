@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flashmesh_pages::store::NodeId;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -124,6 +125,7 @@ pub struct Mesh {
     shared: Arc<Shared>,
     /// By endpoint; nothing for one whose packets were asked for.
     uses: Mutex<HashMap<usize, Option<Streams>>>,
+    runtime: Handle,
     tasks: JoinSet<()>,
 }
 
@@ -224,6 +226,7 @@ impl Mesh {
         Self {
             shared,
             uses: Mutex::default(),
+            runtime: Handle::current(),
             tasks,
         }
     }
@@ -251,7 +254,7 @@ impl Mesh {
         let slot = endpoint.slot();
         let used = uses
             .entry(slot)
-            .or_insert_with(|| Some(Streams::new(endpoint)));
+            .or_insert_with(|| Some(Streams::new(endpoint, &self.runtime)));
         let taken = || MeshError::Taken(format!("endpoint '{name}'"));
         used.clone().ok_or_else(taken)
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use flashmesh_pages::store::NodeId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::endpoint::Endpoint;
@@ -27,10 +28,10 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        let mux = Mux::new(endpoint);
+    pub(crate) fn new(endpoint: Endpoint, runtime: &Handle) -> Self {
+        let mux = Mux::new(endpoint, runtime.clone());
         // Ends when the mesh is closed.
-        tokio::spawn(mux.clone().receive());
+        runtime.spawn(mux.clone().receive());
         Self { mux }
     }
 
