@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, timeout};
 
+use super::clock::{Instant, sleep, timeout};
 use super::error::LinkError;
 use super::frame::{Frame, FrameReader};
 use super::handshake::{self, Hello};

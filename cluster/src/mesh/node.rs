@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use super::clock::{sleep, timeout};
 use super::endpoint::Endpoint;
 use super::error::MeshError;
 use super::link;
@@ -288,7 +288,7 @@ impl Mesh {
                     port.ask();
                 }
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
         }
     }
 
@@ -358,7 +358,7 @@ async fn listen(shared: Arc<Shared>, mut listener: Listener) {
             Ok(None) => return,
             Err(error) => {
                 log::warn!("mesh of node '{}': {error}", shared.name());
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
+use super::clock::Instant;
 use super::error::LinkError;
 use super::frame::{Frame, HEADER, Packet, Report, encode};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use super::clock::timeout;
 use super::racks::{self, Shape};
 use super::{PATIENCE, is_stuck, node, run};
 use crate::Rack;

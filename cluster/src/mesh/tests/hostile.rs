@@ -7,8 +7,8 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::time::timeout;
 
+use super::clock::timeout;
 use super::{PATIENCE, is_stuck, node, racks, run, seed};
 use crate::mesh::frame::{Frame, Packet, Report, encode};
 use crate::mesh::handshake::{self, Hello};

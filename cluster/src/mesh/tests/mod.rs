@@ -1,6 +1,7 @@
-//! Tests of the mesh as a whole. Clocks are tokio's, which move on when nothing else can: nothing
-//! here waits for real time but what uses sockets.
+//! Tests of the mesh as a whole. Their clock moves on when nothing else can: nothing here waits for
+//! real time but what uses sockets.
 
+pub(super) mod clock;
 mod flow;
 mod hostile;
 mod outages;
@@ -16,6 +17,7 @@ mod wires;
 use std::future::Future;
 use std::time::Duration;
 
+use clock::{run, timeout};
 use flashmesh_pages::store::NodeId;
 
 /// Longer than anything takes that is not stuck; by a clock that moves on when all wait.
@@ -31,21 +33,9 @@ pub(super) fn seed() -> u64 {
     seed
 }
 
-/// Runs a test on one thread, whose clock moves on when all wait.
-fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(test)
-}
-
 /// Whether a future is not ready when nothing moves any more.
 async fn is_stuck(future: impl Future) -> bool {
-    tokio::time::timeout(Duration::from_secs(20), future)
-        .await
-        .is_err()
+    timeout(Duration::from_secs(20), future).await.is_err()
 }
 
 fn node(number: usize) -> NodeId {

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
 
+use super::clock::{sleep, timeout};
 use super::racks::{self, Shape};
 use super::{PATIENCE, is_stuck, node, run, seed, wires};
 use crate::mesh::node::plugs;

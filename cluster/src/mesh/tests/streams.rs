@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use super::clock::timeout;
 use super::racks;
 use super::{PATIENCE, is_stuck, node, run, seed};
 use crate::mesh::{Mesh, MeshError, MeshStream, StreamListener, Streams};

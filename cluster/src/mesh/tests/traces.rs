@@ -10,6 +10,7 @@ use flashmesh_pages::store::NodeId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
 
+use super::clock::timeout;
 use super::racks::Shape;
 use crate::Rack;
 use crate::mesh::{Mesh, Network};
@@ -153,11 +154,9 @@ impl Trace {
             ticks.closed().await;
         });
         let mut all: BTreeMap<_, Vec<u128>> = BTreeMap::new();
-        // The runtime's clock is paused: it moves on when nobody can do anything but wait.
+        // The clock moves on when nobody can do anything but wait.
         let patience = std::time::Duration::from_secs(60);
-        while let Ok(Some((at, source, payload))) =
-            tokio::time::timeout(patience, deliveries.recv()).await
-        {
+        while let Ok(Some((at, source, payload))) = timeout(patience, deliveries.recv()).await {
             all.entry((at, usize::from(source)))
                 .or_default()
                 .push(payload);
