@@ -1,9 +1,14 @@
-//! The rack file.
+//! The rack file, and the mesh between the nodes of a rack.
 //!
 //! A rack is described by one file and by nothing else: no discovery (the seeds' network
 //! configuration file; BlueDBM section 3.2.2). No query goes by way of it yet: the engine
-//! runs on one node, and replicas and the mesh are to come.
+//! runs on one node. The [`mesh`] is what remote pages, frontiers, commits and the streams of a
+//! distributed engine are to travel on.
 
+pub mod mesh;
 mod rack;
 
-pub use rack::{Card, Node, Rack, RackError};
+pub use rack::{
+    Address, Authorities, Cable, Card, Endpoint, Flow, Identity, MeshSettings, Node, Port, Rack,
+    RackError, Route,
+};
