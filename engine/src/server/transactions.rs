@@ -17,7 +17,7 @@ use tonic::Status;
 use super::flight::prepared::Prepared;
 use super::sessions::ClientSession;
 use super::status::status;
-use crate::transactions::TransactionStatement;
+use crate::own_statement::TransactionStatement;
 
 const ID_BYTES: usize = 16;
 
