@@ -1,28 +1,22 @@
-//! ALTER TABLE, and defaults of columns.
+//! ALTER TABLE.
 //!
 //! New names, defaults and DROP NOT NULL change what is kept of the table; other columns or types
 //! rewrite its rows, in one commit.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, FieldRef, Schema};
-use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{DFSchema, exec_err};
+use arrow::datatypes::{FieldRef, Schema};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
-use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    ColumnarValue, CreateMemoryTable, DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast, ident, lit,
+    CreateMemoryTable, DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, cast, ident, lit,
 };
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
-use datafusion::sql::planner::{IdentNormalizer, object_name_to_table_reference};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind,
+    self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind, SqlOption,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::unparser::expr_to_sql;
 use flashmesh_planner::Authority;
 use flashmesh_planner::version::pin_tables;
 use flashmesh_storage::StorageError;
@@ -32,24 +26,19 @@ use flashmesh_storage::table::{Generated, LoadTarget, TableSnapshot};
 
 use crate::Session;
 use crate::assign::assign;
-use crate::change;
+use crate::blocking::blocking;
 use crate::create_table::check_columns;
+use crate::defaults::{parsed_default, text_of_default};
 use crate::error::{Error, Result};
 use crate::generated::{self, Identity, next_numbers};
-use crate::load::blocking;
+use crate::names::{CATALOG, name_of};
+use crate::own_statement::AlterStatement;
+use crate::row_ids::version_of;
 use crate::same_names;
+use crate::table_options::new_retention;
 
 /// How often the rows of a table are rewritten while others change them.
 const ATTEMPTS: u32 = 100;
-
-/// An ALTER TABLE as it was parsed, its names resolved.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct AlterStatement {
-    pub schema: String,
-    pub table: String,
-    if_exists: bool,
-    operations: Vec<AlterTableOperation>,
-}
 
 /// A column of the table that is to be.
 #[derive(Debug, Clone)]
@@ -68,85 +57,6 @@ enum Values {
     Cast(usize),
     /// A new column.
     New(Expr),
-}
-
-/// The text of a column's default.
-///
-/// # Errors
-/// [`Error::Usage`] for an expression that SQL has no text for.
-pub(crate) fn text_of_default(column: &str, default: &Expr) -> Result<String> {
-    let is_query = |e: &Expr| {
-        Ok(matches!(
-            e,
-            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
-        ))
-    };
-    if default.exists(is_query)? {
-        return Err(Error::usage(format!(
-            "DEFAULT of column '{column}' takes no subquery"
-        )));
-    }
-    let text = expr_to_sql(default).map_err(|e| {
-        let why = e.strip_backtrace();
-        Error::usage(format!("DEFAULT of column '{column}' can't be kept: {why}"))
-    })?;
-    Ok(text.to_string())
-}
-
-/// The default that a column's text says.
-///
-/// # Errors
-/// Those of planning.
-fn parsed_default(state: &SessionState, text: &str) -> datafusion::error::Result<Expr> {
-    // As `expr_to_sql` writes it, whatever the session's dialect.
-    let parser = DFParserBuilder::new(text).with_dialect(&GenericDialect {});
-    let parsed = parser.build()?.parse_expr()?;
-    state.create_logical_expr_from_sql_expr(parsed, &DFSchema::empty())
-}
-
-/// The same for a table that is only read, perhaps: where the default means nothing any more (its
-/// function is gone, or not this session's to use) the INSERT that needs it fails, and nothing else.
-pub(crate) fn default_or_error(state: &SessionState, column: &str, text: &str) -> Expr {
-    parsed_default(state, text).unwrap_or_else(|error| {
-        let broken = BrokenDefault {
-            signature: Signature::nullary(Volatility::Volatile),
-            error: format!(
-                "the DEFAULT of column '{column}' ({text}): {}",
-                error.strip_backtrace()
-            ),
-        };
-        ScalarUDF::new_from_impl(broken).call(Vec::new())
-    })
-}
-
-/// Stands for a default that can't be planned.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct BrokenDefault {
-    signature: Signature,
-    error: String,
-}
-
-impl ScalarUDFImpl for BrokenDefault {
-    fn name(&self) -> &str {
-        "default"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
-        Ok(DataType::Null)
-    }
-
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
-        exec_err!("{}", self.error)
-    }
-}
-
-/// A name as statements that DataFusion plans have it.
-pub(crate) fn name_of(ident: &ast::Ident) -> String {
-    IdentNormalizer::default().normalize(ident.clone())
 }
 
 impl Session {
@@ -217,7 +127,7 @@ impl Session {
         let to = object_name_to_table_reference(to.clone(), true)?;
         let to = match to.schema() {
             Some(_) => self.resolve(to),
-            None => to.resolve(crate::catalog::CATALOG, &alter.schema),
+            None => to.resolve(CATALOG, &alter.schema),
         };
         if *to.schema != *alter.schema {
             return Err(Error::usage("RENAME TO leaves a table in its schema"));
@@ -248,6 +158,21 @@ impl Session {
             to.table.to_string(),
         );
         blocking(move || changes.rename_table(&capability, &schema, &table, &to)).await?;
+        self.nothing()
+    }
+
+    /// Sets for how long past versions of a table stay readable.
+    async fn set_retention(
+        &self,
+        present: &TableSnapshot,
+        (schema, table): (&str, &str),
+        options: &[SqlOption],
+    ) -> Result<DataFrame> {
+        let retention = new_retention(options)?;
+        let capability = self.catalog().authority().capability(present);
+        let changes = self.changes();
+        let (schema, table) = (schema.to_string(), table.to_string());
+        blocking(move || changes.set_retention(&capability, &schema, &table, retention)).await?;
         self.nothing()
     }
 
@@ -308,7 +233,7 @@ impl Session {
             .project(values.collect::<Vec<_>>())?
             .build()?;
         let plan = pin_tables(assign(plan)?)?;
-        let version = change::version_of(&plan, &target)?;
+        let version = version_of(&plan, &target)?;
         if version.schema != present.schema {
             return Err(Error::Storage(StorageError::Conflict {
                 rows: "rows".into(),
@@ -349,9 +274,10 @@ impl Session {
                     .map(|default| text_of_default(&name, default))
                     .transpose()?;
                 if let Some(identity) = identity {
-                    let generated = self.counted(identity, &name, field.data_type()).await?;
-                    text = Some(generated.to_string());
                     let database = self.engine().database();
+                    let generated = identity.with_sequence(database, &name, field.data_type());
+                    let generated = generated.await?;
+                    text = Some(generated.to_string());
                     default = Some(next_numbers(database, &name, generated));
                 }
                 columns.push(Column {
@@ -409,8 +335,9 @@ impl Session {
                         let always = *generated_as == Some(ast::GeneratedAs::Always);
                         let identity = generated::counted(always, sequence_options)?;
                         let data_type = column.field.data_type().clone();
-                        let generated = self.counted(identity, &name, &data_type).await?;
-                        column.default = Some(generated.to_string());
+                        let database = self.engine().database();
+                        let generated = identity.with_sequence(database, &name, &data_type);
+                        column.default = Some(generated.await?.to_string());
                     }
                     AlterColumnOperation::SetDataType {
                         data_type,

@@ -1,6 +1,5 @@
 //! Backups: `BACKUP DATABASE TO`, and the places that they go to.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +7,6 @@ use std::sync::Arc;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::object_store::ObjectStoreRegistry;
-use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
-use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Value, ValueWithSpan,
-};
-use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::ParserError;
-use datafusion::sql::sqlparser::tokenizer::Token;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{self, Backup, BackupFiles, BackupFolder, BackupProgress};
 use futures::TryStreamExt;
@@ -24,119 +16,10 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::Session;
-use crate::error::{Error, Result};
-use crate::load::blocking;
+use crate::blocking::blocking;
+use crate::error::Result;
+use crate::own_statement::BackupStatement;
 use crate::stores::NamedStores;
-
-/// The procedure that `BACKUP DATABASE` is: parsers of drivers that do not know the statement know
-/// CALL.
-const PROCEDURE: &str = "backup_database";
-
-/// `BACKUP DATABASE TO 'place' [KEEP n]`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct BackupStatement {
-    /// A folder, or the URL of one in an object store.
-    pub to: String,
-    /// Of the backups there so many stay.
-    pub keep: Option<u32>,
-}
-
-impl fmt::Display for BackupStatement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "to '{}'", self.to)?;
-        match self.keep {
-            Some(keep) => write!(f, ", keep {keep}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Parses `BACKUP DATABASE TO 'place' [KEEP n]` as the call of a procedure, where that comes next.
-pub(crate) fn parse_backup(
-    parser: &mut DFParser<'_>,
-) -> Result<Option<ParsedStatement>, ParserError> {
-    let parser = &mut parser.parser;
-    let is_word = |token: &Token, text: &str| match token {
-        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text),
-        _ => false,
-    };
-    if !is_word(&parser.peek_token_ref().token, "backup") {
-        return Ok(None);
-    }
-    parser.next_token();
-    parser.expect_keyword_is(Keyword::DATABASE)?;
-    parser.expect_keyword_is(Keyword::TO)?;
-    let mut arguments = vec![parser.parse_value()?];
-    if is_word(&parser.peek_token_ref().token, "keep") {
-        parser.next_token();
-        arguments.push(parser.parse_value()?);
-    }
-    Ok(Some(call(PROCEDURE, arguments)))
-}
-
-/// The call of a procedure.
-pub(crate) fn call(procedure: &str, arguments: Vec<ValueWithSpan>) -> ParsedStatement {
-    let arguments = arguments.into_iter();
-    let arguments = arguments
-        .map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))))
-        .collect();
-    let call = ast::Function {
-        name: Ident::new(procedure).into(),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(ast::FunctionArgumentList {
-            duplicate_treatment: None,
-            args: arguments,
-            clauses: vec![],
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    };
-    ParsedStatement::Statement(Box::new(ast::Statement::Call(call)))
-}
-
-/// The backup that a parsed CALL is.
-///
-/// # Errors
-/// [`Error::Usage`] for another procedure, of which there is none, and for other arguments.
-pub(crate) fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
-    let name = call.name.to_string();
-    if !name.eq_ignore_ascii_case(PROCEDURE) {
-        return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {PROCEDURE} and clear_cache"
-        )));
-    }
-    let wrong = || {
-        Error::usage(
-            "a backup takes the folder or the URL that it goes to, and how many backups stay there: \
-             BACKUP DATABASE TO '/backups/shop' KEEP 7",
-        )
-    };
-    let FunctionArguments::List(list) = &call.args else {
-        return Err(wrong());
-    };
-    let values = list.args.iter().map(|argument| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) => Some(&value.value),
-        _ => None,
-    });
-    let values: Option<Vec<_>> = values.collect();
-    let (to, keep) = match values.as_deref() {
-        Some([to]) => (to, None),
-        Some([to, Value::Number(keep, _)]) => {
-            (to, Some(keep.to_string().parse().map_err(|_| wrong())?))
-        }
-        _ => return Err(wrong()),
-    };
-    match to {
-        Value::SingleQuotedString(to) if !to.is_empty() => Ok(BackupStatement {
-            to: to.clone(),
-            keep,
-        }),
-        _ => Err(wrong()),
-    }
-}
 
 impl Session {
     /// Runs `BACKUP DATABASE`.
@@ -149,7 +32,7 @@ impl Session {
     /// [`Database::backup`](flashmesh_storage::table::Database::backup).
     ///
     /// # Errors
-    /// [`Error::Denied`] unless the user is an admin; as [`backups`]. Dropping the future ends it.
+    /// [`Error::Denied`](crate::Error::Denied) unless the user is an admin; as [`backups`]. Dropping the future ends it.
     pub(crate) async fn back_up(
         &self,
         statement: BackupStatement,
@@ -178,8 +61,8 @@ impl Session {
 /// The backups of a folder, or of a URL in an object store, oldest first.
 ///
 /// # Errors
-/// [`Error::Usage`] for URLs of other kinds; [`Error::Storage`], see
-/// [`backups`](flashmesh_storage::table::backups).
+/// [`Error::Usage`](crate::Error::Usage) for URLs of other kinds;
+/// [`Error::Storage`](crate::Error::Storage), see [`backups`](flashmesh_storage::table::backups).
 pub async fn backups(from: &str) -> Result<Vec<Backup>> {
     let files = place(from, &NamedStores::default())?;
     blocking(move || table::backups(files.as_ref())).await

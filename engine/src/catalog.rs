@@ -19,18 +19,11 @@ use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
 use flashmesh_storage::table::{Database, TableSnapshot, View, Workspace};
 use parking_lot::RwLock;
 
-use crate::Engine;
 use crate::grants::Principal;
+use crate::names::SYSTEM_SCHEMA;
 use crate::queries::Queries;
 use crate::system::SystemSchema;
 use crate::views::ViewPlanner;
-
-/// Name of the catalog, and of the schema that every database has.
-pub(crate) const CATALOG: &str = "flashmesh";
-/// Name of the schema that every database has.
-pub(crate) const DEFAULT_SCHEMA: &str = "public";
-/// Name of the schema in which the process tells of itself.
-pub(crate) const SYSTEM_SCHEMA: &str = "system";
 
 /// Seals what is granted to a session's user.
 #[derive(Debug)]
@@ -106,15 +99,20 @@ pub(crate) struct FlashCatalog {
 }
 
 impl FlashCatalog {
-    pub(crate) fn new(engine: &Engine, principal: Arc<Principal>) -> Self {
+    pub(crate) fn new(
+        database: Arc<Database>,
+        node: Arc<StorageNode>,
+        queries: Arc<Queries>,
+        principal: Arc<Principal>,
+    ) -> Self {
         Self {
-            workspace: Arc::new(Workspace::new(Arc::clone(engine.database()))),
-            node: Arc::clone(engine.node()),
-            queries: Arc::clone(engine.queries()),
+            workspace: Arc::new(Workspace::new(database)),
+            queries,
             authority: Arc::new(GrantedAuthority {
-                node: Arc::clone(engine.node()),
+                node: Arc::clone(&node),
                 principal: Arc::clone(&principal),
             }),
+            node,
             principal,
             views: Arc::default(),
             schemas: RwLock::default(),

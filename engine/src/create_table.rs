@@ -18,11 +18,11 @@ use flashmesh_storage::index::{IndexDefinition, IndexKind};
 use flashmesh_storage::table::LoadTarget;
 
 use crate::Session;
-use crate::alter::text_of_default;
 use crate::assign::assign;
+use crate::blocking::blocking;
+use crate::defaults::text_of_default;
 use crate::error::{Error, Result};
 use crate::generated::Identity;
-use crate::load::blocking;
 use crate::table_options::TableOptions;
 
 /// What marks a column of a query's plan that was declared NOT NULL.
@@ -118,8 +118,9 @@ impl Session {
             let text = match Identity::of(default) {
                 Some(identity) => {
                     let data_type = columns.field(place).data_type();
-                    let generated = self.counted(identity, column, data_type).await?;
-                    generated.to_string()
+                    let database = self.engine().database();
+                    let generated = identity.with_sequence(database, column, data_type);
+                    generated.await?.to_string()
                 }
                 None => text_of_default(column, default)?,
             };

@@ -11,6 +11,8 @@ use datafusion::dataframe::DataFrame;
 use datafusion::datasource::TableType;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
+use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::sqlparser::ast;
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::version::pin_tables;
 use flashmesh_planner::{Authority, FlashTable};
@@ -20,15 +22,57 @@ use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 
 use crate::Session;
 use crate::assign::assign;
-use crate::change::{self, changed_rows};
+use crate::blocking::blocking;
+use crate::change::changed_rows;
+use crate::defaults::{insert_defaults, set_defaults};
 use crate::error::{Error, Result};
-use crate::load::{self, LoadProgress, blocking};
+use crate::load::{self, LoadProgress};
 use crate::returning::{Returned, with_returned};
+use crate::row_ids::version_of;
 
 /// How often UPDATE, DELETE and MERGE are tried while others change the same rows.
 pub(crate) const CHANGE_ATTEMPTS: u32 = 20;
 
 impl Session {
+    /// The present version of the table that a change names, if it is on flash.
+    pub(crate) fn changed_table(&self, name: &ast::ObjectName) -> Option<Arc<TableSnapshot>> {
+        let name = object_name_to_table_reference(name.clone(), true).ok()?;
+        let name = self.resolve(name);
+        self.flash_schema(&name).ok()?.snapshot(&name.table).ok()
+    }
+
+    /// Has a change leave to the table what it leaves to it: DEFAULT in VALUES and SET becomes the
+    /// column's default. Refuses what only the table may give.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub(crate) fn with_defaults(&self, statement: &mut ast::Statement) -> Result<()> {
+        match statement {
+            ast::Statement::Insert(insert) => {
+                let ast::TableObject::TableName(name) = &insert.table else {
+                    return Ok(());
+                };
+                let Some(table) = self.changed_table(name) else {
+                    return Ok(());
+                };
+                if let Some(ast::OnInsert::OnConflict(conflict)) = &mut insert.on
+                    && let ast::OnConflictAction::DoUpdate(update) = &mut conflict.action
+                {
+                    set_defaults(&table, &mut update.assignments)?;
+                }
+                insert_defaults(&table, insert)
+            }
+            ast::Statement::Update(update) => match &update.table.relation {
+                ast::TableFactor::Table { name, .. } => match self.changed_table(name) {
+                    Some(table) => set_defaults(&table, &mut update.assignments),
+                    None => Ok(()),
+                },
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     /// Stores the rows of a query and gives their number.
     pub(crate) async fn load_plan(
         &self,
@@ -214,7 +258,7 @@ impl Session {
         loop {
             // What is read and what is changed is of one version.
             let plan = pin_tables(plan.clone())?;
-            let version = change::version_of(&plan, &target)?;
+            let version = version_of(&plan, &target)?;
             let (schema, table) = target.named().name().clone();
             let change = LoadTarget::Change {
                 schema: schema.clone(),

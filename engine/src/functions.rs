@@ -1,6 +1,5 @@
-//! Functions that users added: `CREATE FUNCTION`, `DROP FUNCTION`, and how sessions learn of them.
+//! `CREATE FUNCTION` and `DROP FUNCTION`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -9,85 +8,21 @@ use bytes::Bytes;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::{CreateFunction, DropFunction, Expr};
-use flashmesh_planner::kernels::{aggregate_function, scalar_function};
 use flashmesh_planner::relations::table_functions;
 use flashmesh_planner::translate::program_type;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::kernel::{Package, Returns, Signature};
-use parking_lot::Mutex;
 
 use crate::Session;
+use crate::blocking::blocking;
 use crate::error::{Error, Result};
-use crate::load::blocking;
 
 /// What the bytes of a package begin with when they stand in the statement themselves.
 const DATA_URL: &str = "data:application/wasm;base64,";
 /// The language of `CREATE FUNCTION`.
 const LANGUAGE: &str = "hls";
 
-/// The users' functions that a session's context knows, as of some version of the catalog.
-#[derive(Debug, Default)]
-pub(crate) struct SessionFunctions(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    version: Option<u64>,
-    /// Digests by name.
-    functions: HashMap<String, [u8; 32]>,
-}
-
 impl Session {
-    /// Makes the context know the functions that other sessions have made, and forget those that
-    /// they have dropped.
-    pub(crate) fn update_functions(&self) -> Result<()> {
-        let version = self.engine().database().functions_version();
-        let mut known = self.functions().0.lock();
-        if known.version == Some(version) {
-            return Ok(());
-        }
-        let Some(kernels) = self.engine().node().kernels() else {
-            return Ok(());
-        };
-        let functions = kernels.functions();
-        let usable = functions
-            .iter()
-            .filter(|function| self.principal().may_use(&function.entry.name));
-        let mut now = HashMap::new();
-        for function in usable {
-            let entry = &function.entry;
-            // The same package may call others than before.
-            let digest = entry.digest_with_callees();
-            now.insert(entry.name.clone(), digest);
-            if known.functions.get(&entry.name) == Some(&digest) {
-                continue;
-            }
-            self.forget_function(&entry.name);
-            if let Some(scalar) = scalar_function(Arc::clone(function), Arc::clone(kernels)) {
-                self.context().register_udf(scalar);
-            }
-            if let Some(aggregate) = aggregate_function(Arc::clone(function), Arc::clone(kernels)) {
-                self.context().register_udaf(aggregate);
-            }
-        }
-        for name in known
-            .functions
-            .keys()
-            .filter(|name| !now.contains_key(*name))
-        {
-            self.forget_function(name);
-        }
-        *known = Known {
-            version: Some(version),
-            functions: now,
-        };
-        Ok(())
-    }
-
-    fn forget_function(&self, name: &str) {
-        self.context().deregister_udf(name);
-        self.context().deregister_udaf(name);
-    }
-
     pub(crate) async fn create_function(&self, create: CreateFunction) -> Result<DataFrame> {
         let name = create.name.as_str();
         let language = create
@@ -140,7 +75,7 @@ impl Session {
             changes.create_function(&capability, package, principal.admin, or_replace, may_use)
         })
         .await?;
-        self.update_functions()?;
+        self.update_functions();
         self.nothing()
     }
 
@@ -156,7 +91,7 @@ impl Session {
         let changes = self.changes();
         let is_admin = self.principal().admin;
         blocking(move || changes.drop_function(&capability, &name, is_admin)).await?;
-        self.update_functions()?;
+        self.update_functions();
         self.nothing()
     }
 

@@ -1,4 +1,4 @@
-//! Identity columns, and the keyword DEFAULT.
+//! Identity columns.
 //!
 //! To the store an identity column is one whose default says which sequence counts it. Here that
 //! default is a function of the session's plans alone: it has no name by which SQL could call it.
@@ -14,20 +14,16 @@ use datafusion::logical_expr::{
     ColumnarValue, CreateMemoryTable, DdlStatement, Expr, LogicalPlan, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::sql::parser::DFParserBuilder;
-use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     self, ColumnOption, GeneratedAs, IdentityPropertyFormatKind, IdentityPropertyKind,
     SequenceOptions,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use flashmesh_storage::table::{Database, Generated, TableSnapshot};
+use flashmesh_storage::table::{Database, Generated};
 
-use crate::Session;
-use crate::alter::name_of;
+use crate::blocking::blocking;
 use crate::error::{Error, Result};
-use crate::load::blocking;
+use crate::names::name_of;
 
 /// What a definition says of an identity column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -189,16 +185,14 @@ impl Identity {
             _ => None,
         }
     }
-}
 
-impl Session {
-    /// An identity column of that name and type, with a sequence of its own that counts it.
+    /// The column of that name and type, with a new sequence of `database` that counts it.
     ///
     /// # Errors
     /// [`Error::Usage`] for a column that is no integer; those of making the sequence.
-    pub(crate) async fn counted(
-        &self,
-        identity: Identity,
+    pub async fn with_sequence(
+        self,
+        database: &Arc<Database>,
         column: &str,
         data_type: &DataType,
     ) -> Result<Generated> {
@@ -207,12 +201,12 @@ impl Session {
                 "column '{column}' is generated, so it must be an integer, not {data_type}"
             )));
         }
-        let database = Arc::clone(self.engine().database());
+        let database = Arc::clone(database);
         Ok(Generated {
-            always: identity.always,
+            always: self.always,
             sequence: blocking(move || database.new_sequence()).await?,
-            start: identity.start,
-            increment: identity.increment,
+            start: self.start,
+            increment: self.increment,
         })
     }
 }
@@ -345,164 +339,4 @@ impl ScalarUDFImpl for Next {
         let values = values.collect::<datafusion::error::Result<Int64Array>>()?;
         Ok(ColumnarValue::Array(Arc::new(values)))
     }
-}
-
-/// Refuses values for a column that nobody else may give.
-///
-/// # Errors
-/// [`Error::Usage`].
-pub(crate) fn check_given(table: &TableSnapshot, place: usize) -> Result<()> {
-    match table.generated(place) {
-        Some(Generated { always: true, .. }) => {
-            let column = table.schema.field(place).name();
-            Err(Error::usage(format!(
-                "column '{column}' of table '{}' is GENERATED ALWAYS; leave it out, or write DEFAULT",
-                table.name
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether a value is the keyword DEFAULT.
-fn is_default(value: &ast::Expr) -> bool {
-    matches!(value, ast::Expr::Identifier(name)
-        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
-}
-
-/// The default of a column, as a value in a statement.
-fn default_of(table: &TableSnapshot, place: usize) -> Result<ast::Expr> {
-    let null = || ast::Expr::value(ast::Value::Null);
-    let Some(text) = table.defaults.get(place).and_then(Option::as_ref) else {
-        return Ok(null());
-    };
-    if Generated::parse(text).is_some() {
-        return Err(Error::usage(format!(
-            "DEFAULT stands in all rows of the generated column '{}' or in none, and beside another column",
-            table.schema.field(place).name()
-        )));
-    }
-    // As `expr_to_sql` writes it, whatever the session's dialect.
-    let parser = DFParserBuilder::new(text.as_str()).with_dialect(&GenericDialect {});
-    Ok(parser.build()?.parse_expr()?.expr)
-}
-
-impl Session {
-    /// The present version of the table that a change names, if it is on flash.
-    pub(crate) fn changed_table(&self, name: &ast::ObjectName) -> Option<Arc<TableSnapshot>> {
-        let name = object_name_to_table_reference(name.clone(), true).ok()?;
-        let name = self.resolve(name);
-        self.flash_schema(&name).ok()?.snapshot(&name.table).ok()
-    }
-
-    /// Has a change leave to the table what it leaves to it: DEFAULT in VALUES and SET becomes the
-    /// column's default. Refuses what only the table may give.
-    ///
-    /// # Errors
-    /// [`Error::Usage`].
-    pub(crate) fn with_defaults(&self, statement: &mut ast::Statement) -> Result<()> {
-        match statement {
-            ast::Statement::Insert(insert) => {
-                let ast::TableObject::TableName(name) = &insert.table else {
-                    return Ok(());
-                };
-                let Some(table) = self.changed_table(name) else {
-                    return Ok(());
-                };
-                if let Some(ast::OnInsert::OnConflict(conflict)) = &mut insert.on
-                    && let ast::OnConflictAction::DoUpdate(update) = &mut conflict.action
-                {
-                    set_defaults(&table, &mut update.assignments)?;
-                }
-                insert_defaults(&table, insert)
-            }
-            ast::Statement::Update(update) => match &update.table.relation {
-                ast::TableFactor::Table { name, .. } => match self.changed_table(name) {
-                    Some(table) => set_defaults(&table, &mut update.assignments),
-                    None => Ok(()),
-                },
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Looks at the columns that SET names.
-pub(crate) fn set_defaults(
-    table: &TableSnapshot,
-    assignments: &mut [ast::Assignment],
-) -> Result<()> {
-    for ast::Assignment { target, value } in assignments {
-        let ast::AssignmentTarget::ColumnName(name) = target else {
-            continue;
-        };
-        let name = name.0.last().and_then(|part| part.as_ident()).map(name_of);
-        // What is not there is for the planner to say.
-        let place = name.and_then(|name| table.schema.index_of(&name).ok());
-        let Some(place) = place else { continue };
-        check_given(table, place)?;
-        if is_default(value) {
-            *value = default_of(table, place)?;
-        }
-    }
-    Ok(())
-}
-
-/// Has an INSERT leave out what is DEFAULT in all of its rows.
-fn insert_defaults(table: &TableSnapshot, insert: &mut ast::Insert) -> Result<()> {
-    let mut none = Vec::new();
-    let rows = match insert.source.as_mut().map(|source| source.body.as_mut()) {
-        Some(ast::SetExpr::Values(values)) => &mut values.rows,
-        _ => &mut none,
-    };
-    leave_defaults(table, &mut insert.columns, rows)
-}
-
-/// Leaves out the columns of rows that are DEFAULT in all of them, and refuses others that are the
-/// table's to give. No columns are all of the table.
-///
-/// # Errors
-/// [`Error::Usage`].
-pub(crate) fn leave_defaults(
-    table: &TableSnapshot,
-    columns: &mut Vec<ast::ObjectName>,
-    rows: &mut [ast::Parens<Vec<ast::Expr>>],
-) -> Result<()> {
-    let names = table.schema.fields().iter().map(|field| field.name());
-    let mut given: Vec<ast::ObjectName> = match columns.is_empty() {
-        true => names
-            .map(|name| ast::ObjectName::from(vec![ast::Ident::with_quote('"', name)]))
-            .collect(),
-        false => columns.clone(),
-    };
-    let are_whole = rows.iter().all(|row| row.content.len() == given.len());
-    for place in (0..given.len()).rev() {
-        let name = given[place].0.last().and_then(|part| part.as_ident());
-        let of_table = name.map(name_of);
-        let of_table = of_table.and_then(|name| table.schema.index_of(&name).ok());
-        // What is not there is for the planner to say.
-        let Some(of_table) = of_table else { continue };
-        let is_left = |row: &ast::Parens<Vec<ast::Expr>>| is_default(&row.content[place]);
-        let left = rows.iter().filter(|row| are_whole && is_left(row)).count();
-        if left > 0 && left == rows.len() && given.len() > 1 {
-            given.remove(place);
-            columns.clone_from(&given);
-            for row in rows.iter_mut() {
-                row.content.remove(place);
-            }
-            continue;
-        }
-        if left < rows.len() || rows.is_empty() {
-            check_given(table, of_table)?;
-        }
-        if left > 0 {
-            let default = default_of(table, of_table)?;
-            let values = rows.iter_mut().map(|row| &mut row.content[place]);
-            values
-                .filter(|value| is_default(value))
-                .for_each(|value| *value = default.clone());
-        }
-    }
-    Ok(())
 }

@@ -7,6 +7,7 @@ use flashmesh_storage::capability::{Right, Rights};
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::names::DEFAULT_SCHEMA;
 
 /// Whom a session acts for. Every session has one; that of an embedded database is the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl TryFrom<String> for TablePattern {
     fn try_from(text: String) -> std::result::Result<Self, String> {
         let (schema, table) = match text.split_once('.') {
             Some((schema, table)) => (schema, table),
-            None => (crate::catalog::DEFAULT_SCHEMA, text.as_str()),
+            None => (DEFAULT_SCHEMA, text.as_str()),
         };
         if !is_pattern(schema) || !is_pattern(table) {
             return Err(format!(
@@ -205,7 +206,7 @@ impl Principal {
     /// Whether a schema of that name may be known to be there.
     pub fn sees_schema(&self, schema: &str) -> bool {
         self.admin
-            || schema == crate::catalog::DEFAULT_SCHEMA
+            || schema == DEFAULT_SCHEMA
             || self
                 .grants
                 .iter()

@@ -23,9 +23,9 @@ use parking_lot::Mutex;
 use crate::Session;
 use crate::assign::assigned;
 use crate::create_table::without_null_type;
+use crate::defaults::check_given;
 use crate::error::{Error, Result};
 use crate::files::{self, FileOptions};
-use crate::generated::check_given;
 use crate::load::LoadProgress;
 
 /// What a load does with a table of that name.

@@ -2,7 +2,6 @@
 //! of the other, so both are taken from the parsed statement.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use datafusion::common::TableReference;
 use datafusion::dataframe::DataFrame;
@@ -15,45 +14,9 @@ use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
 
 use crate::Session;
+use crate::blocking::blocking;
 use crate::error::{Error, Result};
-use crate::load::blocking;
-
-/// A statement about indexes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum IndexStatement {
-    Create(CreateIndex),
-    Drop {
-        indexes: Vec<TableReference>,
-        if_exists: bool,
-    },
-}
-
-impl fmt::Display for IndexStatement {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Create(create) => {
-                let name = create.name.as_deref().unwrap_or("unnamed");
-                write!(f, "{name} on {}", create.table)
-            }
-            Self::Drop { indexes, .. } => {
-                let names: Vec<_> = indexes.iter().map(ToString::to_string).collect();
-                f.write_str(&names.join(", "))
-            }
-        }
-    }
-}
-
-/// `CREATE INDEX` as written.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct CreateIndex {
-    name: Option<String>,
-    table: TableReference,
-    using: Option<String>,
-    columns: Vec<String>,
-    unique: bool,
-    if_not_exists: bool,
-    options: BTreeMap<String, String>,
-}
+use crate::own_statement::{CreateIndex, IndexStatement};
 
 impl Session {
     /// What a parsed `DROP INDEX` says.

@@ -16,53 +16,81 @@
 //! An [`Engine`] is an open database; a [`Session`] is one user's view of it. Results are
 //! DataFusion's [`DataFrame`](datafusion::dataframe::DataFrame)s.
 
-mod alter;
-mod assign;
-mod backup;
+// The modules stand in groups, from the ground up: each uses only those of groups above its own, which
+// `cargo xtask floors` checks.
+//
+// What stands on nothing: errors, names, statements as plans, memory and files.
 mod bounded;
 mod cache;
-mod catalog;
-mod change;
-pub mod cli;
-mod create_table;
-mod depth;
-mod dml;
 mod error;
+mod memory;
+mod names;
+mod own_statement;
+mod precedence;
+mod row_ids;
+mod spelling;
+mod spill;
+mod stores;
+mod types;
+
+// Rights, values, and forms of single statements.
+mod blocking;
+mod defaults;
+mod depth;
 mod exact;
 mod files;
-mod functions;
-mod gate;
-mod generated;
-mod get;
 mod grants;
-mod import;
-mod indexes;
-mod load;
-mod memory;
-mod merge;
-mod own_statement;
-mod parameters;
 mod past;
-mod precedence;
-mod prepare;
-mod put;
+mod procedures;
 mod queries;
 mod returning;
 mod same_names;
-pub mod server;
-mod session;
-mod settings;
 mod show_functions;
-mod spelling;
-mod spill;
-mod statements;
-mod stores;
-mod system;
 mod table_options;
-mod transactions;
-mod types;
+
+// Text becomes statements; what they may hold and show.
+mod assign;
+mod gate;
+mod generated;
+mod parse;
+mod session_functions;
+mod settings;
+mod system;
+
+// Plans of statements that DataFusion has none for.
+mod merge;
 mod upsert;
 mod views;
+
+// The catalog, and how rows are changed and loaded.
+mod catalog;
+mod change;
+mod load;
+
+// An open database and its sessions.
+mod session;
+
+// What a session runs: kinds of statements, and below those that stand on them.
+mod backup;
+mod create_table;
+mod dml;
+mod functions;
+mod get;
+mod indexes;
+mod parameters;
+mod transactions;
+
+mod alter;
+mod create_view;
+mod import;
+mod prepare;
+mod put;
+mod statements;
+
+// Ways in.
+pub mod server;
+
+pub mod cli;
 
 #[cfg(feature = "python")]
 mod python;

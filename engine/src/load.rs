@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::record_batch::RecordBatch;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
-use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
@@ -20,7 +18,8 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::error::{Error, Result};
+use crate::blocking::{blocking, join_error};
+use crate::error::Result;
 use crate::merge::apart;
 use crate::returning::Returned;
 
@@ -241,19 +240,4 @@ fn encode(
         .bytes
         .fetch_add(group.bytes as u64, Ordering::Relaxed);
     Ok(writer)
-}
-
-/// Runs what blocks (writes, syncs) on a thread that may block. When this future is dropped, work
-/// that waits for a thread is dropped with it; work that runs goes on to its end: a commit is
-/// whole or did not happen, whoever has stopped waiting for it.
-pub(crate) async fn blocking<T: Send + 'static, E: Into<Error> + Send + 'static>(
-    work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
-) -> Result<T> {
-    let done = SpawnedTask::spawn_blocking(work).await;
-    done.map_err(join_error)?.map_err(Into::into)
-}
-
-/// A task that panicked or was cancelled.
-fn join_error(error: tokio::task::JoinError) -> Error {
-    DataFusionError::ExecutionJoin(Box::new(error)).into()
 }

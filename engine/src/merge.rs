@@ -20,11 +20,11 @@ use flashmesh_planner::FlashTable;
 use flashmesh_storage::table::TableSnapshot;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::alter::name_of;
 use crate::assign::assigned;
-use crate::change::with_ids;
+use crate::defaults::{leave_defaults, set_defaults};
 use crate::error::Result;
-use crate::generated::{leave_defaults, set_defaults};
+use crate::names::name_of;
+use crate::row_ids::with_ids;
 use crate::spelling::NOTHING;
 
 /// What columns of our own are qualified with.

@@ -1,18 +1,17 @@
 //! The statements that DataFusion has no plan for, as plans: what describes, prepares, admits and
-//! sends plans takes them as it takes all others.
+//! sends plans takes them as it takes all others. What runs each of them stands in a module of its
+//! own.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display as _};
 use std::sync::{Arc, LazyLock};
 
-use datafusion::common::{DFSchema, DFSchemaRef};
+use arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
-
-use crate::alter::AlterStatement;
-use crate::backup::BackupStatement;
-use crate::indexes::IndexStatement;
-use crate::prepare::PreparedStatement;
-use crate::transactions::TransactionStatement;
+use datafusion::sql::sqlparser::ast::{self, AlterTableOperation};
+use parking_lot::Mutex;
 
 /// A statement of flashmesh's own. It gives no rows, and is never a part of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -89,7 +88,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::ClearCache => f.write_str("all objects"),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
-            Self::Prepare(prepared) => f.write_str(prepared.name()),
+            Self::Prepare(prepared) => f.write_str(&prepared.name),
             Self::Transaction(statement) => statement.fmt(f),
             Self::Vacuum(Some((schema, table))) => write!(f, "{schema}.{table}"),
             Self::Vacuum(None) => f.write_str("all tables"),
@@ -102,5 +101,120 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
         _: Vec<LogicalPlan>,
     ) -> datafusion::error::Result<Self> {
         Ok(self.clone())
+    }
+}
+
+/// An ALTER TABLE as it was parsed, its names resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct AlterStatement {
+    pub schema: String,
+    pub table: String,
+    pub if_exists: bool,
+    pub operations: Vec<AlterTableOperation>,
+}
+
+/// `BACKUP DATABASE TO 'place' [KEEP n]`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct BackupStatement {
+    /// A folder, or the URL of one in an object store.
+    pub to: String,
+    /// Of the backups there so many stay.
+    pub keep: Option<u32>,
+}
+
+impl fmt::Display for BackupStatement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "to '{}'", self.to)?;
+        match self.keep {
+            Some(keep) => write!(f, ", keep {keep}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A statement about indexes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum IndexStatement {
+    Create(CreateIndex),
+    Drop {
+        indexes: Vec<TableReference>,
+        if_exists: bool,
+    },
+}
+
+impl fmt::Display for IndexStatement {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Create(create) => {
+                let name = create.name.as_deref().unwrap_or("unnamed");
+                write!(f, "{name} on {}", create.table)
+            }
+            Self::Drop { indexes, .. } => {
+                let names: Vec<_> = indexes.iter().map(ToString::to_string).collect();
+                f.write_str(&names.join(", "))
+            }
+        }
+    }
+}
+
+/// `CREATE INDEX` as written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CreateIndex {
+    pub name: Option<String>,
+    pub table: TableReference,
+    pub using: Option<String>,
+    pub columns: Vec<String>,
+    pub unique: bool,
+    pub if_not_exists: bool,
+    pub options: BTreeMap<String, String>,
+}
+
+/// The prepared statements of a session, by name.
+pub(crate) type PreparedStatements = Mutex<HashMap<String, Arc<PreparedStatement>>>;
+
+/// `PREPARE name (types) AS statement`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PreparedStatement {
+    /// The name by which it is executed.
+    pub name: String,
+    /// The types that its parameters are said to have; none where nothing is said.
+    pub types: Vec<DataType>,
+    pub statement: Box<ast::Statement>,
+    /// Of its text.
+    pub bytes: usize,
+}
+
+/// A statement that begins, ends or marks a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum TransactionStatement {
+    Begin { serializable: bool, read_only: bool },
+    Commit,
+    Rollback,
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
+}
+
+impl fmt::Display for TransactionStatement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin {
+                serializable,
+                read_only,
+            } => {
+                let isolation = if *serializable {
+                    "serializable"
+                } else {
+                    "snapshot"
+                };
+                let access = if *read_only { ", read only" } else { "" };
+                write!(f, "begin, {isolation}{access}")
+            }
+            Self::Commit => f.write_str("commit"),
+            Self::Rollback => f.write_str("rollback"),
+            Self::Savepoint(name) => write!(f, "savepoint {name}"),
+            Self::RollbackTo(name) => write!(f, "rollback to {name}"),
+            Self::Release(name) => write!(f, "release {name}"),
+        }
     }
 }

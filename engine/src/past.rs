@@ -1,31 +1,21 @@
-//! Past versions of tables in statements: `t AT (VERSION => 17)`, and how long they are kept.
+//! Past versions of tables in statements: `t AT (VERSION => 17)`.
 //!
 //! The parser knows AT in few dialects. Where it does not, the words are said otherwise first
-//! ([`crate::spelling`]), as the call of a function, which becomes a table with a version here. The
+//! ([`VERSION_OF`]), as the call of a function, which becomes a table with a version here. The
 //! planner of relations makes a scan of that.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
-use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
-use datafusion::dataframe::DataFrame;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     self, FromTable, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SqlOption, TableFactor,
-    TableVersion, TableWithJoins, VisitMut as _, VisitorMut,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableVersion,
+    TableWithJoins, VisitMut as _, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
-use flashmesh_planner::Authority;
-use flashmesh_storage::table::TableSnapshot;
 
-use crate::Session;
 use crate::error::{Error, Result};
-use crate::load::blocking;
-use crate::table_options;
-
-/// The function that [`crate::spelling`] writes: of the table, and what AT says.
-pub(crate) const FUNCTION: &str = "flashmesh:at";
+use crate::spelling::VERSION_OF;
 
 /// Whether a text may name versions of tables: only few dialects do without `=>`.
 pub(crate) fn may_name_versions(query: &str, dialect: &dyn Dialect) -> bool {
@@ -104,7 +94,7 @@ impl VisitorMut for Versions {
         else {
             return ControlFlow::Continue(());
         };
-        let is_at = matches!(name.0.as_slice(), [ObjectNamePart::Identifier(part)] if part.value == FUNCTION);
+        let is_at = matches!(name.0.as_slice(), [ObjectNamePart::Identifier(part)] if part.value == VERSION_OF);
         if is_at && let Some(said) = args.take() {
             match versioned(said.args) {
                 Some(found) => {
@@ -201,76 +191,4 @@ fn refuse_changes(statement: &ast::Statement) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The length of time that a text says.
-pub(crate) fn parsed_retention(text: &str) -> Result<Duration> {
-    let wrong = || {
-        Error::usage(format!(
-            "retention takes weeks, days, hours, minutes or seconds ('7 days'), or '0' for none, not '{text}'"
-        ))
-    };
-    if text.trim() == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let interval = parse_interval_month_day_nano(text).map_err(|_| wrong())?;
-    let days = u64::try_from(interval.days).map_err(|_| wrong())?;
-    let nanoseconds = u64::try_from(interval.nanoseconds).map_err(|_| wrong())?;
-    if interval.months != 0 {
-        // A month is not always as long.
-        return Err(wrong());
-    }
-    let retention = Duration::from_secs(days * 24 * 3600) + Duration::from_nanos(nanoseconds);
-    match retention.as_micros() {
-        0 => Err(wrong()),
-        _ => Ok(retention),
-    }
-}
-
-impl Session {
-    /// Sets for how long past versions of a table stay readable.
-    pub(crate) async fn set_retention(
-        &self,
-        present: &TableSnapshot,
-        (schema, table): (&str, &str),
-        options: &[SqlOption],
-    ) -> Result<DataFrame> {
-        let retention = table_options::new_retention(options)?;
-        let capability = self.catalog().authority().capability(present);
-        let changes = self.changes();
-        let (schema, table) = (schema.to_string(), table.to_string());
-        blocking(move || changes.set_retention(&capability, &schema, &table, retention)).await?;
-        self.nothing()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_retention_is_a_length_of_time() {
-        let day = 24 * 3600;
-        for (text, seconds) in [
-            ("0", 0),
-            ("7 days", 7 * day),
-            ("1 week", 7 * day),
-            ("1 hour", 3600),
-            ("1 day 2 minutes", day + 120),
-        ] {
-            let parsed = parsed_retention(text).unwrap();
-            assert_eq!(parsed, Duration::from_secs(seconds), "{text}");
-        }
-        for text in [
-            "",
-            "soon",
-            "-1 day",
-            "1 month",
-            "5",
-            "1 nanosecond",
-            "1 day -25 hours",
-        ] {
-            assert!(parsed_retention(text).is_err(), "{text}");
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! `PREPARE`, `EXECUTE` and `DEALLOCATE`. What is kept is the statement, not its plan: it is
 //! planned each time that it is executed, on the tables and with the rights of that time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -11,38 +10,17 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, Statement};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
-use parking_lot::Mutex;
 
 use crate::Session;
 use crate::error::{Error, Result};
 use crate::exact::cast_exactly;
+use crate::own_statement::PreparedStatement;
 use crate::parameters::{self, Values};
 
 /// Statements that a session may have prepared.
 const PREPARED_STATEMENTS: usize = 10_000;
 /// Bytes of their text.
 const PREPARED_BYTES: usize = 16 << 20;
-
-/// The prepared statements of a session, by name.
-pub(crate) type PreparedStatements = Mutex<HashMap<String, Arc<PreparedStatement>>>;
-
-/// `PREPARE name (types) AS statement`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PreparedStatement {
-    name: String,
-    /// The types that its parameters are said to have; none where nothing is said.
-    types: Vec<DataType>,
-    statement: Box<ast::Statement>,
-    /// Of its text.
-    bytes: usize,
-}
-
-impl PreparedStatement {
-    /// The name by which it is executed.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
 
 impl Session {
     /// What a parsed PREPARE says; the statement is planned, too, so that its errors show now.

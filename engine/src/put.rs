@@ -12,10 +12,10 @@ use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{LoadTarget, TableSnapshot};
 
 use crate::Session;
+use crate::defaults::check_given;
 use crate::dml::CHANGE_ATTEMPTS;
 use crate::error::{Error, Result};
 use crate::exact::cast_exactly;
-use crate::generated::check_given;
 use crate::get::Keyed;
 
 impl Session {

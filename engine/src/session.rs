@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use datafusion::catalog::{CatalogProviderList, DynamicFileCatalog, MemoryCatalogProviderList};
 use datafusion::config::ConfigOptions;
-use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
@@ -30,15 +29,16 @@ use tempfile::TempDir;
 
 use crate::bounded::{BoundedOperators, bound_functions};
 use crate::cache::{CachedStores, ExternalCache};
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, FlashCatalog};
+use crate::catalog::FlashCatalog;
 use crate::error::{Error, Result};
 use crate::files::FileTables;
-use crate::functions::SessionFunctions;
 use crate::gate::GatedPlanner;
 use crate::grants::Principal;
 use crate::memory::StorageMemory;
-use crate::prepare::PreparedStatements;
+use crate::names::{CATALOG, DEFAULT_SCHEMA};
+use crate::own_statement::PreparedStatements;
 use crate::queries::Queries;
+use crate::session_functions::SessionFunctions;
 use crate::stores::{NamedStores, NoStores};
 use crate::types::SqlTypes;
 
@@ -352,7 +352,12 @@ impl Session {
         runtime: Arc<RuntimeEnv>,
         stores: Option<Arc<CachedStores>>,
     ) -> Result<Self> {
-        let catalog = Arc::new(FlashCatalog::new(&engine, Arc::clone(&principal)));
+        let catalog = Arc::new(FlashCatalog::new(
+            Arc::clone(&engine.database),
+            Arc::clone(&engine.node),
+            Arc::clone(&engine.queries),
+            Arc::clone(&principal),
+        ));
         let files = Arc::new(FileTables::default());
         let types = Arc::new(SqlTypes::default());
         let catalogs = MemoryCatalogProviderList::new();
@@ -400,8 +405,12 @@ impl Session {
         })
     }
 
-    pub(crate) fn functions(&self) -> &SessionFunctions {
-        &self.functions
+    /// Makes the context know the functions that other sessions have made, and forget those that
+    /// they have dropped.
+    pub(crate) fn update_functions(&self) {
+        let (database, node) = (&self.engine.database, &self.engine.node);
+        let (context, principal) = (&self.context, &self.principal);
+        self.functions.update(context, database, node, principal);
     }
 
     /// Tells that a statement begins: it learns for itself what there is in object stores.
@@ -452,28 +461,6 @@ impl Session {
 
     pub(crate) fn catalog(&self) -> &FlashCatalog {
         &self.catalog
-    }
-
-    /// Runs SQL: one statement, or several separated by semicolons, of which all but the last
-    /// are run to their end.
-    ///
-    /// A query runs when its [`DataFrame`] is collected or streamed; everything else (CREATE,
-    /// INSERT, COPY, SET, …) has happened when this returns.
-    ///
-    /// # Errors
-    /// [`Error::Query`] for what can't be parsed, planned or run, [`Error::Storage`] for what
-    /// the database refused, [`Error::Usage`] for no statement at all and for what flashmesh
-    /// does not do. Statements before the one that failed have happened.
-    pub async fn sql(&self, query: &str) -> Result<DataFrame> {
-        let mut last: Option<DataFrame> = None;
-        for statement in self.parse(query)? {
-            if let Some(before) = last.take() {
-                crate::statements::drain(before).await?;
-            }
-            let plan = self.plan(statement).await?;
-            last = Some(self.execute(plan).await?);
-        }
-        last.ok_or_else(|| Error::usage("there is no statement to run"))
     }
 }
 

@@ -3,10 +3,10 @@
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-use crate::past::FUNCTION;
-
 /// The column that a clause of MERGE sets which is to do nothing.
 pub(crate) const NOTHING: &str = "flashmesh:nothing";
+/// The function that stands for a table at a version: of the table, and what AT says.
+pub(crate) const VERSION_OF: &str = "flashmesh:at";
 
 /// Options of a sequence in the order in which the parser wants them.
 const OPTIONS: [&str; 6] = [
@@ -131,7 +131,7 @@ fn replace_versions(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> b
         let words = |text: &str| tokens_at(text, dialect, &at).collect::<Vec<_>>();
         let says = words(&format!(", \"{}\"", says.to_ascii_lowercase()));
         tokens.splice(place..place + 3, says);
-        let called = words(&format!("\"{FUNCTION}\" ("));
+        let called = words(&format!("\"{VERSION_OF}\" ("));
         place += called.len();
         tokens.splice(first..first, called);
         has_replaced = true;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(
             text("FROM a.\"t\" AT (VERSION => 17) x JOIN t at (timestamp => now()) y"),
             Some(format!(
-                "FROM \"{FUNCTION}\" ( a . \"t\" , \"version\" => 17 ) x JOIN \"{FUNCTION}\" ( t , \"timestamp\" => now ( ) ) y"
+                "FROM \"{VERSION_OF}\" ( a . \"t\" , \"version\" => 17 ) x JOIN \"{VERSION_OF}\" ( t , \"timestamp\" => now ( ) ) y"
             ))
         );
         for same in [

@@ -8,17 +8,14 @@ use datafusion::catalog::SchemaProvider;
 use datafusion::common::{ResolvedTableReference, SchemaReference, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::TableType;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     CreateCatalogSchema, DdlStatement, DropCatalogSchema, DropTable, LogicalPlan,
     LogicalPlanBuilder, Statement,
 };
-use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use datafusion::sql::sqlparser::tokenizer::Token;
 use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
@@ -28,27 +25,24 @@ use futures::StreamExt;
 
 use crate::Session;
 use crate::assign::{assign, mark_casts};
-use crate::backup::parse_backup;
-use crate::cache::{parse_clear, parsed_call};
-use crate::catalog::{CATALOG, FlashSchema, SYSTEM_SCHEMA};
+use crate::blocking::blocking;
+use crate::catalog::FlashSchema;
 use crate::change;
 use crate::create_table::{declared_not_null, with_declared};
-use crate::depth;
 use crate::dml::nullable_values;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::generated;
-use crate::load::blocking;
 use crate::merge;
+use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
-use crate::past;
-use crate::precedence;
+use crate::parse::parse;
+use crate::procedures::parsed_call;
 use crate::returning::{Returning, take_returning};
 use crate::same_names;
 use crate::settings;
 use crate::show_functions;
-use crate::spelling::respelled;
 use crate::system::parsed_kill;
 use crate::table_options::TableOptions;
 use crate::transactions::parsed_transaction;
@@ -56,6 +50,28 @@ use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
 
 impl Session {
+    /// Runs SQL: one statement, or several separated by semicolons, of which all but the last
+    /// are run to their end.
+    ///
+    /// A query runs when its [`DataFrame`] is collected or streamed; everything else (CREATE,
+    /// INSERT, COPY, SET, …) has happened when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Query`] for what can't be parsed, planned or run, [`Error::Storage`] for what
+    /// the database refused, [`Error::Usage`] for no statement at all and for what flashmesh
+    /// does not do. Statements before the one that failed have happened.
+    pub async fn sql(&self, query: &str) -> Result<DataFrame> {
+        let mut last: Option<DataFrame> = None;
+        for statement in self.parse(query)? {
+            if let Some(before) = last.take() {
+                drain(before).await?;
+            }
+            let plan = self.plan(statement).await?;
+            last = Some(self.execute(plan).await?);
+        }
+        last.ok_or_else(|| Error::usage("there is no statement to run"))
+    }
+
     /// Splits SQL into statements, in the session's dialect.
     pub fn parse(&self, query: &str) -> Result<Vec<ParsedStatement>> {
         parse(query, self.options().sql_parser.dialect.as_ref())
@@ -84,7 +100,7 @@ impl Session {
         statement: ParsedStatement,
         variables: &Values,
     ) -> Result<LogicalPlan> {
-        self.update_functions()?;
+        self.update_functions();
         self.start_statement();
         let mut state = self.context().state();
         variables.declare(&mut state);
@@ -288,6 +304,15 @@ impl Session {
         }
     }
 
+    /// Runs `CLEAR CACHE`.
+    fn clear_cache(&self) -> Result<DataFrame> {
+        self.principal().check_admin("clear the cache")?;
+        if let Some(cache) = self.engine().database().block_cache() {
+            cache.clear();
+        }
+        self.nothing()
+    }
+
     fn parsed_vacuum(&self, vacuum: &ast::VacuumStatement) -> Result<OwnStatement> {
         if vacuum.sort_only
             || vacuum.delete_only
@@ -423,7 +448,7 @@ impl Session {
                 name,
             }));
         };
-        if name == crate::catalog::DEFAULT_SCHEMA {
+        if name == DEFAULT_SCHEMA {
             return Err(Error::usage(format!(
                 "schema '{name}' is part of every database and can't be dropped"
             )));
@@ -505,53 +530,6 @@ impl Session {
     pub(crate) fn nothing(&self) -> Result<DataFrame> {
         let empty = LogicalPlanBuilder::empty(false).build()?;
         Ok(DataFrame::new(self.context().state(), empty))
-    }
-}
-
-/// Splits SQL of a dialect into statements.
-pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
-    let dialect = dialect_from_str(dialect)
-        .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
-    depth::check(query, dialect.as_ref())?;
-    let parser = DFParserBuilder::new(query).with_dialect(dialect.as_ref());
-    let parsed = parser.build().map_err(Error::from).and_then(parse_all);
-    let mut statements = parsed.or_else(|error| {
-        let parser = DFParserBuilder::new(respelled(query, dialect.as_ref()).ok_or(error)?);
-        parse_all(parser.with_dialect(dialect.as_ref()).build()?)
-    })?;
-    if past::may_name_versions(query, dialect.as_ref()) {
-        statements.iter_mut().try_for_each(past::with_versions)?;
-    }
-    if query.to_ascii_lowercase().contains("distinct") {
-        statements.iter_mut().for_each(precedence::correct);
-    }
-    Ok(statements)
-}
-
-/// All statements up to the end.
-fn parse_all(mut parser: DFParser<'_>) -> Result<Vec<ParsedStatement>> {
-    let mut statements = Vec::new();
-    loop {
-        let mut is_separate = statements.is_empty();
-        while parser.parser.consume_token(&Token::SemiColon) {
-            is_separate = true;
-        }
-        let next = parser.parser.peek_token();
-        if next.token == Token::EOF {
-            return Ok(statements);
-        }
-        if !is_separate {
-            let found = parser.parser.expected("end of statement", next);
-            return found.map_err(|error| DataFusionError::from(error).into());
-        }
-        let own = match parse_backup(&mut parser).map_err(DataFusionError::from)? {
-            None => parse_clear(&mut parser).map_err(DataFusionError::from)?,
-            own => own,
-        };
-        statements.push(match own {
-            Some(own) => own,
-            None => parser.parse_statement()?,
-        });
     }
 }
 

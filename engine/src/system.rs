@@ -19,9 +19,9 @@ use flashmesh_storage::flash::{FlashHealth, PAGE_SIZE_BYTES};
 use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::table::{Database, TableVersion};
 
-use crate::catalog::SYSTEM_SCHEMA;
 use crate::error::Error;
 use crate::grants::Principal;
+use crate::names::SYSTEM_SCHEMA;
 use crate::own_statement::OwnStatement;
 use crate::queries::{Queries, QueryReport, QueryState};
 

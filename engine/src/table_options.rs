@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, EmptyRelation, Expr, LogicalPlan, Projection,
@@ -15,7 +16,6 @@ use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, SqlOption, Value
 use flashmesh_storage::table::TableLayout;
 
 use crate::error::{Error, Result};
-use crate::past::parsed_retention;
 
 /// What marks the plan of CREATE TABLE with a retention: microseconds.
 const RETENTION: &str = "flashmesh.retention_us";
@@ -150,5 +150,60 @@ fn text_of(value: &ast::Expr) -> String {
         },
         ast::Expr::Identifier(name) => name.value.clone(),
         other => other.to_string(),
+    }
+}
+
+/// The length of time that a text says.
+fn parsed_retention(text: &str) -> Result<Duration> {
+    let wrong = || {
+        Error::usage(format!(
+            "retention takes weeks, days, hours, minutes or seconds ('7 days'), or '0' for none, not '{text}'"
+        ))
+    };
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let interval = parse_interval_month_day_nano(text).map_err(|_| wrong())?;
+    let days = u64::try_from(interval.days).map_err(|_| wrong())?;
+    let nanoseconds = u64::try_from(interval.nanoseconds).map_err(|_| wrong())?;
+    if interval.months != 0 {
+        // A month is not always as long.
+        return Err(wrong());
+    }
+    let retention = Duration::from_secs(days * 24 * 3600) + Duration::from_nanos(nanoseconds);
+    match retention.as_micros() {
+        0 => Err(wrong()),
+        _ => Ok(retention),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_is_a_length_of_time() {
+        let day = 24 * 3600;
+        for (text, seconds) in [
+            ("0", 0),
+            ("7 days", 7 * day),
+            ("1 week", 7 * day),
+            ("1 hour", 3600),
+            ("1 day 2 minutes", day + 120),
+        ] {
+            let parsed = parsed_retention(text).unwrap();
+            assert_eq!(parsed, Duration::from_secs(seconds), "{text}");
+        }
+        for text in [
+            "",
+            "soon",
+            "-1 day",
+            "1 month",
+            "5",
+            "1 nanosecond",
+            "1 day -25 hours",
+        ] {
+            assert!(parsed_retention(text).is_err(), "{text}");
+        }
     }
 }

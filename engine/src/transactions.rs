@@ -1,7 +1,5 @@
 //! BEGIN, COMMIT, ROLLBACK and savepoints.
 
-use std::fmt;
-
 use datafusion::dataframe::DataFrame;
 use datafusion::sql::sqlparser::ast::{
     self, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
@@ -9,44 +7,10 @@ use datafusion::sql::sqlparser::ast::{
 use flashmesh_storage::table::Isolation;
 
 use crate::Session;
-use crate::alter::name_of;
+use crate::blocking::blocking;
 use crate::error::{Error, Result};
-use crate::load::blocking;
-
-/// A statement that begins, ends or marks a transaction.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum TransactionStatement {
-    Begin { serializable: bool, read_only: bool },
-    Commit,
-    Rollback,
-    Savepoint(String),
-    RollbackTo(String),
-    Release(String),
-}
-
-impl fmt::Display for TransactionStatement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Begin {
-                serializable,
-                read_only,
-            } => {
-                let isolation = if *serializable {
-                    "serializable"
-                } else {
-                    "snapshot"
-                };
-                let access = if *read_only { ", read only" } else { "" };
-                write!(f, "begin, {isolation}{access}")
-            }
-            Self::Commit => f.write_str("commit"),
-            Self::Rollback => f.write_str("rollback"),
-            Self::Savepoint(name) => write!(f, "savepoint {name}"),
-            Self::RollbackTo(name) => write!(f, "rollback to {name}"),
-            Self::Release(name) => write!(f, "release {name}"),
-        }
-    }
-}
+use crate::names::name_of;
+use crate::own_statement::TransactionStatement;
 
 /// The statement, if it is one of these.
 ///

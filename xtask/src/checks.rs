@@ -57,7 +57,7 @@ pub fn fmt() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
-/// No module of storage uses one that stands on it.
+/// No module of the storage crates and of the engine uses one that does not stand below it.
 pub fn floors() -> Result<()> {
     floors::check(&workspace_root())
 }

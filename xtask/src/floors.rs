@@ -1,13 +1,14 @@
-//! What stands on what: a module of a crate uses only those that its table in `lib.rs` lists above
-//! it, so that no two lean on each other.
+//! What stands on what: a module of a crate uses only those on the floors below its own, so that no
+//! two lean on each other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Error, Result};
 
-/// Crates whose `lib.rs` lists its modules from the ground up.
-const CRATES: [&str; 2] = ["storage/pages", "storage"];
+/// Crates whose `lib.rs` lists its modules from the ground up: in a table, one on each floor, or in
+/// groups of `mod` lines, of which each is a floor.
+const CRATES: [&str; 3] = ["storage/pages", "storage", "engine"];
 
 /// Checks the arrows of all [`CRATES`].
 pub fn check(root: &Path) -> Result<()> {
@@ -15,20 +16,27 @@ pub fn check(root: &Path) -> Result<()> {
     for of in CRATES {
         let source = root.join(of).join("src");
         let lib = fs::read_to_string(source.join("lib.rs"))?;
-        let floors: Vec<&str> = lib.lines().filter_map(listed).collect();
+        let floors = floors(&lib);
+        let floor_of = |module: &str| {
+            let on_floor = |floor: &Vec<&str>| floor.iter().any(|of_floor| *of_floor == module);
+            floors.iter().position(on_floor)
+        };
+        let handed_on = handed_on(&lib);
         for module in lib.lines().filter_map(declared) {
-            if !floors.contains(&module) && !is_private(&lib, module) {
+            if floor_of(module).is_none() && !is_private(&lib, module) {
                 wrong.push(format!("{of}/src/lib.rs: '{module}' is not in the table"));
             }
         }
-        for (floor, module) in floors.iter().enumerate() {
+        for module in floors.concat() {
             for file in files_of(&source, module)? {
                 let text = fs::read_to_string(&file)?;
                 for (number, used) in uses(&text) {
-                    if floors[floor + 1..].contains(&used) {
+                    let of_module = handed_on.iter().find(|(name, _)| *name == used);
+                    let used = of_module.map_or(used, |(_, module)| module);
+                    if used != module && floor_of(used) >= floor_of(module) {
                         let place = file.strip_prefix(root).unwrap_or(&file).display();
                         wrong.push(format!(
-                            "{place}:{number}: '{module}' uses '{used}', which stands on it"
+                            "{place}:{number}: '{module}' uses '{used}', which does not stand below it"
                         ));
                     }
                 }
@@ -38,10 +46,21 @@ pub fn check(root: &Path) -> Result<()> {
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Error::new(format!(
-            "arrows that run upwards (see the table in lib.rs):\n{}",
+            "arrows that do not run downwards (see lib.rs):\n{}",
             wrong.join("\n")
         ))),
     }
+}
+
+/// The modules of each floor: of the table, or of the groups of declarations where there is none.
+fn floors(lib: &str) -> Vec<Vec<&str>> {
+    let table: Vec<_> = lib.lines().filter_map(listed).map(|m| vec![m]).collect();
+    if !table.is_empty() {
+        return table;
+    }
+    let groups = lib.split("\n\n");
+    let groups = groups.map(|group| group.lines().filter_map(declared).collect());
+    groups.filter(|floor: &Vec<_>| !floor.is_empty()).collect()
 }
 
 /// The module of a line of the table.
@@ -57,6 +76,17 @@ fn declared(line: &str) -> Option<&str> {
 /// Modules of helpers, which the table leaves out.
 fn is_private(lib: &str, module: &str) -> bool {
     lib.lines().any(|line| line == format!("mod {module};"))
+}
+
+/// The names that `lib.rs` hands on, each with its module.
+fn handed_on(lib: &str) -> Vec<(&str, &str)> {
+    let handed_on = lib.split("\npub use ").skip(1).flat_map(|rest| {
+        let path = rest.split(';').next().unwrap_or(rest);
+        let (module, names) = path.split_once("::").unwrap_or((path, ""));
+        let names = names.split(|c| !is_of_name(c));
+        names.map(move |name| (name, module))
+    });
+    handed_on.filter(|(name, _)| !name.is_empty()).collect()
 }
 
 /// The files of a module without those of its tests.
@@ -82,26 +112,57 @@ fn files_of(source: &Path, module: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The modules that lines of code name as `crate::module`, with their lines' numbers, up to the
-/// unit tests.
+/// What code names as `crate::…`, with the lines' numbers, up to the unit tests.
 fn uses(text: &str) -> Vec<(usize, &str)> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
-    let lines = code.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim_start().starts_with("//"));
-    let named = lines.flat_map(|(number, line)| {
-        let after = line.split("crate::").skip(1);
-        after.map(move |rest| {
-            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-            (number + 1, &rest[..end])
-        })
-    });
-    named.collect()
+    let mut uses = Vec::new();
+    for (place, path) in code.match_indices("crate::") {
+        let line = code[..place].rfind('\n').map_or(0, |end| end + 1);
+        if code[line..].trim_start().starts_with("//") {
+            continue;
+        }
+        let number = code[..place].matches('\n').count() + 1;
+        let names = first_names(&code[place + path.len()..]);
+        uses.extend(names.into_iter().map(|name| (number, name)));
+    }
+    uses
+}
+
+/// The first name of a path, or of each path of a group in braces.
+fn first_names(path: &str) -> Vec<&str> {
+    let first = |path: &'_ str| path.find(|c| !is_of_name(c)).unwrap_or(path.len());
+    if !path.starts_with('{') {
+        return vec![&path[..first(path)]];
+    }
+    let (mut depth, mut names) = (0, Vec::new());
+    for (place, c) in path.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        if depth == 1 && matches!(c, '{' | ',') {
+            let path = path[place + 1..].trim_start();
+            names.push(&path[..first(path)]);
+        }
+    }
+    names
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TABLE: &str =
+        "//! | [`lower`] | x |\n//! | [`upper`] | x |\npub mod lower;\npub mod upper;\n";
+    const GROUPS: &str = "// Lower.\nmod beside;\nmod lower;\n\n// Upper.\npub mod upper;\n\npub use upper::{A, B};\n";
 
     #[test]
     fn an_arrow_upwards_is_named_with_its_line() {
@@ -109,21 +170,33 @@ mod tests {
         for of in CRATES {
             let source = root.path().join(of).join("src");
             fs::create_dir_all(source.join("upper")).unwrap();
-            let lib =
-                "//! | [`lower`] | x |\n//! | [`upper`] | x |\npub mod lower;\npub mod upper;\n";
+            let lib = if of == "engine" { GROUPS } else { TABLE };
             fs::write(source.join("lib.rs"), lib).unwrap();
             fs::write(source.join("upper/mod.rs"), "use crate::lower::A;\n").unwrap();
             fs::write(source.join("lower.rs"), "// crate::upper\n").unwrap();
         }
         check(root.path()).unwrap();
-        let lower = root.path().join("storage/src/lower.rs");
-        fs::write(&lower, "struct A;\nfn f() { crate::upper::g() }\n").unwrap();
-        let message = check(root.path()).unwrap_err().to_string();
-        assert!(
-            message.contains("storage/src/lower.rs:2: 'lower' uses 'upper'"),
-            "{message}"
-        );
-        fs::write(lower, "#[cfg(test)]\nmod tests {\nuse crate::upper;\n}\n").unwrap();
-        check(root.path()).unwrap();
+        for (of, code, used) in [
+            (
+                "storage",
+                "struct A;\nfn f() { crate::upper::g() }\n",
+                "upper",
+            ),
+            (
+                "engine",
+                "\nuse crate::{\n    lower::{B, C}, upper,\n};\n",
+                "upper",
+            ),
+            ("engine", "\nuse crate::B;\n", "upper"),
+            ("engine", "\nuse crate::beside::D;\n", "beside"),
+        ] {
+            let lower = root.path().join(of).join("src/lower.rs");
+            fs::write(&lower, code).unwrap();
+            let message = check(root.path()).unwrap_err().to_string();
+            let expected = format!("{of}/src/lower.rs:2: 'lower' uses '{used}'");
+            assert!(message.contains(&expected), "{message}");
+            fs::write(lower, "#[cfg(test)]\nmod tests {\nuse crate::upper;\n}\n").unwrap();
+            check(root.path()).unwrap();
+        }
     }
 }

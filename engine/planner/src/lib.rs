@@ -31,6 +31,7 @@ pub mod interrupt;
 mod join_order;
 pub mod kernels;
 mod min_max;
+mod named;
 mod plan_cache;
 pub mod progress;
 mod reason;
@@ -49,11 +50,11 @@ use datafusion::execution::session_state::SessionStateBuilder;
 
 pub use authority::Authority;
 pub use config::{Fallback, FlashmeshOptions, Pushdown, parse_size};
+pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused};
 pub use reason::Reason;
 pub use scan::FlashScanExec;
 pub use table::FlashTable;
-pub use version::NamedTable;
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {

@@ -25,7 +25,8 @@ use flashmesh_storage::segment::TableId;
 
 use crate::FlashTable;
 use crate::kernels::KernelFunction;
-use crate::version::{TableName, pin_tables};
+use crate::named::TableName;
+use crate::version::pin_tables;
 
 /// Plans that a session keeps.
 const PLANS: usize = 256;

@@ -23,12 +23,12 @@ use flashmesh_storage::changes::Changes;
 
 use crate::Reason;
 use crate::config::{Fallback, FlashmeshOptions};
+use crate::named::NamedTable;
 use crate::scan::spec::ScanSpec;
 use crate::scan::{ScanBuilder, statistics};
 use crate::sink::FlashSink;
 use crate::translate::text_of;
 use crate::tree::has_subquery;
-use crate::version::NamedTable;
 
 /// A table, which queries see at the version that [`PinTables`](crate::version::PinTables) gives
 /// them when they start to run.

@@ -12,13 +12,8 @@ mod store;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::object_store::ObjectStoreRegistry;
-use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
-use datafusion::sql::sqlparser::ast::{self, FunctionArguments};
-use datafusion::sql::sqlparser::parser::ParserError;
-use datafusion::sql::sqlparser::tokenizer::Token;
 use flashmesh_storage::block_cache::{BlockCache, ObjectVersion};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
@@ -26,15 +21,9 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use url::{Position, Url};
 
-use crate::Session;
-use crate::backup::{call, parsed_backup};
-use crate::error::{Error, Result};
-use crate::own_statement::OwnStatement;
 use read::Fetches;
 use store::CachedStore;
 
-/// The procedure that `CLEAR CACHE` is.
-const PROCEDURE: &str = "clear_cache";
 /// Requests for missing blocks at once, of all sessions.
 const MAX_REQUESTS: usize = 64;
 /// What a session knows of versions is forgotten when it is so much.
@@ -166,51 +155,5 @@ fn version_of(meta: &ObjectMeta) -> ObjectVersion {
         e_tag: strong_tag(meta).cloned(),
         version: meta.version.clone(),
         modified_ns: meta.last_modified.timestamp_nanos_opt().unwrap_or_default(),
-    }
-}
-
-/// Parses `CLEAR CACHE` as the call of a procedure, where that comes next.
-pub(crate) fn parse_clear(
-    parser: &mut DFParser<'_>,
-) -> std::result::Result<Option<ParsedStatement>, ParserError> {
-    let parser = &mut parser.parser;
-    let is_word = |token: &Token, text: &str| match token {
-        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text),
-        _ => false,
-    };
-    if !is_word(&parser.peek_token_ref().token, "clear") {
-        return Ok(None);
-    }
-    parser.next_token();
-    let next = parser.next_token();
-    match is_word(&next.token, "cache") {
-        true => Ok(Some(call(PROCEDURE, vec![]))),
-        false => parser.expected("CACHE", next),
-    }
-}
-
-/// What a parsed CALL is.
-///
-/// # Errors
-/// [`Error::Usage`] for another procedure, and for other arguments.
-pub(crate) fn parsed_call(call: &ast::Function) -> Result<OwnStatement> {
-    if !call.name.to_string().eq_ignore_ascii_case(PROCEDURE) {
-        return Ok(OwnStatement::Backup(parsed_backup(call)?));
-    }
-    match &call.args {
-        FunctionArguments::List(list) if list.args.is_empty() => Ok(OwnStatement::ClearCache),
-        FunctionArguments::None => Ok(OwnStatement::ClearCache),
-        _ => Err(Error::usage(format!("{PROCEDURE} takes no arguments"))),
-    }
-}
-
-impl Session {
-    /// Runs `CLEAR CACHE`.
-    pub(crate) fn clear_cache(&self) -> Result<DataFrame> {
-        self.principal().check_admin("clear the cache")?;
-        if let Some(cache) = self.engine().database().block_cache() {
-            cache.clear();
-        }
-        self.nothing()
     }
 }

@@ -9,7 +9,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDraw
 
 use super::arguments::{BackupArguments, BackupsArguments, EngineArguments, RestoreArguments};
 use super::load::style;
-use crate::backup::BackupStatement;
+use crate::own_statement::BackupStatement;
 use crate::{Engine, Error, Result};
 
 pub(super) async fn back_up(engine: &EngineArguments, backup: BackupArguments) -> Result<ExitCode> {

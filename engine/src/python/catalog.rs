@@ -11,7 +11,7 @@ use datafusion::error::DataFusionError;
 use super::link::Link;
 use super::table::QueryTable;
 use crate::Session;
-use crate::catalog::CATALOG;
+use crate::names::CATALOG;
 
 /// The catalog of an open database; empty once it is closed.
 #[derive(Debug)]

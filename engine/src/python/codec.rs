@@ -12,8 +12,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 
+use super::exec::EmbeddedExec;
 use super::link::{Link, Parcel};
-use super::planner::EmbeddedExec;
 
 /// For logical plans. It takes every table, also those of the wheel, so that DataFrames over files
 /// and memory can be joined with ours; and every function that our session does not have.

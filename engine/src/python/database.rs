@@ -296,7 +296,7 @@ impl Database {
     /// The function of a user's kernel.
     fn function(&self, name: &str) -> PyResult<ScalarFunction> {
         let session = self.link.session()?;
-        session.update_functions()?;
+        session.update_functions();
         ScalarFunction::of(&session.context().state(), name)
     }
 

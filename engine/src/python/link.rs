@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
+use arrow::array::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::{TaskContext, TaskContextProvider};
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+use datafusion::logical_expr::{AggregateUDF, LogicalPlan, ScalarUDF, WindowUDF};
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 
 use super::functions::OursByName;
-use super::table::QueryTable;
 use crate::{Error, Session};
 
 /// Objects that wait to be taken, at most: those that nobody takes are plans whose bytes were
@@ -41,10 +41,20 @@ struct Parked {
     parcels: BTreeMap<u64, Parcel>,
 }
 
+/// What a query holds of the database while that is open.
+pub(super) enum Content {
+    Plan(LogicalPlan),
+    /// Rows that are there, which become a plan when something is to be made of them.
+    Rows(Vec<RecordBatch>),
+}
+
+/// `None` once the connection is closed.
+pub(super) type Held = Mutex<Option<Content>>;
+
 #[derive(Default)]
 struct Queries {
     next: u64,
-    tables: BTreeMap<u64, Weak<QueryTable>>,
+    held: BTreeMap<u64, Weak<Held>>,
 }
 
 /// An open database as both sides know it. It outlives the database: whoever still holds a
@@ -101,26 +111,27 @@ impl Link {
     /// Closes the database: what runs ends first, but nothing else can begin.
     pub(super) fn close(&self) {
         self.session.lock().take();
-        let tables = std::mem::take(&mut self.queries.lock().tables);
-        for table in tables.into_values().filter_map(|table| table.upgrade()) {
-            table.forget();
+        let held = std::mem::take(&mut self.queries.lock().held);
+        for held in held.into_values().filter_map(|held| held.upgrade()) {
+            let content = held.lock().take();
+            drop(content);
         }
         let parked = std::mem::take(&mut self.parked.lock().parcels);
         drop(parked);
     }
 
     /// Lets [`Link::close`] know of a query; gives the number for [`Link::leave`].
-    pub(super) fn enter(&self, table: &Weak<QueryTable>) -> u64 {
+    pub(super) fn enter(&self, held: &Arc<Held>) -> u64 {
         let mut queries = self.queries.lock();
         let id = queries.next;
         queries.next += 1;
-        queries.tables.insert(id, Weak::clone(table));
+        queries.held.insert(id, Arc::downgrade(held));
         id
     }
 
     /// The query of this number is gone.
     pub(super) fn leave(&self, id: u64) {
-        self.queries.lock().tables.remove(&id);
+        self.queries.lock().held.remove(&id);
     }
 
     /// Keeps an object until its number is read, and writes the number.

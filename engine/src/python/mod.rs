@@ -17,6 +17,7 @@ mod capsule;
 mod catalog;
 mod codec;
 mod database;
+mod exec;
 mod functions;
 mod link;
 mod planner;

@@ -19,8 +19,8 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 
-use super::link::{Link, closed};
-use super::planner::EmbeddedExec;
+use super::exec::EmbeddedExec;
+use super::link::{Content, Held, Link, closed};
 use crate::Error;
 
 /// A plan of our session, or rows, under the schema of a table. Once the connection is closed it has
@@ -30,13 +30,7 @@ pub(super) struct QueryTable {
     /// Its number in `link`.
     id: u64,
     schema: SchemaRef,
-    content: Mutex<Option<Content>>,
-}
-
-enum Content {
-    Plan(LogicalPlan),
-    /// Rows that are there, which become a plan when something is to be made of them.
-    Rows(Vec<RecordBatch>),
+    content: Arc<Held>,
 }
 
 impl fmt::Debug for QueryTable {
@@ -75,11 +69,12 @@ impl QueryTable {
     }
 
     fn new(link: &Arc<Link>, schema: SchemaRef, content: Content) -> Arc<Self> {
-        Arc::new_cyclic(|table| Self {
+        let content = Arc::new(Mutex::new(Some(content)));
+        Arc::new(Self {
+            id: link.enter(&content),
             link: Arc::clone(link),
-            id: link.enter(table),
             schema,
-            content: Mutex::new(Some(content)),
+            content,
         })
     }
 
@@ -103,12 +98,6 @@ impl QueryTable {
             Content::Plan(_) => Ok(None),
             Content::Rows(rows) => Ok(Some(rows.clone())),
         }
-    }
-
-    /// The connection is closed.
-    pub(super) fn forget(&self) {
-        let content = self.content.lock().take();
-        drop(content);
     }
 }
 

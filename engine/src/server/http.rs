@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::identity::parse_basic;
 use super::listen::{Connections, Incoming, Peer};
-use super::{State, metrics};
+use super::metrics;
+use super::state::State;
 use crate::queries::{QueryReport, QueryState};
 
 const PAGE: &str = include_str!("page.html");

@@ -7,28 +7,14 @@ use base64::prelude::BASE64_STANDARD_NO_PAD;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
-use super::State;
 use super::listen::{Peer, peer_session};
-use super::sessions::ClientSession;
+use super::sessions::{ClientSession, Identity};
 use super::shares::Share;
+use super::state::State;
 use super::status::status;
 use super::tokens::Claims;
 use super::users::User;
 use crate::grants::Principal;
-
-/// Whom a request comes from.
-#[derive(Debug)]
-pub(super) struct Identity {
-    /// The key of the session that it belongs to.
-    pub session: String,
-    /// The user.
-    pub principal: Principal,
-    /// Which password the user logged in with, where it was a password (see
-    /// [`User::fingerprint`]).
-    pub password: Option<String>,
-    /// What the token says, if there is one.
-    claims: Option<Claims>,
-}
 
 impl Identity {
     /// Whoever comes without a name, where there are no users.

@@ -20,8 +20,8 @@ use tokio::time::Sleep;
 use tonic::Extensions;
 use tonic::transport::server::{Connected, TlsConnectInfo};
 
-use super::State;
 use super::gather::GatherWrites;
+use super::sessions::Sessions;
 
 /// The connections that are open.
 ///
@@ -139,7 +139,7 @@ impl Open {
 pub(super) struct Incoming {
     listener: TcpListener,
     connections: Arc<Connections>,
-    sessions: Option<Arc<State>>,
+    sessions: Option<Arc<Sessions>>,
 }
 
 impl Incoming {
@@ -148,7 +148,7 @@ impl Incoming {
     pub fn new(
         listener: TcpListener,
         connections: Arc<Connections>,
-        sessions: Option<Arc<State>>,
+        sessions: Option<Arc<Sessions>>,
     ) -> Self {
         Self {
             listener,
@@ -217,7 +217,7 @@ pub(super) struct Connection {
     /// When a stranger has to go.
     login_time: Option<Pin<Box<Sleep>>>,
     connections: Arc<Connections>,
-    sessions: Option<Arc<State>>,
+    sessions: Option<Arc<Sessions>>,
 }
 
 impl Connection {
@@ -241,9 +241,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.connections.remove(&self.link);
-        if let Some(state) = &self.sessions {
-            let session = peer_session(&self.link.address.to_string());
-            state.sessions.close(&session);
+        if let Some(sessions) = &self.sessions {
+            sessions.close(&peer_session(&self.link.address.to_string()));
         }
     }
 }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::State;
+use super::state::State;
 
 /// The state's numbers, read when they are asked for.
 #[derive(Debug)]

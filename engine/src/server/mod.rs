@@ -12,9 +12,11 @@ mod identity;
 mod listen;
 mod logins;
 mod metrics;
+mod options;
 mod places;
 mod sessions;
 mod shares;
+mod state;
 mod status;
 pub mod telemetry;
 mod tokens;
@@ -27,129 +29,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tonic::transport::ServerTlsConfig;
 
 use crate::Engine;
 use crate::error::{Error, Result};
-use crate::queries::Queries;
 use flight::{Flight, FlightServer, FlightSql};
 use listen::{Connections, Incoming};
+use options::check_exposure;
 use sessions::Sessions;
 use shares::{Quota, Shares};
+use state::{Compute, State};
 use users::{Users, UsersFile};
 
+pub use options::{Limits, ServerOptions, TlsFiles};
 pub use tokens::{Claims, Tokens};
 pub use users::{add_user, hash_password};
-
-/// How to serve. [`ServerOptions::default`] serves everybody on this machine and nobody else.
-#[derive(Debug, Clone)]
-pub struct ServerOptions {
-    /// Where Flight SQL listens.
-    pub listen: SocketAddr,
-    /// Where the page, `/metrics` and `/healthz` listen; `None`: nowhere.
-    pub http: Option<SocketAddr>,
-    /// Certificate and key, in PEM, with which Flight SQL is served over TLS.
-    pub tls: Option<TlsFiles>,
-    /// Serve more than this machine without TLS: passwords and data can be read on the way.
-    pub allow_plaintext: bool,
-    /// Serve more than this machine without users: whoever reaches it may do everything.
-    pub allow_anonymous: bool,
-    /// Serve the page, which has no TLS, to more than this machine.
-    pub allow_plaintext_page: bool,
-    /// The users file; without one everybody who can connect is an admin.
-    pub users: Option<PathBuf>,
-    /// The secret of tokens; without one, tokens end with the process.
-    pub token_secret: Option<PathBuf>,
-    /// How long a token is good for.
-    pub token_lifetime: Duration,
-    /// A session ends when it has not been used for this long.
-    pub session_idle: Duration,
-    /// How long requests that run are waited for when the server is to stop.
-    pub drain_time: Duration,
-    /// What the server takes on at once.
-    pub limits: Limits,
-}
-
-/// PEM files.
-#[derive(Debug, Clone)]
-pub struct TlsFiles {
-    /// The server's certificate, with those that lead to a root after it.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// Certificates of those who sign clients' certificates: clients then must have one.
-    pub client_ca: Option<PathBuf>,
-}
-
-/// What the server takes on at once. What is beyond waits or gets an error that says so.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Connections; those without a login give way to more, others keep more waiting.
-    pub connections: usize,
-    /// How long a connection may be open without a login.
-    pub login_time: Duration,
-    /// Sessions.
-    pub sessions: usize,
-    /// Sessions of a user; `None`: half of all. What is a user's holds where there are users.
-    pub user_sessions: Option<usize>,
-    /// Queries that run; more wait for [`Limits::queue_time`].
-    pub queries: usize,
-    /// Queries of a user that run; `None`: half of all.
-    pub user_queries: Option<usize>,
-    /// Bytes that the operators of a user's queries hold; `None`: half of the memory limit.
-    pub user_memory_bytes: Option<u64>,
-    /// Bytes that a user's queries spill; `None`: half of what all may.
-    pub user_spill_bytes: Option<u64>,
-    /// Bytes of a user's prepared statements and the parameters bound to them.
-    pub user_prepared_bytes: usize,
-    /// How long a query waits for its turn.
-    pub queue_time: Duration,
-    /// How long a query may take; `None`: as long as it likes.
-    pub query_time: Option<Duration>,
-    /// Bytes of a message from a client.
-    pub message_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 1_000,
-            login_time: Duration::from_secs(10),
-            sessions: 2_000,
-            user_sessions: None,
-            queries: 64,
-            user_queries: None,
-            user_memory_bytes: None,
-            user_spill_bytes: None,
-            user_prepared_bytes: 256 << 20,
-            queue_time: Duration::from_secs(60),
-            query_time: None,
-            message_bytes: 64 << 20,
-        }
-    }
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            listen: ([127, 0, 0, 1], 50051).into(),
-            http: None,
-            tls: None,
-            allow_plaintext: false,
-            allow_anonymous: false,
-            allow_plaintext_page: false,
-            users: None,
-            token_secret: None,
-            token_lifetime: Duration::from_secs(12 * 3600),
-            session_idle: Duration::from_secs(30 * 60),
-            drain_time: Duration::from_secs(60),
-            limits: Limits::default(),
-        }
-    }
-}
 
 /// A server that listens. It serves while [`Server::run`] is polled.
 pub struct Server {
@@ -163,57 +58,6 @@ pub struct Server {
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").finish_non_exhaustive()
-    }
-}
-
-/// What all connections share.
-#[derive(Debug)]
-struct State {
-    engine: Arc<Engine>,
-    users: Option<Users>,
-    tokens: Tokens,
-    token_lifetime: Duration,
-    sessions: Sessions,
-    shares: Arc<Shares>,
-    running: Arc<Semaphore>,
-    planning: Arc<Semaphore>,
-    connections: Arc<Connections>,
-    limits: Limits,
-    compute: Compute,
-}
-
-/// The threads that compute queries: apart from those that talk to clients, so that a query which
-/// keeps its thread (a join that finds nothing for long) keeps nobody from being answered.
-#[derive(Debug)]
-struct Compute(Option<Runtime>);
-
-/// The stack of each: as much as the main thread of a process has, since statements nest.
-const STACK_BYTES: usize = 8 << 20;
-
-impl Compute {
-    fn new(threads: usize) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
-            .thread_name("flashmesh-query")
-            .thread_stack_size(STACK_BYTES)
-            .enable_all()
-            .build()
-            .map_err(|e| Error::io("starting threads", e))?;
-        Ok(Self(Some(runtime)))
-    }
-
-    fn handle(&self) -> &Handle {
-        let runtime = self.0.as_ref();
-        runtime.expect("there until it is dropped").handle()
-    }
-}
-
-impl Drop for Compute {
-    fn drop(&mut self) {
-        // A runtime may not be dropped where others' tasks run, unless nobody waits for it.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -255,12 +99,12 @@ impl Server {
         let quota = quota(&limits, users.is_some(), memory_limit, spill_limit);
         let shares = Arc::new(Shares::new(quota, Arc::clone(memory), Arc::clone(spill)));
         let state = State {
-            sessions: Sessions::new(
+            sessions: Arc::new(Sessions::new(
                 Arc::clone(&engine),
                 options.session_idle,
                 limits.sessions,
                 Arc::clone(&shares),
-            ),
+            )),
             shares,
             compute: Compute::new(engine.threads())?,
             engine,
@@ -337,7 +181,7 @@ impl Server {
         if let Some(tls) = self.tls {
             server = server.tls_config(tls).map_err(wrong_tls)?;
         }
-        let sessions = Some(Arc::clone(&self.state));
+        let sessions = Some(Arc::clone(&self.state.sessions));
         let connections = Arc::clone(&self.state.connections);
         let incoming = Incoming::new(self.flight, connections, sessions);
         let stopping = stop.clone();
@@ -374,31 +218,6 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often it is looked whether the users file has changed, for the sake of what runs.
 const REVOKE_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Refuses to serve other machines without protection, unless it was asked for by name.
-fn check_exposure(options: &ServerOptions) -> Result<()> {
-    let exposed = |address: &SocketAddr| !address.ip().is_loopback();
-    if exposed(&options.listen) && options.tls.is_none() && !options.allow_plaintext {
-        return Err(Error::usage(format!(
-            "{} can be reached by other machines: give --tls-cert and --tls-key, or --allow-plaintext if the network is trusted",
-            options.listen
-        )));
-    }
-    if exposed(&options.listen) && options.users.is_none() && !options.allow_anonymous {
-        return Err(Error::usage(format!(
-            "{} can be reached by other machines and everybody would be an admin: give --users, or --allow-anonymous if everybody who reaches it is trusted",
-            options.listen
-        )));
-    }
-    if let Some(http) = options.http.filter(exposed)
-        && !options.allow_plaintext_page
-    {
-        return Err(Error::usage(format!(
-            "the page on {http} can be reached by other machines and has no TLS: listen on 127.0.0.1, or give --allow-plaintext-page if the network is trusted"
-        )));
-    }
-    Ok(())
-}
 
 /// What a user may hold. Where nobody is told apart there is one user, who may have all.
 fn quota(limits: &Limits, has_users: bool, memory_limit: usize, spill_limit: u64) -> Quota {
@@ -489,73 +308,5 @@ async fn revoke_rights(state: Arc<State>, stop: tokio_util::sync::CancellationTo
             });
             known = Some(file);
         }
-    }
-}
-
-impl State {
-    fn queries(&self) -> &Arc<Queries> {
-        self.engine.queries()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.engine.database().is_read_only()
-    }
-
-    /// Where queries are computed.
-    fn compute(&self) -> &Handle {
-        self.compute.handle()
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.limits.query_time.map(|time| Instant::now() + time)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_machines_are_served_only_with_protection() {
-        let everywhere: SocketAddr = ([0, 0, 0, 0], 1).into();
-        check_exposure(&ServerOptions::default()).unwrap();
-        let users = Some(PathBuf::from("users.toml"));
-        let plain = |options: &mut ServerOptions| options.allow_plaintext = true;
-        let anonymous = |options: &mut ServerOptions| options.allow_anonymous = true;
-        let page = |options: &mut ServerOptions| options.allow_plaintext_page = true;
-        // One option leaves out one protection.
-        type Allow<'a> = &'a dyn Fn(&mut ServerOptions);
-        let cases: [(_, _, _, &[Allow<'_>]); 3] = [
-            (Some(everywhere), None, None, &[&plain, &anonymous]),
-            (None, Some(everywhere), None, &[&page]),
-            (Some(everywhere), None, users, &[&plain]),
-        ];
-        for (listen, http, users, needed) in cases {
-            let mut options = ServerOptions {
-                listen: listen.unwrap_or(ServerOptions::default().listen),
-                http,
-                users,
-                ..ServerOptions::default()
-            };
-            for allow in needed {
-                let error = check_exposure(&options).unwrap_err().to_string();
-                assert!(error.contains("--allow-"), "{error}");
-                allow(&mut options);
-            }
-            check_exposure(&options).unwrap();
-        }
-        let mut protected = ServerOptions {
-            listen: everywhere,
-            users: Some("users.toml".into()),
-            tls: Some(TlsFiles {
-                certificate: "c".into(),
-                key: "k".into(),
-                client_ca: None,
-            }),
-            ..ServerOptions::default()
-        };
-        check_exposure(&protected).unwrap();
-        protected.users = None;
-        assert!(check_exposure(&protected).is_err());
     }
 }

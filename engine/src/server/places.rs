@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{AcquireError, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::State;
-use super::flight::Place;
 use super::sessions::ClientSession;
+use super::state::State;
 use crate::queries::{QueryKind, RunningQuery};
 
 /// Statements that are planned at once, each on a thread of its own.
 pub(super) const PLANNING: usize = 32;
+
+/// A place among the queries that may run at once: of the user's, and of all.
+pub(super) type Place = Vec<OwnedSemaphorePermit>;
 
 /// Places of one kind: a user's, and all.
 struct Places<'a> {

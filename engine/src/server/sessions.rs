@@ -10,13 +10,11 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::State;
 use super::flight::prepared::Prepared;
 use super::flight::statements::Statement;
-use super::identity::Identity;
 use super::shares::{Kept, Share, Shares};
 use super::status::status;
-use super::transactions::Begun;
+use super::tokens::Claims;
 use crate::grants::Principal;
 use crate::queries::{QueryKind, RunningQuery};
 use crate::{Engine, Session};
@@ -30,6 +28,28 @@ const PLAN_BYTES: usize = 4 << 10;
 
 /// A session that was used within this time is not ended to make room for another.
 const EVICTABLE_IDLE: Duration = Duration::from_secs(60);
+
+/// Whom a request comes from.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// The key of the session that it belongs to.
+    pub session: String,
+    /// The user.
+    pub principal: Principal,
+    /// Which password the user logged in with, where it was a password (see
+    /// [`User::fingerprint`](super::users::User::fingerprint)).
+    pub password: Option<String>,
+    /// What the token says, if there is one.
+    pub claims: Option<Claims>,
+}
+
+/// A transaction that was begun by an action.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub id: Bytes,
+    /// Which transaction of the workspace it is: a statement may have ended it, and begun another.
+    pub number: u64,
+}
 
 /// What a client's token, or its connection where it has none, leads to.
 #[derive(Debug)]
@@ -245,14 +265,14 @@ impl ClientSession {
     /// Registers a query of its user, which ends with the session.
     pub fn start_query(
         &self,
-        state: &State,
         id: u64,
         kind: QueryKind,
         sql: &str,
         plan: Option<Arc<dyn ExecutionPlan>>,
     ) -> RunningQuery {
         let user = &self.session.principal().name;
-        state.queries().start(id, kind, user, sql, plan, &self.end)
+        let queries = self.session.engine().queries();
+        queries.start(id, kind, user, sql, plan, &self.end)
     }
 
     /// Keeps a statement until it is fetched.

@@ -15,9 +15,9 @@ use tokio::sync::RwLockReadGuard;
 use tonic::Status;
 
 use super::flight::prepared::Prepared;
-use super::sessions::ClientSession;
+use super::sessions::{Begun, ClientSession};
 use super::status::status;
-use crate::transactions::TransactionStatement;
+use crate::own_statement::TransactionStatement;
 
 const ID_BYTES: usize = 16;
 
@@ -27,14 +27,6 @@ mod ending {
     pub const KEEP: i32 = 1;
     /// ROLLBACK.
     pub const UNDO: i32 = 2;
-}
-
-/// A transaction that was begun by an action.
-#[derive(Debug)]
-pub(super) struct Begun {
-    id: Bytes,
-    /// Which transaction of the workspace it is: a statement may have ended it, and begun another.
-    number: u64,
 }
 
 /// Keeps a session's transaction from being begun or ended by an action.

@@ -13,7 +13,8 @@ use datafusion::logical_expr::{
 use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::kernel::{Kind, QueryCalls, States};
 
-use super::{Handle, aside};
+use super::Handle;
+use super::calls::aside;
 use crate::error::from_storage;
 
 /// The aggregate function of a kernel; `None` for other kinds.

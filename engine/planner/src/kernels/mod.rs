@@ -5,6 +5,7 @@
 //! compiled kernel of the store, so both give the same.
 
 mod aggregate;
+mod calls;
 mod query;
 
 use std::hash::{Hash, Hasher};
@@ -25,8 +26,9 @@ use flashmesh_storage::kernel::{CallContext, Kernel, Kind, Parameter, QueryCalls
 use crate::error::from_storage;
 
 pub use aggregate::aggregate_function;
-pub use query::CancelKernels;
-pub(crate) use query::{KernelQueryExec, aside, plan_for_query};
+pub use calls::CancelKernels;
+pub(crate) use calls::aside;
+pub(crate) use query::{KernelQueryExec, plan_for_query};
 
 /// A kernel with what compiles it.
 #[derive(Debug, Clone)]

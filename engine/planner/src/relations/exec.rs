@@ -7,23 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use async_trait::async_trait;
-use datafusion::catalog::Session;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{
     Column, DFSchema, DFSchemaRef, Result, Statistics, exec_err, internal_err,
 };
-use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
     Expr, Extension, LogicalPlan, Projection, SortExpr, UserDefinedLogicalNode,
     UserDefinedLogicalNodeCore,
 };
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalExpr,
-    create_physical_sort_exprs,
 };
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -33,7 +28,6 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
     execute_stream,
 };
-use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::kernel::QueryCalls;
@@ -41,9 +35,8 @@ use flashmesh_storage::node::data_bytes;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 
-use crate::kernels::{KernelQueryExec, plan_for_query};
+use crate::named::NamedTable;
 use crate::scan::metrics::function_metrics;
-use crate::version::NamedTable;
 
 /// A function over the store.
 pub(crate) trait StoreFunction: Debug + Send + Sync {
@@ -132,10 +125,10 @@ impl Run {
 /// A [`StoreFunction`] in a logical plan.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreFunctionNode {
-    function: Arc<dyn StoreFunction>,
+    pub(super) function: Arc<dyn StoreFunction>,
     input: Option<LogicalPlan>,
     /// In which order the function wants its input.
-    order: Vec<SortExpr>,
+    pub(super) order: Vec<SortExpr>,
     schema: DFSchemaRef,
 }
 
@@ -296,7 +289,7 @@ pub(super) struct StoreFunctionExec {
 }
 
 impl StoreFunctionExec {
-    fn new(
+    pub(super) fn new(
         function: Arc<dyn StoreFunction>,
         input: Option<Arc<dyn ExecutionPlan>>,
         order: Option<LexOrdering>,
@@ -447,57 +440,5 @@ impl ExecutionPlan for StoreFunctionExec {
             }
         });
         Ok(builder.build())
-    }
-}
-
-/// DataFusion's planner with [`StoreFunctionNode`]s.
-#[derive(Debug)]
-pub(crate) struct StorePlanner;
-
-#[async_trait]
-impl QueryPlanner for StorePlanner {
-    async fn create_physical_plan(
-        &self,
-        plan: &LogicalPlan,
-        state: &dyn Session,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Self)]);
-        let Some((plan, calls)) = plan_for_query(plan)? else {
-            return planner.create_physical_plan(plan, state).await;
-        };
-        let plan = planner.create_physical_plan(&plan, state).await?;
-        Ok(Arc::new(KernelQueryExec::new(plan, calls)))
-    }
-}
-
-#[async_trait]
-impl ExtensionPlanner for StorePlanner {
-    async fn plan_extension(
-        &self,
-        _: &dyn PhysicalPlanner,
-        node: &dyn UserDefinedLogicalNode,
-        logical_inputs: &[&LogicalPlan],
-        inputs: &[Arc<dyn ExecutionPlan>],
-        state: &dyn Session,
-        planning: &PhysicalPlanningContext,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(node) = node.as_any().downcast_ref::<StoreFunctionNode>() else {
-            return Ok(None);
-        };
-        let order = match logical_inputs.first() {
-            Some(input) => create_physical_sort_exprs(
-                &node.order,
-                input.schema(),
-                state.execution_props(),
-                planning,
-            )?,
-            None => vec![],
-        };
-        let function = Arc::clone(&node.function);
-        let input = inputs.first().cloned();
-        let order = LexOrdering::new(order);
-        Ok(Some(Arc::new(StoreFunctionExec::new(
-            function, input, order,
-        ))))
     }
 }

@@ -11,11 +11,11 @@ use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::kernel::{Kind, Returns};
 use flashmesh_storage::segment::Chunk;
 
-use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use super::store::StoreRelations;
 use crate::error::from_storage;
-use crate::version::NamedTable;
+use crate::named::NamedTable;
 
 /// Pages of one call.
 const PAGES_PER_CALL: u32 = 64;

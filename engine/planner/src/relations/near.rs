@@ -15,15 +15,15 @@ use flashmesh_storage::node::{Command, RuntimeFilters};
 use flashmesh_storage::segment::{Segment, row_id};
 use flashmesh_storage::table::TableSnapshot;
 
-use super::StoreRelations;
 use super::arguments::{Argument, Arguments};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use super::store::StoreRelations;
 use crate::Reason;
 use crate::config::{Fallback, Pushdown};
 use crate::error::from_storage;
 use crate::functions::{query_vector, scalar_functions};
+use crate::named::NamedTable;
 use crate::scan::spec::ScanSpec;
-use crate::version::NamedTable;
 
 /// Neighbours when the call doesn't say how many.
 const DEFAULT_K: u32 = 10;

@@ -14,11 +14,11 @@ use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::table::TableSnapshot;
 
-use super::StoreRelations;
+use super::store::StoreRelations;
 use crate::FlashTable;
 use crate::authority;
 use crate::error::from_storage;
-use crate::version::{Moment, Past};
+use crate::named::{Moment, Past};
 
 const USAGE: &str = "AT is written t AT (VERSION => number) or t AT (TIMESTAMP => time)";
 

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use memchr::memmem;
 
 use super::arguments::{Argument, Arguments, constants};
-use super::{StoreRelations, Table};
+use super::store::{StoreRelations, Table};
 
 /// `lookup('table', keys)`: the rows whose primary key is one of `keys`, a constant, an array, or
 /// a subquery of one column. Many keys are one command to the store.

@@ -12,7 +12,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
-use super::runtime::FilterColumn;
+use super::spec::FilterColumn;
 
 /// Words of a bitmap whose values are evaluated at a time: they stay in the nearest caches.
 const PIECE_WORDS: usize = 256;

@@ -36,7 +36,7 @@ use flashmesh_storage::node::RuntimeFilters;
 use parking_lot::Mutex;
 
 use super::bitmap::Alone;
-use super::spec::{DynamicFilter, ScanSpec};
+use super::spec::{DynamicFilter, FilterColumn, ScanSpec};
 use crate::translate::scalar_of;
 
 /// Values that a bitmap may span.
@@ -46,21 +46,6 @@ const ALWAYS_EVALUATED: u64 = 1 << 14;
 /// How many times as dear an expression with CASE is: the keys of a join that is partitioned are
 /// hashed twice, once to find the part and once in it.
 const CASE_COST: u64 = 8;
-
-/// A column of a filter on which runtime filters can act: one of the table's.
-#[derive(Debug, Clone)]
-pub struct FilterColumn {
-    /// Index in the filter's schema.
-    pub place: usize,
-    /// Index into `Program::columns`.
-    pub program: u32,
-    /// Its type.
-    pub data_type: DataType,
-    /// Least and greatest value in the table, for types whose values are integers.
-    pub span: Option<(i64, i64)>,
-    /// Estimate of its distinct values.
-    pub distinct: Option<u64>,
-}
 
 /// A filter with its columns of the table.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, VerifiedProgram, verify};
 use flashmesh_storage::access::{AccessPath, NearSearch};
@@ -36,6 +36,21 @@ pub struct DynamicFilter {
     pub schema: SchemaRef,
     /// Their ordinals, of those that are columns of the table.
     pub ordinals: Vec<Option<u32>>,
+}
+
+/// A column of a filter on which runtime filters can act: one of the table's.
+#[derive(Debug, Clone)]
+pub(super) struct FilterColumn {
+    /// Index in the filter's schema.
+    pub place: usize,
+    /// Index into `Program::columns`.
+    pub program: u32,
+    /// Its type.
+    pub data_type: DataType,
+    /// Least and greatest value in the table, for types whose values are integers.
+    pub span: Option<(i64, i64)>,
+    /// Estimate of its distinct values.
+    pub distinct: Option<u64>,
 }
 
 /// What stayed above the scan, and why.

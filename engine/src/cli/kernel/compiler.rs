@@ -133,7 +133,7 @@ pub(super) fn to_wasm(folder: &Path, manifest: &Manifest, include: &[PathBuf]) -
     }
     // Warnings.
     eprint!("{messages}");
-    super::read(&output)
+    super::files::read(&output)
 }
 
 /// Writes the headers that kernels include below `folder`, and gives the folder to include.

@@ -11,7 +11,8 @@ use flashmesh_storage::accelerator::xrt::container::{
 use flashmesh_storage::kernel::hexadecimal;
 
 use super::super::arguments::{KernelContainerArguments, KernelVitisArguments};
-use super::{compiler, digest_of, read_manifest, read_sources, write_whole};
+use super::compiler;
+use super::files::{digest_of, read, read_manifest, read_sources, write_whole};
 
 /// Compiles kernels as a C simulation into one container for the device model.
 pub(super) fn container(arguments: &KernelContainerArguments) -> Result<()> {
@@ -40,7 +41,7 @@ pub(super) fn vitis(arguments: &KernelVitisArguments) -> Result<ExitCode> {
         for source in &manifest.sources {
             // Beside the Makefile, so that the folder can go to where Vitis is.
             let name = format!("src/{}/{source}", manifest.name);
-            write_below(folder, &name, &super::read(&kernel.join(source))?)?;
+            write_below(folder, &name, &read(&kernel.join(source))?)?;
             names.push(name);
         }
     }

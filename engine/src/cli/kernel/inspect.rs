@@ -8,11 +8,12 @@ use flashmesh_storage::kernel::interface::ArgumentUse;
 use flashmesh_storage::kernel::{Manifest, Package};
 
 use super::super::arguments::KernelInspectArguments;
+use super::files::{read, read_manifest};
 
 pub(super) fn run(arguments: &KernelInspectArguments) -> Result<ExitCode> {
     for path in &arguments.packages {
         match path.is_dir() {
-            true => describe(&super::read_manifest(path)?.0),
+            true => describe(&read_manifest(path)?.0),
             false => describe_package(path)?,
         }
     }
@@ -20,7 +21,7 @@ pub(super) fn run(arguments: &KernelInspectArguments) -> Result<ExitCode> {
 }
 
 fn describe_package(path: &Path) -> Result<()> {
-    let bytes = super::read(path)?;
+    let bytes = read(path)?;
     let size = bytes.len();
     let package = Package::parse(bytes)?;
     describe(&package.manifest);

@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use flashmesh_storage::kernel::{Kind, Manifest};
 
 use super::super::arguments::KernelNewArguments;
-use super::MANIFEST;
+use super::files::MANIFEST;
 
 pub(super) fn write(arguments: &KernelNewArguments) -> Result<ExitCode> {
     let name = &arguments.name;

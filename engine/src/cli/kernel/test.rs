@@ -26,6 +26,9 @@ use rand::{Rng, RngExt, SeedableRng};
 use super::super::arguments::{
     KernelBuildArguments, KernelContainerArguments, KernelTestArguments,
 };
+use super::build::compile;
+use super::device;
+use super::files::read_manifest;
 
 /// Numbers of rows that are tried: the borders of bitmaps' words, of calls, and more than one call.
 const ROWS: [usize; 7] = [0, 1, 63, 64, 65, 8192, 20_000];
@@ -39,9 +42,9 @@ const TABLE: &str = "rows_of_the_test";
 pub(super) async fn run(arguments: &KernelTestArguments) -> Result<ExitCode> {
     let mut failed = false;
     for folder in &arguments.folders {
-        let (manifest, text) = super::read_manifest(folder)?;
+        let (manifest, text) = read_manifest(folder)?;
         let options = KernelBuildArguments::default();
-        let package = super::compile(folder, &manifest, text, &options)?;
+        let package = compile(folder, &manifest, text, &options)?;
         let seed = arguments.seed.unwrap_or_else(|| rand::rng().random());
         let work = tempfile::tempdir().map_err(|e| Error::io("making a temporary folder", e))?;
         let device = device_container(folder, &manifest, work.path())?;
@@ -87,8 +90,8 @@ async fn test(
     for callee in &manifest.calls {
         // Kernels that it calls stand beside it.
         let beside = folder.join("..").join(callee);
-        let (called, text) = super::read_manifest(&beside)?;
-        let package = super::compile(&beside, &called, text, &KernelBuildArguments::default())?;
+        let (called, text) = read_manifest(&beside)?;
+        let package = compile(&beside, &called, text, &KernelBuildArguments::default())?;
         register(&session, callee, &package.to_bytes()).await?;
     }
     register(&session, &manifest.name, package).await?;
@@ -142,7 +145,7 @@ fn device_container(folder: &Path, manifest: &Manifest, work: &Path) -> Result<O
         .iter()
         .map(|callee| folder.join("..").join(callee));
     let output = work.join(format!("{}.xclbin", manifest.name));
-    super::device::container(&KernelContainerArguments {
+    device::container(&KernelContainerArguments {
         folders: std::iter::once(folder.to_path_buf())
             .chain(called)
             .collect(),

@@ -1,7 +1,7 @@
 //! The lines that are for the shell itself: `.help`, `.tables`, ….
 
 use super::catalog::Catalog;
-use super::complete::{Completion, words};
+use super::completion::{Completion, words};
 use super::suggest;
 use crate::cli::arguments::{Format, parse_rows};
 use crate::cli::output::FORMATS;

@@ -1,20 +1,10 @@
 //! What the Tab key offers.
 
-use std::collections::BTreeSet;
-
 use super::catalog::{Catalog, Table, quoted};
 use super::commands;
+use super::completion::{Completion, words};
 use super::keywords::{INDEX_KINDS, KEYWORDS, is_keyword};
 use super::lex::{Kind, Token, tokens};
-
-/// What may stand in place of the text from `start` to the cursor.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Completion {
-    /// These words.
-    Words { start: usize, words: Vec<String> },
-    /// The name of a file.
-    File,
-}
 
 /// Completes `input` at the byte `cursor`.
 pub(super) fn complete(input: &str, cursor: usize, catalog: &Catalog) -> Completion {
@@ -343,32 +333,6 @@ fn name_of(text: &str) -> String {
             inner.replace(&format!("{quote}{quote}"), &quote.to_string())
         }
         _ => text.to_lowercase(),
-    }
-}
-
-/// Those of `candidates` that begin with what was typed, whatever its case, each once and in the
-/// order given.
-pub(super) fn words(
-    start: usize,
-    typed: &str,
-    candidates: impl IntoIterator<Item = String>,
-) -> Completion {
-    let begins = |candidate: &String| {
-        let begins = |candidate: &str| {
-            let head = candidate.get(..typed.len());
-            head.is_some_and(|head| head.eq_ignore_ascii_case(typed))
-        };
-        // A name that needs quotes may be typed without.
-        begins(candidate) || candidate.strip_prefix('"').is_some_and(begins)
-    };
-    let mut seen = BTreeSet::new();
-    // A name that would command the terminal is none to offer.
-    let words = candidates
-        .into_iter()
-        .filter(|word| begins(word) && !word.contains(char::is_control));
-    Completion::Words {
-        start,
-        words: words.filter(|word| seen.insert(word.clone())).collect(),
     }
 }
 

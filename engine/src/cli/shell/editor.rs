@@ -11,7 +11,8 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper};
 
 use super::catalog::Catalog;
-use super::complete::{Completion, complete};
+use super::complete::complete;
+use super::completion::Completion;
 use super::keywords::is_keyword;
 use super::lex::{Kind, items, tokens};
 

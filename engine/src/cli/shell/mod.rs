@@ -7,6 +7,7 @@ mod backend;
 mod catalog;
 mod commands;
 mod complete;
+mod completion;
 mod editor;
 mod keywords;
 mod lex;

@@ -9,11 +9,37 @@ use datafusion::common::TableReference;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::LogicalPlan;
 
-use super::results::client_schema;
 use crate::{Result, Session};
 
 /// What the names of Flight SQL's metadata begin with.
 const PREFIX: &str = "ARROW:FLIGHT:SQL:";
+
+/// The schema with types that all Flight clients know, and what they are in SQL: string and binary
+/// views as plain ones. (A view into a large buffer would also send all of the buffer.)
+pub(super) fn client_schema(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| described(&client_field(field)));
+    let fields: Vec<FieldRef> = fields.collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn client_field(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) => DataType::List(client_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(client_field(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(client_field(item), *size),
+        DataType::Map(entries, sorted) => DataType::Map(client_field(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(client_field).collect()),
+        DataType::Dictionary(_, values) => {
+            let values = Arc::new(Field::new("values", values.as_ref().clone(), true));
+            client_field(&values).data_type().clone()
+        }
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
 
 /// The columns of a plan's result, as a client is told them.
 pub(super) fn of_plan(session: &Session, plan: &LogicalPlan) -> Result<SchemaRef> {

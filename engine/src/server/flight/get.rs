@@ -9,7 +9,6 @@ use std::task::{Context, Poll, ready};
 use arrow_flight::Ticket;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use bytes::Bytes;
-use futures::Stream;
 use http_body::Frame;
 use prost::Message as _;
 use tonic::body::Body;
@@ -21,13 +20,9 @@ use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataMap};
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::message::Message;
+use super::message::MessageStream;
 use super::metered::Metered;
 use super::transport::Flight;
-
-/// The messages of a result.
-pub(in crate::server) type MessageStream =
-    Pin<Box<dyn Stream<Item = Result<Message, Status>> + Send>>;
 
 /// The Flight service with its own DoGet.
 #[derive(Clone)]

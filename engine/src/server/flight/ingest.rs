@@ -17,15 +17,15 @@ use tonic::Status;
 
 use super::columns::without_description;
 use super::incoming;
-use super::results::{compute_on, until_ended};
-use super::statements::fail;
+use super::results::{compute_on, fail, until_ended};
 use crate::LoadMode;
-use crate::catalog::CATALOG;
-use crate::load::blocking;
+use crate::blocking::blocking;
+use crate::names::CATALOG;
 use crate::queries::{QueryKind, QueryState};
+use crate::server::options::Limits;
 use crate::server::sessions::ClientSession;
+use crate::server::state::State;
 use crate::server::status::status;
-use crate::server::{Limits, State};
 
 /// Stores the rows of a stream in a table; gives their number. Nothing is stored when the stream
 /// ends early or the client goes away.
@@ -45,7 +45,7 @@ pub(super) async fn ingest(
 
     let sql = format!("/* bulk ingest into {table} */");
     let id = state.queries().next_id();
-    let query = session.start_query(state, id, QueryKind::Work, &sql, None);
+    let query = session.start_query(id, QueryKind::Work, &sql, None);
     let _place = state.place(session, &query, QueryKind::Work).await?;
     let session = session.session.clone();
     let load = async move {
@@ -102,7 +102,7 @@ pub(super) async fn by_key(
     }
     let sql = format!("/* {how:?} rows of {table} by key */");
     let id = state.queries().next_id();
-    let query = session.start_query(state, id, QueryKind::Work, &sql, None);
+    let query = session.start_query(id, QueryKind::Work, &sql, None);
     let _place = state.place(session, &query, QueryKind::Work).await?;
     let session = session.session.clone();
     let table = table.to_quoted_string();

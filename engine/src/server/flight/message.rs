@@ -2,6 +2,7 @@
 //! the arrays and the connection.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -12,7 +13,9 @@ use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamEncoder;
 use arrow_flight::FlightData;
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::Stream;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use tonic::Status;
 
 /// A part of a result as a client gets it: Arrow's IPC message.
 #[derive(Debug)]
@@ -31,6 +34,10 @@ impl From<FlightData> for Message {
         }
     }
 }
+
+/// The messages of a result.
+pub(in crate::server) type MessageStream =
+    Pin<Box<dyn Stream<Item = Result<Message, Status>> + Send>>;
 
 /// Fields of Flight's `FlightData` (Flight.proto).
 const DATA_HEADER: u32 = 2;

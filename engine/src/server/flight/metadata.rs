@@ -13,8 +13,8 @@ use datafusion::datasource::TableType;
 use tonic::Status;
 
 use super::columns;
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::Error;
+use crate::names::{CATALOG, DEFAULT_SCHEMA};
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
 

@@ -11,6 +11,7 @@ mod metered;
 mod options;
 pub(super) mod prepared;
 mod results;
+mod running;
 mod service;
 pub(super) mod statements;
 #[cfg(feature = "substrait")]
@@ -18,6 +19,5 @@ mod substrait;
 mod transport;
 
 pub(super) use get::FlightServer;
-pub(super) use results::Place;
 pub(super) use service::FlightSql;
 pub(super) use transport::Flight;

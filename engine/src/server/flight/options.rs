@@ -9,8 +9,8 @@ use datafusion::logical_expr::{LogicalPlan, ResetVariable, SetVariable, Statemen
 use tonic::Status;
 
 use crate::Session;
-use crate::catalog::CATALOG;
 use crate::error::Error;
+use crate::names::CATALOG;
 
 /// `arrow.flight.protocol.SessionOptionValue`; `arrow-flight` has no types for it.
 #[derive(Clone, PartialEq, prost::Message)]

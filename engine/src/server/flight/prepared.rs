@@ -16,8 +16,7 @@ use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use parking_lot::Mutex;
 
-use super::columns;
-use super::results::client_schema;
+use super::columns::{self, client_schema};
 use super::statements::{gives_rows, parse_one, substrait};
 use crate::assign::assign;
 use crate::error::Error;

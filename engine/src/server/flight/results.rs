@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatchOptions;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
@@ -20,20 +20,19 @@ use flashmesh_storage::page::plain::to_plain;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Response, Status};
 
-use super::columns::described;
-use super::get::MessageStream;
-use super::message::Encoder;
-use super::statements::fail;
+use super::columns::client_schema;
+use super::message::{Encoder, MessageStream};
 use crate::error::Error;
 use crate::queries::{QueryKind, QueryState, RunningQuery};
-use crate::server::State;
+use crate::server::places::Place;
 use crate::server::sessions::ClientSession;
+use crate::server::state::State;
 use crate::server::status::status;
 
 /// What `arrow-flight` has `do_get` answer.
@@ -53,9 +52,6 @@ pub(in crate::server) struct Fetch {
     /// Ends its plans with it, if they don't end by themselves.
     pub _stop: Vec<StopOnDrop>,
 }
-
-/// A place among the queries that may run at once: of the user's, and of all.
-pub(in crate::server) type Place = Vec<OwnedSemaphorePermit>;
 
 /// The rows of `rows` for a client: as `schema`, which has types that all clients know, and until
 /// the query is cancelled or its time is up. They are computed on `compute`, a few batches ahead.
@@ -192,7 +188,7 @@ pub(in crate::server) async fn plan_apart<T: Send + 'static>(
     sql: &str,
     work: impl Future<Output = crate::Result<T>> + Send + 'static,
 ) -> Result<T, Status> {
-    let query = Arc::new(session.start_query(state, id, QueryKind::Planning, sql, None));
+    let query = Arc::new(session.start_query(id, QueryKind::Planning, sql, None));
     let _gone = query.cancel_on_drop();
     let place = state.planning_place(session, &query).await?;
     let (compute, planned) = (state.compute().clone(), Arc::clone(&query));
@@ -254,6 +250,14 @@ pub(in crate::server) async fn until_ended<T>(
     }
 }
 
+/// Notes why a query failed.
+pub(super) fn fail(query: &RunningQuery, error: &Status) {
+    query.end(match error.code() {
+        tonic::Code::Cancelled => QueryState::Cancelled,
+        _ => QueryState::Failed(error.message().to_string()),
+    });
+}
+
 /// Batches that are there already: answers about metadata.
 pub(in crate::server) fn send_batch(batch: RecordBatch) -> Response<FlightStream> {
     let data = FlightDataEncoderBuilder::new()
@@ -288,33 +292,6 @@ fn encode(
     });
     let messages = stream::iter([Ok(first)]).chain(messages.try_flatten());
     Ok(Response::new(Box::pin(messages)))
-}
-
-/// The schema with types that all Flight clients know, and what they are in SQL: string and binary
-/// views as plain ones. (A view into a large buffer would also send all of the buffer.)
-pub(in crate::server) fn client_schema(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter();
-    let fields = fields.map(|field| described(&client_field(field)));
-    let fields: Vec<FieldRef> = fields.collect();
-    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
-}
-
-fn client_field(field: &FieldRef) -> FieldRef {
-    let data_type = match field.data_type() {
-        DataType::Utf8View => DataType::Utf8,
-        DataType::BinaryView => DataType::Binary,
-        DataType::List(item) => DataType::List(client_field(item)),
-        DataType::LargeList(item) => DataType::LargeList(client_field(item)),
-        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(client_field(item), *size),
-        DataType::Map(entries, sorted) => DataType::Map(client_field(entries), *sorted),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(client_field).collect()),
-        DataType::Dictionary(_, values) => {
-            let values = Arc::new(Field::new("values", values.as_ref().clone(), true));
-            client_field(&values).data_type().clone()
-        }
-        _ => return Arc::clone(field),
-    };
-    Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
 fn to_client(

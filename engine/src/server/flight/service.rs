@@ -30,15 +30,16 @@ use futures::{Stream, stream};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::get::MessageStream;
+use super::message::MessageStream;
 use super::prepared::{Described, Prepared, SUBSTRAIT};
 use super::results::{FlightStream, plan_apart, send_batch};
+use super::running::update;
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
 use super::{columns, info, ingest, metadata, options};
 use crate::error::{Error, Result};
-use crate::server::State;
 use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
+use crate::server::state::State;
 use crate::server::status::status;
 
 /// The header of a request for a `FlightInfo` in which a client says what it calls the statement:
@@ -615,7 +616,7 @@ impl FlightSqlService for FlightSql {
             .hold_transaction(command.transaction_id.as_ref())
             .await?;
         let plans = alone(planned_sql(&session, &command.query));
-        statements::update(&self.state, &session, &command.query, plans).await
+        update(&self.state, &session, &command.query, plans).await
     }
 
     async fn do_put_statement_ingest(
@@ -662,7 +663,7 @@ impl FlightSqlService for FlightSql {
             self.bind(&session, &prepared, request.into_inner()).await?;
         }
         let plans = executions(&session, &prepared);
-        statements::update(&self.state, &session, prepared.sql(), plans).await
+        update(&self.state, &session, prepared.sql(), plans).await
     }
 
     async fn do_put_substrait_plan(
@@ -675,7 +676,7 @@ impl FlightSqlService for FlightSql {
             .hold_transaction(command.transaction_id.as_ref())
             .await?;
         let plans = alone(planned_substrait(&session, command.plan));
-        statements::update(&self.state, &session, SUBSTRAIT, plans).await
+        update(&self.state, &session, SUBSTRAIT, plans).await
     }
 
     async fn do_action_create_prepared_statement(

@@ -12,8 +12,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::FlightSql;
-use super::get::MessageStream;
-use super::message::Message;
+use super::message::{Message, MessageStream};
 
 /// What gRPC serves.
 #[derive(Clone)]

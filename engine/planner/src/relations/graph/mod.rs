@@ -18,12 +18,12 @@ use flashmesh_storage::index::adjacency::KeyType;
 use flashmesh_storage::index::{Index, IndexKind};
 
 use self::host::Traversal;
-use super::StoreRelations;
 use super::arguments::{Argument, Arguments, constants};
 use super::exec::{Emit, Run, StoreFunction, StoreFunctionNode};
+use super::store::StoreRelations;
 use crate::config::{self, FlashmeshOptions, Pushdown};
 use crate::error::from_storage;
-use crate::version::NamedTable;
+use crate::named::NamedTable;
 
 /// What the order of joins takes for granted: vertices of a path, neighbours of seeds, edges of a
 /// vertex.

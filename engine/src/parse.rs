@@ -1,0 +1,55 @@
+//! The text of statements: what DataFusion's parser takes, and what flashmesh takes besides.
+
+use datafusion::error::DataFusionError;
+use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::error::{Error, Result};
+use crate::procedures::parse_procedure;
+use crate::spelling::respelled;
+use crate::{depth, past, precedence};
+
+/// Splits SQL of a dialect into statements.
+pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
+    let dialect = dialect_from_str(dialect)
+        .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
+    depth::check(query, dialect.as_ref())?;
+    let parser = DFParserBuilder::new(query).with_dialect(dialect.as_ref());
+    let parsed = parser.build().map_err(Error::from).and_then(parse_all);
+    let mut statements = parsed.or_else(|error| {
+        let parser = DFParserBuilder::new(respelled(query, dialect.as_ref()).ok_or(error)?);
+        parse_all(parser.with_dialect(dialect.as_ref()).build()?)
+    })?;
+    if past::may_name_versions(query, dialect.as_ref()) {
+        statements.iter_mut().try_for_each(past::with_versions)?;
+    }
+    if query.to_ascii_lowercase().contains("distinct") {
+        statements.iter_mut().for_each(precedence::correct);
+    }
+    Ok(statements)
+}
+
+/// All statements up to the end.
+fn parse_all(mut parser: DFParser<'_>) -> Result<Vec<ParsedStatement>> {
+    let mut statements = Vec::new();
+    loop {
+        let mut is_separate = statements.is_empty();
+        while parser.parser.consume_token(&Token::SemiColon) {
+            is_separate = true;
+        }
+        let next = parser.parser.peek_token();
+        if next.token == Token::EOF {
+            return Ok(statements);
+        }
+        if !is_separate {
+            let found = parser.parser.expected("end of statement", next);
+            return found.map_err(|error| DataFusionError::from(error).into());
+        }
+        let call = parse_procedure(&mut parser).map_err(DataFusionError::from)?;
+        statements.push(match call {
+            Some(call) => call,
+            None => parser.parse_statement()?,
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! What all connections of a server share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::listen::Connections;
+use super::options::Limits;
+use super::sessions::Sessions;
+use super::shares::Shares;
+use super::tokens::Tokens;
+use super::users::Users;
+use crate::Engine;
+use crate::error::{Error, Result};
+use crate::queries::Queries;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct State {
+    pub engine: Arc<Engine>,
+    pub users: Option<Users>,
+    pub tokens: Tokens,
+    pub token_lifetime: Duration,
+    pub sessions: Arc<Sessions>,
+    pub shares: Arc<Shares>,
+    pub running: Arc<Semaphore>,
+    pub planning: Arc<Semaphore>,
+    pub connections: Arc<Connections>,
+    pub limits: Limits,
+    pub compute: Compute,
+}
+
+/// The threads that compute queries: apart from those that talk to clients, so that a query which
+/// keeps its thread (a join that finds nothing for long) keeps nobody from being answered.
+#[derive(Debug)]
+pub(super) struct Compute(Option<Runtime>);
+
+/// The stack of each: as much as the main thread of a process has, since statements nest.
+const STACK_BYTES: usize = 8 << 20;
+
+impl Compute {
+    pub fn new(threads: usize) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("flashmesh-query")
+            .thread_stack_size(STACK_BYTES)
+            .enable_all()
+            .build()
+            .map_err(|e| Error::io("starting threads", e))?;
+        Ok(Self(Some(runtime)))
+    }
+
+    fn handle(&self) -> &Handle {
+        let runtime = self.0.as_ref();
+        runtime.expect("there until it is dropped").handle()
+    }
+}
+
+impl Drop for Compute {
+    fn drop(&mut self) {
+        // A runtime may not be dropped where others' tasks run, unless nobody waits for it.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl State {
+    pub fn queries(&self) -> &Arc<Queries> {
+        self.engine.queries()
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.engine.database().is_read_only()
+    }
+
+    /// Where queries are computed.
+    pub fn compute(&self) -> &Handle {
+        self.compute.handle()
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.limits.query_time.map(|time| Instant::now() + time)
+    }
+}
