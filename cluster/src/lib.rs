@@ -10,5 +10,5 @@ mod rack;
 
 pub use rack::{
     Address, Authorities, Cable, Card, Endpoint, Flow, Identity, MeshSettings, Node, Port, Rack,
-    RackError, Route,
+    RackError, Route, Shape,
 };

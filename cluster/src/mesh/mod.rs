@@ -51,6 +51,6 @@ mod tests;
 
 pub use endpoint::Endpoint;
 pub use error::MeshError;
-pub use network::Network;
+pub use network::{Hops, Network};
 pub use node::{LinkStatus, Mesh, StartError};
 pub use stream::{MeshStream, StreamListener, Streams};

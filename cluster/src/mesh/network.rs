@@ -23,6 +23,15 @@ pub struct Network {
     pub(crate) settings: MeshSettings,
 }
 
+/// Links that packets take, over all endpoints, nodes and destinations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hops {
+    /// On the longest route.
+    pub most: usize,
+    /// On all, on average.
+    pub mean: f64,
+}
+
 impl Network {
     /// The mesh of `rack`.
     ///
@@ -150,6 +159,24 @@ impl Network {
 
     pub(crate) fn is_end_to_end(&self, slot: usize) -> bool {
         self.endpoints[slot].flow == Flow::EndToEnd
+    }
+
+    /// How far packets go; `None` where there is nowhere to go.
+    pub fn hops(&self) -> Option<Hops> {
+        let paths = self
+            .routes
+            .all()
+            .filter_map(|(node, endpoint, destination)| {
+                let path = self
+                    .routes
+                    .path(&self.topology, node, endpoint, destination);
+                path.ok().map(|path| path.len())
+            });
+        let lengths: Vec<usize> = paths.collect();
+        Some(Hops {
+            most: *lengths.iter().max()?,
+            mean: lengths.iter().sum::<usize>() as f64 / lengths.len() as f64,
+        })
     }
 
     /// The mesh as lines of a trace (`fpga/network/README.md`): nodes are numbered in the order of

@@ -2,6 +2,7 @@
 
 mod address;
 mod check;
+mod draft;
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use flashmesh_pages::store::{CardId, NodeId};
 use serde::Deserialize;
 
 pub use address::Address;
+pub use draft::Shape;
 
 /// A rack: its nodes with their flash cards, and the mesh between them.
 ///

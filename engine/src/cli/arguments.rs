@@ -83,6 +83,9 @@ pub(super) enum Command {
     /// Kernels of your own: make, compile, test and look at them
     #[command(subcommand)]
     Kernel(KernelCommand),
+    /// Rack files: nodes, and the mesh between them. Queries run on one node as yet
+    #[command(subcommand)]
+    Rack(RackCommand),
     /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
     Demo(DemoArguments),
 }
@@ -214,6 +217,54 @@ pub(super) enum Format {
     Tsv,
     Json,
     NdJson,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RackCommand {
+    /// Write DIR/rack.toml for nodes on this machine, and make a folder for each
+    Init(RackInitArguments),
+    /// Check a rack file, its routes among it: packets must not be able to wait for each other in a
+    /// circle
+    Check {
+        /// The rack file
+        file: PathBuf,
+    },
+    /// Print mesh and routes of a rack file as the lines of a trace (fpga/network/README.md)
+    Routes {
+        /// The rack file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RackInitArguments {
+    /// The folder to make
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Its nodes
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub nodes: u16,
+    /// On how many nodes each segment of a table is to lie
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub replicas: u16,
+    /// How cables join them
+    #[arg(long, value_enum, default_value_t = RackShape::Ring)]
+    pub shape: RackShape,
+}
+
+/// How the nodes of a rack are joined.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum RackShape {
+    /// Each node with the next one
+    Line,
+    /// The same, and the last with the first
+    Ring,
+    /// Rows and columns
+    Grid,
+    /// The same, with their ends joined
+    Torus,
+    /// Each node with each other one: up to 9
+    Full,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@ mod fsck;
 mod kernel;
 mod load;
 mod output;
+mod rack;
 mod script;
 mod serve;
 mod shell;
@@ -76,6 +77,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::User(command)) => user::run(command),
         Some(Command::Devices) => devices::run(arguments.engine.xclbin.as_deref()),
         Some(Command::Kernel(command)) => kernel::run(command).await,
+        Some(Command::Rack(command)) => rack::run(command),
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,
     }
