@@ -17,10 +17,7 @@ pub fn check(root: &Path) -> Result<()> {
         let source = root.join(of).join("src");
         let lib = fs::read_to_string(source.join("lib.rs"))?;
         let floors = floors(&lib);
-        let floor_of = |module: &str| {
-            let on_floor = |floor: &Vec<&str>| floor.iter().any(|of_floor| *of_floor == module);
-            floors.iter().position(on_floor)
-        };
+        let floor_of = |module: &str| floors.iter().position(|floor| floor.contains(&module));
         let handed_on = handed_on(&lib);
         for module in lib.lines().filter_map(declared) {
             if floor_of(module).is_none() && !is_private(&lib, module) {
