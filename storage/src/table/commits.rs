@@ -292,11 +292,24 @@ impl Core {
         })
     }
 
-    /// Waits until readers see all that was decided on: who was refused by it finds it there.
-    pub(super) fn settle_commits(&self) -> Result<()> {
-        let mut head = self.commits.head.lock();
-        let last = head.last;
-        self.wait_for(&mut head, last)
+    /// After a refusal, waits until readers see all that was decided on: what refused it is seen by
+    /// whoever tries again.
+    ///
+    /// # Errors
+    /// That of `committed`; `NeedsReopening`.
+    pub(super) fn settle_refused(&self, committed: Result<()>) -> Result<()> {
+        if let Err(
+            StorageError::Conflict { .. }
+            | StorageError::DuplicateKey { .. }
+            | StorageError::AlreadyExists { .. }
+            | StorageError::NotFound { .. },
+        ) = &committed
+        {
+            let mut head = self.commits.head.lock();
+            let last = head.last;
+            self.wait_for(&mut head, last)?;
+        }
+        committed
     }
 
     /// Waits until an edit is durable and readers see it.

@@ -291,10 +291,10 @@ impl Load {
         let rows = shared.rows.load(Ordering::Relaxed);
         let left = shared.small(&mut done)?;
         let change = shared.change(done);
-        match &shared.transaction {
-            _ if let Some(left) = left => small_commits::commit(&shared.database, change, left)?,
-            Some(transaction) => transaction.stage(Step::Rows(Box::new(change)))?,
-            None => {
+        match (left, &shared.transaction) {
+            (Some(left), _) => small_commits::commit(&shared.database, change, left)?,
+            (None, Some(transaction)) => transaction.stage(Step::Rows(Box::new(change)))?,
+            (None, None) => {
                 let name = change.name.clone();
                 let steps = vec![Step::Rows(Box::new(change))];
                 steps::commit(&shared.database, steps, |_| Ok(()))?;

@@ -174,16 +174,7 @@ pub(super) fn commit(core: &Core, change: TableChange, rows: Vec<RecordBatch>) -
         core.lead(Lead { commits, target }, Arc::clone(&small));
         small.wait().expect("who has led is done")
     });
-    if let Err(
-        StorageError::Conflict { .. }
-        | StorageError::DuplicateKey { .. }
-        | StorageError::NotFound { .. },
-    ) = &committed
-    {
-        // What refused it is seen by whoever tries again.
-        core.settle_commits()?;
-    }
-    committed
+    core.settle_refused(committed)
 }
 
 impl Core {

@@ -202,20 +202,8 @@ pub(super) fn commit(
     check: impl Fn(&mut TableEdit) -> Result<()>,
 ) -> Result<()> {
     let committed = try_commit(core, &mut steps, check);
-    if let Err(
-        StorageError::Conflict { .. }
-        | StorageError::DuplicateKey { .. }
-        | StorageError::AlreadyExists { .. }
-        | StorageError::NotFound { .. },
-    ) = &committed
-    {
-        // What refused it is seen by whoever tries again.
-        core.settle_commits()?;
-    }
-    settle(
-        committed,
-        steps.into_iter().flat_map(Step::into_reservations),
-    )
+    let reservations = steps.into_iter().flat_map(Step::into_reservations);
+    core.settle_refused(settle(committed, reservations))
 }
 
 fn try_commit(
