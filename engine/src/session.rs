@@ -23,7 +23,8 @@ use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::changes::Changes;
 use flashmesh_storage::flash::Flash;
 use flashmesh_storage::functions::Kernels;
-use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::node::{RackSide, StorageNode};
+use flashmesh_storage::store::{NodeId, StoreCard};
 use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions, Workspace};
 use tempfile::TempDir;
 
@@ -79,6 +80,8 @@ pub struct EngineOptions {
     pub path: Option<PathBuf>,
     /// The card, in place of the file in the folder: see [`DatabaseOptions::card`].
     pub card: Option<Arc<dyn Flash>>,
+    /// The rack whose head this engine is.
+    pub rack: Option<RackHead>,
     /// Refuse every write; several processes may then read the database at once.
     pub read_only: bool,
     /// Bound of the page cache; the default is a quarter of the machine's memory, 1 GiB at most.
@@ -107,6 +110,18 @@ pub struct EngineOptions {
     /// What resolves `file://`, `https://`, `s3://` … for tables outside the database, in sessions
     /// of admins; by default all of these, with credentials from the environment.
     pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
+}
+
+/// What the engine of a rack's head has of the rack: its tables lie on the cards of all nodes, and
+/// those run what is pushed down to their segments.
+#[derive(Debug, Clone)]
+pub struct RackHead {
+    /// The head's own number, which pages of its card have in their addresses.
+    pub node: NodeId,
+    /// The cards of the other nodes.
+    pub cards: Vec<StoreCard>,
+    /// How they are asked.
+    pub side: RackSide,
 }
 
 /// An open database with what its sessions share: page cache, memory pool, spill files.
@@ -152,11 +167,14 @@ impl Engine {
             FairSpillPool::new(memory_limit),
             NonZeroUsize::new(3).expect("3 is not 0"),
         ));
+        let rack = options.rack.as_ref();
         let database = Database::open(
             path,
             DatabaseOptions {
                 read_only: options.read_only,
                 card: options.card,
+                node: rack.map(|rack| rack.node).unwrap_or_default(),
+                cards: rack.map(|rack| rack.cards.clone()).unwrap_or_default(),
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
                 block_cache_bytes: options.external_cache_bytes.unwrap_or(EXTERNAL_CACHE_BYTES),
                 upkeep: UpkeepOptions {
@@ -199,12 +217,13 @@ impl Engine {
         if let Some(container) = &options.container {
             accelerators.push(Arc::new(XrtAccelerator::open(container)?));
         }
+        let side = options.rack.map(|rack| rack.side);
         let store = Arc::clone(database.store());
         let blocks = database.block_cache();
         let external_cache =
             blocks.map(|blocks| ExternalCache::new(blocks, options.cache_local_files));
         Ok(Arc::new(Self {
-            node: StorageNode::with_kernels(store, accelerators, kernels),
+            node: StorageNode::with_kernels(store, accelerators, kernels, side),
             database,
             runtime,
             sealed_runtime,

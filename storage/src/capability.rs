@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
+use prost::Message;
 use sha2::Sha256;
 
 use crate::segment::TableId;
@@ -179,6 +180,75 @@ pub struct Capability {
     /// Seconds since 1970 after which it is worth nothing.
     pub expires_at_s: u64,
     seal: [u8; 32],
+}
+
+/// A capability on its way to another node.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CapabilityRecord {
+    #[prost(string, tag = "1")]
+    principal: String,
+    #[prost(uint32, tag = "2")]
+    table: u32,
+    #[prost(uint32, tag = "3")]
+    rights: u32,
+    #[prost(uint64, tag = "4")]
+    expires_at_s: u64,
+    #[prost(bytes = "vec", tag = "5")]
+    seal: Vec<u8>,
+    #[prost(bool, tag = "6")]
+    all_kernels: bool,
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    kernels: Vec<Vec<u8>>,
+}
+
+impl CapabilityRecord {
+    /// `None` for a capability that is not of a table.
+    pub fn new(capability: &Capability) -> Option<Self> {
+        let Subject::Table(table) = capability.of else {
+            return None;
+        };
+        let (all_kernels, kernels) = match &capability.kernels {
+            KernelRights::None => (false, Vec::new()),
+            KernelRights::These(digests) => (false, digests.iter().map(|d| d.to_vec()).collect()),
+            KernelRights::All => (true, Vec::new()),
+        };
+        Some(Self {
+            principal: capability.principal.as_ref().into(),
+            table: table.0,
+            rights: capability.rights.0.into(),
+            expires_at_s: capability.expires_at_s,
+            seal: capability.seal.to_vec(),
+            all_kernels,
+            kernels,
+        })
+    }
+
+    /// The capability; its seal is verified by whoever takes it.
+    ///
+    /// # Errors
+    /// `Denied` for what no capability can be.
+    pub fn unpack(&self) -> Result<Capability> {
+        let digest = |bytes: &Vec<u8>| <[u8; 32]>::try_from(bytes.as_slice()).ok();
+        let digests: Option<Vec<_>> = self.kernels.iter().map(digest).collect();
+        let parts = digests
+            .zip(digest(&self.seal))
+            .zip(u8::try_from(self.rights).ok());
+        let Some(((digests, seal), rights)) = parts else {
+            return Err(StorageError::Denied("what came is no capability".into()));
+        };
+        Ok(Capability {
+            principal: self.principal.as_str().into(),
+            of: Subject::Table(TableId(self.table)),
+            rights: Rights(rights),
+            kernels: match (self.all_kernels, digests.is_empty()) {
+                (true, _) => KernelRights::All,
+                (false, true) => KernelRights::None,
+                (false, false) => KernelRights::These(digests.into()),
+            },
+            expires_at_s: self.expires_at_s,
+            seal,
+        })
+    }
 }
 
 // The seal is a secret: whoever logs a command shall not log a means to make another.

@@ -17,7 +17,9 @@
 //! | [`access`] | which rows a scan looks at: all, or those that an index names |
 //! | [`lookup`] | few rows by their keys, without a Program |
 //! | [`functions`] | users' functions: kernels by the names that the catalog has for them |
+//! | [`peer`] | commands for the nodes of a rack that have the segments, and their answers |
 //! | [`node`] | the storage node: takes commands, gives streams of batches |
+//! | `serve` | commands of other nodes |
 //! | [`changes`] | what changes a database, under the capability of whoever asks |
 //!
 //! Each uses only those above it in the table, which `cargo xtask floors` checks; nothing here knows
@@ -37,7 +39,9 @@ mod literals;
 pub mod lookup;
 pub mod memory;
 pub mod node;
+pub mod peer;
 pub mod segment;
+mod serve;
 pub mod table;
 
 pub use flashmesh_pages::{Result, StorageError, flash, page, store};

@@ -5,9 +5,11 @@
 //! Upstream travel only credits (the pull itself), runtime filters and cancel (dropping the
 //! stream); the counters of [`ScanMetrics`] are the status.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -23,8 +25,9 @@ use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
 use crate::functions::Kernels;
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::lookup::KeyLookup;
+use crate::peer::{PeerCommand, PeerStream, Peers};
 use crate::segment::Segment;
-use crate::store::{PageReader, PageStore};
+use crate::store::{NodeId, PageReader, PageStore};
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
 
@@ -39,6 +42,16 @@ pub struct StorageNode {
     accelerators: Vec<Arc<dyn Accelerator>>,
     key: CapabilityKey,
     kernels: Option<Arc<Kernels>>,
+    peers: Option<Arc<dyn Peers>>,
+}
+
+/// What a node has of its rack.
+#[derive(Debug, Clone)]
+pub struct RackSide {
+    /// Seals what may be done; all nodes of the rack know it.
+    pub key: CapabilityKey,
+    /// The others.
+    pub peers: Arc<dyn Peers>,
 }
 
 /// A request to run a Program over segments.
@@ -76,20 +89,40 @@ impl StorageNode {
             accelerators,
             key: CapabilityKey::random(),
             kernels: None,
+            peers: None,
         })
     }
 
-    /// [`StorageNode::with_accelerators`], with kernels that users added.
+    /// [`StorageNode::with_accelerators`], with kernels that users added, and as a node of a rack, if
+    /// it is one.
     pub fn with_kernels(
         store: Arc<PageStore>,
         accelerators: Vec<Arc<dyn Accelerator>>,
         kernels: Arc<Kernels>,
+        rack: Option<RackSide>,
     ) -> Arc<Self> {
+        let (key, peers) = match rack {
+            Some(RackSide { key, peers }) => (key, Some(peers)),
+            None => (CapabilityKey::random(), None),
+        };
         Arc::new(Self {
             store,
             accelerators,
-            key: CapabilityKey::random(),
+            key,
             kernels: Some(kernels),
+            peers,
+        })
+    }
+
+    /// A node of a rack that runs the commands of others over what lies on its own cards, with the
+    /// `cpu` accelerator. `key` is the rack's.
+    pub fn serving(store: Arc<PageStore>, key: CapabilityKey) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            accelerators: vec![Arc::new(CpuAccelerator::new())],
+            key,
+            kernels: None,
+            peers: None,
         })
     }
 
@@ -263,6 +296,7 @@ impl StorageNode {
             Some(path) => path.residual(&command.program, table)?,
             None => Arc::clone(&command.program),
         };
+        let peers = self.ask_peers(&command, &program, &filters, access.is_some())?;
         let run = accelerator.open(Task {
             kernels: self.bind_kernels(
                 &program,
@@ -280,6 +314,7 @@ impl StorageNode {
         command.work.streams.fetch_add(1, Ordering::Relaxed);
         Ok(ResultStream {
             run,
+            peers,
             table: Arc::clone(&command.table),
             reader: self.store.reader()?,
             work: command.work,
@@ -292,10 +327,66 @@ impl StorageNode {
     }
 }
 
+impl StorageNode {
+    /// Leaves segments to the nodes on whose cards they are, by the first stream of a scan. What an
+    /// index names are few rows of many segments: their pages are read from here.
+    fn ask_peers(
+        &self,
+        command: &Command,
+        program: &Arc<VerifiedProgram>,
+        filters: &Arc<[RuntimeFilter]>,
+        has_access_path: bool,
+    ) -> Result<VecDeque<PeerStream>> {
+        let work = &command.work;
+        let asked_for = work.asked_for();
+        let may_leave = |_: &&Arc<dyn Peers>| {
+            !has_access_path
+                && !work.keeps_here.load(Ordering::Relaxed)
+                && !has_kernels(program)
+                && asked_for.is_none_or(|name| name == CpuAccelerator::NAME)
+        };
+        let Some(peers) = self.peers.as_ref().filter(may_leave) else {
+            work.segments.get_or_init(|| work.all.clone());
+            return Ok(VecDeque::new());
+        };
+        let mut left: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
+        work.segments.get_or_init(|| {
+            let mut here = Vec::new();
+            for segment in &work.all {
+                match segment.node().filter(|node| peers.has(*node)) {
+                    Some(node) => left.entry(node).or_default().push(Arc::clone(segment)),
+                    None => here.push(Arc::clone(segment)),
+                }
+            }
+            here
+        });
+        if left.is_empty() {
+            return Ok(VecDeque::new());
+        }
+        let to_send = PeerCommand {
+            program: Arc::clone(program),
+            table: Arc::clone(&command.table),
+            runtime_filters: filters.to_vec(),
+            batch_rows: command.batch_rows,
+            plain_text: work.plain_text.load(Ordering::Relaxed),
+            forbids_fallback: work.forbids_fallback.load(Ordering::Relaxed),
+            accelerator: asked_for.map(Into::into),
+            capability: Arc::clone(&command.capability),
+        };
+        let start = |(node, segments): (NodeId, Vec<Arc<Segment>>)| {
+            PeerStream::start(peers.as_ref(), node, &to_send, &segments, &command.metrics)
+        };
+        left.into_iter().map(start).collect()
+    }
+}
+
 /// The segments of a scan that no stream has taken up yet.
 #[derive(Debug)]
 pub struct SegmentQueue {
-    segments: Vec<Arc<Segment>>,
+    all: Vec<Arc<Segment>>,
+    /// Those of them that are not left to other nodes, from the first stream on.
+    segments: OnceLock<Vec<Arc<Segment>>>,
+    keeps_here: AtomicBool,
     next: AtomicUsize,
     streams: AtomicUsize,
     access: SharedAccess,
@@ -315,7 +406,9 @@ impl SegmentQueue {
     /// must be one of the version of the table that the segments are of, chosen for the Program of the scan.
     pub fn with_access(segments: Vec<Arc<Segment>>, access: Option<Arc<AccessPath>>) -> Arc<Self> {
         Arc::new(Self {
-            segments,
+            all: segments,
+            segments: OnceLock::new(),
+            keeps_here: AtomicBool::new(false),
             next: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             access: SharedAccess::new(access),
@@ -324,6 +417,11 @@ impl SegmentQueue {
             plain_text: AtomicBool::new(false),
             calls: OnceLock::new(),
         })
+    }
+
+    /// Leaves no segment to the node that has it; before its streams are submitted.
+    pub fn keep_here(&self) {
+        self.keeps_here.store(true, Ordering::Relaxed);
     }
 
     /// Makes it an error of the scan if a device fails at what was given to it; before its streams
@@ -365,18 +463,17 @@ impl SegmentQueue {
     /// they are there when some stream takes it.
     fn take(&self) -> Option<(Arc<Segment>, Option<&Arc<Segment>>)> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let segment = self.segments.get(index).cloned()?;
+        let segments = self.segments.get()?;
+        let segment = segments.get(index).cloned()?;
         let distance = 2 * self.streams.load(Ordering::Relaxed);
-        Some((segment, self.segments.get(index + distance)))
+        Some((segment, segments.get(index + distance)))
     }
 
     /// A segment to read ahead for. Near the end a stream takes none, as another stream may be
     /// free to start on it at once.
     fn take_ahead(&self) -> Option<(Arc<Segment>, Option<&Arc<Segment>>)> {
-        let left = self
-            .segments
-            .len()
-            .saturating_sub(self.next.load(Ordering::Relaxed));
+        let segments = self.segments.get().map_or(0, Vec::len);
+        let left = segments.saturating_sub(self.next.load(Ordering::Relaxed));
         if left < 2 * self.streams.load(Ordering::Relaxed) {
             None
         } else {
@@ -408,9 +505,12 @@ impl RuntimeFilters {
 /// Dropping the stream cancels it. After an error it is at its end.
 ///
 /// As an iterator it works until it has a batch, which may take all of a table; who shares the
-/// thread with others pulls by [`ResultStream::step`].
+/// thread with others pulls by [`ResultStream::step`], or by [`ResultStream::poll_step`] where
+/// other nodes are not to be waited for.
 pub struct ResultStream {
     run: Box<dyn TaskRun>,
+    /// What other nodes do of the scan.
+    peers: VecDeque<PeerStream>,
     table: Arc<TableSnapshot>,
     reader: PageReader,
     work: Arc<SegmentQueue>,
@@ -430,12 +530,16 @@ pub enum Step {
     Batch(RecordBatch),
     /// It is done with a segment and has no batch yet: call again.
     SegmentDone,
+    /// Only other nodes still work; the waker is woken when one of them has something.
+    Waiting,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     BetweenSegments,
     InSegment,
+    /// No segment is left here.
+    OfPeers,
     Finishing,
     Ended,
 }
@@ -475,10 +579,31 @@ impl ResultStream {
         }
     }
 
-    fn advance(&mut self) -> Result<Option<Step>> {
+    /// A batch of another node, if one has come.
+    fn ask_around(&mut self, waker: &Waker) -> Result<Option<RecordBatch>> {
+        for _ in 0..self.peers.len() {
+            let Some(mut peer) = self.peers.pop_front() else {
+                break;
+            };
+            match peer.poll(waker) {
+                Poll::Ready(Ok(None)) => {}
+                Poll::Ready(batch) => {
+                    self.peers.push_back(peer);
+                    return batch;
+                }
+                Poll::Pending => self.peers.push_back(peer),
+            }
+        }
+        Ok(None)
+    }
+
+    fn advance(&mut self, waker: &Waker) -> Result<Option<Step>> {
         loop {
             match self.state {
                 State::BetweenSegments => {
+                    if let Some(batch) = self.ask_around(waker)? {
+                        return Ok(Some(Step::Batch(batch)));
+                    }
                     let ahead = self.ahead.pop_front();
                     let was_ahead = ahead.is_some();
                     let next = match ahead {
@@ -487,7 +612,7 @@ impl ResultStream {
                         ahead => ahead,
                     };
                     let Some(work) = next else {
-                        self.state = State::Finishing;
+                        self.state = State::OfPeers;
                         continue;
                     };
                     let filters = self.runtime_filters.current();
@@ -516,6 +641,18 @@ impl ResultStream {
                         return Ok(Some(Step::SegmentDone));
                     }
                 },
+                State::OfPeers => {
+                    if self.run.is_satisfied() {
+                        self.peers.clear();
+                    }
+                    if let Some(batch) = self.ask_around(waker)? {
+                        return Ok(Some(Step::Batch(batch)));
+                    }
+                    if !self.peers.is_empty() {
+                        return Ok(Some(Step::Waiting));
+                    }
+                    self.state = State::Finishing;
+                }
                 State::Finishing => match self.run.finish()? {
                     Some(batch) => return Ok(Some(Step::Batch(batch))),
                     None => self.state = State::Ended,
@@ -527,13 +664,28 @@ impl ResultStream {
 }
 
 impl ResultStream {
-    /// Works until there is a batch or a segment is done; `None` at the end.
+    /// Works until there is a batch or a segment is done, and waits for other nodes where nothing
+    /// else is to be done; `None` at the end.
     ///
     /// # Errors
     /// The device's errors, `Corrupt` for what it holds, and what the Program may fail with.
     pub fn step(&mut self) -> Option<Result<Step>> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match self.poll_step(&waker)? {
+                Ok(Step::Waiting) => thread::park(),
+                step => return Some(step),
+            }
+        }
+    }
+
+    /// [`Self::step`], but says so in place of waiting for other nodes.
+    ///
+    /// # Errors
+    /// Those of [`Self::step`].
+    pub fn poll_step(&mut self, waker: &Waker) -> Option<Result<Step>> {
         let start = Instant::now();
-        let step = self.advance().transpose();
+        let step = self.advance(waker).transpose();
         let metrics = &self.metrics;
         metrics.add_reads(self.reader.take_counters());
         metrics
@@ -549,7 +701,7 @@ impl ResultStream {
                     .fetch_add(data_bytes(batch), Ordering::Relaxed);
             }
             Some(Err(_)) => self.state = State::Ended,
-            Some(Ok(Step::SegmentDone)) | None => {}
+            Some(Ok(Step::SegmentDone | Step::Waiting)) | None => {}
         }
         step
     }
@@ -579,10 +731,19 @@ impl Iterator for ResultStream {
         loop {
             match self.step()? {
                 Ok(Step::Batch(batch)) => return Some(Ok(batch)),
-                Ok(Step::SegmentDone) => {}
+                Ok(Step::SegmentDone | Step::Waiting) => {}
                 Err(error) => return Some(Err(error)),
             }
         }
+    }
+}
+
+/// Wakes a thread that waits for another node.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

@@ -142,6 +142,7 @@ impl Rig {
             Arc::clone(database.store()),
             vec![Arc::new(CpuAccelerator::new())],
             kernels,
+            None,
         );
         let snapshot = database.snapshot("public", "t").unwrap();
         let table = FlashTable::new(NamedTable::new(

@@ -643,6 +643,7 @@ impl EngineArguments {
         Ok(EngineOptions {
             path: self.db.clone(),
             card: None,
+            rack: None,
             read_only: self.read_only,
             cache_bytes: self.cache_size,
             external_cache_bytes: self.external_cache_size,

@@ -165,6 +165,12 @@ pub struct ScanMetrics {
     pub recall_expected: AtomicU64,
     /// How many of them, or rows as near, the search has found.
     pub recall_found: AtomicU64,
+    /// Segments that were left to the nodes that have them.
+    pub segments_of_nodes: AtomicU64,
+    /// Bytes of commands to other nodes.
+    pub bytes_to_nodes: AtomicU64,
+    /// Bytes of their answers.
+    pub bytes_from_nodes: AtomicU64,
 }
 
 impl ScanMetrics {
@@ -176,6 +182,44 @@ impl ScanMetrics {
             bytes_from_flash: load(&self.bytes_from_flash),
             pages_from_cache: load(&self.pages_from_cache),
             wait_ns: load(&self.flash_wait_ns),
+        }
+    }
+
+    /// Those counters that say what was done, wherever, in an order of their own.
+    fn work(&self) -> [&AtomicU64; 18] {
+        [
+            &self.pages_from_flash,
+            &self.bytes_from_flash,
+            &self.pages_from_cache,
+            &self.segments_skipped_zone_map,
+            &self.segments_skipped_runtime,
+            &self.segments_skipped_index,
+            &self.segments_read,
+            &self.pages_skipped_zone_map,
+            &self.pages_skipped_runtime,
+            &self.pages_skipped_index,
+            &self.pages_skipped_selection,
+            &self.rows_in,
+            &self.device_time_ns,
+            &self.flash_wait_ns,
+            &self.device_calls,
+            &self.bytes_to_device,
+            &self.bytes_from_device,
+            &self.device_fallbacks,
+        ]
+    }
+
+    /// What another node is told of the work: for [`Self::add_work`].
+    pub(crate) fn work_done(&self) -> Vec<u64> {
+        let work = self.work().into_iter();
+        work.map(|counter| counter.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    /// Adds the work of another node.
+    pub(crate) fn add_work(&self, done: &[u64]) {
+        for (counter, value) in self.work().into_iter().zip(done) {
+            counter.fetch_add(*value, Ordering::Relaxed);
         }
     }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::page::{Aux, ColumnBuilder, Page, PageIndex, PageZone, SEGMENT_ROWS};
-use crate::store::{PageAddress, PageReader, PageRun, PageStore, Reservation};
+use crate::store::{MEMORY_CARD, NodeId, PageAddress, PageReader, PageRun, PageStore, Reservation};
 use crate::{Result, StorageError};
 
 use moves::Move;
@@ -116,6 +116,19 @@ impl Segment {
             deleted: self.deleted.clone(),
             ..*self
         }
+    }
+
+    /// The node on whose cards all of its pages are; `None` where that is not one, or some are in
+    /// memory.
+    pub fn node(&self) -> Option<NodeId> {
+        let mut runs = self
+            .chunks
+            .iter()
+            .flat_map(Chunk::runs)
+            .map(|run| run.first);
+        let first = runs.next()?;
+        let is_there = |page: PageAddress| page.node == first.node && page.card != MEMORY_CARD;
+        (is_there(first) && runs.all(is_there)).then_some(first.node)
     }
 
     /// The rows that are deleted, if any is.

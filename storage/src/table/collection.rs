@@ -31,7 +31,7 @@ const STEP_GAIN_BLOCKS: u64 = 2;
 /// Regions that the cache of external files gives up at once.
 const CACHE_REGIONS: usize = 4;
 
-/// Runs on the card that are to be moved, by their first pages.
+/// Runs on cards that are to be moved, by the numbers of their first pages.
 #[derive(Debug, Default)]
 pub(super) struct Victims(HashSet<u64>);
 
@@ -41,7 +41,7 @@ impl Victims {
     }
 
     pub fn has(&self, run: &PageRun) -> bool {
-        run.first.card != MEMORY_CARD && self.0.contains(&run.first.page.0)
+        run.first.card != MEMORY_CARD && self.0.contains(&run.first.number())
     }
 }
 
@@ -58,8 +58,8 @@ struct Owned {
     chosen_pages: u64,
 }
 
-/// Chooses what a step moves, and the blocks for whose sake: `max_pages` at most. `runs` are those of
-/// the state on the card.
+/// Chooses what a step moves, and the blocks for whose sake, by the numbers of their first pages:
+/// `max_pages` at most. `runs` are those of the state on cards.
 fn choose(
     blocks: Vec<ClosedBlock>,
     runs: impl Iterator<Item = (u64, u64)>,
@@ -109,7 +109,7 @@ fn choose(
         if moved + runs.iter().map(|(_, count)| count).sum::<u64>() > max_pages {
             continue;
         }
-        chosen.push(block);
+        chosen.push(block * block_pages);
         for run in runs {
             victims.0.insert(run.0);
             moved += run.1;
@@ -167,7 +167,7 @@ impl Collector for Core {
             let unreadable = self.unreadable();
             let movable = runs
                 .filter(|run| run.first.card != MEMORY_CARD && !unreadable.contains(&run.identity));
-            let runs = movable.map(|run| (run.first.page.0, run.count.into()));
+            let runs = movable.map(|run| (run.first.number(), run.count.into()));
             let store = self.store();
             let room = store.free_bytes().saturating_sub(store.memory_bytes());
             let max_pages = (room / PAGE_SIZE_BYTES as u64).min(STEP_MAX_PAGES);

@@ -517,8 +517,9 @@ impl Core {
                     buffer.copy_from_slice(&page.bytes());
                     buffer
                 });
-                from.push(run.first.page.0);
-                to.push(writer.append(buffers.collect())?.page.0);
+                writer.stay_near(run.first)?;
+                from.push(run.first.number());
+                to.push(writer.append(buffers.collect())?.number());
             }
             if !from.is_empty() {
                 edit.push(Operation::MovePages(MovePages {

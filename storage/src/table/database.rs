@@ -14,7 +14,7 @@ use crate::block_cache::{BlockCache, CacheIndex};
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
 use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::{Chunk, TableId};
-use crate::store::{MEMORY_CARD, PageStore};
+use crate::store::{CardId, MEMORY_CARD, NodeId, PageStore, StoreCard};
 use crate::table::catalog::{Catalog, Numbers};
 use crate::table::change::conflict;
 use crate::table::commit_log::Log;
@@ -59,8 +59,12 @@ pub struct DatabaseOptions {
     /// The card, in place of the file in the folder: whoever opens the database again brings the same.
     /// It takes no other options.
     pub card: Option<Arc<dyn Flash>>,
+    /// The node of a rack that the database's own card is of.
+    pub node: NodeId,
+    /// Cards of the rack's other nodes: segments take turns between all of them.
+    pub cards: Vec<StoreCard>,
     /// What the cache for external files may take up on the card; 0: there is none. A database that is
-    /// opened for reading only has none.
+    /// opened for reading only has none, nor has one with cards of several nodes.
     pub block_cache_bytes: u64,
     /// How indexes are kept up.
     pub upkeep: UpkeepOptions,
@@ -78,6 +82,8 @@ impl Default for DatabaseOptions {
             io: IoMode::Auto,
             capacity_bytes: None,
             card: None,
+            node: NodeId::default(),
+            cards: Vec::new(),
             block_cache_bytes: 0,
             upkeep: UpkeepOptions::default(),
             memory: Arc::new(Unbounded),
@@ -232,16 +238,24 @@ impl Database {
         let live: Vec<_> = on_card.iter().map(|run| (run.first, run.count)).collect();
         let geometry = flash.geometry();
         let is_sound = !options.read_only && problems.is_empty();
-        let cached = match is_sound && options.block_cache_bytes > 0 {
+        let is_alone = options.cards.is_empty() && options.node == NodeId::default();
+        let caches_blocks = is_sound && is_alone && options.block_cache_bytes > 0;
+        let cached = match caches_blocks {
             true => CacheIndex::load(&path, &geometry, live.iter().copied()),
             false => CacheIndex::default(),
         };
-        if is_sound && options.block_cache_bytes == 0 {
+        if is_sound && !caches_blocks {
             CacheIndex::remove(&path);
         }
         let all = live.into_iter().chain(cached.runs());
-        let store = PageStore::open(flash, options.cache_bytes, all)?;
-        let block_cache = match is_sound && options.block_cache_bytes > 0 {
+        let mut cards = vec![StoreCard {
+            node: options.node,
+            card: CardId::default(),
+            flash,
+        }];
+        cards.extend(options.cards.iter().cloned());
+        let store = PageStore::open_cards(cards, options.cache_bytes, all)?;
+        let block_cache = match caches_blocks {
             true => BlockCache::open(
                 &store,
                 &geometry,

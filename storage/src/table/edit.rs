@@ -6,10 +6,9 @@
 
 use prost::{Message, Oneof};
 
-use crate::flash::FlashPage;
 use crate::index::IndexPart;
 use crate::segment::TableId;
-use crate::store::{CardId, MEMORY_CARD, PageAddress};
+use crate::store::{MEMORY_CARD, PageAddress};
 use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord};
 
 /// One atomic change, to one or several tables.
@@ -196,13 +195,13 @@ pub(super) struct MovePages {
     pub table: u32,
     #[prost(oneof = "Owner", tags = "2, 3, 7")]
     pub owner: Option<Owner>,
-    /// The first pages of runs in memory, or on the card.
+    /// The numbers of the first pages of runs in memory, or on cards.
     #[prost(uint64, repeated, tag = "4")]
     pub from: Vec<u64>,
-    /// Where each of them is on the card.
+    /// Where each of them is on a card.
     #[prost(uint64, repeated, tag = "5")]
     pub to: Vec<u64>,
-    /// They were on the card. Such an edit is never in the log, which earlier builds may read.
+    /// They were on cards. Such an edit is never in the log, which earlier builds may read.
     #[prost(bool, tag = "6")]
     pub on_card: bool,
 }
@@ -224,15 +223,10 @@ impl MovePages {
     pub fn place_of(&self, first: PageAddress) -> PageAddress {
         let is_of_card = (first.card == MEMORY_CARD) != self.on_card;
         let mut from = self.from.iter();
-        let moved = from.position(|page| is_of_card && *page == first.page.0);
-        match moved.and_then(|place| self.to.get(place)) {
-            Some(page) => PageAddress {
-                card: CardId::default(),
-                page: FlashPage(*page),
-                ..first
-            },
-            None => first,
-        }
+        let number = first.number();
+        let moved = from.position(|page| is_of_card && *page == number);
+        let to = moved.and_then(|place| self.to.get(place));
+        to.map_or(first, |number| PageAddress::of_number(*number))
     }
 }
 

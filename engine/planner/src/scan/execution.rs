@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use arrow::compute::kernels::cmp::eq;
 use arrow::compute::nullif;
@@ -150,7 +150,7 @@ struct FlashStream {
 }
 
 impl FlashStream {
-    fn pull(&mut self) -> Result<Option<Step>> {
+    fn pull(&mut self, waker: &Waker) -> Result<Option<Step>> {
         self.execution.dynamic.refresh()?;
         if let State::Waiting(_) = &self.state {
             let State::Waiting(command) = std::mem::replace(&mut self.state, State::Ended) else {
@@ -164,7 +164,7 @@ impl FlashStream {
         };
         let step = match self.execution.has_kernels {
             true => aside(|| results.step()),
-            false => results.step(),
+            false => results.poll_step(waker),
         };
         let step = step.transpose().map_err(from_storage)?;
         self.account()?;
@@ -214,13 +214,14 @@ impl Stream for FlashStream {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        let item = match this.pull() {
+        let item = match this.pull(context.waker()) {
             Ok(Some(Step::SegmentDone)) => {
                 // An aggregate may have a batch only at the table's end. Other queries, and
                 // whoever cancels this one, get the thread before that.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            Ok(Some(Step::Waiting)) => return Poll::Pending,
             Ok(Some(Step::Batch(batch))) => Some(this.output(batch)),
             Ok(None) => None,
             Err(error) => Some(Err(error)),

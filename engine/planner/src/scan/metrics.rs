@@ -45,6 +45,15 @@ pub fn metrics_set(scan: &ScanMetrics, fallbacks: usize) -> MetricsSet {
             push(count(name, load(counter) as usize));
         }
     }
+    if load(&scan.segments_of_nodes) > 0 {
+        for (name, counter) in [
+            ("segments_of_nodes", &scan.segments_of_nodes),
+            ("bytes_to_nodes", &scan.bytes_to_nodes),
+            ("bytes_from_nodes", &scan.bytes_from_nodes),
+        ] {
+            push(count(name, load(counter) as usize));
+        }
+    }
     let fallbacks = fallbacks + load(&scan.device_fallbacks) as usize;
     push(count("fallbacks", fallbacks));
     push(time("device_time", load(&scan.device_time_ns)));

@@ -223,6 +223,9 @@ impl ScanSpec {
         if self.forbids_fallback {
             work.forbid_fallback();
         }
+        if self.mode == Pushdown::Never {
+            work.keep_here();
+        }
         if self.plain_text {
             work.ask_for_plain_text();
         }

@@ -14,6 +14,7 @@ pub mod conformance;
 #[cfg(any(test, feature = "testing"))]
 mod fault;
 mod file;
+mod joined;
 #[cfg(any(test, feature = "testing"))]
 mod limit;
 mod memory;
@@ -27,6 +28,7 @@ pub use buffer::PageBuffer;
 #[cfg(any(test, feature = "testing"))]
 pub use fault::{FaultFlash, FaultOptions, When};
 pub use file::{FileFlash, FileFlashOptions, IoMode, make_folder, sync_folder};
+pub use joined::JoinedFlash;
 #[cfg(any(test, feature = "testing"))]
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;
@@ -180,6 +182,31 @@ impl FlashOp {
     pub fn tag(&self) -> Tag {
         match self {
             Self::Read { tag, .. } | Self::Write { tag, .. } | Self::Erase { tag, .. } => *tag,
+        }
+    }
+
+    /// The first page that it is about.
+    pub fn first(&self) -> FlashPage {
+        match self {
+            Self::Read { first, .. } | Self::Write { first, .. } | Self::Erase { first, .. } => {
+                *first
+            }
+        }
+    }
+
+    /// Pages that it reads or writes.
+    pub fn pages(&self) -> usize {
+        match self {
+            Self::Read { buffers, .. } | Self::Write { buffers, .. } => buffers.len(),
+            Self::Erase { .. } => 0,
+        }
+    }
+
+    /// Its buffers, of an operation that does not take place.
+    pub fn into_buffers(self) -> Vec<PageBuffer> {
+        match self {
+            Self::Read { buffers, .. } | Self::Write { buffers, .. } => buffers,
+            Self::Erase { .. } => Vec::new(),
         }
     }
 }

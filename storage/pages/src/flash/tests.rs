@@ -138,6 +138,87 @@ fn throttled_flash_conforms() {
 }
 
 #[test]
+fn joined_cards_conform() {
+    let card = |seed, queue_depth| {
+        let options = LimitOptions {
+            queue_depth,
+            capacity_bytes: u64::MAX,
+        };
+        Arc::new(LimitFlash::new(memory(seed), options).unwrap()) as Arc<dyn Flash>
+    };
+    for seed in seeds(10) {
+        let joined = || {
+            let cards = vec![card(seed, 128), card(seed + 1, 3), card(seed + 2, 1)];
+            let firsts = (0..).map(|card| card * GEOMETRY.pages());
+            Arc::new(JoinedFlash::new(firsts.zip(cards)).unwrap())
+        };
+        conformance::run_all(&Made(joined), seed);
+    }
+}
+
+#[test]
+fn a_joined_card_that_is_away_fails_its_own_pages_alone() {
+    #[derive(Debug)]
+    struct Away(Arc<MemoryFlash>);
+    impl Flash for Away {
+        fn name(&self) -> String {
+            "a card that is away".into()
+        }
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+        fn used_erase_blocks(&self) -> Result<u64> {
+            self.0.used_erase_blocks()
+        }
+        fn open_queue(&self) -> Result<Box<dyn FlashQueue>> {
+            Err(StorageError::Invalid(self.name()))
+        }
+        fn sync(&self) -> Result<()> {
+            Err(StorageError::Invalid(self.name()))
+        }
+        fn continues_blocks(&self) -> bool {
+            true
+        }
+        fn health(&self) -> Option<FlashHealth> {
+            None
+        }
+    }
+    let cards: Vec<Arc<dyn Flash>> = vec![Arc::new(Away(memory(1))), memory(2)];
+    // Ranges longer than the cards: what lies between is refused.
+    let stride = 2 * GEOMETRY.pages();
+    let joined = JoinedFlash::new([0, stride].into_iter().zip(cards)).unwrap();
+    assert!(joined.sync().unwrap_err().to_string().contains("is away"));
+    let mut queue = joined.open_queue().unwrap();
+    for (tag, first) in [(1, 0), (2, stride), (3, 5)] {
+        let buffers = vec![PageBuffer::zeroed(); 2];
+        let first = FlashPage(first);
+        let tag = Tag(tag);
+        queue
+            .submit(FlashOp::Write {
+                tag,
+                first,
+                buffers,
+            })
+            .unwrap();
+    }
+    let beyond = FlashPage(GEOMETRY.pages() - 1);
+    let refused = queue.submit(FlashOp::Read {
+        tag: Tag(4),
+        first: beyond,
+        buffers: vec![PageBuffer::zeroed(); 2],
+    });
+    assert!(matches!(refused, Err(StorageError::Invalid(_))));
+    let mut ended = Vec::new();
+    queue.wait(3, &mut ended).unwrap();
+    ended.sort_by_key(|completion| completion.tag.0);
+    let ended: Vec<_> = ended
+        .iter()
+        .map(|completion| (completion.result.is_ok(), completion.buffers.len()))
+        .collect();
+    assert_eq!(ended, [(false, 2), (true, 2), (false, 2)]);
+}
+
+#[test]
 fn limited_flash_conforms() {
     for seed in seeds(5) {
         conformance::run_all(

@@ -78,6 +78,13 @@ pub(super) struct Extent {
     is_used: bool,
 }
 
+impl Extent {
+    /// Pages that are left of it.
+    pub(super) fn room(&self) -> u64 {
+        self.pages.end - self.pages.start
+    }
+}
+
 /// What must be done before a new part of an extent may be written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Chores {
@@ -122,6 +129,16 @@ pub struct StoreUsage {
 }
 
 impl StoreUsage {
+    /// Adds what another card has.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.live_pages += other.live_pages;
+        self.dead_pages += other.dead_pages;
+        self.allocated_blocks += other.allocated_blocks;
+        self.free_blocks += other.free_blocks;
+        self.pages_per_erase_block = other.pages_per_erase_block;
+        self.capacity_pages += other.capacity_pages;
+    }
+
     /// Pages that are live or reserved, wherever they are.
     pub fn pages(&self) -> u64 {
         self.live_pages + self.memory_pages

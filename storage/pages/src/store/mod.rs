@@ -38,7 +38,9 @@ pub use memory::MEMORY_CARD;
 pub use reader::{PageReader, ReadCounters};
 pub use writer::{PageWriter, Reservation};
 
-use crate::flash::{Flash, FlashHealth, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
+use crate::flash::{
+    Flash, FlashHealth, FlashOp, FlashPage, JoinedFlash, PAGE_SIZE_BYTES, PageBuffer,
+};
 use crate::page::{Page, PageIdentity};
 use crate::{Result, StorageError};
 use allocator::Allocator;
@@ -71,6 +73,100 @@ pub struct PageAddress {
     pub card: CardId,
     /// The page on it.
     pub page: FlashPage,
+}
+
+/// Bits of a page's number within its card: up to 128 TiB a card.
+const PAGE_BITS: u32 = 34;
+/// Bits of a card's number within its node.
+const CARD_BITS: u32 = 4;
+/// Bits of a node's number.
+const NODE_BITS: u32 = 10;
+
+impl PageAddress {
+    /// The page as one number. Those of a card follow each other, those of node 0's first card are
+    /// its own page numbers; the pages in memory are behind all cards.
+    ///
+    /// Of an address that no page can have, a number that no page has.
+    pub fn number(&self) -> u64 {
+        if self.card == MEMORY_CARD {
+            return self.page.0;
+        }
+        let (node, card, page) = (u64::from(self.node.0), u64::from(self.card.0), self.page.0);
+        match node >> NODE_BITS == 0 && card >> CARD_BITS == 0 && page >> PAGE_BITS == 0 {
+            true => node << (CARD_BITS + PAGE_BITS) | card << PAGE_BITS | page,
+            false => u64::MAX,
+        }
+    }
+
+    /// The number of the first page of its card.
+    fn card_first(&self) -> u64 {
+        let first = Self {
+            page: FlashPage(0),
+            ..*self
+        };
+        first.number()
+    }
+
+    /// The page of a [number](Self::number).
+    pub fn of_number(number: u64) -> Self {
+        let bits = |from: u32, count: u32| (number >> from & ((1 << count) - 1)) as u16;
+        match number >> (NODE_BITS + CARD_BITS + PAGE_BITS) {
+            0 => Self {
+                node: NodeId(bits(CARD_BITS + PAGE_BITS, NODE_BITS)),
+                card: CardId(bits(PAGE_BITS, CARD_BITS)),
+                page: FlashPage(number & ((1 << PAGE_BITS) - 1)),
+            },
+            _ => Self {
+                node: NodeId::default(),
+                card: MEMORY_CARD,
+                page: FlashPage(number),
+            },
+        }
+    }
+}
+
+/// A card of a store.
+#[derive(Debug, Clone)]
+pub struct StoreCard {
+    /// The node that owns it.
+    pub node: NodeId,
+    /// Its number there.
+    pub card: CardId,
+    /// The device: the card itself, or a way to that of another node.
+    pub flash: Arc<dyn Flash>,
+}
+
+impl StoreCard {
+    /// The number of its first page, if a card can be there.
+    fn first(&self) -> Result<u64> {
+        let place = PageAddress {
+            node: self.node,
+            card: self.card,
+            page: FlashPage(0),
+        };
+        match place.number() {
+            u64::MAX => Err(StorageError::Invalid(format!(
+                "{} is card {} of node {}; nodes go up to {}, cards to {}",
+                self.flash.name(),
+                self.card.0,
+                self.node.0,
+                (1 << NODE_BITS) - 1,
+                (1 << CARD_BITS) - 1,
+            ))),
+            first => Ok(first),
+        }
+    }
+}
+
+/// What a store knows of a card.
+#[derive(Debug)]
+struct Card {
+    flash: Arc<dyn Flash>,
+    /// The number of its first page.
+    first: u64,
+    allocator: Mutex<Allocator>,
+    /// Nothing is left that an earlier life of the store has left behind.
+    is_reclaimed: AtomicBool,
 }
 
 /// A contiguous run of pages that belong together: one chunk.
@@ -130,7 +226,8 @@ enum Gain {
     None,
 }
 
-/// The pages of one card: where they go, which are live, and the cache before them.
+/// The pages of a card, or of those of all nodes of a rack: where they go, which are live, and the
+/// cache before them.
 ///
 /// ```
 /// # fn main() -> flashmesh_pages::Result<()> {
@@ -155,13 +252,17 @@ enum Gain {
 /// ```
 #[derive(Debug)]
 pub struct PageStore {
+    /// In the order of their pages' numbers.
+    cards: Vec<Card>,
+    /// All of them.
     flash: Arc<dyn Flash>,
     cache: PageCache,
     memory: MemoryPages,
-    allocator: Mutex<Allocator>,
     queues: Arc<QueuePool>,
-    /// Nothing is left that an earlier life of the store has left behind.
-    is_reclaimed: AtomicBool,
+    /// Which of them has what belongs to no group: the first that was given.
+    home: usize,
+    /// The card to which the next group of runs goes, but for those that are full.
+    next_card: AtomicUsize,
     /// Readers that exist: they share what may be read ahead.
     readers: AtomicUsize,
     /// Why a sync failed: pages of any writer may be lost, and no later sync tells. Held while
@@ -189,23 +290,73 @@ impl PageStore {
         cache_bytes: u64,
         live: impl IntoIterator<Item = (PageAddress, u32)>,
     ) -> Result<Arc<Self>> {
-        let live = live
+        let card = StoreCard {
+            node: NodeId::default(),
+            card: CardId::default(),
+            flash,
+        };
+        Self::open_cards(vec![card], cache_bytes, live)
+    }
+
+    /// [`PageStore::open`] of several cards. Each [group](PageWriter::start_group) of runs lies on one
+    /// of them, groups take turns; what belongs to none is on the first card given.
+    ///
+    /// # Errors
+    /// `Corrupt` as for one card, and when a live run is on none of them; `Invalid` for two cards
+    /// at one place and for erase blocks of several sizes.
+    pub fn open_cards(
+        cards: Vec<StoreCard>,
+        cache_bytes: u64,
+        live: impl IntoIterator<Item = (PageAddress, u32)>,
+    ) -> Result<Arc<Self>> {
+        let home = cards.first().map(StoreCard::first).transpose()?;
+        let mut cards = cards
             .into_iter()
-            .map(|(first, pages)| Ok((own_page(first)?, pages)));
-        let live: Vec<_> = live.collect::<Result<_>>()?;
-        let allocator = Allocator::open(
-            flash.name(),
-            flash.geometry(),
-            flash.used_erase_blocks()?,
-            flash.continues_blocks(),
-            live.into_iter(),
-        )?;
+            .map(|card| Ok((card.first()?, card.flash)))
+            .collect::<Result<Vec<_>>>()?;
+        cards.sort_by_key(|(first, _)| *first);
+        let card_at = |first: u64| cards.binary_search_by_key(&first, |(first, _)| *first);
+        let mut runs: Vec<Vec<(FlashPage, u32)>> = cards.iter().map(|_| Vec::new()).collect();
+        for (address, pages) in live {
+            let Ok(card) = card_at(address.card_first()) else {
+                return Err(StorageError::corrupt(format!(
+                    "pages are on card {} of node {}, which is not among the cards",
+                    address.card.0, address.node.0
+                )));
+            };
+            runs[card].push((address.page, pages));
+        }
+        let flash: Arc<dyn Flash> = match cards.as_slice() {
+            [(0, flash)] => Arc::clone(flash),
+            _ => Arc::new(JoinedFlash::new(cards.iter().cloned())?),
+        };
+        let home = card_at(home.unwrap_or_default()).unwrap_or_default();
+        let cards = cards.into_iter().zip(runs).map(|((first, flash), runs)| {
+            let mut geometry = flash.geometry();
+            let block_pages = u64::from(geometry.pages_per_erase_block.max(1));
+            geometry.erase_blocks = geometry.erase_blocks.min((1 << PAGE_BITS) / block_pages);
+            let allocator = Allocator::open(
+                flash.name(),
+                geometry,
+                flash.used_erase_blocks()?,
+                flash.continues_blocks(),
+                runs.into_iter(),
+            )?;
+            Ok(Card {
+                flash,
+                first,
+                allocator: Mutex::new(allocator),
+                is_reclaimed: AtomicBool::new(false),
+            })
+        });
+        let cards = cards.collect::<Result<Vec<_>>>()?;
         Ok(Arc::new(Self {
+            home,
+            next_card: AtomicUsize::new(home),
+            cards,
             cache: PageCache::new(cache_bytes),
             memory: MemoryPages::new(),
-            allocator: Mutex::new(allocator),
             queues: QueuePool::new(flash.clone()),
-            is_reclaimed: AtomicBool::new(false),
             readers: AtomicUsize::new(0),
             sync_failure: Mutex::default(),
             // An earlier life may have ended before it synced.
@@ -219,6 +370,26 @@ impl PageStore {
         }))
     }
 
+    /// Which card a page is on.
+    fn card_of(&self, address: PageAddress) -> Result<usize> {
+        let first = address.card_first();
+        let card = self.cards.binary_search_by_key(&first, |card| card.first);
+        card.map_err(|_| {
+            StorageError::Invalid(format!(
+                "page {} of node {}, card {} is on no card of this store",
+                address.page.0, address.node.0, address.card.0
+            ))
+        })
+    }
+
+    /// The card for the next group of runs: they take turns, but for those without room.
+    fn card_for_group(&self, pages: u32) -> usize {
+        let next = self.next_card.fetch_add(1, Ordering::Relaxed);
+        let turns = (next..next + self.cards.len()).map(|turn| turn % self.cards.len());
+        let mut with_room = turns.filter(|&card| self.keep_room(card, pages).is_ok());
+        with_room.next().unwrap_or(next % self.cards.len())
+    }
+
     /// A reader for the calling thread.
     pub fn reader(self: &Arc<Self>) -> Result<PageReader> {
         Ok(PageReader::new(self.clone(), self.queues.lease()?))
@@ -228,20 +399,32 @@ impl PageStore {
     /// behind.
     pub fn writer(self: &Arc<Self>) -> Result<PageWriter> {
         let mut queue = self.queues.lease()?;
-        if !self.is_reclaimed.load(Ordering::Relaxed) {
-            let remains = self.allocator.lock().reclaim();
-            self.is_reclaimed
-                .store(remains.is_empty(), Ordering::Relaxed);
-            self.erase(&mut queue, &remains)?;
-        }
+        self.reclaim(&mut queue, self.home)?;
         Ok(PageWriter::new(self.clone(), queue, 0))
+    }
+
+    /// Erases a part of what a crash has left behind on a card.
+    fn reclaim(&self, queue: &mut QueueLease, card: usize) -> Result<()> {
+        let Card {
+            allocator,
+            is_reclaimed,
+            ..
+        } = &self.cards[card];
+        if is_reclaimed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let remains = allocator.lock().reclaim();
+        is_reclaimed.store(remains.is_empty(), Ordering::Relaxed);
+        self.erase(queue, card, &remains)
     }
 
     /// A writer that leaves its first groups of runs in memory, up to a mebibyte, at addresses of
     /// [`MEMORY_CARD`]: they are lost with the process unless the caller keeps them elsewhere. Above
     /// [`MEMORY_MAX_BYTES`], and where the card has hardly room for them, it is like any other.
     pub fn small_writer(self: &Arc<Self>) -> Result<PageWriter> {
-        let has_room = self.keep_room(2 * SMALL_WRITER_PAGES as u32).is_ok();
+        let has_room = self
+            .keep_room(self.home, 2 * SMALL_WRITER_PAGES as u32)
+            .is_ok();
         match has_room && self.memory_bytes() < MEMORY_MAX_BYTES {
             true => Ok(PageWriter::new(
                 self.clone(),
@@ -252,28 +435,35 @@ impl PageStore {
         }
     }
 
-    /// Whether `pages` more may be written, so that those in memory can be written still, and others
-    /// moved.
-    fn keep_room(&self, pages: u32) -> Result<()> {
-        let in_memory = self.memory.count();
-        let collects = self.collector.get().is_some();
-        if in_memory == 0 && !collects {
-            return Ok(());
-        }
-        let block_pages = u64::from(self.flash.geometry().pages_per_erase_block);
+    /// Erase blocks of a card that are kept free for what is in memory (which goes to the first
+    /// card), for ends of blocks that runs leave, and for collection.
+    fn kept_blocks(&self, card: usize, collects: bool) -> u64 {
+        let in_memory = match card == self.home {
+            true => self.memory.count(),
+            false => 0,
+        };
         let kept = match in_memory {
             0 => 0,
-            _ => in_memory.div_ceil(block_pages) + SPARE_BLOCKS,
+            _ => in_memory.div_ceil(self.block_pages()) + SPARE_BLOCKS,
         };
-        let kept = kept + if collects { COLLECTION_BLOCKS } else { 0 };
-        let free_blocks = self.allocator.lock().free_blocks();
-        if free_blocks > kept + u64::from(pages).div_ceil(block_pages) {
+        kept + if collects { COLLECTION_BLOCKS } else { 0 }
+    }
+
+    /// Whether `pages` more may be written to a card, so that those in memory can be written still,
+    /// and others moved.
+    fn keep_room(&self, card: usize, pages: u32) -> Result<()> {
+        let kept = self.kept_blocks(card, self.collector.get().is_some());
+        if kept == 0 {
+            return Ok(());
+        }
+        let free_blocks = self.cards[card].allocator.lock().free_blocks();
+        if free_blocks > kept + u64::from(pages).div_ceil(self.block_pages()) {
             return Ok(());
         }
         Err(StorageError::Full {
-            device: self.flash.name(),
+            device: self.cards[card].flash.name(),
             needed_bytes: u64::from(pages) * PAGE_SIZE_BYTES as u64,
-            free_bytes: free_blocks * block_pages * PAGE_SIZE_BYTES as u64,
+            free_bytes: free_blocks * self.block_bytes(),
         })
     }
 
@@ -282,35 +472,70 @@ impl PageStore {
         let _ = self.collector.set(collector);
     }
 
-    /// Whether so few blocks are free that collecting is due, before a writer has to wait for it.
+    /// Whether so few blocks of a card are free that collecting is due, before a writer has to wait
+    /// for it.
     pub fn is_short_of_blocks(&self) -> bool {
-        let kept = COLLECTION_BLOCKS + self.memory_bytes() / self.block_bytes() + SPARE_BLOCKS;
-        self.free_blocks() <= kept + self.flash.geometry().erase_blocks / 64
+        (0..self.cards.len()).any(|card| {
+            let in_memory = match card == self.home {
+                true => self.memory_bytes() / self.block_bytes(),
+                false => 0,
+            };
+            let kept = COLLECTION_BLOCKS + in_memory + SPARE_BLOCKS;
+            let card = &self.cards[card];
+            let share = card.flash.geometry().erase_blocks / 64;
+            card.allocator.lock().free_blocks() <= kept + share
+        })
     }
 
     /// Erase blocks that can be written.
     pub fn free_blocks(&self) -> u64 {
-        self.allocator.lock().free_blocks()
+        let free = |card: &Card| card.allocator.lock().free_blocks();
+        self.cards.iter().map(free).sum()
     }
 
-    /// Bytes of what a writer can take in new blocks, but for the ends of blocks that its runs leave.
+    /// Bytes of what a writer can take in new blocks of a card, but for the ends of blocks that its
+    /// runs leave: the least of any card.
     pub fn free_bytes(&self) -> u64 {
-        self.free_blocks().saturating_sub(1) * self.block_bytes()
+        let free = |card: &Card| card.allocator.lock().free_blocks();
+        let least = self.cards.iter().map(free).min().unwrap_or_default();
+        least.saturating_sub(1) * self.block_bytes()
+    }
+
+    /// Pages of an erase block.
+    fn block_pages(&self) -> u64 {
+        u64::from(self.flash.geometry().pages_per_erase_block)
     }
 
     /// Bytes of an erase block.
     fn block_bytes(&self) -> u64 {
-        u64::from(self.flash.geometry().pages_per_erase_block) * PAGE_SIZE_BYTES as u64
+        self.block_pages() * PAGE_SIZE_BYTES as u64
     }
 
-    /// The blocks whose live pages a [`Collector`] may move, in the order of their addresses.
+    /// The blocks whose live pages a [`Collector`] may move, in the order of their pages' numbers.
     pub fn closed_blocks(&self) -> Vec<ClosedBlock> {
-        self.allocator.lock().closed_blocks()
+        let closed = |card: &Card| {
+            let first = card.first;
+            let blocks = card.allocator.lock().closed_blocks();
+            blocks.into_iter().map(move |block| ClosedBlock {
+                pages: block.pages.start + first..block.pages.end + first,
+                ..block
+            })
+        };
+        self.cards.iter().flat_map(closed).collect()
     }
 
-    /// Has nobody write on in blocks that are collected, by their numbers.
+    /// Has nobody write on in blocks that are collected, by the numbers of their first pages.
     pub fn withdraw(&self, blocks: impl Iterator<Item = u64>) {
-        self.allocator.lock().withdraw(blocks);
+        for number in blocks {
+            let first = PageAddress::of_number(number);
+            if let Ok(card) = self.card_of(first) {
+                let block = first.page.0 / self.block_pages();
+                self.cards[card]
+                    .allocator
+                    .lock()
+                    .withdraw(std::iter::once(block));
+            }
+        }
     }
 
     /// Counts pages that were written to move them.
@@ -392,31 +617,36 @@ impl PageStore {
 
     /// Says whether blocks became free.
     fn free_runs(&self, runs: &[(PageAddress, u32)]) -> Result<bool> {
-        let mut dead = Vec::new();
+        let mut dead = vec![Vec::new(); self.cards.len()];
         let mut result = Ok(());
         for &(first, pages) in runs {
             if first.card == MEMORY_CARD {
                 self.memory.free(first.page.0, pages);
                 continue;
             }
-            let first = own_page(first)?;
-            let freed = self.allocator.lock().free(first, pages);
+            let card = self.card_of(first)?;
+            let freed = self.cards[card].allocator.lock().free(first.page, pages);
             match freed {
                 // A page that is not cached costs a look-up.
                 Ok(blocks) => {
-                    dead.extend(blocks);
-                    (first.0..first.0 + u64::from(pages))
-                        .for_each(|page| self.cache.remove(&address(FlashPage(page))));
+                    dead[card].extend(blocks);
+                    (first.page.0..first.page.0 + u64::from(pages)).for_each(|page| {
+                        let page = FlashPage(page);
+                        self.cache.remove(&PageAddress { page, ..first });
+                    });
                 }
                 Err(error) => result = Err(error),
             }
         }
-        let is_gain = !dead.is_empty();
-        if is_gain {
-            let erased = self
-                .queues
-                .lease()
-                .and_then(|mut queue| self.erase(&mut queue, &dead));
+        let mut is_gain = false;
+        for (card, dead) in dead
+            .into_iter()
+            .enumerate()
+            .filter(|(_, dead)| !dead.is_empty())
+        {
+            is_gain = true;
+            let queue = self.queues.lease();
+            let erased = queue.and_then(|mut queue| self.erase(&mut queue, card, &dead));
             if let Err(error) = erased {
                 log::warn!("erasing what was freed: {error}");
             }
@@ -446,19 +676,35 @@ impl PageStore {
         &self.cache
     }
 
-    /// How full the device is.
+    /// How full the cards are, all of them together.
     pub fn usage(&self) -> StoreUsage {
-        StoreUsage {
+        let mut usage = StoreUsage {
             memory_pages: self.memory.count(),
             written_pages: self.written_pages.load(Ordering::Relaxed),
             collected_pages: self.collected_pages.load(Ordering::Relaxed),
-            ..self.allocator.lock().usage()
+            ..StoreUsage::default()
+        };
+        for card in &self.cards {
+            usage.add(&card.allocator.lock().usage());
         }
+        usage
+    }
+
+    /// How full each card is.
+    pub fn usage_by_card(&self) -> Vec<(NodeId, CardId, StoreUsage)> {
+        let usage = |card: &Card| {
+            let place = PageAddress::of_number(card.first);
+            (place.node, place.card, card.allocator.lock().usage())
+        };
+        self.cards.iter().map(usage).collect()
     }
 
     /// Erases blocks and reports each to the allocator. Nothing else of the queue's user is in
     /// flight.
-    fn erase(&self, queue: &mut QueueLease, blocks: &[u64]) -> Result<()> {
+    fn erase(&self, queue: &mut QueueLease, card: usize, blocks: &[u64]) -> Result<()> {
+        let Card {
+            first, allocator, ..
+        } = &self.cards[card];
         let mut in_flight = HashMap::new();
         let mut result = Ok(());
         let mut completions = Vec::new();
@@ -466,14 +712,13 @@ impl PageStore {
         loop {
             while result.is_ok() && queue.room()? > 0 {
                 let Some(block) = blocks.next() else { break };
-                let first =
-                    FlashPage(block * u64::from(self.flash.geometry().pages_per_erase_block));
+                let first = FlashPage(first + block * self.block_pages());
                 match queue.submit(|tag| FlashOp::Erase { tag, first }) {
                     Ok(tag) => {
                         in_flight.insert(tag, block);
                     }
                     Err(error) => {
-                        self.allocator.lock().not_erased(block);
+                        allocator.lock().not_erased(block);
                         result = Err(error);
                     }
                 }
@@ -484,7 +729,7 @@ impl PageStore {
             // When waiting fails nothing is known of what is in flight: those blocks stay out of
             // use until the store is opened again.
             queue.wait(1, &mut completions)?;
-            let mut allocator = self.allocator.lock();
+            let mut allocator = allocator.lock();
             for completion in completions.drain(..) {
                 let Some(block) = in_flight.remove(&completion.tag) else {
                     continue;
@@ -498,28 +743,8 @@ impl PageStore {
                 }
             }
         }
-        let mut allocator = self.allocator.lock();
+        let mut allocator = allocator.lock();
         blocks.for_each(|block| allocator.not_erased(block));
         result
     }
-}
-
-/// The address of a page of the one card that there is by now.
-fn address(page: FlashPage) -> PageAddress {
-    PageAddress {
-        node: NodeId::default(),
-        card: CardId::default(),
-        page,
-    }
-}
-
-/// The page of an address, which must be on the one card that there is by now.
-fn own_page(address: PageAddress) -> Result<FlashPage> {
-    if (address.node, address.card) != (NodeId::default(), CardId::default()) {
-        return Err(StorageError::Invalid(format!(
-            "page {} of node {}, card {} is not on this store's card",
-            address.page.0, address.node.0, address.card.0
-        )));
-    }
-    Ok(address.page)
 }

@@ -19,7 +19,7 @@ use hashbrown::hash_map::Entry;
 
 use super::parts::GroupsAtHand;
 use super::queues::QueueLease;
-use super::{MEMORY_CARD, PageAddress, PageRun, PageStore, address, own_page};
+use super::{MEMORY_CARD, PageAddress, PageRun, PageStore};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer, Tag};
 use crate::page::{Page, PageIdentity, PageIndex};
 use crate::{Result, StorageError};
@@ -586,7 +586,8 @@ impl PageReader {
                     match Page::verify(buffer, &single.identity, &single.label) {
                         Ok(page) => {
                             if self.uses_cache {
-                                self.store.cache.insert(address(single.first), page.clone());
+                                let address = PageAddress::of_number(single.first.0);
+                                self.store.cache.insert(address, page.clone());
                             }
                             self.pages.insert(single.first.0, PageState::Ready(page));
                         }
@@ -639,14 +640,18 @@ impl Drop for PageReader {
 }
 
 pub(super) fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
-    let number = match run.first.card {
-        MEMORY_CARD => run.first.page.0,
-        _ => own_page(run.first)?.0,
-    };
+    let number = run.first.number();
     if pages.end > run.count || number.checked_add(u64::from(run.count)).is_none() {
         return Err(StorageError::Invalid(format!(
-            "{}: pages {} to {} of a run of {} pages were asked for",
-            run.label, pages.start, pages.end, run.count
+            "{}: pages {} to {} of a run of {} pages were asked for, the first of which is page {} \
+             of card {}, node {}",
+            run.label,
+            pages.start,
+            pages.end,
+            run.count,
+            run.first.page.0,
+            run.first.card.0,
+            run.first.node.0,
         )));
     }
     Ok(())
@@ -654,12 +659,12 @@ pub(super) fn check_range(run: &PageRun, pages: &Range<u32>) -> Result<()> {
 
 /// Of a run that can't be, a number that no page has: such a run is refused when it is read.
 pub(super) fn page_number(run: &PageRun, page: u32) -> u64 {
-    run.first.page.0.saturating_add(u64::from(page))
+    run.first.number().saturating_add(u64::from(page))
 }
 
 fn page_address(run: &PageRun, page: u32) -> PageAddress {
     PageAddress {
-        page: FlashPage(page_number(run, page)),
+        page: FlashPage(run.first.page.0.saturating_add(u64::from(page))),
         ..run.first
     }
 }

@@ -422,11 +422,118 @@ fn a_write_that_fails_frees_everything() {
 }
 
 #[test]
+fn numbers_of_pages_are_those_of_their_addresses() {
+    let at = |node, card, page| PageAddress {
+        node: NodeId(node),
+        card: CardId(card),
+        page: FlashPage(page),
+    };
+    let last = (1 << PAGE_BITS) - 1;
+    let mut before = None;
+    for address in [
+        at(0, 0, 0),
+        at(0, 0, last),
+        at(0, 15, 7),
+        at(1, 0, 3),
+        at(1023, 15, last),
+    ] {
+        let number = address.number();
+        assert!(before < Some(number));
+        assert_eq!(PageAddress::of_number(number), address);
+        before = Some(number);
+    }
+    for nowhere in [
+        at(1024, 0, 0),
+        at(0, 16, 0),
+        at(0, 0, last + 1),
+        at(0, 0, u64::MAX),
+    ] {
+        assert_eq!(nowhere.number(), u64::MAX);
+    }
+}
+
+/// Groups of runs on cards of several nodes, against what was written, with collection of what was
+/// freed and reopening between.
+#[test]
+fn groups_take_turns_between_cards_and_stay_together() {
+    for_seeds(20, |seed| {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let places = [(2, 0), (0, 0), (2, 1), (9, 3)];
+        let cards = places.map(|(node, card)| StoreCard {
+            node: NodeId(node),
+            card: CardId(card),
+            flash: memory(64, seed),
+        });
+        let mut live: Vec<PageRun> = Vec::new();
+        let mut segment = 0;
+        for _ in 0..6 {
+            let runs = live.iter().map(|run| (run.first, run.count));
+            let store = PageStore::open_cards(cards.to_vec(), 1 << 20, runs).unwrap();
+            for _ in 0..4 {
+                let mut writer = store.writer().unwrap();
+                let mut written = Vec::new();
+                for _ in 0..rng.random_range(1..6) {
+                    let counts: Vec<u32> = (0..3).map(|_| rng.random_range(1..9)).collect();
+                    writer.start_group(counts.iter().sum::<u32>() as usize);
+                    let group = counts.into_iter().map(|count| {
+                        segment += 1;
+                        let first = writer.append(run_pages(segment, count)).unwrap();
+                        run(segment, first, count)
+                    });
+                    let group: Vec<_> = group.collect();
+                    let place = |run: &PageRun| (run.first.node, run.first.card);
+                    assert!(group.iter().all(|run| place(run) == place(&group[0])));
+                    written.extend(group);
+                }
+                let reservation = writer.finish().unwrap();
+                match rng.random_bool(0.8) {
+                    true => {
+                        reservation.keep();
+                        live.extend(written);
+                    }
+                    false => drop(reservation),
+                }
+                while live.len() > 60 {
+                    let run = live.swap_remove(rng.random_range(0..live.len()));
+                    store.free(run.first, run.count).unwrap();
+                }
+                store.sync().unwrap();
+            }
+            let pages = |run: &PageRun| u64::from(run.count);
+            assert_eq!(
+                store.usage().live_pages,
+                live.iter().map(pages).sum::<u64>()
+            );
+            let mut reader = store.reader().unwrap();
+            for run in &live {
+                reader.prefetch(run, 0..run.count).unwrap();
+            }
+            for run in &live {
+                let mut found = Vec::new();
+                reader.get_run(run, 0..run.count, &mut found).unwrap();
+                let expected = run_pages(run.identity.segment, run.count);
+                for (found, expected) in found.iter().zip(expected) {
+                    assert_eq!(*found.bytes(), *expected);
+                }
+            }
+        }
+        let place = |run: &PageRun| (run.first.node.0, run.first.card.0);
+        let used: std::collections::HashSet<_> = live.iter().map(place).collect();
+        assert_eq!(used.len(), places.len(), "each card has something");
+        // Without one of its cards a store is not opened.
+        let runs = live.iter().map(|run| (run.first, run.count));
+        let lacking = PageStore::open_cards(cards[..3].to_vec(), 0, runs);
+        let error = lacking.unwrap_err().to_string();
+        assert!(error.contains("card 3 of node 9"), "{error}");
+    });
+}
+
+#[test]
 fn runs_that_cannot_be_are_refused() {
     let flash = memory(4, 1);
     let at = |page| PageAddress {
         page: FlashPage(page),
-        ..address(FlashPage(0))
+        ..PageAddress::of_number(0)
     };
     for (live, what) in [
         (vec![(at(0), 10), (at(9), 1)], "page 9 of memory twice"),
@@ -895,7 +1002,7 @@ fn small_writers_leave_their_first_pages_in_memory() {
         |run: &PageRun, number: u32| page(super::reader::identity_of(&run.identity, number));
     let write = |writer: &mut PageWriter, segment: u32, count: u32| {
         let mut run = PageRun {
-            first: address(FlashPage(0)),
+            first: PageAddress::of_number(0),
             count,
             identity: identity(segment),
             label: LABEL.into(),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::allocator::{Chores, Extent};
 use super::queues::QueueLease;
-use super::{Gain, PageAddress, PageStore, address};
+use super::{Gain, MEMORY_CARD, PageAddress, PageStore};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
 use crate::{Result, StorageError};
 
@@ -23,7 +23,10 @@ const LOSSES_MAX: usize = 64;
 #[derive(Debug)]
 pub struct PageWriter {
     queue: QueueLease,
-    extent: Extent,
+    /// The card to which it writes.
+    card: usize,
+    /// What it has of each card.
+    extents: Vec<Extent>,
     /// Pages that follow each other from `pending_first` on and are not submitted yet.
     pending: Vec<PageBuffer>,
     pending_first: FlashPage,
@@ -54,7 +57,8 @@ impl PageWriter {
     pub(super) fn new(store: Arc<PageStore>, queue: QueueLease, memory_pages: usize) -> Self {
         Self {
             queue,
-            extent: Extent::default(),
+            card: store.home,
+            extents: vec![Extent::default(); store.cards.len()],
             pending: Vec::new(),
             pending_first: FlashPage(0),
             in_flight_pages: 0,
@@ -79,12 +83,29 @@ impl PageWriter {
     }
 
     /// Begins a group of runs, of about so many pages together, that live and die together: all of
-    /// them stay in memory, if the writer may leave as many there, or none.
+    /// them stay in memory, if the writer may leave as many there, or none; those that do not go to
+    /// one card, while it has room.
     pub fn start_group(&mut self, pages: usize) {
         let left = self.memory_pages.checked_sub(pages);
         self.is_in_memory = left.is_some_and(|_| self.memory_pages > 0);
         // What follows a group on the card goes there too: it is no small commit.
         self.memory_pages = left.unwrap_or_default();
+        if !self.is_in_memory && self.extents.len() > 1 {
+            let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+            self.card = self.store().card_for_group(pages);
+        }
+    }
+
+    /// Has what follows go to the card on which `page` is.
+    ///
+    /// # Errors
+    /// `Invalid` when the store has no such card.
+    pub fn stay_near(&mut self, page: PageAddress) -> Result<()> {
+        self.card = match page.card {
+            MEMORY_CARD => self.store().home,
+            _ => self.store().card_of(page)?,
+        };
+        Ok(())
     }
 
     /// Lets it take the room on the card that is kept for pages in memory: it writes these.
@@ -120,7 +141,7 @@ impl PageWriter {
         }
         self.pending.extend(pages);
         self.submit_full()?;
-        Ok(address(first))
+        Ok(PageAddress::of_number(first.0))
     }
 
     /// Waits until all pages are written (not: durable, see [`PageStore::sync`]).
@@ -143,15 +164,20 @@ impl PageWriter {
         Ok(())
     }
 
-    /// Finds a place for a run.
+    /// Finds a place for a run; its number.
     fn reserve(&mut self, count: u32) -> Result<FlashPage> {
-        let room = |extent: &Extent| extent.pages.end - extent.pages.start;
-        let (mut probes, mut losses) = (0, 0);
-        while room(&self.extent) < u64::from(count) {
+        let store = self.store().clone();
+        let (mut probes, mut losses, mut full_cards) = (0, 0, 0);
+        while self.extent().room() < u64::from(count) {
             // Chores use the queue: the pages of the old place go ahead.
-            let store = self.store().clone();
             let looked = store.room();
             let chores = match self.grow(&store, count, probes < PROBES_MAX) {
+                // Another card first: its group is scattered then.
+                Err(StorageError::Full { .. }) if full_cards + 1 < store.cards.len() => {
+                    full_cards += 1;
+                    self.card = (self.card + 1) % store.cards.len();
+                    continue;
+                }
                 // Who moves pages can't wait for that.
                 Err(error @ StorageError::Full { .. }) if !self.may_take_all => {
                     losses = match store.collect(looked)? {
@@ -159,6 +185,7 @@ impl PageWriter {
                         Gain::OfOthers if losses < LOSSES_MAX => losses + 1,
                         _ => return Err(error),
                     };
+                    full_cards = 0;
                     continue;
                 }
                 chores => chores?,
@@ -169,18 +196,24 @@ impl PageWriter {
                 return Err(error);
             }
         }
-        let store = self.store().clone();
-        let first = store.allocator.lock().reserve(&mut self.extent, count);
-        self.note(address(first), count);
-        Ok(first)
+        let card = &store.cards[self.card];
+        let place = card.allocator.lock().reserve(self.extent(), count);
+        let first = card.first + place.0;
+        self.note(PageAddress::of_number(first), count);
+        Ok(FlashPage(first))
+    }
+
+    /// What it has of the card to which it writes.
+    fn extent(&mut self) -> &mut Extent {
+        &mut self.extents[self.card]
     }
 
     fn grow(&mut self, store: &PageStore, count: u32, may_continue: bool) -> Result<Chores> {
         if !self.may_take_all {
-            store.keep_room(count)?;
+            store.keep_room(self.card, count)?;
         }
-        let mut allocator = store.allocator.lock();
-        allocator.grow(&mut self.extent, count, may_continue)
+        let mut allocator = store.cards[self.card].allocator.lock();
+        allocator.grow(self.extent(), count, may_continue)
     }
 
     /// Notes a run that is given back if it is not kept.
@@ -189,7 +222,7 @@ impl PageWriter {
         let runs = &mut reservation.expect("a reservation until `finish`").runs;
         match runs.last_mut() {
             Some((last, pages))
-                if last.card == first.card
+                if (last.node, last.card) == (first.node, first.card)
                     && last.page.0 + u64::from(*pages) == first.page.0
                     && pages.checked_add(count).is_some() =>
             {
@@ -203,17 +236,18 @@ impl PageWriter {
         if !chores.erase.is_empty() {
             self.flush()?;
             self.wait_until(0)?;
-            store.erase(&mut self.queue, &chores.erase)?;
+            store.erase(&mut self.queue, self.card, &chores.erase)?;
         }
         if let Some(pages) = chores.probe {
             self.flush()?;
             self.wait_until(0)?;
-            let first_unwritten = first_unwritten(&mut self.queue, pages)?;
-            let dead = store
-                .allocator
-                .lock()
-                .probed(&mut self.extent, first_unwritten);
-            store.erase(&mut self.queue, dead.as_slice())?;
+            let card = &store.cards[self.card];
+            let numbers = card.first + pages.start..card.first + pages.end;
+            let first_unwritten = first_unwritten(&mut self.queue, numbers)? - card.first;
+            let mut allocator = card.allocator.lock();
+            let dead = allocator.probed(&mut self.extents[self.card], first_unwritten);
+            drop(allocator);
+            store.erase(&mut self.queue, self.card, dead.as_slice())?;
         }
         Ok(())
     }
@@ -279,11 +313,13 @@ impl PageWriter {
 
     fn release_extent(&mut self) {
         let store = self.store().clone();
-        let dead = store.allocator.lock().close(&mut self.extent);
-        if !dead.is_empty()
-            && let Err(error) = store.erase(&mut self.queue, &dead)
-        {
-            log::warn!("{error}");
+        for (card, extent) in self.extents.iter_mut().enumerate() {
+            let dead = store.cards[card].allocator.lock().close(extent);
+            if !dead.is_empty()
+                && let Err(error) = store.erase(&mut self.queue, card, &dead)
+            {
+                log::warn!("{error}");
+            }
         }
     }
 }

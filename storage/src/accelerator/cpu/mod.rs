@@ -57,6 +57,9 @@ pub struct CpuAccelerator {
 }
 
 impl CpuAccelerator {
+    /// Its name.
+    pub const NAME: &'static str = "cpu";
+
     /// An accelerator on the CPU.
     pub fn new() -> Self {
         Self::default()
@@ -72,7 +75,7 @@ impl CpuAccelerator {
 
 impl Accelerator for CpuAccelerator {
     fn name(&self) -> &'static str {
-        "cpu"
+        Self::NAME
     }
 
     fn supports(&self, _program: &Program) -> std::result::Result<(), String> {

@@ -1,0 +1,352 @@
+//! Commands for the nodes of a rack that have the segments, and their answers (BlueDBM section 4:
+//! the host sends requests to in-store processors; only results travel).
+//!
+//! A command is sent with all that its node has to know: the Program, the version of the table as
+//! far as it lies there, the runtime filters of the moment and the capability, which that node
+//! verifies. The answer is a stream of frames: batches as an Arrow IPC stream, then what was counted,
+//! or an error. How bytes get there is not known here: see [`Peers`].
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::buffer::Buffer;
+use arrow::datatypes::DataType;
+use arrow::ipc::reader::StreamDecoder;
+use arrow::ipc::writer::StreamWriter;
+use bytes::Bytes;
+use flashmesh_pushdown::{Limits, Program, RuntimeFilter, VerifiedProgram, verify};
+use prost::Message;
+
+use crate::accelerator::ScanMetrics;
+use crate::capability::{Capability, CapabilityRecord};
+use crate::segment::Segment;
+use crate::store::NodeId;
+use crate::table::{ShippedTable, TableSnapshot};
+use crate::{Result, StorageError};
+
+/// Bytes that a command may have, and a frame of its answer.
+pub const MESSAGE_MAX_BYTES: usize = 256 << 20;
+/// Rows of a batch that may be asked for.
+const BATCH_ROWS_MAX: u32 = 1 << 20;
+
+/// The other nodes of a rack, as those that run commands.
+pub trait Peers: Debug + Send + Sync {
+    /// Whether commands can be sent to `node`.
+    fn has(&self, node: NodeId) -> bool;
+    /// Sends a command. Dropping the answer cancels it.
+    ///
+    /// # Errors
+    /// `Io`, naming the node, when it is away.
+    fn send(&self, node: NodeId, command: Vec<u8>) -> Result<Box<dyn Answer>>;
+}
+
+/// The frames of an answer.
+pub trait Answer: Send {
+    /// The next frame, `None` behind the last. While there is none yet, `waker` is woken when there
+    /// is.
+    ///
+    /// # Errors
+    /// `Io`, naming the node, when it went away.
+    fn poll_frame(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>>>;
+}
+
+/// A command, in terms of one node.
+#[derive(Debug)]
+pub(crate) struct PeerCommand {
+    pub program: Arc<VerifiedProgram>,
+    /// With the node's segments alone.
+    pub table: Arc<TableSnapshot>,
+    pub runtime_filters: Vec<RuntimeFilter>,
+    pub batch_rows: usize,
+    pub plain_text: bool,
+    pub forbids_fallback: bool,
+    pub accelerator: Option<Arc<str>>,
+    pub capability: Arc<Capability>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CommandRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    program: Vec<u8>,
+    #[prost(message, required, tag = "2")]
+    table: ShippedTable,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    runtime_filters: Vec<Vec<u8>>,
+    #[prost(uint32, tag = "4")]
+    batch_rows: u32,
+    #[prost(bool, tag = "5")]
+    plain_text: bool,
+    #[prost(bool, tag = "6")]
+    forbids_fallback: bool,
+    #[prost(string, optional, tag = "7")]
+    accelerator: Option<String>,
+    #[prost(message, required, tag = "8")]
+    capability: CapabilityRecord,
+}
+
+impl PeerCommand {
+    /// The command as bytes, over `segments` of the table; `None` where the capability is of no
+    /// table.
+    pub fn encode(&self, segments: &[Arc<Segment>]) -> Option<Vec<u8>> {
+        let record = CommandRecord {
+            program: self.program.encode(),
+            table: ShippedTable::new(&self.table, segments),
+            runtime_filters: self
+                .runtime_filters
+                .iter()
+                .map(RuntimeFilter::encode)
+                .collect(),
+            batch_rows: u32::try_from(self.batch_rows).unwrap_or(BATCH_ROWS_MAX),
+            plain_text: self.plain_text,
+            forbids_fallback: self.forbids_fallback,
+            accelerator: self.accelerator.as_deref().map(Into::into),
+            capability: CapabilityRecord::new(&self.capability)?,
+        };
+        Some(record.encode_to_vec())
+    }
+
+    /// The command of these bytes; its capability is verified by whoever runs it.
+    ///
+    /// # Errors
+    /// `Invalid`, `Corrupt`, `Denied` for what is no command.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let malformed = |error: &dyn std::fmt::Display| {
+            StorageError::Invalid(format!(
+                "what came from another node is no command: {error}"
+            ))
+        };
+        let record = CommandRecord::decode(bytes).map_err(|e| malformed(&e))?;
+        let table = record.table.unpack()?;
+        let program = Program::decode(&record.program).map_err(|e| malformed(&e))?;
+        let limits = Limits::default();
+        let program = verify(program, &table.scan_schema, &limits).map_err(|e| malformed(&e))?;
+        let filters = record.runtime_filters.iter();
+        let filters = filters.map(|filter| {
+            let filter = RuntimeFilter::decode(filter)?;
+            flashmesh_pushdown::verify_runtime_filter(&filter, &program.columns, &limits)?;
+            Ok(filter)
+        });
+        let filters: std::result::Result<_, flashmesh_pushdown::ProgramError> = filters.collect();
+        Ok(Self {
+            runtime_filters: filters.map_err(|e| malformed(&e))?,
+            program: Arc::new(program),
+            table: Arc::new(table),
+            batch_rows: record.batch_rows.clamp(1, BATCH_ROWS_MAX) as usize,
+            plain_text: record.plain_text,
+            forbids_fallback: record.forbids_fallback,
+            accelerator: record.accelerator.map(Into::into),
+            capability: Arc::new(record.capability.unpack()?),
+        })
+    }
+}
+
+const BATCHES: u8 = 1;
+const END: u8 = 2;
+const ERROR: u8 = 3;
+
+#[derive(Clone, PartialEq, Message)]
+struct EndRecord {
+    /// See [`ScanMetrics::work_done`].
+    #[prost(uint64, repeated, tag = "1")]
+    work: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ErrorRecord {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(string, tag = "2")]
+    text: String,
+}
+
+/// Makes the frames of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    writer: Option<StreamWriter<Vec<u8>>>,
+}
+
+impl Frames {
+    /// A batch.
+    ///
+    /// # Errors
+    /// `Invalid` for what Arrow can't write.
+    pub fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>> {
+        let failed = |error: arrow::error::ArrowError| StorageError::Invalid(error.to_string());
+        let columns: Vec<_> = batch.columns().iter().map(compact).collect();
+        let batch = match columns.is_empty() {
+            true => batch.clone(),
+            false => RecordBatch::try_new(batch.schema(), columns).map_err(failed)?,
+        };
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let writer = StreamWriter::try_new(vec![BATCHES], &batch.schema());
+                self.writer.insert(writer.map_err(failed)?)
+            }
+        };
+        writer.write(&batch).map_err(failed)?;
+        Ok(std::mem::replace(writer.get_mut(), vec![BATCHES]))
+    }
+
+    /// What was counted; nothing follows.
+    pub fn end(metrics: &ScanMetrics) -> Vec<u8> {
+        let work = metrics.work_done();
+        message(END, &EndRecord { work })
+    }
+
+    /// An error; nothing follows.
+    pub fn error(error: &StorageError) -> Vec<u8> {
+        let (kind, text) = match error {
+            StorageError::Corrupt { what } => (1, what.clone()),
+            StorageError::Denied(why) => (2, why.clone()),
+            StorageError::Invalid(why) => (3, why.clone()),
+            StorageError::Cancelled => (4, String::new()),
+            other => (0, other.to_string()),
+        };
+        message(ERROR, &ErrorRecord { kind, text })
+    }
+}
+
+fn message(kind: u8, message: &impl Message) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    message.encode(&mut bytes).expect("a Vec grows");
+    bytes
+}
+
+/// The same values without what their buffers hold beside them: all of these would travel.
+fn compact(array: &ArrayRef) -> ArrayRef {
+    let held = |buffers: &[Buffer]| buffers.iter().map(Buffer::len).sum::<usize>();
+    match array.data_type() {
+        DataType::Utf8View => {
+            let views = array.as_string_view();
+            match held(views.data_buffers()) > 2 * views.total_buffer_bytes_used() {
+                true => Arc::new(views.gc()),
+                false => Arc::clone(array),
+            }
+        }
+        DataType::BinaryView => {
+            let views = array.as_binary_view();
+            match held(views.data_buffers()) > 2 * views.total_buffer_bytes_used() {
+                true => Arc::new(views.gc()),
+                false => Arc::clone(array),
+            }
+        }
+        _ => Arc::clone(array),
+    }
+}
+
+/// An answer on its way.
+pub(crate) struct PeerStream {
+    node: NodeId,
+    answer: Box<dyn Answer>,
+    decoder: StreamDecoder,
+    /// Bytes of the last frame that were not decoded yet.
+    rest: Buffer,
+    columns: usize,
+    metrics: Arc<ScanMetrics>,
+}
+
+impl Debug for PeerStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerStream")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PeerStream {
+    /// Sends `command` over `segments` to `node`.
+    ///
+    /// # Errors
+    /// Those of [`Peers::send`].
+    pub fn start(
+        peers: &dyn Peers,
+        node: NodeId,
+        command: &PeerCommand,
+        segments: &[Arc<Segment>],
+        metrics: &Arc<ScanMetrics>,
+    ) -> Result<Self> {
+        let bytes = command.encode(segments).ok_or_else(|| {
+            StorageError::Invalid("a command for another node needs a table's capability".into())
+        })?;
+        let count = |counter: &std::sync::atomic::AtomicU64, value: usize| {
+            counter.fetch_add(value as u64, std::sync::atomic::Ordering::Relaxed);
+        };
+        count(&metrics.segments_of_nodes, segments.len());
+        count(&metrics.bytes_to_nodes, bytes.len());
+        Ok(Self {
+            node,
+            answer: peers.send(node, bytes)?,
+            decoder: StreamDecoder::new(),
+            rest: Buffer::from_vec(Vec::<u8>::new()),
+            columns: command.program.output_schema().fields().len(),
+            metrics: Arc::clone(metrics),
+        })
+    }
+
+    /// The next batch; `None` at the end.
+    ///
+    /// # Errors
+    /// What the node met, naming it; `Io` when it went away.
+    pub fn poll(&mut self, waker: &Waker) -> Poll<Result<Option<RecordBatch>>> {
+        loop {
+            while !self.rest.is_empty() {
+                let decoded = self.decoder.decode(&mut self.rest);
+                match decoded.map_err(|error| self.unreadable(&error))? {
+                    Some(batch) if batch.num_columns() == self.columns => {
+                        return Poll::Ready(Ok(Some(batch)));
+                    }
+                    Some(_) => return Poll::Ready(Err(self.unreadable(&"other columns"))),
+                    None => {}
+                }
+            }
+            let Poll::Ready(frame) = self.answer.poll_frame(waker) else {
+                return Poll::Pending;
+            };
+            let Some(frame) = frame? else {
+                return Poll::Ready(Err(self.unreadable(&"it ends in the middle")));
+            };
+            let bytes = &self.metrics.bytes_from_nodes;
+            bytes.fetch_add(frame.len() as u64, std::sync::atomic::Ordering::Relaxed);
+            match frame.first() {
+                Some(&BATCHES) => self.rest = Buffer::from(frame.slice(1..)),
+                Some(&END) => {
+                    let end = EndRecord::decode(&frame[1..]);
+                    let end = end.map_err(|error| self.unreadable(&error))?;
+                    self.metrics.add_work(&end.work);
+                    return Poll::Ready(Ok(None));
+                }
+                Some(&ERROR) => {
+                    let error = ErrorRecord::decode(&frame[1..]);
+                    let error = error.map_err(|error| self.unreadable(&error))?;
+                    return Poll::Ready(Err(self.of_node(error)));
+                }
+                _ => return Poll::Ready(Err(self.unreadable(&"a frame of no kind"))),
+            }
+        }
+    }
+
+    fn unreadable(&self, why: &dyn std::fmt::Display) -> StorageError {
+        let action = format!("reading the answer of node {}", self.node.0);
+        StorageError::io(
+            action,
+            std::io::Error::new(std::io::ErrorKind::InvalidData, why.to_string()),
+        )
+    }
+
+    fn of_node(&self, error: ErrorRecord) -> StorageError {
+        let text = format!("node {}: {}", self.node.0, error.text);
+        match error.kind {
+            1 => StorageError::corrupt(text),
+            2 => StorageError::Denied(text),
+            3 => StorageError::Invalid(text),
+            4 => StorageError::Cancelled,
+            _ => StorageError::io(
+                format!("asking node {}", self.node.0),
+                std::io::Error::other(error.text),
+            ),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Commands of other nodes, run over the segments that lie here.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use crate::accelerator::ScanMetrics;
+use crate::node::{Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode};
+use crate::peer::{Frames, PeerCommand};
+use crate::{Result, StorageError};
+
+/// Batches that wait to be sent, for each thread that makes them.
+const BATCHES_AHEAD: usize = 2;
+
+impl StorageNode {
+    /// Runs a command that another node has sent, on up to `threads` threads, and gives the frames of
+    /// its answer to `send`, one after the other; an error of the command is one of them. It ends
+    /// early, with no further frame, when `cancelled` is set or `send` fails.
+    ///
+    /// # Errors
+    /// Those of `send`.
+    pub fn serve(
+        &self,
+        command: &[u8],
+        threads: usize,
+        cancelled: &AtomicBool,
+        send: &mut dyn FnMut(Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let metrics = Arc::new(ScanMetrics::default());
+        let streams = match self.streams(command, threads, &metrics) {
+            Ok(streams) => streams,
+            Err(error) => return send(Frames::error(&error)),
+        };
+        let mut frames = Frames::default();
+        std::thread::scope(|scope| {
+            let ahead = BATCHES_AHEAD * streams.len();
+            let (sender, results) = mpsc::sync_channel(ahead.max(1));
+            for stream in streams {
+                let sender = sender.clone();
+                scope.spawn(move || run(stream, cancelled, &sender));
+            }
+            drop(sender);
+            let mut outcome = Ok(());
+            for result in &results {
+                outcome = match result.and_then(|batch| frames.batch(&batch)) {
+                    Ok(frame) => send(frame),
+                    Err(StorageError::Cancelled) => Err(StorageError::Cancelled),
+                    Err(error) => {
+                        let told = send(Frames::error(&error));
+                        told.and(Err(StorageError::Cancelled))
+                    }
+                };
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            // The threads that still run find that nobody takes what they make.
+            drop(results);
+            match outcome {
+                Ok(()) if cancelled.load(Ordering::Relaxed) => Ok(()),
+                Ok(()) => send(Frames::end(&metrics)),
+                Err(StorageError::Cancelled) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn streams(
+        &self,
+        command: &[u8],
+        threads: usize,
+        metrics: &Arc<ScanMetrics>,
+    ) -> Result<Vec<ResultStream>> {
+        let command = PeerCommand::decode(command)?;
+        let work = SegmentQueue::new(command.table.segments.clone());
+        if let Some(accelerator) = command.accelerator {
+            work.ask_for(accelerator);
+        }
+        if command.forbids_fallback {
+            work.forbid_fallback();
+        }
+        if command.plain_text {
+            work.ask_for_plain_text();
+        }
+        // They all lie here.
+        work.keep_here();
+        let runtime_filters = Arc::new(RuntimeFilters::default());
+        runtime_filters.publish(command.runtime_filters);
+        let streams = threads.min(command.table.segments.len()).max(1);
+        let submit = |_| {
+            self.submit(Command {
+                program: Arc::clone(&command.program),
+                table: Arc::clone(&command.table),
+                work: Arc::clone(&work),
+                runtime_filters: Arc::clone(&runtime_filters),
+                batch_rows: command.batch_rows,
+                metrics: Arc::clone(metrics),
+                capability: Arc::clone(&command.capability),
+            })
+        };
+        (0..streams).map(submit).collect()
+    }
+}
+
+/// Gives a stream's batches to `sender` until one of the two ends.
+fn run(
+    mut stream: ResultStream,
+    cancelled: &AtomicBool,
+    sender: &mpsc::SyncSender<Result<arrow::array::RecordBatch>>,
+) {
+    while let Some(step) = stream.step() {
+        let result = match step {
+            _ if cancelled.load(Ordering::Relaxed) => Err(StorageError::Cancelled),
+            Ok(Step::Batch(batch)) => Ok(batch),
+            Ok(Step::SegmentDone | Step::Waiting) => continue,
+            Err(error) => Err(error),
+        };
+        let is_last = result.is_err();
+        if sender.send(result).is_err() || is_last {
+            return;
+        }
+    }
+}
