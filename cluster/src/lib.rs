@@ -5,6 +5,7 @@
 //! runs on one node. The [`mesh`] is what remote pages, frontiers, commits and the streams of a
 //! distributed engine are to travel on.
 
+pub mod commands;
 pub mod mesh;
 mod rack;
 

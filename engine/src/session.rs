@@ -14,6 +14,7 @@ use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::spill_file::TempFileFactory;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use flashmesh_cluster::node::Head;
 use flashmesh_planner::FlashmeshOptions;
 use flashmesh_planner::relations::StoreRelations;
 use flashmesh_storage::accelerator::Accelerator;
@@ -23,8 +24,7 @@ use flashmesh_storage::accelerator::xrt::XrtAccelerator;
 use flashmesh_storage::changes::Changes;
 use flashmesh_storage::flash::Flash;
 use flashmesh_storage::functions::Kernels;
-use flashmesh_storage::node::{RackSide, StorageNode};
-use flashmesh_storage::store::{NodeId, StoreCard};
+use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions, Workspace};
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ pub struct EngineOptions {
     /// The card, in place of the file in the folder: see [`DatabaseOptions::card`].
     pub card: Option<Arc<dyn Flash>>,
     /// The rack whose head this engine is.
-    pub rack: Option<RackHead>,
+    pub rack: Option<Arc<Head>>,
     /// Refuse every write; several processes may then read the database at once.
     pub read_only: bool,
     /// Bound of the page cache; the default is a quarter of the machine's memory, 1 GiB at most.
@@ -112,18 +112,6 @@ pub struct EngineOptions {
     pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
 }
 
-/// What the engine of a rack's head has of the rack: its tables lie on the cards of all nodes, and
-/// those run what is pushed down to their segments.
-#[derive(Debug, Clone)]
-pub struct RackHead {
-    /// The head's own number, which pages of its card have in their addresses.
-    pub node: NodeId,
-    /// The cards of the other nodes.
-    pub cards: Vec<StoreCard>,
-    /// How they are asked.
-    pub side: RackSide,
-}
-
 /// An open database with what its sessions share: page cache, memory pool, spill files.
 #[derive(Debug)]
 pub struct Engine {
@@ -137,7 +125,9 @@ pub struct Engine {
     memory_limit: usize,
     queries: Arc<Queries>,
     opened: Instant,
-    // Removed after the database is closed (fields are dropped in this order).
+    // The ways to the cards, which outlive the database (fields are dropped in this order).
+    _rack: Option<Arc<Head>>,
+    // Removed after the database is closed.
     temporary: Option<TempDir>,
     spill: TempDir,
 }
@@ -173,8 +163,8 @@ impl Engine {
             DatabaseOptions {
                 read_only: options.read_only,
                 card: options.card,
-                node: rack.map(|rack| rack.node).unwrap_or_default(),
-                cards: rack.map(|rack| rack.cards.clone()).unwrap_or_default(),
+                node: rack.map(|rack| rack.node()).unwrap_or_default(),
+                cards: rack.map(|rack| rack.cards()).unwrap_or_default(),
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
                 block_cache_bytes: options.external_cache_bytes.unwrap_or(EXTERNAL_CACHE_BYTES),
                 upkeep: UpkeepOptions {
@@ -217,7 +207,7 @@ impl Engine {
         if let Some(container) = &options.container {
             accelerators.push(Arc::new(XrtAccelerator::open(container)?));
         }
-        let side = options.rack.map(|rack| rack.side);
+        let side = options.rack.as_ref().map(|rack| rack.side());
         let store = Arc::clone(database.store());
         let blocks = database.block_cache();
         let external_cache =
@@ -232,6 +222,7 @@ impl Engine {
             memory_limit,
             queries: Arc::default(),
             opened: Instant::now(),
+            _rack: options.rack,
             temporary,
             spill,
         }))

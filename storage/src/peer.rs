@@ -162,7 +162,7 @@ struct ErrorRecord {
 }
 
 /// Makes the frames of an answer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Frames {
     writer: Option<StreamWriter<Vec<u8>>>,
 }

@@ -23,6 +23,7 @@ mod merge;
 mod plan_cache;
 mod prepared;
 mod puts;
+mod racks;
 mod returning;
 mod searches;
 mod shell;

@@ -12,6 +12,8 @@ use flashmesh::{Engine, EngineOptions, Session};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
+use crate::racks::engine_that_stays;
+
 /// A seed, which is printed; `FLASHMESH_TEST_SEED` replays one.
 pub fn seed() -> u64 {
     let seed = std::env::var("FLASHMESH_TEST_SEED")
@@ -27,12 +29,15 @@ pub fn random() -> StdRng {
     StdRng::seed_from_u64(seed())
 }
 
-/// A session on a temporary database.
+/// A session on a temporary database: of a rack, where `FLASHMESH_TEST_RACK` says of how many nodes.
 pub fn session() -> Session {
-    Engine::open(EngineOptions::default())
-        .unwrap()
-        .session()
-        .unwrap()
+    let options = EngineOptions::default();
+    let nodes = std::env::var("FLASHMESH_TEST_RACK");
+    let engine = match nodes.ok().and_then(|nodes| nodes.parse().ok()) {
+        Some(nodes) => engine_that_stays(nodes, options),
+        None => Engine::open(options).unwrap(),
+    };
+    engine.session().unwrap()
 }
 
 /// A session of so many threads on a temporary database.

@@ -1,0 +1,320 @@
+//! Racks of several nodes in one process, which share nothing but the mesh: all answers are those of
+//! one node.
+//!
+//! `FLASHMESH_TEST_RACK=3` has every test that opens a [`session`](super::support::session) do so on
+//! such a rack.
+
+use std::fmt::Write;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flashmesh::{Engine, EngineOptions, Session};
+use flashmesh_cluster::Rack;
+use flashmesh_cluster::cards::TermStore;
+use flashmesh_cluster::mesh::Mesh;
+use flashmesh_cluster::node::{Head, ServingNode, ServingOptions};
+use flashmesh_storage::flash::{Flash, Geometry, MemoryFlash};
+use flashmesh_storage::store::{CardId, NodeId};
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use tokio::runtime::Runtime;
+
+use crate::support::{random, rows, run, session_of_threads};
+
+const MODES: [&str; 3] = ["auto", "always", "never"];
+const KEY: [u8; 32] = [7; 32];
+
+#[derive(Debug, Default)]
+struct TermInMemory(AtomicU64);
+
+impl TermStore for TermInMemory {
+    fn load(&self) -> flashmesh_storage::Result<u64> {
+        Ok(self.0.load(Ordering::SeqCst))
+    }
+
+    fn store(&self, term: u64) -> flashmesh_storage::Result<()> {
+        self.0.store(term, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A rack whose first node is the head.
+pub struct TestRack {
+    pub engine: Arc<Engine>,
+    pub nodes: Vec<Option<ServingNode>>,
+    _meshes: Vec<Mesh>,
+    // Behind all that has tasks there.
+    _runtime: Runtime,
+}
+
+impl TestRack {
+    /// A rack of so many nodes in a line, whose cards are memory. May be called from a task.
+    pub fn new(nodes: u16, options: EngineOptions) -> Self {
+        let made = std::thread::spawn(move || Self::make(nodes, [KEY; 2], options));
+        made.join().unwrap().unwrap()
+    }
+
+    /// `keys`: the head's, and that of the others.
+    fn make(
+        nodes: u16,
+        keys: [[u8; 32]; 2],
+        options: EngineOptions,
+    ) -> Result<Self, flashmesh::Error> {
+        let mut text = String::from(
+            "[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
+             [[endpoint]]\nindex = 1\nname = 'streams'\nflow = 'end-to-end'\n",
+        );
+        for node in 0..nodes {
+            let _ = write!(
+                text,
+                "[[node]]\nid = {node}\nname = 'n{node}'\naddress = 'unix:///n{node}'\n\
+                 [[node.card]]\nid = 0\npath = 'n{node}'\n",
+            );
+        }
+        for node in 1..nodes {
+            let before = node - 1;
+            let _ = write!(text, "[[cable]]\nfrom = 'n{before}/1'\nto = 'n{node}/0'\n");
+        }
+        let rack = Rack::parse(&text).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let meshes = runtime.block_on(async { Mesh::in_process(&rack) }).unwrap();
+        let serving = (1..nodes).map(|node| {
+            let geometry = Geometry {
+                pages_per_erase_block: 256,
+                erase_blocks: 4096,
+            };
+            let flash: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry, node.into()));
+            let mesh = &meshes[usize::from(node)];
+            let serving = ServingNode::start(
+                mesh,
+                &mesh.streams("streams").unwrap(),
+                NodeId(node),
+                vec![(CardId(0), flash)],
+                Arc::new(TermInMemory::default()),
+                &keys[1],
+                ServingOptions {
+                    cache_bytes: 8 << 20,
+                    threads: 2,
+                    commands: 4,
+                },
+            );
+            Some(serving.unwrap())
+        });
+        let serving = serving.collect();
+        let others: Vec<_> = (1..nodes).map(|n| (NodeId(n), vec![CardId(0)])).collect();
+        let head = Head::connect(
+            &meshes[0],
+            &meshes[0].streams("streams").unwrap(),
+            NodeId(0),
+            &others,
+            Arc::new(TermInMemory::default()),
+            &keys[0],
+            1,
+        )
+        .unwrap();
+        let engine = Engine::open(EngineOptions {
+            rack: Some(Arc::new(head)),
+            ..options
+        })?;
+        Ok(Self {
+            engine,
+            nodes: serving,
+            _meshes: meshes,
+            _runtime: runtime,
+        })
+    }
+
+    pub fn session(&self) -> Session {
+        self.engine.session().unwrap()
+    }
+}
+
+impl Drop for TestRack {
+    fn drop(&mut self) {
+        // The runtime may not end on a thread of another one.
+        self.nodes.clear();
+    }
+}
+
+/// An engine on a rack of so many nodes that stays until the process ends.
+pub fn engine_that_stays(nodes: u16, options: EngineOptions) -> Arc<Engine> {
+    let rack = TestRack::new(nodes, options);
+    let engine = Arc::clone(&rack.engine);
+    std::mem::forget(rack);
+    engine
+}
+
+fn threads(count: usize) -> EngineOptions {
+    EngineOptions {
+        threads: NonZeroUsize::new(count),
+        ..EngineOptions::default()
+    }
+}
+
+const TABLES: &str = "
+    CREATE TABLE t AS SELECT value AS id, value % 97 AS k, CAST(value AS DOUBLE) / 4 AS x,
+        CASE WHEN value % 11 = 0 THEN NULL ELSE 'word ' || (value * 7919 % 1009) END AS s
+    FROM generate_series(1, 400000) AS g(value);
+    CREATE TABLE u (id BIGINT PRIMARY KEY, v BIGINT);
+    INSERT INTO u SELECT value * 3, value FROM generate_series(1, 150000) AS g(value);
+";
+
+fn statements() -> impl Iterator<Item = &'static str> {
+    TABLES
+        .split(';')
+        .map(str::trim)
+        .filter(|sql| !sql.is_empty())
+}
+
+/// The figure of a metric that a plan's text has, summed over its scans.
+fn metric(plan: &[String], name: &str) -> u64 {
+    let text = plan.join(" ");
+    let found = text.split(&format!(" {name}=")).skip(1);
+    let digits = found.map(|rest| {
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        rest[..end].parse::<u64>().unwrap_or(0)
+    });
+    digits.sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scans_are_left_to_the_nodes_that_have_the_segments() {
+    let rack = TestRack::new(3, threads(2));
+    let session = rack.session();
+    for statement in statements() {
+        run(&session, statement).await;
+    }
+    let usage = rack.engine.database().store().usage_by_card();
+    assert_eq!(usage.len(), 3);
+    for (node, _, usage) in usage {
+        assert!(usage.live_pages > 0, "node {} has nothing", node.0);
+    }
+    let query = "SELECT k, count(*), sum(x) FROM t WHERE s LIKE '%ord 5%' GROUP BY k";
+    for mode in MODES {
+        run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+        let plan = rows(&session, &format!("EXPLAIN ANALYZE {query}")).await;
+        let left = metric(&plan, "segments_of_nodes");
+        assert_eq!(left > 0, mode != "never", "{mode}: {plan:#?}");
+        if left > 0 {
+            // What travels is less than what was read for it.
+            let (sent, read) = (
+                metric(&plan, "bytes_from_nodes"),
+                metric(&plan, "bytes_to_nodes"),
+            );
+            assert!(sent > 0 && read > 0, "{plan:#?}");
+        }
+    }
+}
+
+/// Queries of all kinds that are pushed down, and some that are not, against one node, while rows
+/// change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_those_of_one_node() {
+    let mut rng = random();
+    let rack = TestRack::new(4, threads(2));
+    let (many, one) = (rack.session(), session_of_threads(2));
+    for statement in statements() {
+        run(&many, statement).await;
+        run(&one, statement).await;
+    }
+    let mut round = 0;
+    while round < 6 {
+        round += 1;
+        let (a, b) = (rng.random_range(0..400_000), rng.random_range(1..40_000));
+        let word = rng.random_range(0..1009);
+        let queries = [
+            format!(
+                "SELECT count(*), sum(id), min(s), max(x) FROM t WHERE id BETWEEN {a} AND {a} + {b}"
+            ),
+            format!("SELECT k, count(s), avg(x) FROM t WHERE id > {a} GROUP BY k ORDER BY k"),
+            format!("SELECT id, s FROM t WHERE s = 'word {word}' ORDER BY id DESC LIMIT 7"),
+            format!("SELECT * FROM t WHERE s LIKE '%{word}%' ORDER BY id LIMIT 50"),
+            format!("SELECT count(*) FROM (SELECT id FROM t WHERE k = 5 LIMIT {b})"),
+            format!(
+                "SELECT t.k, count(*) FROM t JOIN u ON t.id = u.id WHERE u.v < {b} GROUP BY t.k ORDER BY 1"
+            ),
+            format!(
+                "SELECT v FROM u WHERE id IN (3, {}, 9, 999999999) ORDER BY v",
+                a * 3
+            ),
+            "SELECT count(*), count(DISTINCT s), count(DISTINCT k) FROM t".to_string(),
+            format!("SELECT id FROM t WHERE x < {b} EXCEPT SELECT id FROM u ORDER BY id LIMIT 20"),
+            format!(
+                "SELECT k, id, row_number() OVER (PARTITION BY k ORDER BY id) AS n FROM t WHERE id < {b} ORDER BY id LIMIT 30"
+            ),
+        ];
+        for mode in MODES {
+            let set = format!("SET flashmesh.pushdown = '{mode}'");
+            run(&many, &set).await;
+            for query in &queries {
+                assert_eq!(
+                    rows(&many, query).await,
+                    rows(&one, query).await,
+                    "{mode}: {query}"
+                );
+            }
+        }
+        let changes = [
+            format!("DELETE FROM t WHERE id BETWEEN {a} AND {a} + {b} AND k < 40"),
+            format!(
+                "UPDATE t SET x = x + 1, s = 'word {word}' WHERE k = {}",
+                a % 97
+            ),
+            format!(
+                "INSERT INTO u SELECT value * 3, {b} FROM generate_series({a}, {a} + {b}) AS g(value) ON CONFLICT (id) DO UPDATE SET v = excluded.v"
+            ),
+            "CREATE INDEX t_s ON t USING ngram (s)".to_string(),
+            "DROP INDEX t_s".to_string(),
+            "VACUUM".to_string(),
+        ];
+        let change = match round {
+            1 => changes.choose(&mut rng).unwrap(),
+            _ => &changes[round % changes.len()],
+        };
+        let (on_many, on_one) = (many.sql(change).await, one.sql(change).await);
+        let done = [on_many, on_one].map(|done| done.is_ok());
+        assert_eq!(done[0], done[1], "{change}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_away_is_named_and_nothing_is_lost() {
+    let mut rack = TestRack::new(3, threads(2));
+    let session = rack.session();
+    for statement in statements() {
+        run(&session, statement).await;
+    }
+    rack.nodes[1] = None;
+    for mode in MODES {
+        run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+        let error = crate::support::error(&session, "SELECT sum(x), max(s) FROM t").await;
+        assert!(
+            error.contains("node 2") || error.contains("n2"),
+            "{mode}: {error}"
+        );
+    }
+    // What is on no other node is answered still, and small changes are taken.
+    run(&session, "CREATE TABLE small (a BIGINT PRIMARY KEY)").await;
+    run(&session, "INSERT INTO small VALUES (1), (2)").await;
+    assert_eq!(rows(&session, "SELECT sum(a) FROM small").await, ["3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_believes_the_key_of_its_rack_alone() {
+    let made = std::thread::spawn(|| TestRack::make(2, [KEY, [8; 32]], threads(1)));
+    let rack = made.join().unwrap().unwrap();
+    let session = rack.session();
+    for statement in statements() {
+        run(&session, statement).await;
+    }
+    run(&session, "SET flashmesh.pushdown = 'always'").await;
+    let error = crate::support::error(&session, "SELECT sum(x) FROM t").await;
+    assert!(error.contains("was not sealed"), "{error}");
+}
