@@ -2,9 +2,10 @@
 //!
 //! A rack is described by one file and by nothing else: no discovery (the seeds' network
 //! configuration file; BlueDBM section 3.2.2). No query goes by way of it yet: the engine
-//! runs on one node. The [`mesh`] is what remote pages, frontiers, commits and the streams of a
-//! distributed engine are to travel on.
+//! runs on one node. The [`mesh`] is what frontiers, commits and the streams of a distributed engine
+//! are to travel on; over it, [`cards`] of other nodes are flash devices like those of one's own.
 
+pub mod cards;
 pub mod mesh;
 mod rack;
 
