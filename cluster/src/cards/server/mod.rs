@@ -2,7 +2,7 @@
 //! what waits to be sent to them. Nothing here waits but a thread that asks for work
 //! ([`turns`]); cards are used by those threads alone ([`worker`]).
 
-mod turns;
+pub(super) mod turns;
 pub(super) mod worker;
 
 use std::collections::{HashMap, VecDeque};

@@ -88,7 +88,8 @@ impl Walk {
         } else if choice == 9 && !is_read && !is_changed {
             let first = FlashPage(start);
             self.queue.submit(FlashOp::Erase { tag, first }).unwrap();
-            self.versions.retain(|number, _| number / block != start / block);
+            self.versions
+                .retain(|number, _| number / block != start / block);
             self.ends[slot] = 0;
             self.in_flight.insert(tag, (slot, None));
             self.changing[slot] += 1;
@@ -159,7 +160,9 @@ fn all_nodes_write_and_read_cards_of_all() {
                 let cards: Vec<_> = (0..NODES)
                     .map(|of| bed.open(node, of, 0, 1).unwrap())
                     .collect();
-                let mut walks: Vec<_> = cards.iter().zip(0..)
+                let mut walks: Vec<_> = cards
+                    .iter()
+                    .zip(0..)
                     .map(|(card, of)| Walk::new(card, at * blocks, blocks, seed ^ at << 8 ^ of))
                     .collect();
                 for step in 0..STEPS {

@@ -14,7 +14,7 @@ use crate::cards::PAGES_OUT_MAX;
 use crate::cards::wire::{self, Body, Description, Kind, Packet, Reply, Request};
 use crate::mesh::Endpoint;
 
-fn request(kind: Kind, first: u64, pages: u16) -> Request {
+pub(super) fn request(kind: Kind, first: u64, pages: u16) -> Request {
     let description = Description {
         geometry: GEOMETRY,
         continues_blocks: true,
@@ -122,7 +122,10 @@ fn requests_that_can_not_be_are_refused() {
             assert!(text.contains(why), "{text}\nnot: {why}");
         }
         // Pages of a write in the wrong order end it.
-        endpoint.send(NodeId(1), write.packet(&pages(1))).await.unwrap();
+        endpoint
+            .send(NodeId(1), write.packet(&pages(1)))
+            .await
+            .unwrap();
         let wrong = Request { first: 8, ..later };
         let text = refused(endpoint, wrong.packet(&pages(1))).await;
         assert!(text.contains("first pages are not there"), "{text}");
@@ -137,7 +140,10 @@ fn requests_that_can_not_be_are_refused() {
 #[test]
 fn what_is_kept_for_a_node_is_bounded() {
     with_server(async |endpoint| {
-        let begin = |id: u64| Request { id, ..request(Kind::Write, 0, 32) };
+        let begin = |id: u64| Request {
+            id,
+            ..request(Kind::Write, 0, 32)
+        };
         let room = (PAGES_OUT_MAX / 32) as u64;
         for id in 0..room {
             let packet = begin(id).packet(&pages(1));
@@ -146,7 +152,10 @@ fn what_is_kept_for_a_node_is_bounded() {
         let text = refused(endpoint, begin(room).packet(&pages(1))).await;
         assert!(text.contains("pages at once"), "{text}");
         // With another epoch nothing of it is left.
-        let anew = Request { epoch: 8, ..request(Kind::Read, 0, 32) };
+        let anew = Request {
+            epoch: 8,
+            ..request(Kind::Read, 0, 32)
+        };
         let mut received = 0;
         endpoint.send(NodeId(1), anew.packet(&[])).await.unwrap();
         while received < 32 {

@@ -4,6 +4,7 @@
 mod bed;
 mod conformance;
 mod durability;
+mod fairness;
 mod gate;
 mod histories;
 mod hostile;

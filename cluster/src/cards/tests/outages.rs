@@ -17,6 +17,8 @@ use crate::{Rack, Shape};
 fn a_node_that_is_not_there_is_named() {
     let mut bed = Bed::stopped(vec![vec![], vec![memory()]], SHORT);
     bed.start(0);
+    // Who waits while the link is given up is told of that; later ones, that it is.
+    io_text(bed.open(0, 1, 0, 1), "n1 card 0");
     let text = io_text(bed.open(0, 1, 0, 1), "n1 card 0");
     assert!(text.contains("can't be reached"), "{text}");
     bed.start(1);
