@@ -259,6 +259,11 @@ impl Mesh {
         used.clone().ok_or_else(taken)
     }
 
+    /// The name of this node in the rack file.
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
     /// Where the tasks of this node run.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime

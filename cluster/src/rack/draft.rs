@@ -105,10 +105,9 @@ impl Rack {
                 "{nodes} nodes of this shape take {most} ports of a node, which has {PORTS_MAX}"
             )));
         }
-        for (index, endpoint) in ["pages", "frontiers", "commits", "streams"]
-            .iter()
-            .enumerate()
-        {
+        let others = ["frontiers", "commits", "streams"];
+        let endpoints = crate::cards::endpoint_names().into_iter().chain(others);
+        for (index, endpoint) in endpoints.enumerate() {
             let _ = write!(
                 text,
                 "\n[[endpoint]]\nindex = {index}\nname = \"{endpoint}\"\nflow = \"end-to-end\"\n"

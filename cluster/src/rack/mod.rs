@@ -176,7 +176,7 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeshSettings {
-    /// The most bytes that a packet carries.
+    /// The most bytes that a packet carries: by default 8 pages and what is said of them.
     pub packet_bytes: u32,
     /// Packets in the buffer behind each direction of a cable: the tokens of a link.
     pub link_packets: u32,
@@ -195,7 +195,7 @@ pub struct MeshSettings {
 impl Default for MeshSettings {
     fn default() -> Self {
         Self {
-            packet_bytes: 64 * 1024,
+            packet_bytes: 65_792,
             link_packets: 64,
             endpoint_packets: 32,
             window_packets: 16,

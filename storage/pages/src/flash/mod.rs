@@ -211,8 +211,11 @@ impl FlashOp {
     }
 }
 
-/// The checks that [`FlashQueue::submit`] promises.
-fn check_op(queue: &dyn FlashQueue, op: &FlashOp, geometry: Geometry) -> Result<()> {
+/// The checks that [`FlashQueue::submit`] promises, for those who implement it.
+///
+/// # Errors
+/// `Invalid`, which says what is wrong.
+pub fn check_op(queue: &dyn FlashQueue, op: &FlashOp, geometry: Geometry) -> Result<()> {
     let refuse = |why: String| Err(StorageError::Invalid(why));
     if queue.in_flight() >= queue.depth() {
         return refuse(format!(
