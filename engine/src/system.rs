@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast::KillType;
 use flashmesh_storage::block_cache::CachedObject;
 use flashmesh_storage::flash::{FlashHealth, PAGE_SIZE_BYTES};
 use flashmesh_storage::functions::{Kernels, UserFunction};
+use flashmesh_storage::store::{CardStatus, StoreUsage};
 use flashmesh_storage::table::{Database, TableVersion};
 
 use crate::error::Error;
@@ -144,39 +145,73 @@ impl SystemSchema {
         ])?)
     }
 
-    /// One row for the card. What only a raw card counts is NULL for others.
+    /// One row for each card, for an admin. What only a raw card counts is NULL for others.
     fn flash(&self) -> Result<RecordBatch> {
-        let store = self.database.store();
-        let (usage, health) = (store.usage(), store.health());
-        let page = PAGE_SIZE_BYTES as u64;
-        let block = u64::from(usage.pages_per_erase_block) * page;
-        let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
-        let counted = |of: fn(&FlashHealth) -> u64| {
-            Arc::new(UInt64Array::from(vec![health.as_ref().map(of)])) as ArrayRef
+        let cards = match self.principal.admin {
+            true => self.database.store().card_statuses(),
+            false => Vec::new(),
         };
-        let figure = |value: Option<f64>| Arc::new(Float64Array::from(vec![value])) as ArrayRef;
+        let page = PAGE_SIZE_BYTES as u64;
+        let count = |of: &dyn Fn(&CardStatus) -> u64| {
+            Arc::new(UInt64Array::from_iter_values(cards.iter().map(of))) as ArrayRef
+        };
+        let used = |of: fn(&StoreUsage) -> u64| count(&|card| of(&card.usage));
+        let counted = |of: fn(&FlashHealth) -> u64| {
+            let of = |card: &CardStatus| card.health.as_ref().map(of);
+            Arc::new(UInt64Array::from_iter(cards.iter().map(of))) as ArrayRef
+        };
+        let figure = |of: &dyn Fn(&CardStatus) -> Option<f64>| {
+            Arc::new(Float64Array::from_iter(cards.iter().map(of))) as ArrayRef
+        };
+        let of_health =
+            |of: fn(&FlashHealth) -> Option<f64>| figure(&|card| card.health.as_ref().and_then(of));
+        let block = |usage: &StoreUsage| u64::from(usage.pages_per_erase_block) * page;
         let spread = |health: &FlashHealth| {
             let mean = health.erase_count_mean;
             (mean > 0.0).then(|| f64::from(health.erase_count_max) / mean)
         };
-        let ms = |of: fn(&FlashHealth) -> u64| figure(health.as_ref().map(|h| of(h) as f64 / 1e6));
-        let capacity = usage.capacity_pages.saturating_mul(page);
-        let free = usage.free_blocks.saturating_mul(block);
-        let mean = health.as_ref().map(|h| h.erase_count_mean);
-        let card: ArrayRef = Arc::new(UInt64Array::from(vec![0]));
-        let batch = RecordBatch::try_from_iter_with_nullable([
-            ("card", card, false),
-            ("capacity_bytes", count(capacity), false),
-            ("live_bytes", count(usage.live_pages * page), false),
-            ("dead_bytes", count(usage.dead_pages * page), false),
-            ("free_bytes", count(free), false),
-            ("memory_bytes", count(usage.memory_pages * page), false),
-            ("erase_block_bytes", count(block), false),
-            ("written_pages", count(usage.written_pages), false),
-            ("collected_pages", count(usage.collected_pages), false),
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("node", count(&|card| card.node.0.into()), false),
+            ("card", count(&|card| card.card.0.into()), false),
+            (
+                "capacity_bytes",
+                count(&|card| card.usage.capacity_pages.saturating_mul(page)),
+                false,
+            ),
+            (
+                "live_bytes",
+                count(&|card| card.usage.live_pages * page),
+                false,
+            ),
+            (
+                "dead_bytes",
+                count(&|card| card.usage.dead_pages * page),
+                false,
+            ),
+            (
+                "free_bytes",
+                count(&|card| card.usage.free_blocks.saturating_mul(block(&card.usage))),
+                false,
+            ),
+            (
+                "memory_bytes",
+                count(&|card| card.usage.memory_pages * page),
+                false,
+            ),
+            (
+                "erase_block_bytes",
+                count(&|card| block(&card.usage)),
+                false,
+            ),
+            ("written_pages", used(|usage| usage.written_pages), false),
+            (
+                "collected_pages",
+                used(|usage| usage.collected_pages),
+                false,
+            ),
             (
                 "write_amplification",
-                figure(store.write_amplification()),
+                figure(&|card| card.write_amplification),
                 true,
             ),
             (
@@ -184,12 +219,12 @@ impl SystemSchema {
                 counted(|h| h.erase_count_max.into()),
                 true,
             ),
-            ("erase_count_mean", figure(mean), true),
             (
-                "wear_spread",
-                figure(health.as_ref().and_then(spread)),
+                "erase_count_mean",
+                of_health(|h| Some(h.erase_count_mean)),
                 true,
             ),
+            ("wear_spread", of_health(spread), true),
             ("bad_blocks", counted(|h| h.bad_blocks), true),
             ("spare_blocks", counted(|h| h.spare_blocks), true),
             ("corrected_bits", counted(|h| h.corrected_bits), true),
@@ -198,11 +233,17 @@ impl SystemSchema {
                 counted(|h| h.uncorrectable_pages),
                 true,
             ),
-            ("modelled_busy_ms", ms(|h| h.modelled_busy_ns), true),
-            ("modelled_elapsed_ms", ms(|h| h.modelled_elapsed_ns), true),
-        ])?;
-        let rows = usize::from(self.principal.admin);
-        Ok(batch.slice(0, rows))
+            (
+                "modelled_busy_ms",
+                of_health(|h| Some(h.modelled_busy_ns as f64 / 1e6)),
+                true,
+            ),
+            (
+                "modelled_elapsed_ms",
+                of_health(|h| Some(h.modelled_elapsed_ns as f64 / 1e6)),
+                true,
+            ),
+        ])?)
     }
 
     /// One row for each object, for an admin: files are not a user's to know of.

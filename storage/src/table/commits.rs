@@ -510,7 +510,7 @@ impl Core {
                     read => read?,
                 }
                 if on_card {
-                    self.store().note_collected(run.count.into());
+                    self.store().note_collected(run.first, run.count.into());
                 }
                 let buffers = pages.iter().map(|page| {
                     let mut buffer = PageBuffer::recycled();

@@ -116,24 +116,8 @@ impl Flash for JoinedFlash {
         }))
     }
 
-    /// All cards at once: those of other nodes are far away.
     fn sync(&self) -> Result<()> {
-        std::thread::scope(|scope| {
-            let (first, others) = self.cards.split_first().expect("a card");
-            let others: Vec<_> = others
-                .iter()
-                .map(|card| scope.spawn(|| card.flash.sync()))
-                .collect();
-            let ended = others.into_iter().map(|thread| {
-                let panicked = || Err(StorageError::Invalid("syncing a card has panicked".into()));
-                thread.join().unwrap_or_else(|_| panicked())
-            });
-            // Each is waited for, whatever the others say.
-            [first.flash.sync()]
-                .into_iter()
-                .chain(ended)
-                .fold(Ok(()), Result::and)
-        })
+        sync_all(self.cards.iter().map(|card| &card.flash))
     }
 
     fn continues_blocks(&self) -> bool {
@@ -144,6 +128,31 @@ impl Flash for JoinedFlash {
     fn health(&self) -> Option<FlashHealth> {
         None
     }
+}
+
+/// Makes durable what was written to cards, all of them at once: those of other nodes are far away.
+///
+/// # Errors
+/// That of the first which fails; each is waited for, whatever the others say.
+pub(crate) fn sync_all<'a>(cards: impl Iterator<Item = &'a Arc<dyn Flash>>) -> Result<()> {
+    let mut cards = cards.peekable();
+    let Some(first) = cards.next() else {
+        return Ok(());
+    };
+    if cards.peek().is_none() {
+        return first.sync();
+    }
+    std::thread::scope(|scope| {
+        let others: Vec<_> = cards.map(|card| scope.spawn(|| card.sync())).collect();
+        let ended = others.into_iter().map(|thread| {
+            let panicked = || Err(StorageError::Invalid("syncing a card has panicked".into()));
+            thread.join().unwrap_or_else(|_| panicked())
+        });
+        [first.sync()]
+            .into_iter()
+            .chain(ended)
+            .fold(Ok(()), Result::and)
+    })
 }
 
 /// A queue of each card, opened when it is needed.

@@ -29,6 +29,7 @@ pub use buffer::PageBuffer;
 pub use fault::{FaultFlash, FaultOptions, When};
 pub use file::{FileFlash, FileFlashOptions, IoMode, make_folder, sync_folder};
 pub use joined::JoinedFlash;
+pub(crate) use joined::sync_all;
 #[cfg(any(test, feature = "testing"))]
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;

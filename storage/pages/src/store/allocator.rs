@@ -137,6 +137,9 @@ impl StoreUsage {
         self.free_blocks += other.free_blocks;
         self.pages_per_erase_block = other.pages_per_erase_block;
         self.capacity_pages += other.capacity_pages;
+        self.memory_pages += other.memory_pages;
+        self.written_pages += other.written_pages;
+        self.collected_pages += other.collected_pages;
     }
 
     /// Pages that are live or reserved, wherever they are.

@@ -39,7 +39,7 @@ pub use reader::{PageReader, ReadCounters};
 pub use writer::{PageWriter, Reservation};
 
 use crate::flash::{
-    Flash, FlashHealth, FlashOp, FlashPage, JoinedFlash, PAGE_SIZE_BYTES, PageBuffer,
+    Flash, FlashHealth, FlashOp, FlashPage, JoinedFlash, PAGE_SIZE_BYTES, PageBuffer, sync_all,
 };
 use crate::page::{Page, PageIdentity};
 use crate::{Result, StorageError};
@@ -167,6 +167,28 @@ struct Card {
     allocator: Mutex<Allocator>,
     /// Nothing is left that an earlier life of the store has left behind.
     is_reclaimed: AtomicBool,
+    /// Pages were written since the last sync.
+    is_dirty: AtomicBool,
+    written_pages: AtomicU64,
+    collected_pages: AtomicU64,
+    /// Pages that it had programmed when the store was opened.
+    programmed_before: u64,
+}
+
+/// A card of a store, as it is now.
+#[derive(Debug, Clone)]
+pub struct CardStatus {
+    /// The node that owns it.
+    pub node: NodeId,
+    /// Its number there.
+    pub card: CardId,
+    /// How full it is.
+    pub usage: StoreUsage,
+    /// What it knows of its wear and its errors.
+    pub health: Option<FlashHealth>,
+    /// Pages that the chips have programmed since the store was opened, for each that was written,
+    /// but not to collect; `None` for cards that do not know, and before the first.
+    pub write_amplification: Option<f64>,
 }
 
 /// A contiguous run of pages that belong together: one chunk.
@@ -268,15 +290,9 @@ pub struct PageStore {
     /// Why a sync failed: pages of any writer may be lost, and no later sync tells. Held while
     /// syncing, so that none ends well beside one that fails.
     sync_failure: Mutex<Option<String>>,
-    /// Pages were written since the last sync.
-    is_dirty: AtomicBool,
     collector: OnceLock<Weak<dyn Collector>>,
     /// How often blocks were erased because what was committed in them is not any more.
     gains: AtomicU64,
-    written_pages: AtomicU64,
-    collected_pages: AtomicU64,
-    /// Pages that the card had programmed when the store was opened.
-    programmed_before: u64,
 }
 
 impl PageStore {
@@ -343,14 +359,19 @@ impl PageStore {
                 runs.into_iter(),
             )?;
             Ok(Card {
-                flash,
                 first,
                 allocator: Mutex::new(allocator),
                 is_reclaimed: AtomicBool::new(false),
+                // An earlier life may have ended before it synced.
+                is_dirty: AtomicBool::new(true),
+                written_pages: AtomicU64::new(0),
+                collected_pages: AtomicU64::new(0),
+                programmed_before: flash.health().map_or(0, |health| health.pages_programmed),
+                flash,
             })
         });
         let cards = cards.collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(Self {
+        let store = Self {
             home,
             next_card: AtomicUsize::new(home),
             cards,
@@ -359,15 +380,15 @@ impl PageStore {
             queues: QueuePool::new(flash.clone()),
             readers: AtomicUsize::new(0),
             sync_failure: Mutex::default(),
-            // An earlier life may have ended before it synced.
-            is_dirty: AtomicBool::new(true),
             collector: OnceLock::new(),
             gains: AtomicU64::new(0),
-            programmed_before: flash.health().map_or(0, |health| health.pages_programmed),
-            written_pages: AtomicU64::new(0),
-            collected_pages: AtomicU64::new(0),
             flash,
-        }))
+        };
+        if store.cards.len() > 1 {
+            // While all are there: later, only those that were written to are asked.
+            store.sync()?;
+        }
+        Ok(Arc::new(store))
     }
 
     /// Which card a page is on.
@@ -538,9 +559,12 @@ impl PageStore {
         }
     }
 
-    /// Counts pages that were written to move them.
-    pub fn note_collected(&self, pages: u64) {
-        self.collected_pages.fetch_add(pages, Ordering::Relaxed);
+    /// Counts pages that were written to move them, to the card on which `page` is.
+    pub fn note_collected(&self, page: PageAddress, pages: u64) {
+        if let Ok(card) = self.card_of(page) {
+            let collected = &self.cards[card].collected_pages;
+            collected.fetch_add(pages, Ordering::Relaxed);
+        }
     }
 
     /// What tells whether room was gained meanwhile.
@@ -569,20 +593,6 @@ impl PageStore {
         } else {
             Ok(Gain::None)
         }
-    }
-
-    /// What the card knows of its wear and its errors.
-    pub fn health(&self) -> Option<FlashHealth> {
-        self.flash.health()
-    }
-
-    /// Pages that the chips have programmed since the store was opened, for each that was written, but
-    /// not to collect; `None` for cards that do not know, and before the first.
-    pub fn write_amplification(&self) -> Option<f64> {
-        let usage = self.usage();
-        let written = usage.written_pages.checked_sub(usage.collected_pages)?;
-        let programmed = self.health()?.pages_programmed - self.programmed_before;
-        (written > 0).then(|| programmed as f64 / written as f64)
     }
 
     /// Bytes of the pages in memory.
@@ -661,9 +671,13 @@ impl PageStore {
     pub fn sync(&self) -> Result<()> {
         let mut failure = self.sync_failure.lock();
         // What was written before this call was noted before it; another one's sync has ended
-        // when the lock is free.
-        if failure.is_none() && self.is_dirty.swap(false, Ordering::SeqCst) {
-            *failure = self.flash.sync().err().map(|error| error.to_string());
+        // when the lock is free. Cards that nothing was written to are left alone: one that is away
+        // holds up nobody.
+        if failure.is_none() {
+            let dirty = |card: &&Card| card.is_dirty.swap(false, Ordering::SeqCst);
+            let dirty: Vec<_> = self.cards.iter().filter(dirty).collect();
+            let synced = sync_all(dirty.into_iter().map(|card| &card.flash));
+            *failure = synced.err().map(|error| error.to_string());
         }
         match &*failure {
             None => Ok(()),
@@ -678,25 +692,55 @@ impl PageStore {
 
     /// How full the cards are, all of them together.
     pub fn usage(&self) -> StoreUsage {
-        let mut usage = StoreUsage {
-            memory_pages: self.memory.count(),
-            written_pages: self.written_pages.load(Ordering::Relaxed),
-            collected_pages: self.collected_pages.load(Ordering::Relaxed),
-            ..StoreUsage::default()
-        };
-        for card in &self.cards {
-            usage.add(&card.allocator.lock().usage());
+        let mut usage = StoreUsage::default();
+        for card in 0..self.cards.len() {
+            usage.add(&self.usage_of(card));
         }
         usage
     }
 
-    /// How full each card is.
-    pub fn usage_by_card(&self) -> Vec<(NodeId, CardId, StoreUsage)> {
-        let usage = |card: &Card| {
+    fn usage_of(&self, number: usize) -> StoreUsage {
+        let card = &self.cards[number];
+        StoreUsage {
+            memory_pages: match number == self.home {
+                true => self.memory.count(),
+                false => 0,
+            },
+            written_pages: card.written_pages.load(Ordering::Relaxed),
+            collected_pages: card.collected_pages.load(Ordering::Relaxed),
+            ..card.allocator.lock().usage()
+        }
+    }
+
+    /// Each card, that with the pages in memory first. Cards of other nodes are asked.
+    pub fn card_statuses(&self) -> Vec<CardStatus> {
+        let others = (0..self.cards.len()).filter(|card| *card != self.home);
+        let status = |number: usize| {
+            let card = &self.cards[number];
             let place = PageAddress::of_number(card.first);
-            (place.node, place.card, card.allocator.lock().usage())
+            let (usage, health) = (self.usage_of(number), card.flash.health());
+            let written = usage.written_pages.checked_sub(usage.collected_pages);
+            let programmed = |health: FlashHealth| {
+                health
+                    .pages_programmed
+                    .saturating_sub(card.programmed_before)
+            };
+            let written = written.filter(|written| *written > 0);
+            CardStatus {
+                node: place.node,
+                card: place.card,
+                write_amplification: health
+                    .map(programmed)
+                    .zip(written)
+                    .map(|(programmed, written)| programmed as f64 / written as f64),
+                usage,
+                health,
+            }
         };
-        self.cards.iter().map(usage).collect()
+        std::iter::once(self.home)
+            .chain(others)
+            .map(status)
+            .collect()
     }
 
     /// Erases blocks and reports each to the allocator. Nothing else of the queue's user is in

@@ -27,6 +27,8 @@ pub struct PageWriter {
     card: usize,
     /// What it has of each card.
     extents: Vec<Extent>,
+    /// The cards to which it has written.
+    written_cards: Vec<bool>,
     /// Pages that follow each other from `pending_first` on and are not submitted yet.
     pending: Vec<PageBuffer>,
     pending_first: FlashPage,
@@ -59,6 +61,7 @@ impl PageWriter {
             queue,
             card: store.home,
             extents: vec![Extent::default(); store.cards.len()],
+            written_cards: vec![false; store.cards.len()],
             pending: Vec::new(),
             pending_first: FlashPage(0),
             in_flight_pages: 0,
@@ -275,6 +278,8 @@ impl PageWriter {
 
     fn submit(&mut self, buffers: Vec<PageBuffer>) -> Result<()> {
         let (first, pages) = (self.pending_first, buffers.len());
+        let card = self.store().card_of(PageAddress::of_number(first.0))?;
+        self.written_cards[card] = true;
         self.pending_first.0 += pages as u64;
         self.wait_until(IN_FLIGHT_MAX_PAGES.saturating_sub(pages))?;
         let submitted = self.queue.submit(|tag| FlashOp::Write {
@@ -285,7 +290,7 @@ impl PageWriter {
         self.is_broken |= submitted.is_err();
         submitted?;
         self.in_flight_pages += pages;
-        let written = &self.store().written_pages;
+        let written = &self.store().cards[card].written_pages;
         written.fetch_add(pages as u64, Ordering::Relaxed);
         self.wait(0)
     }
@@ -301,7 +306,10 @@ impl PageWriter {
     fn wait(&mut self, min: usize) -> Result<()> {
         let mut result = self.queue.wait(min, &mut self.completions);
         if !self.completions.is_empty() {
-            self.store().is_dirty.store(true, Ordering::SeqCst);
+            let cards = self.store().cards.iter().zip(&self.written_cards);
+            for (card, _) in cards.filter(|(_, is_written)| **is_written) {
+                card.is_dirty.store(true, Ordering::SeqCst);
+            }
         }
         for completion in self.completions.drain(..) {
             self.in_flight_pages -= completion.buffers.len();

@@ -23,7 +23,7 @@ use crate::index::IndexKind;
 use crate::index::pace::Pace;
 use crate::page::SEGMENT_ROWS;
 use crate::segment::row_id;
-use crate::store::MEMORY_CARD;
+use crate::store::{CardStatus, MEMORY_CARD};
 use crate::table::catalog::{Catalog, CatalogFile, FirstState};
 use crate::table::commit_log::Log;
 use crate::table::{Database, DatabaseOptions, LoadTarget, TableLayout, UpkeepOptions};
@@ -184,6 +184,18 @@ impl Flash for CutCard {
     }
 }
 
+fn status(database: &Database) -> CardStatus {
+    database.store().card_statuses().remove(0)
+}
+
+fn health(database: &Database) -> FlashHealth {
+    status(database).health.unwrap()
+}
+
+fn amplification(database: &Database) -> f64 {
+    status(database).write_amplification.unwrap()
+}
+
 #[derive(Debug)]
 struct CutQueue {
     inner: Box<dyn FlashQueue>,
@@ -299,7 +311,7 @@ fn a_database_on_failing_nand_answers_as_one_on_flash_that_never_fails() {
     }
     let problems = database.fsck(&mut |_| ()).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
-    let health = database.store().health().unwrap();
+    let health = health(&database);
     println!("{health:?}, {:?}", database.store().usage());
     assert!(
         health.bad_blocks > 0 && health.corrected_bits > 0,
@@ -482,8 +494,8 @@ fn uniform_overwrites_at_80_percent_cost_less_than_two_writes() {
     overwrite(&database, tables, &mut rng);
     let usage = database.store().usage();
     let capacity = usage.capacity_pages;
-    let health = database.store().health().unwrap();
-    let amplification = database.store().write_amplification().unwrap();
+    let health = health(&database);
+    let amplification = amplification(&database);
     let spread = f64::from(health.erase_count_max) / health.erase_count_mean;
     println!("{tables} tables, write amplification {amplification:.2}, wear spread {spread:.2}");
     println!("{usage:?} {health:?}");
@@ -592,11 +604,7 @@ fn a_worn_out_card_says_so_and_is_read() {
             StorageError::Full { .. } | StorageError::NeedsReopening { .. }
         );
         assert!(is_told, "seed {seed}: {error}");
-        assert_eq!(
-            database.store().health().unwrap().spare_blocks,
-            0,
-            "seed {seed}"
-        );
+        assert_eq!(health(&database).spare_blocks, 0, "seed {seed}");
         for (table, rows) in tables {
             let found = database.snapshot("public", &format!("t{table}")).unwrap();
             let found = super::read(&database, found).unwrap();
@@ -631,7 +639,7 @@ fn cold_tables_do_not_keep_blocks_from_wearing() {
         let rows = wide_rows(&mut rng, TABLE_PAGES);
         put(&database, create(&format!("t{table}"), 1000), &rows).unwrap();
         overwrites += 1;
-        let health = database.store().health().unwrap();
+        let health = health(&database);
         if health.erase_count_mean >= 30.0 {
             break health;
         }
@@ -681,7 +689,7 @@ fn rows_are_updated_and_compacted() {
             database.compact("public", "t").unwrap();
         }
     }
-    let amplification = database.store().write_amplification().unwrap();
+    let amplification = amplification(&database);
     println!(
         "write amplification {amplification:.2}, {:?}",
         database.store().usage()
