@@ -15,8 +15,8 @@ use flashmesh_cluster::Rack;
 use flashmesh_cluster::cards::{CardOptions, Cards, TermFile};
 use flashmesh_cluster::mesh::Mesh;
 use flashmesh_pages::flash::{
-    FileFlash, FileFlashOptions, Flash, FlashOp, FlashPage, FlashQueue, Geometry, MemoryFlash,
-    PAGE_SIZE_BYTES, PageBuffer, Tag,
+    FileFlash, FileFlashOptions, Flash, FlashOp, FlashPage, Geometry, MemoryFlash, PAGE_SIZE_BYTES,
+    PageBuffer, Tag,
 };
 use flashmesh_pages::store::{CardId, NodeId};
 use rand::rngs::StdRng;

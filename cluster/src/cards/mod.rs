@@ -45,11 +45,12 @@ use bytes::Bytes;
 use flashmesh_pages::flash::{Flash, PAGE_SIZE_BYTES};
 use flashmesh_pages::store::{CardId, NodeId};
 use flashmesh_pages::{Result, StorageError};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::mesh::{Endpoint, Mesh, MeshError};
+use crate::mesh::{Endpoint, Mesh, MeshError, Sending};
 use client::{Peer, Whose};
 use server::{Server, worker};
 use wire::Packet;
@@ -102,10 +103,22 @@ struct Node {
     endpoint: Endpoint,
     /// By position in the mesh.
     peers: Vec<Peer>,
+    outs: Vec<Mutex<Out>>,
     wakes: Vec<Notify>,
     server: Server,
     pages_per_packet: usize,
     answer_within: Duration,
+}
+
+/// What goes out to a node.
+#[derive(Default)]
+struct Out {
+    /// Whether the last packet was one of an answer.
+    is_answer: bool,
+    /// A packet has no place yet: none may overtake it.
+    is_waiting: bool,
+    /// That packet, until the node's task waits for it.
+    waiting: Option<Sending>,
 }
 
 impl fmt::Debug for Node {
@@ -153,6 +166,7 @@ impl Cards {
         let server = Server::new(name, nodes, cards, terms, draw())?;
         let node = Arc::new(Node {
             peers: (0..nodes).map(|_| Peer::new(draw())).collect(),
+            outs: (0..nodes).map(|_| Mutex::default()).collect(),
             wakes: (0..nodes).map(|_| Notify::new()).collect(),
             server,
             pages_per_packet,
@@ -275,23 +289,62 @@ impl Node {
         Ok(())
     }
 
-    /// Sends what there is for a node.
+    /// Sends what there is for a node, and waits where there is no place for it.
     async fn send(self: Arc<Self>, peer: usize) {
-        let mut is_answer = true;
         loop {
-            let Some(packet) = self.next_packet(peer, &mut is_answer) else {
+            let waiting = {
+                let mut out = self.outs[peer].lock();
+                self.send_some(peer, &mut out);
+                out.waiting.take()
+            };
+            let Some(waiting) = waiting else {
                 self.wakes[peer].notified().await;
                 continue;
             };
-            let sending = self.endpoint.send_to(peer, packet);
-            let (kind, why) = match timeout(self.answer_within, sending).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => (io::ErrorKind::NotConnected, error.to_string()),
-                Err(_) => (io::ErrorKind::TimedOut, self.too_late()),
+            let (kind, why) = match timeout(self.answer_within, waiting.finish()).await {
+                Ok(Ok(())) => (None, String::new()),
+                Ok(Err(error)) => (Some(io::ErrorKind::NotConnected), error.to_string()),
+                Err(_) => (Some(io::ErrorKind::TimedOut), self.too_late()),
             };
-            self.peers[peer].fail(Whose::All, kind, &why);
-            self.server.interrupted(peer);
+            if let Some(kind) = kind {
+                self.is_away(peer, kind, &why);
+            }
+            self.outs[peer].lock().is_waiting = false;
         }
+    }
+
+    /// Sends what there is for a node from this thread, as long as there are places: a thread less
+    /// to wake. What has to wait, the node's task waits for.
+    fn send_now(&self, peer: usize) {
+        match self.outs[peer].try_lock() {
+            Some(mut out) => self.send_some(peer, &mut out),
+            // Whoever sends may have looked already.
+            None => self.wake(peer),
+        }
+    }
+
+    fn send_some(&self, peer: usize, out: &mut Out) {
+        while !out.is_waiting {
+            let Some(packet) = self.next_packet(peer, &mut out.is_answer) else {
+                return;
+            };
+            match self.endpoint.begin_send(peer, packet) {
+                Ok(None) => {}
+                Ok(Some(sending)) => {
+                    out.is_waiting = true;
+                    out.waiting = Some(sending);
+                    self.wake(peer);
+                }
+                Err(error) => {
+                    self.is_away(peer, io::ErrorKind::NotConnected, &error.to_string());
+                }
+            }
+        }
+    }
+
+    fn is_away(&self, peer: usize, kind: io::ErrorKind, why: &str) {
+        self.peers[peer].fail(Whose::All, kind, why);
+        self.server.interrupted(peer);
     }
 
     /// Answers and requests in turn.
