@@ -117,8 +117,8 @@ struct Out {
     is_answer: bool,
     /// A packet has no place yet: none may overtake it.
     is_waiting: bool,
-    /// That packet, until the node's task waits for it.
-    waiting: Option<Sending>,
+    /// That packet, until the node's task waits for it, and which operation it begins.
+    waiting: Option<(Sending, Option<u64>)>,
 }
 
 impl fmt::Debug for Node {
@@ -129,7 +129,7 @@ impl fmt::Debug for Node {
 
 impl Cards {
     /// Serves `cards`, if there are any, to the other nodes of a mesh, and reaches theirs. `terms`
-    /// keeps the greatest term of all of them. `node` is the one of `mesh`.
+    /// keeps the greatest term of all of them. Once for each mesh: it takes what comes in.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks the endpoint, it is in use, its packets have no room for
@@ -253,40 +253,44 @@ impl Node {
     /// Takes what comes in, until the mesh is closed.
     async fn receive(self: Arc<Self>) {
         while let Ok((from, packet)) = self.endpoint.receive_from().await {
-            let (kind, why) = match packet.map(|packet| self.arrived(from, packet)) {
-                Some(Ok(())) => continue,
-                Some(Err(what)) => {
-                    // Whose it was is not known: nothing that is under way can be relied on.
-                    log::warn!("cards: '{}' sent {what}", self.name_of(from));
-                    (io::ErrorKind::InvalidData, format!("it sent {what}"))
-                }
+            match packet {
+                Some(packet) => self.arrived(from, packet),
                 None => {
                     // What is sent from now on is not lost with the rest.
                     self.endpoint.forgive(from);
+                    self.server.interrupted(from);
                     let why = "it has restarted, or a link on the way was given up";
-                    (io::ErrorKind::ConnectionAborted, why.to_string())
+                    self.give_up(from, io::ErrorKind::ConnectionAborted, why);
                 }
-            };
-            self.peers[from].fail(Whose::Sent, kind, &why);
-            self.server.interrupted(from);
-            self.wake(from);
+            }
         }
         self.close("the mesh of this node is closed");
     }
 
-    /// A packet came in. What is wrong with it, if it can't be.
-    fn arrived(&self, from: usize, packet: Bytes) -> std::result::Result<(), String> {
-        let may_send = match wire::decode(packet)? {
-            Packet::Reply(reply) => self.peers[from].arrived(reply)?,
-            Packet::Request(request, data) => {
+    fn arrived(&self, from: usize, packet: Bytes) {
+        match wire::decode(packet) {
+            Ok(Packet::Request(request, data)) => {
                 self.server.arrived(from, request, data);
-                true
+                self.wake(from);
             }
-        };
-        if may_send {
-            self.wake(from);
+            Ok(Packet::Reply(reply)) => match self.peers[from].arrived(reply) {
+                Ok(true) => self.wake(from),
+                Ok(false) => {}
+                Err(what) => self.give_up(from, io::ErrorKind::InvalidData, &what),
+            },
+            Err(what) => {
+                // Whose it was is not known: neither side can rely on what is under way.
+                log::warn!("cards: '{}' sent {what}", self.name_of(from));
+                self.server.damaged(from);
+                self.give_up(from, io::ErrorKind::InvalidData, &format!("it sent {what}"));
+            }
         }
-        Ok(())
+    }
+
+    /// What a node was asked for may never be answered.
+    fn give_up(&self, peer: usize, kind: io::ErrorKind, why: &str) {
+        self.peers[peer].fail(Whose::Sent, None, kind, why);
+        self.wake(peer);
     }
 
     /// Sends what there is for a node, and waits where there is no place for it.
@@ -297,17 +301,18 @@ impl Node {
                 self.send_some(peer, &mut out);
                 out.waiting.take()
             };
-            let Some(waiting) = waiting else {
+            let Some((waiting, begins)) = waiting else {
                 self.wakes[peer].notified().await;
                 continue;
             };
-            let (kind, why) = match timeout(self.answer_within, waiting.finish()).await {
-                Ok(Ok(())) => (None, String::new()),
-                Ok(Err(error)) => (Some(io::ErrorKind::NotConnected), error.to_string()),
-                Err(_) => (Some(io::ErrorKind::TimedOut), self.too_late()),
-            };
-            if let Some(kind) = kind {
-                self.is_away(peer, kind, &why);
+            match timeout(self.answer_within, waiting.finish()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.is_away(peer, begins, &error),
+                Err(_) => {
+                    let why = self.too_late();
+                    self.peers[peer].fail(Whose::All, None, io::ErrorKind::TimedOut, &why);
+                    self.server.interrupted(peer);
+                }
             }
             self.outs[peer].lock().is_waiting = false;
         }
@@ -325,34 +330,34 @@ impl Node {
 
     fn send_some(&self, peer: usize, out: &mut Out) {
         while !out.is_waiting {
-            let Some(packet) = self.next_packet(peer, &mut out.is_answer) else {
+            let Some((packet, begins)) = self.next_packet(peer, &mut out.is_answer) else {
                 return;
             };
             match self.endpoint.begin_send(peer, packet) {
                 Ok(None) => {}
                 Ok(Some(sending)) => {
                     out.is_waiting = true;
-                    out.waiting = Some(sending);
+                    out.waiting = Some((sending, begins));
                     self.wake(peer);
                 }
-                Err(error) => {
-                    self.is_away(peer, io::ErrorKind::NotConnected, &error.to_string());
-                }
+                Err(error) => self.is_away(peer, begins, &error),
             }
         }
     }
 
-    fn is_away(&self, peer: usize, kind: io::ErrorKind, why: &str) {
-        self.peers[peer].fail(Whose::All, kind, why);
+    /// A packet could not be sent, which begins an operation or does not.
+    fn is_away(&self, peer: usize, begins: Option<u64>, error: &MeshError) {
+        let why = error.to_string();
+        self.peers[peer].fail(Whose::All, begins, io::ErrorKind::NotConnected, &why);
         self.server.interrupted(peer);
     }
 
-    /// Answers and requests in turn.
-    fn next_packet(&self, peer: usize, is_answer: &mut bool) -> Option<Bytes> {
+    /// Answers and requests in turn; of a request, which operation it begins, if it does.
+    fn next_packet(&self, peer: usize, is_answer: &mut bool) -> Option<(Bytes, Option<u64>)> {
         for _ in 0..2 {
             *is_answer = !*is_answer;
             let next = match *is_answer {
-                true => self.server.next_answer(peer),
+                true => self.server.next_answer(peer).map(|packet| (packet, None)),
                 false => self.peers[peer].next_packet(self.pages_per_packet),
             };
             if next.is_some() {
@@ -370,7 +375,7 @@ impl Node {
     async fn keep_time(self: Arc<Self>) {
         let why = self.too_late();
         loop {
-            sleep(self.answer_within / 8).await;
+            sleep((self.answer_within / 8).max(Duration::from_millis(1))).await;
             for peer in &self.peers {
                 peer.check_time(self.answer_within, &why);
             }
