@@ -15,8 +15,8 @@ use flashmesh_cluster::Rack;
 use flashmesh_cluster::cards::{CardOptions, Cards, TermFile};
 use flashmesh_cluster::mesh::Mesh;
 use flashmesh_pages::flash::{
-    FileFlash, FileFlashOptions, Flash, FlashOp, FlashPage, FlashQueue, Geometry, MemoryFlash,
-    PAGE_SIZE_BYTES, PageBuffer, Tag,
+    FileFlash, FileFlashOptions, Flash, FlashOp, FlashPage, Geometry, MemoryFlash, PAGE_SIZE_BYTES,
+    PageBuffer, Tag,
 };
 use flashmesh_pages::store::{CardId, NodeId};
 use rand::rngs::StdRng;
@@ -32,6 +32,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// Pages of the card that are written, and read (256 MiB).
 const PAGES: u64 = 32_768;
 const PAGES_AT_ONCE: u64 = 32;
+
+type Nodes = Vec<(Cards, Mesh)>;
 
 /// Reads of a round: how many, of how many pages, how many at a time, and in which order.
 struct Part {
@@ -126,7 +128,7 @@ fn measure(name: &str, near: Arc<dyn Flash>, folder: &Path, rounds: usize) -> Re
 }
 
 /// Two nodes; the second one serves the card.
-fn start(card: &Arc<dyn Flash>, folder: &Path) -> Result<([Runtime; 2], Vec<(Cards, Mesh)>)> {
+fn start(card: &Arc<dyn Flash>, folder: &Path) -> Result<([Runtime; 2], Nodes)> {
     let mut text = "[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n".to_string();
     for node in 0..2 {
         text += &format!(

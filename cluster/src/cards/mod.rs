@@ -45,11 +45,12 @@ use bytes::Bytes;
 use flashmesh_pages::flash::{Flash, PAGE_SIZE_BYTES};
 use flashmesh_pages::store::{CardId, NodeId};
 use flashmesh_pages::{Result, StorageError};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::mesh::{Endpoint, Mesh, MeshError};
+use crate::mesh::{Endpoint, Mesh, MeshError, Sending};
 use client::{Peer, Whose};
 use server::{Server, worker};
 use wire::Packet;
@@ -102,10 +103,22 @@ struct Node {
     endpoint: Endpoint,
     /// By position in the mesh.
     peers: Vec<Peer>,
+    outs: Vec<Mutex<Out>>,
     wakes: Vec<Notify>,
     server: Server,
     pages_per_packet: usize,
     answer_within: Duration,
+}
+
+/// What goes out to a node.
+#[derive(Default)]
+struct Out {
+    /// Whether the last packet was one of an answer.
+    is_answer: bool,
+    /// A packet has no place yet: none may overtake it.
+    is_waiting: bool,
+    /// That packet, until the node's task waits for it, and which operation it begins.
+    waiting: Option<(Sending, Option<u64>)>,
 }
 
 impl fmt::Debug for Node {
@@ -116,7 +129,7 @@ impl fmt::Debug for Node {
 
 impl Cards {
     /// Serves `cards`, if there are any, to the other nodes of a mesh, and reaches theirs. `terms`
-    /// keeps the greatest term of all of them. `node` is the one of `mesh`.
+    /// keeps the greatest term of all of them. Once for each mesh: it takes what comes in.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks the endpoint, it is in use, its packets have no room for
@@ -153,6 +166,7 @@ impl Cards {
         let server = Server::new(name, nodes, cards, terms, draw())?;
         let node = Arc::new(Node {
             peers: (0..nodes).map(|_| Peer::new(draw())).collect(),
+            outs: (0..nodes).map(|_| Mutex::default()).collect(),
             wakes: (0..nodes).map(|_| Notify::new()).collect(),
             server,
             pages_per_packet,
@@ -239,67 +253,111 @@ impl Node {
     /// Takes what comes in, until the mesh is closed.
     async fn receive(self: Arc<Self>) {
         while let Ok((from, packet)) = self.endpoint.receive_from().await {
-            let (kind, why) = match packet.map(|packet| self.arrived(from, packet)) {
-                Some(Ok(())) => continue,
-                Some(Err(what)) => {
-                    // Whose it was is not known: nothing that is under way can be relied on.
-                    log::warn!("cards: '{}' sent {what}", self.name_of(from));
-                    (io::ErrorKind::InvalidData, format!("it sent {what}"))
-                }
+            match packet {
+                Some(packet) => self.arrived(from, packet),
                 None => {
                     // What is sent from now on is not lost with the rest.
                     self.endpoint.forgive(from);
+                    self.server.interrupted(from);
                     let why = "it has restarted, or a link on the way was given up";
-                    (io::ErrorKind::ConnectionAborted, why.to_string())
+                    self.give_up(from, io::ErrorKind::ConnectionAborted, why);
                 }
-            };
-            self.peers[from].fail(Whose::Sent, kind, &why);
-            self.server.interrupted(from);
-            self.wake(from);
+            }
         }
         self.close("the mesh of this node is closed");
     }
 
-    /// A packet came in. What is wrong with it, if it can't be.
-    fn arrived(&self, from: usize, packet: Bytes) -> std::result::Result<(), String> {
-        let may_send = match wire::decode(packet)? {
-            Packet::Reply(reply) => self.peers[from].arrived(reply)?,
-            Packet::Request(request, data) => {
+    fn arrived(&self, from: usize, packet: Bytes) {
+        match wire::decode(packet) {
+            Ok(Packet::Request(request, data)) => {
                 self.server.arrived(from, request, data);
-                true
+                self.wake(from);
             }
-        };
-        if may_send {
-            self.wake(from);
+            Ok(Packet::Reply(reply)) => match self.peers[from].arrived(reply) {
+                Ok(true) => self.wake(from),
+                Ok(false) => {}
+                Err(what) => self.give_up(from, io::ErrorKind::InvalidData, &what),
+            },
+            Err(what) => {
+                // Whose it was is not known: neither side can rely on what is under way.
+                log::warn!("cards: '{}' sent {what}", self.name_of(from));
+                self.server.damaged(from);
+                self.give_up(from, io::ErrorKind::InvalidData, &format!("it sent {what}"));
+            }
         }
-        Ok(())
     }
 
-    /// Sends what there is for a node.
+    /// What a node was asked for may never be answered.
+    fn give_up(&self, peer: usize, kind: io::ErrorKind, why: &str) {
+        self.peers[peer].fail(Whose::Sent, None, kind, why);
+        self.wake(peer);
+    }
+
+    /// Sends what there is for a node, and waits where there is no place for it.
     async fn send(self: Arc<Self>, peer: usize) {
-        let mut is_answer = true;
         loop {
-            let Some(packet) = self.next_packet(peer, &mut is_answer) else {
+            let waiting = {
+                let mut out = self.outs[peer].lock();
+                self.send_some(peer, &mut out);
+                out.waiting.take()
+            };
+            let Some((waiting, begins)) = waiting else {
                 self.wakes[peer].notified().await;
                 continue;
             };
-            let sending = self.endpoint.send_to(peer, packet);
-            let (kind, why) = match timeout(self.answer_within, sending).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => (io::ErrorKind::NotConnected, error.to_string()),
-                Err(_) => (io::ErrorKind::TimedOut, self.too_late()),
-            };
-            self.peers[peer].fail(Whose::All, kind, &why);
-            self.server.interrupted(peer);
+            match timeout(self.answer_within, waiting.finish()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.is_away(peer, begins, &error),
+                Err(_) => {
+                    let why = self.too_late();
+                    self.peers[peer].fail(Whose::All, None, io::ErrorKind::TimedOut, &why);
+                    self.server.interrupted(peer);
+                }
+            }
+            self.outs[peer].lock().is_waiting = false;
         }
     }
 
-    /// Answers and requests in turn.
-    fn next_packet(&self, peer: usize, is_answer: &mut bool) -> Option<Bytes> {
+    /// Sends what there is for a node from this thread, as long as there are places: a thread less
+    /// to wake. What has to wait, the node's task waits for.
+    fn send_now(&self, peer: usize) {
+        match self.outs[peer].try_lock() {
+            Some(mut out) => self.send_some(peer, &mut out),
+            // Whoever sends may have looked already.
+            None => self.wake(peer),
+        }
+    }
+
+    fn send_some(&self, peer: usize, out: &mut Out) {
+        while !out.is_waiting {
+            let Some((packet, begins)) = self.next_packet(peer, &mut out.is_answer) else {
+                return;
+            };
+            match self.endpoint.begin_send(peer, packet) {
+                Ok(None) => {}
+                Ok(Some(sending)) => {
+                    out.is_waiting = true;
+                    out.waiting = Some((sending, begins));
+                    self.wake(peer);
+                }
+                Err(error) => self.is_away(peer, begins, &error),
+            }
+        }
+    }
+
+    /// A packet could not be sent, which begins an operation or does not.
+    fn is_away(&self, peer: usize, begins: Option<u64>, error: &MeshError) {
+        let why = error.to_string();
+        self.peers[peer].fail(Whose::All, begins, io::ErrorKind::NotConnected, &why);
+        self.server.interrupted(peer);
+    }
+
+    /// Answers and requests in turn; of a request, which operation it begins, if it does.
+    fn next_packet(&self, peer: usize, is_answer: &mut bool) -> Option<(Bytes, Option<u64>)> {
         for _ in 0..2 {
             *is_answer = !*is_answer;
             let next = match *is_answer {
-                true => self.server.next_answer(peer),
+                true => self.server.next_answer(peer).map(|packet| (packet, None)),
                 false => self.peers[peer].next_packet(self.pages_per_packet),
             };
             if next.is_some() {
@@ -317,7 +375,7 @@ impl Node {
     async fn keep_time(self: Arc<Self>) {
         let why = self.too_late();
         loop {
-            sleep(self.answer_within / 8).await;
+            sleep((self.answer_within / 8).max(Duration::from_millis(1))).await;
             for peer in &self.peers {
                 peer.check_time(self.answer_within, &why);
             }

@@ -92,6 +92,8 @@ pub(super) enum Body {
     UsedBlocks(u64),
     Health(Option<FlashHealth>),
     Failed(Failure),
+    /// Of no request: a packet came that can't be read, and what was asked for before is dropped.
+    Damaged,
 }
 
 /// What a card is like.
@@ -265,10 +267,11 @@ impl Reply {
             Body::UsedBlocks(_) => 3,
             Body::Health(_) => 4,
             Body::Failed(_) => 5,
+            Body::Damaged => 6,
         };
         let mut packet = reply_header(self.session, self.id, kind, 0, 128);
         match &self.body {
-            Body::Done => {}
+            Body::Done | Body::Damaged => {}
             Body::Pages { data, offset } => {
                 packet[6..8].copy_from_slice(&offset.to_le_bytes());
                 packet.put_slice(data);
@@ -343,6 +346,7 @@ fn reply(kind: u8, mut packet: Bytes) -> Result<Reply, String> {
             free_bytes: number(&mut packet)?,
             text: String::from_utf8_lossy(&packet[..packet.len().min(TEXT_MAX)]).into_owned(),
         }),
+        6 => Body::Damaged,
         other => return Err(format!("a reply of kind {other}")),
     };
     Ok(Reply { session, id, body })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flashmesh_pages::store::NodeId;
+use tokio::sync::oneshot;
 
 use super::error::MeshError;
 use super::network::Network;
@@ -47,18 +48,28 @@ impl Endpoint {
     }
 
     pub(crate) async fn send_to(&self, to: usize, payload: Bytes) -> Result<(), MeshError> {
+        match self.begin_send(to, payload)? {
+            None => Ok(()),
+            Some(sending) => sending.finish().await,
+        }
+    }
+
+    /// Sends a packet, or has it wait for a place, without waiting itself.
+    pub(crate) fn begin_send(
+        &self,
+        to: usize,
+        payload: Bytes,
+    ) -> Result<Option<Sending>, MeshError> {
         let sent = self.shared.switch.lock().send(self.slot, to, payload)?;
         let Sent::Waits(id, waiting) = sent else {
-            return Ok(());
+            return Ok(None);
         };
-        let mut place = Place {
-            endpoint: self,
+        let place = Place {
+            endpoint: self.clone(),
             destination: to,
             id: Some(id),
         };
-        let outcome = waiting.await;
-        place.id = None;
-        outcome.unwrap_or(Err(MeshError::Closed))
+        Ok(Some(Sending { waiting, place }))
     }
 
     /// The next packet, and which node sent it. Several may wait; each packet goes to one of them.
@@ -105,14 +116,28 @@ impl Endpoint {
     }
 }
 
+/// A packet that waits to be sent. Dropped, it is sent or is not, as a whole.
+pub(crate) struct Sending {
+    waiting: oneshot::Receiver<Result<(), MeshError>>,
+    place: Place,
+}
+
+impl Sending {
+    pub(crate) async fn finish(mut self) -> Result<(), MeshError> {
+        let outcome = (&mut self.waiting).await;
+        self.place.id = None;
+        outcome.unwrap_or(Err(MeshError::Closed))
+    }
+}
+
 /// Someone's place in a queue of senders.
-struct Place<'a> {
-    endpoint: &'a Endpoint,
+struct Place {
+    endpoint: Endpoint,
     destination: usize,
     id: Option<u64>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let mut switch = self.endpoint.shared.switch.lock();

@@ -50,6 +50,7 @@ mod transport;
 mod tests;
 
 pub use endpoint::Endpoint;
+pub(crate) use endpoint::Sending;
 pub use error::MeshError;
 pub use network::{Hops, Network};
 pub use node::{LinkStatus, Mesh, StartError};

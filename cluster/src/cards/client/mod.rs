@@ -201,15 +201,15 @@ impl Peer {
         }
     }
 
-    /// The next packet to send, with at most so many pages.
-    pub fn next_packet(&self, pages: usize) -> Option<Bytes> {
+    /// The next packet to send, with at most so many pages, and which operation it begins.
+    pub fn next_packet(&self, pages: usize) -> Option<(Bytes, Option<u64>)> {
         let state = &mut *self.0.lock();
         if let Some((id, offset)) = state.half_sent.take()
             && let Some(sent) = state.sent.get(&id)
         {
             let (packet, end) = packet(&sent.op, offset, pages);
             state.half_sent = end.map(|end| (id, end));
-            return Some(packet);
+            return Some((packet, None));
         }
         let lane = *state.turns.front()?;
         let waiting = state.lanes.get_mut(&lane)?;
@@ -236,11 +236,14 @@ impl Peer {
             received: 0,
         };
         state.sent.insert(id, sent);
-        Some(packet)
+        Some((packet, Some(id)))
     }
 
-    /// A reply came in. Whether more can be sent now; or what is wrong with it.
+    /// A reply came in. Whether more can be sent now; or why no other is to be waited for.
     pub fn arrived(&self, reply: Reply) -> Result<bool, String> {
+        if let Body::Damaged = reply.body {
+            return Err("it got a packet that was damaged on its way".into());
+        }
         let mut state = self.0.lock();
         let Some(sent) = state.sent.get_mut(&reply.id) else {
             // It was given up meanwhile.
@@ -253,7 +256,7 @@ impl Peer {
                 let pages = data.len() / PAGE_SIZE_BYTES;
                 let end = sent.received + pages;
                 if usize::from(offset) != sent.received || end > sent.op.buffers.len() {
-                    return Err(format!("{pages} pages where others were to come"));
+                    return Err(format!("it sent {pages} pages where others were to come"));
                 }
                 sent.parts.push(data);
                 sent.received = end;
@@ -266,7 +269,7 @@ impl Peer {
             (Body::Card(description), Kind::Describe) => Ok(Answer::Card(description)),
             (Body::UsedBlocks(blocks), Kind::UsedBlocks) => Ok(Answer::UsedBlocks(blocks)),
             (Body::Health(health), Kind::Health) => Ok(Answer::Health(health)),
-            _ => return Err("an answer to something else".into()),
+            _ => return Err("it sent an answer to something else".into()),
         };
         let Some(sent) = state.sent.remove(&reply.id) else {
             return Ok(false);
@@ -282,8 +285,9 @@ impl Peer {
     }
 
     /// What was sent gets no answer any more, as packets may be lost: these operations fail, and
-    /// later ones wait at the other node until nothing of these is under way.
-    pub fn fail(&self, whose: Whose, kind: io::ErrorKind, why: &str) {
+    /// later ones wait at the other node until nothing of these is under way. Of `unsent` nothing
+    /// has left this node.
+    pub fn fail(&self, whose: Whose, unsent: Option<u64>, kind: io::ErrorKind, why: &str) {
         let mut state = self.0.lock();
         let sent = std::mem::take(&mut state.sent);
         if !sent.is_empty() {
@@ -291,19 +295,19 @@ impl Peer {
         }
         state.cost = 0;
         state.half_sent = None;
-        let mut unsent = Vec::new();
+        let mut waiting = Vec::new();
         if whose == Whose::All {
             state.turns.clear();
-            unsent.extend(state.lanes.drain().flat_map(|(_, ops)| ops));
+            waiting.extend(state.lanes.drain().flat_map(|(_, ops)| ops));
         }
         drop(state);
-        for sent in sent.into_values() {
-            if sent.op.request.kind.is_change() {
+        for (id, sent) in sent {
+            if sent.op.request.kind.is_change() && unsent != Some(id) {
                 sent.op.durability.lost(why);
             }
             sent.op.fail(kind, why);
         }
-        unsent.into_iter().for_each(|op| op.fail(kind, why));
+        waiting.into_iter().for_each(|op| op.fail(kind, why));
     }
 
     /// Fails all operations if one was sent so long ago.
@@ -313,14 +317,14 @@ impl Peer {
             state.sent.first_key_value().map(|(_, sent)| sent.since)
         };
         if oldest.is_some_and(|since| since.elapsed() > limit) {
-            self.fail(Whose::All, io::ErrorKind::TimedOut, why);
+            self.fail(Whose::All, None, io::ErrorKind::TimedOut, why);
         }
     }
 
     /// Fails all operations, now and from now on.
     pub fn close(&self, why: &'static str) {
         self.0.lock().closed = Some(why);
-        self.fail(Whose::All, io::ErrorKind::NotConnected, why);
+        self.fail(Whose::All, None, io::ErrorKind::NotConnected, why);
     }
 
     /// Fails the reads of a queue that were not sent yet.

@@ -87,7 +87,7 @@ impl Remote {
 
     fn submit(&self, op: Op) {
         self.node.peers[self.peer].submit(op);
-        self.node.wake(self.peer);
+        self.node.send_now(self.peer);
     }
 
     fn wrong_answer(&self) -> StorageError {

@@ -197,6 +197,18 @@ impl Server {
         self.forget(&mut state, client);
     }
 
+    /// A node has sent what can't be read: it is told so, and what it had asked for counts no more.
+    pub fn damaged(&self, client: usize) {
+        let mut state = self.state.lock();
+        self.forget(&mut state, client);
+        let reply = Reply {
+            session: self.session,
+            id: 0,
+            body: Body::Damaged,
+        };
+        state.clients[client].answer(reply.packet(), 0);
+    }
+
     /// The next packet for a node.
     pub fn next_answer(&self, client: usize) -> Option<Bytes> {
         let client = &mut self.state.lock().clients[client];

@@ -25,6 +25,7 @@ pub(in crate::cards) fn use_pages(node: &Arc<Node>, card: usize) {
         jobs: HashMap::new(),
         next_tag: 0,
         completions: Vec::new(),
+        answered: Vec::new(),
     };
     while worker.turn() {}
 }
@@ -37,6 +38,8 @@ struct Worker<'a> {
     jobs: HashMap<Tag, Job>,
     next_tag: u64,
     completions: Vec<Completion>,
+    /// Nodes that have answers which were not sent yet.
+    answered: Vec<usize>,
 }
 
 impl Worker<'_> {
@@ -52,13 +55,28 @@ impl Worker<'_> {
             Work::Closed if is_idle => return false,
             Work::Closed => {}
             Work::Store(job) => self.node.store_term(job),
-            Work::Jobs(jobs, answered) => {
-                answered.into_iter().for_each(|node| self.node.wake(node));
+            Work::Jobs(jobs, refused) => {
+                self.answered.extend(refused);
                 jobs.into_iter().for_each(|job| self.begin(job));
             }
         }
+        // Before it may wait for long.
+        self.send();
         self.wait();
+        self.send();
         true
+    }
+
+    fn send(&mut self) {
+        self.answered.sort_unstable();
+        self.answered.dedup();
+        let nodes = self.answered.drain(..);
+        nodes.for_each(|node| self.node.send_now(node));
+    }
+
+    fn fail(&mut self, job: &Job, error: StorageError) {
+        self.node.fail(job, error);
+        self.answered.push(job.client);
     }
 
     fn begin(&mut self, mut job: Job) {
@@ -82,7 +100,7 @@ impl Worker<'_> {
             Ok(()) => {
                 self.jobs.insert(tag, job);
             }
-            Err(error) => self.node.fail(&job, error),
+            Err(error) => self.fail(&job, error),
         }
     }
 
@@ -103,15 +121,16 @@ impl Worker<'_> {
         for completion in self.completions.drain(..) {
             if let Some(job) = self.jobs.remove(&completion.tag) {
                 self.node.end(&job, completion);
+                self.answered.push(job.client);
             }
         }
         if let Err(error) = waited {
             // Nobody knows what it still does: dropping it waits for that.
             self.queue = None;
             let why = error.to_string();
-            for (_, job) in self.jobs.drain() {
+            for (_, job) in std::mem::take(&mut self.jobs) {
                 let error = StorageError::io("the card", std::io::Error::other(why.clone()));
-                self.node.fail(&job, error);
+                self.fail(&job, error);
             }
         }
     }
@@ -123,13 +142,14 @@ pub(in crate::cards) fn be_asked(node: &Arc<Node>, card: usize) {
         match node.server.take(card, Class::Slow, 1, true) {
             Work::Closed => return,
             Work::Store(job) => node.store_term(job),
-            Work::Jobs(jobs, answered) => {
-                answered.into_iter().for_each(|client| node.wake(client));
+            Work::Jobs(jobs, refused) => {
+                refused.into_iter().for_each(|client| node.send_now(client));
                 for job in jobs {
                     match node.answer(card, &job) {
                         Ok(body) => node.reply(&job, body),
                         Err(error) => node.fail(&job, error),
                     }
+                    node.send_now(job.client);
                 }
             }
         }
@@ -153,7 +173,7 @@ impl Node {
     fn store_term(&self, job: Job) {
         let (client, stored) = (job.client, self.server.terms.store(job.term));
         self.server.stored(job, stored.err());
-        self.wake(client);
+        self.send_now(client);
     }
 
     fn answer(&self, card: usize, job: &Job) -> Result<Body, StorageError> {
@@ -181,7 +201,6 @@ impl Node {
                 };
                 let packets = offsets.zip(chunks).map(packet).collect();
                 self.server.ended(job, packets);
-                self.wake(job.client);
             }
             (Ok(()), _) => self.reply(job, Body::Done),
         }
@@ -194,12 +213,10 @@ impl Node {
             body,
         };
         self.server.ended(job, vec![reply.packet()]);
-        self.wake(job.client);
     }
 
     fn fail(&self, job: &Job, error: StorageError) {
         self.server
             .ended(job, vec![self.server.failure(job, error)]);
-        self.wake(job.client);
     }
 }

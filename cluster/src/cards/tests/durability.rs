@@ -103,6 +103,24 @@ fn a_sync_fails_behind_a_write_of_unknown_outcome() {
     bed.open(0, 2, 0, 1).unwrap().sync().unwrap();
 }
 
+/// A write that never left is a write that failed, and no more than that.
+#[test]
+fn writes_to_a_node_that_is_away_leave_no_doubt() {
+    let mut bed = Bed::line(vec![vec![], vec![], vec![memory()]], SHORT);
+    let card = bed.open(0, 2, 0, 1).unwrap();
+    write(&card, 0, 1, 1).unwrap();
+    bed.stop(1);
+    while !io_text(read(&card, 0, 1), "n2 card 0").contains("can't be reached") {}
+    for version in 0..3 {
+        let text = io_text(write(&card, 1, 20, version), "n2 card 0");
+        assert!(text.contains("can't be reached"), "{text}");
+    }
+    bed.start(1);
+    until_it_works(&card);
+    write(&card, 1, 20, 9).unwrap();
+    card.sync().unwrap();
+}
+
 #[test]
 fn errors_of_the_card_arrive_as_errors() {
     let fault = Arc::new(FaultFlash::new(memory(), FaultOptions::default()));

@@ -190,13 +190,44 @@ fn noise_is_no_request() {
             }
             endpoint.send(NodeId(1), packet.into()).await.unwrap();
         }
-        // None of it was taken for a write.
-        let reply = ask(endpoint, request(Kind::Read, 0, 1).packet(&[])).await;
-        match reply.body {
-            Body::Pages { data, .. } => assert!(super::is_zero(&data)),
-            other => panic!("{other:?} in place of a page"),
-        }
+        // It is told so, and none of it was taken for a write.
+        let whole = request(Kind::Read, 0, 1).packet(&[]);
+        let mut reply = ask(endpoint, whole).await;
+        let mut told = 0;
+        let data = loop {
+            match reply.body {
+                Body::Damaged => told += 1,
+                Body::Pages { data, .. } => break data,
+                other => panic!("{other:?} in place of a page"),
+            }
+            reply = answer(endpoint).await;
+        };
+        assert!(told > 0 && super::is_zero(&data));
     });
+}
+
+/// An honest node whose packet was damaged on its way does not wait for an answer to it.
+#[test]
+fn a_node_whose_packet_was_damaged_is_told() {
+    let mut bed = Bed::stopped(vec![vec![], vec![]], "");
+    bed.start(0);
+    let mesh = bed.mesh(1);
+    let server = mesh.endpoint("pages").unwrap();
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| bed.open(0, 1, 0, 1));
+        bed.block_on(async {
+            server.receive().await.unwrap();
+            let reply = Reply {
+                session: 1,
+                id: 0,
+                body: Body::Damaged,
+            };
+            server.send(NodeId(0), reply.packet()).await.unwrap();
+        });
+        let text = super::io_text(opening.join().unwrap(), "n1 card 0");
+        assert!(text.contains("damaged on its way"), "{text}");
+    });
+    bed.block_on(mesh.close());
 }
 
 /// Whatever the bytes, decoding says what is wrong, and every flipped bit is found.
