@@ -185,3 +185,64 @@ pub(super) async fn take_passed(
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use flashmesh_cluster::mesh::Mesh;
+    use flashmesh_cluster::{STREAMS, Shape};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_reach_the_head_with_their_addresses() {
+        let rack = Rack::draft(Path::new("/r"), 2, Shape::Line, 1, 50051);
+        let rack = Arc::new(Rack::parse(&rack.unwrap()).unwrap());
+        let nodes = Mesh::in_process(&rack).unwrap();
+        let head = rack.head().number();
+        let (sender, mut passed) = mpsc::channel(4);
+        let incoming = nodes[0].streams(STREAMS).unwrap();
+        let incoming = incoming.listen(SERVICE).unwrap();
+        tokio::spawn(take_passed(Arc::clone(&rack), incoming, sender));
+
+        let streams = nodes[1].streams(STREAMS).unwrap();
+        let mut stranger = streams.connect(head, SERVICE).await.unwrap();
+        stranger.write_all(b"\x05hello").await.unwrap();
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let reporter = Arc::new(Reporter::new(&rack, &rack.nodes[1]));
+        let stop = CancellationToken::new();
+        let passing = pass_on(listener, streams, head, Arc::clone(&reporter), stop.clone());
+        let passing = tokio::spawn(passing);
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let mut at_head = passed.recv().await.unwrap();
+        assert_eq!(at_head.client, client.local_addr().unwrap());
+        assert_eq!(&*at_head.via, "n01");
+        assert_eq!(reporter.passed_clients.load(Ordering::Relaxed), 1);
+        // What is no client's address is broken off, and nobody else by it.
+        assert!(stranger.read_u8().await.is_err());
+
+        let question: Vec<u8> = (0..1 << 20).map(|at| (at % 251) as u8).collect();
+        let mut asked = vec![0; question.len()];
+        let (written, read) = tokio::join!(
+            client.write_all(&question),
+            at_head.stream.read_exact(&mut asked)
+        );
+        assert!(written.is_ok() && read.is_ok() && asked == question);
+
+        // Who is there is waited for; nobody else comes in.
+        stop.cancel();
+        at_head.stream.write_all(b"answer").await.unwrap();
+        at_head.stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, b"answer");
+        assert!(!passing.is_finished());
+        drop(client);
+        passing.await.unwrap();
+        assert_eq!(reporter.passed_clients.load(Ordering::Relaxed), 0);
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+}

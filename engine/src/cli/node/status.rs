@@ -247,7 +247,9 @@ impl Reporter {
     ///
     /// # Errors
     /// [`Error::Usage`] where the service is taken.
-    pub fn answer_nodes(self: &Arc<Self>, streams: &Streams,
+    pub fn answer_nodes(
+        self: &Arc<Self>,
+        streams: &Streams,
     ) -> Result<impl Future<Output = ()> + use<>> {
         let mut asked = streams.listen(SERVICE).map_err(super::of_mesh)?;
         let reporter = Arc::clone(self);
@@ -378,5 +380,61 @@ pub(in crate::cli) async fn ask(at: &Node, about: &str) -> std::result::Result<N
     match timeout(SOCKET_TIME, asked).await {
         Ok(answer) => answer,
         Err(_) => Err(format!("no answer within {} s", SOCKET_TIME.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashmesh_cluster::{STREAMS, Shape};
+
+    use super::*;
+
+    /// A node says how it is, and asks others; what they can't say is no error of its own.
+    #[tokio::test]
+    async fn nodes_ask_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = Rack::draft(folder.path(), 3, Shape::Line, 1, 50051).unwrap();
+        let file = folder.path().join("rack.toml");
+        std::fs::write(&file, text).unwrap();
+        let rack = Arc::new(Rack::load(&file).unwrap());
+        let meshes: Vec<_> = Mesh::in_process(&rack).unwrap();
+        let meshes: Vec<_> = meshes.into_iter().map(Arc::new).collect();
+        let mut reporters = Vec::new();
+        for (node, mesh) in rack.nodes.iter().zip(&meshes) {
+            let reporter = Arc::new(Reporter::new(&rack, node));
+            let streams = mesh.streams(STREAMS).unwrap();
+            // The last one does not answer.
+            if node.name != "n02" {
+                tokio::spawn(reporter.answer_nodes(&streams).unwrap());
+            }
+            reporter.set_mesh(mesh, streams);
+            reporters.push(reporter);
+        }
+        reporters[1].set(NodeState::Up);
+        reporters[1].passed_clients.store(3, Ordering::Relaxed);
+        let at = &rack.nodes[0];
+        std::fs::create_dir_all(&at.folder).unwrap();
+        // One that an earlier process has left.
+        std::fs::write(at.folder.join(SOCKET), "").unwrap();
+        let socket = StatusSocket::open(&reporters[0], &at.folder).unwrap();
+        let own = ask(at, "").await.unwrap();
+        assert_eq!(
+            (&*own.name, own.state, own.is_head),
+            ("n00", NodeState::Starting, true)
+        );
+        assert_eq!(own.links.len(), 1);
+        let other = ask(at, "n01").await.unwrap();
+        assert_eq!((&*other.name, other.state), ("n01", NodeState::Up));
+        assert_eq!((other.passed_clients, other.links.len()), (Some(3), 2));
+        let silent = ask(at, "n02").await.unwrap();
+        assert_eq!((&*silent.name, silent.state), ("n02", NodeState::Down));
+        let problem = silent.problem.unwrap();
+        assert!(problem.contains("nobody listens for 'status'"), "{problem}");
+        let nobody = ask(at, &"x".repeat(5000)).await;
+        assert!(nobody.is_err() || nobody.is_ok_and(|one| one.state == NodeState::Unknown));
+        let nobody = ask(at, "n07").await.unwrap();
+        assert_eq!(nobody.state, NodeState::Unknown);
+        drop(socket);
+        assert!(!at.folder.join(SOCKET).exists() && ask(at, "").await.is_err());
     }
 }

@@ -26,6 +26,8 @@ const SHOWN_LINES: usize = 12;
 const SHOWN_BYTES: u64 = 16 << 10;
 /// Between two looks at processes.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Between two questions how all nodes are.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 /// What was killed has ended within this.
 const KILL_TIME: Duration = Duration::from_secs(10);
 
@@ -220,19 +222,19 @@ async fn until_ready(rack: &Rack, started: &mut [Started], limit: Duration) -> R
         if Instant::now() >= deadline {
             let seconds = limit.as_secs();
             let name = &status.name;
-            let lacks = match status.links.iter().find(|_| status.state == NodeState::Up) {
-                Some(_) => {
+            let lacks = match status.state {
+                NodeState::Up => {
                     let down = status.links.iter().filter(|link| !link.is_up());
                     let down: Vec<_> = down.map(|link| link.link.as_str()).collect();
                     format!("has no link {}", down.join(", "))
                 }
-                None => format!("is {}", status.state.name()),
+                state => format!("is {}", state.name()),
             };
             return Err(Error::usage(format!(
                 "after {seconds} s, node '{name}' {lacks}"
             )));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(ASK_EVERY).await;
     }
 }
 
@@ -251,7 +253,7 @@ async fn until_ended(started: &mut Vec<Started>) -> Result<()> {
             }
             Ok(None) | Err(_) => true,
         });
-        tokio::time::sleep(LOOK_EVERY * 5).await;
+        tokio::time::sleep(ASK_EVERY).await;
     }
     match failed.is_empty() {
         true => Ok(()),
