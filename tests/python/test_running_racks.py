@@ -274,7 +274,7 @@ def test_the_head_is_the_node_that_the_file_names(racks) -> None:
     rack.up()
     rack.execute("n00", "CREATE TABLE t AS SELECT 3 AS a")
     assert rack.rows("n02", "SELECT a FROM t") == rack.rows("n01", "SELECT a FROM t") == [(3,)]
-    assert (rack.folder / "n02/db/catalog.redb").exists() and not (rack.folder / "n00/db").exists()
+    assert (rack.folder / "n02/db/catalog.redb").exists() and not (rack.folder / "n00/db/catalog.redb").exists()
     rack.down()
     rack.up()
     assert rack.rows("n01", "SELECT a FROM t") == [(3,)]

@@ -5,7 +5,7 @@ mod lock;
 mod pass;
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,7 +262,7 @@ fn open_engine(node: &Node, database: &EngineArguments) -> Result<Arc<Engine>> {
     // A rack has its cards by name; the one that a database keeps in its folder is opened with it.
     let card = &node.cards[0].path;
     if *card != folder.join("card0.flash") {
-        options.card = Some(Arc::new(open_card(card)?));
+        options.card = Some(Arc::new(open_card(node, card)?));
     }
     options.path = Some(folder);
     Engine::open(options)
@@ -270,14 +270,18 @@ fn open_engine(node: &Node, database: &EngineArguments) -> Result<Arc<Engine>> {
 
 /// Serves the cards of a node to the head over the mesh: so far they are only there.
 fn serve_cards(_mesh: &Mesh, node: &Node) -> Result<Vec<FileFlash>> {
-    node.cards
-        .iter()
-        .map(|card| open_card(&card.path))
-        .collect()
+    let cards = node.cards.iter();
+    cards.map(|card| open_card(node, &card.path)).collect()
 }
 
-/// Opens a card's file, which is made when missing.
-fn open_card(path: &std::path::Path) -> Result<FileFlash> {
+/// Opens a card's file, which is made when missing: folders within the node's own, too.
+fn open_card(node: &Node, path: &Path) -> Result<FileFlash> {
+    if let Some(folder) = path.parent()
+        && folder.starts_with(&node.folder)
+    {
+        let making = |e| Error::io(format!("making {}", folder.display()), e);
+        std::fs::create_dir_all(folder).map_err(making)?;
+    }
     let options = FileFlashOptions {
         create: true,
         ..FileFlashOptions::default()
