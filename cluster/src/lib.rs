@@ -1,9 +1,10 @@
 //! The rack file, and the mesh between the nodes of a rack.
 //!
 //! A rack is described by one file and by nothing else: no discovery (the seeds' network
-//! configuration file; BlueDBM section 3.2.2). All between its nodes rides the [`mesh`]: the pages of
-//! each other's [`cards`], and the [`commands`] that a scan leaves to the nodes that have its
-//! segments. [`node`] puts together what a node is.
+//! configuration file; BlueDBM section 3.2.2). One node, the head, keeps the catalog and answers
+//! SQL. All between nodes rides the [`mesh`]: the pages of each other's [`cards`], the [`commands`]
+//! that a scan leaves to the nodes that have its segments, the connections of clients. [`node`]
+//! puts together what a node is.
 
 pub mod cards;
 pub mod commands;
@@ -12,6 +13,6 @@ pub mod node;
 mod rack;
 
 pub use rack::{
-    Address, Authorities, Cable, Card, Endpoint, Flow, Identity, MeshSettings, Node, Port, Rack,
-    RackError, Route, Shape,
+    Address, Authorities, Cable, Card, Clients, DATABASE_FOLDER, Endpoint, Flow, Identity,
+    MeshSettings, Node, Port, Rack, RackError, RackKey, Route, STREAMS, Shape,
 };

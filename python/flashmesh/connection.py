@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from datafusion import col, lit
 
-from . import _flashmesh, relations, script
+from . import _flashmesh, rack, relations, script
 from ._flashmesh import Error
 from .embedded import Embedded
 from .flight import SCHEMES, Client
@@ -49,7 +49,8 @@ def connect(
 
     A path that begins with `grpc://` or `grpc+tls://` is a server's: there, `user` and `password`
     or `token` log in, and files in PEM say whom to trust (`tls_ca`; else those whom the system
-    trusts) and, where the server asks for it, who we are."""
+    trusts) and, where the server asks for it, who we are. The rack file of a rack (`….toml`) is
+    its first node that answers."""
     opening = {
         "cache_size": cache_size,
         "memory_limit": memory_limit,
@@ -57,20 +58,26 @@ def connect(
         "external_cache_size": external_cache_size,
     }
     given = [name for name, value in opening.items() if value is not None]
-    if isinstance(path, str) and path.startswith(SCHEMES):
+    is_rack = rack.is_rack_file(path)
+    if is_rack or isinstance(path, str) and path.startswith(SCHEMES):
         if read_only:
             given.append("read_only")
         if given:
             raise Error(f"{' and '.join(given)}: the server decides that, not its clients; leave it out")
-        client = Client(
-            path,
-            user=user,
-            password=password,
-            token=token,
-            tls_ca=tls_ca,
-            tls_client_cert=tls_client_cert,
-            tls_client_key=tls_client_key,
-        )
+
+        def open_client(url: str) -> Client:
+            return Client(
+                url,
+                user=user,
+                password=password,
+                token=token,
+                tls_ca=tls_ca,
+                tls_client_cert=tls_client_cert,
+                tls_client_key=tls_client_key,
+            )
+
+        server = cast("str", path)
+        client = rack.first_that_answers(server, open_client) if is_rack else open_client(server)
         return Connection(Remote(client))
     logins = {
         "user": user,

@@ -11,6 +11,8 @@ type Checked = Result<(), RackError>;
 /// More nodes than this, or more endpoints, make tables of routes that nobody wants.
 const MOST_NODES: usize = 256;
 const MOST_ENDPOINTS: usize = 32;
+/// What the system takes.
+const SOCKET_PATH_MAX: usize = 107;
 
 impl Rack {
     pub(super) fn check(&self) -> Checked {
@@ -47,16 +49,24 @@ impl Rack {
         let cards = nodes.iter().flat_map(|node| &node.cards);
         let paths = cards.map(|card| &card.path);
         // Machines of their own may well use one path.
-        if nodes.iter().all(|node| !self.is_remote(node)) {
+        if nodes.iter().all(|node| !node.is_remote()) {
             once(paths, |path| {
                 format!("two cards use {path:?}; each needs a file of its own")
             })?;
+            once(nodes.iter().map(|node| &node.folder), |folder| {
+                format!("two nodes have the folder {folder:?}; each needs one of its own")
+            })?;
+            once(nodes.iter().filter_map(|node| node.flight), |flight| {
+                format!("two nodes wait for clients at {flight}")
+            })?;
+        }
+        match &self.head_name {
+            Some(head) if self.node(head).is_none() => {
+                return invalid(format!("head = '{head}', but there is no such node"));
+            }
+            _ => {}
         }
         nodes.iter().try_for_each(|node| self.check_node(node))
-    }
-
-    fn is_remote(&self, node: &Node) -> bool {
-        node.address.as_ref().is_some_and(|at| at.needs_tls())
     }
 
     /// Whether links that `node` waits for use TLS.
@@ -71,6 +81,19 @@ impl Rack {
                 "'{name}' can't be the name of a node: empty, or with a '/'"
             ));
         }
+        if let Some(Address::Unix(path)) = &node.address
+            && path.as_os_str().len() > SOCKET_PATH_MAX
+        {
+            return invalid(format!(
+                "node '{name}' has a socket at {path:?}, but a socket's path has {SOCKET_PATH_MAX} bytes \
+                 at most"
+            ));
+        }
+        if node.flight.is_some_and(|flight| flight.port() == 0) {
+            return invalid(format!(
+                "node '{name}' has the port 0 in 'flight': clients could not know it"
+            ));
+        }
         if node.cards.is_empty() {
             return invalid(format!("node '{name}' has no [[node.card]]"));
         }
@@ -81,7 +104,7 @@ impl Rack {
         once(node.cards.iter().map(|card| card.id), |id| {
             format!("node '{name}' has two cards of number {id}")
         })?;
-        if !self.is_remote(node) {
+        if !node.is_remote() {
             return Ok(());
         }
         if node.tls.is_none() || self.tls.is_none() {
@@ -239,6 +262,41 @@ mod tests {
             (rack.nodes.len(), rack.routes.len(), rack.replicas),
             (2, 1, 1)
         );
+        assert_eq!(rack.head().name, "left");
+        assert!(rack.nodes.iter().all(|node| node.flight.is_some()));
+        assert!(rack.key_file.is_some() && rack.clients.users.is_some());
+    }
+
+    #[test]
+    fn the_head_is_the_first_node_or_the_one_that_is_named() {
+        let pair = format!("{}{}{}", local(0, "a"), local(1, "b"), cable("a/0", "b/0"));
+        assert_eq!(Rack::parse(&pair).unwrap().head().name, "a");
+        let rack = Rack::parse(&format!("head = 'b'\n{pair}")).unwrap();
+        assert_eq!(rack.head().name, "b");
+        assert!(
+            refused(&format!("head = 'c'\n{pair}")).contains("head = 'c', but there is no such")
+        );
+    }
+
+    #[test]
+    fn paths_are_those_of_the_rack_files_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rack.toml");
+        let text = format!(
+            "key = 'k'\n{}{}{}[clients]\nusers = 'u'\ntoken_secret = '/t'\n",
+            node(0, "a", "address = 'unix:///a'\nfolder = 'data'"),
+            local(1, "b"),
+            cable("a/0", "b/0")
+        );
+        std::fs::write(&file, text).unwrap();
+        let rack = Rack::load(&file).unwrap();
+        let of_rack = |name: &str| folder.path().join(name);
+        assert_eq!(rack.nodes[0].folder, of_rack("data"));
+        assert_eq!(rack.nodes[1].folder, of_rack("b"));
+        assert_eq!(rack.nodes[0].cards[0].path, of_rack("a"));
+        assert_eq!(rack.key_file, Some(of_rack("k")));
+        assert_eq!(rack.clients.users, Some(of_rack("u")));
+        assert_eq!(rack.clients.token_secret, Some("/t".into()));
     }
 
     #[test]
@@ -303,6 +361,29 @@ mod tests {
                     cable("a/0", "b/0")
                 ),
                 "node 'b' is reached over TCP, which takes [node.tls]".into(),
+            ),
+            (
+                format!(
+                    "{}{}{}",
+                    node(0, "a", "flight = '127.0.0.1:1'"),
+                    node(1, "b", "address = 'unix:///b'\nflight = '127.0.0.1:1'"),
+                    cable("a/0", "b/0")
+                ),
+                "two nodes wait for clients at 127.0.0.1:1".into(),
+            ),
+            (
+                format!(
+                    "{}{}{}",
+                    node(0, "a", "folder = 'one'"),
+                    node(1, "b", "address = 'unix:///b'\nfolder = 'one'"),
+                    cable("a/0", "b/0")
+                ),
+                "two nodes have the folder \"one\"".into(),
+            ),
+            (node(0, "a", "flight = '127.0.0.1:0'"), "the port 0".into()),
+            (
+                node(0, "a", &format!("address = 'unix:///{}'", "x".repeat(107))),
+                "107 bytes at most".into(),
             ),
             (
                 format!("replicas = 3\n{pair}{}", cable("a/0", "b/0")),

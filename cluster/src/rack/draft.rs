@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Rack, RackError};
+use super::{DATABASE_FOLDER, Rack, RackError, STREAMS};
 
 /// The ports of a node of the seeds (BlueDBM section 3.2): a draft uses no more.
 const PORTS_MAX: usize = 8;
@@ -58,7 +58,8 @@ impl Shape {
 
 impl Rack {
     /// The text of a rack file for `nodes` processes of this machine, each with a card and a socket
-    /// in the folder of its name under `folder`, which is absolute.
+    /// in the folder of its name under `folder`, which is absolute. The first is the head; clients
+    /// come in at ports of this machine from `flight_port` on. The key's file is to be `rack.key`.
     ///
     /// # Errors
     /// `Invalid` where the shape takes more than 8 ports of a node, and as [`Rack::parse`].
@@ -67,6 +68,7 @@ impl Rack {
         nodes: usize,
         shape: Shape,
         replicas: u16,
+        flight_port: u16,
     ) -> Result<String, RackError> {
         let mut text = String::from(
             "# A rack of flashmesh: nodes with their flash cards, the cables between their ports, and the\n\
@@ -74,17 +76,30 @@ impl Rack {
         );
         let quoted = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
         // Writing to a string does not fail.
-        let _ = writeln!(text, "replicas = {replicas}");
         let name = |node: usize| format!("n{node:02}");
+        let _ = write!(
+            text,
+            "head = \"{}\"        # keeps the catalog and answers SQL\n\
+             key = \"rack.key\"    # the rack's secret: for its nodes, and nobody else\n\
+             replicas = {replicas}\n",
+            name(0)
+        );
         for node in 0..nodes {
             let of_node = folder.join(name(node));
             let address = format!("unix://{}", of_node.join("mesh.sock").display());
+            // The head's is the card of its database.
+            let card = match node {
+                0 => of_node.join(DATABASE_FOLDER).join("card0.flash"),
+                _ => of_node.join("card0.flash"),
+            };
             let _ = write!(
                 text,
-                "\n[[node]]\nid = {node}\nname = \"{}\"\naddress = {}\n[[node.card]]\nid = 0\npath = {}\n",
+                "\n[[node]]\nid = {node}\nname = \"{}\"\naddress = {}\nflight = \"127.0.0.1:{}\"\n\
+                 [[node.card]]\nid = 0\npath = {}\n",
                 name(node),
                 toml::Value::from(address),
-                quoted(&of_node.join("card0.flash")),
+                usize::from(flight_port) + node,
+                quoted(&card),
             );
         }
         let mut ports = vec![0; nodes];
@@ -105,7 +120,7 @@ impl Rack {
                 "{nodes} nodes of this shape take {most} ports of a node, which has {PORTS_MAX}"
             )));
         }
-        let others = ["frontiers", "commits", "streams"];
+        let others = ["frontiers", "commits", STREAMS];
         let endpoints = crate::cards::endpoint_names().into_iter().chain(others);
         for (index, endpoint) in endpoints.enumerate() {
             let _ = write!(
@@ -134,11 +149,15 @@ mod tests {
     fn drafts_are_racks_without_deadlock_or_say_what_is_wrong() {
         for nodes in 1..=20 {
             for shape in SHAPES {
-                let text = Rack::draft(Path::new("/racks/it's \"one\""), nodes, shape, 1);
+                let text = Rack::draft(Path::new("/racks/it's \"one\""), nodes, shape, 1, 50051);
                 match text {
                     Ok(text) => {
                         let rack = Rack::parse(&text).unwrap();
                         assert_eq!(rack.nodes.len(), nodes);
+                        assert_eq!(rack.head().name, "n00");
+                        assert!(rack.endpoints.iter().any(|one| one.name == STREAMS));
+                        let ports = rack.nodes.iter().map(|node| node.flight.unwrap().port());
+                        assert!(ports.eq(50051..50051 + nodes as u16));
                         let least = nodes - 1;
                         assert!(rack.cables.len() >= least, "{shape:?} of {nodes}");
                     }
@@ -168,8 +187,11 @@ mod tests {
 
     #[test]
     fn more_replicas_than_nodes_are_refused() {
-        let error = Rack::draft(Path::new("/r"), 2, Shape::Ring, 3).unwrap_err();
+        let error = Rack::draft(Path::new("/r"), 2, Shape::Ring, 3, 50051).unwrap_err();
         assert!(error.to_string().contains("replicas"), "{error}");
-        assert!(Rack::draft(Path::new("/r"), 0, Shape::Ring, 1).is_err());
+        assert!(Rack::draft(Path::new("/r"), 0, Shape::Ring, 1, 50051).is_err());
+        assert!(Rack::draft(Path::new("/r"), 3, Shape::Ring, 1, 65533).is_ok());
+        assert!(Rack::draft(Path::new("/r"), 3, Shape::Ring, 1, 65534).is_err());
+        assert!(Rack::draft(Path::new("/r"), 3, Shape::Ring, 1, 0).is_err());
     }
 }

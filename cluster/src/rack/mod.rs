@@ -3,7 +3,9 @@
 mod address;
 mod check;
 mod draft;
+mod key;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use flashmesh_pages::store::{CardId, NodeId};
@@ -11,6 +13,14 @@ use serde::Deserialize;
 
 pub use address::Address;
 pub use draft::Shape;
+pub use key::RackKey;
+
+/// The endpoint of the rack file that carries byte streams: clients' connections, and questions how
+/// nodes are.
+pub const STREAMS: &str = "streams";
+
+/// The folder of the head's database, within its own.
+pub const DATABASE_FOLDER: &str = "db";
 
 /// A rack: its nodes with their flash cards, and the mesh between them.
 ///
@@ -67,6 +77,34 @@ pub struct Rack {
     pub mesh: MeshSettings,
     /// Whose certificates count; needed where nodes have addresses of other machines.
     pub tls: Option<Authorities>,
+    /// The name of the node that keeps the catalog and answers SQL: see [`Rack::head`].
+    #[serde(rename = "head")]
+    pub head_name: Option<String>,
+    /// The file with the rack's secret: see [`Rack::key`].
+    #[serde(rename = "key")]
+    pub key_file: Option<PathBuf>,
+    /// How clients are served, at whichever node they come in.
+    #[serde(default)]
+    pub clients: Clients,
+}
+
+/// How the head serves the clients of all nodes. Files are read by the head.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clients {
+    /// The users file; without one everybody who can connect is an admin.
+    pub users: Option<PathBuf>,
+    /// The secret of tokens; without one, tokens end with the head.
+    pub token_secret: Option<PathBuf>,
+    /// Certificate and key of all nodes' Flight addresses: what clients send is read by the head
+    /// alone.
+    pub tls: Option<Identity>,
+    /// Serve other machines without TLS.
+    pub allow_plaintext: bool,
+    /// Serve other machines without users.
+    pub allow_anonymous: bool,
+    /// Where the head's page, `/metrics` and `/healthz` listen.
+    pub http: Option<SocketAddr>,
 }
 
 /// One machine of the rack.
@@ -84,6 +122,12 @@ pub struct Node {
     pub address: Option<Address>,
     /// What it shows of itself; needed when its address is one of TCP.
     pub tls: Option<Identity>,
+    /// Where clients come in, by Flight SQL over TCP.
+    pub flight: Option<SocketAddr>,
+    /// What it keeps besides its cards: its lock, its log, and the head's catalog. By default a
+    /// folder of its name beside the rack file.
+    #[serde(default)]
+    pub folder: PathBuf,
 }
 
 /// One flash card of a node.
@@ -223,16 +267,60 @@ pub enum RackError {
     /// It contradicts itself, or asks for what this version has not.
     #[error("rack file: {0}")]
     Invalid(String),
+    /// The rack's key could not be read or written.
+    #[error("the rack's key {path:?}: {source}")]
+    KeyIo {
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        source: std::io::Error,
+    },
+    /// The file of the rack's key has none, or others may read it.
+    #[error("the rack's key {path:?}: {why}")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl Rack {
-    /// Reads a rack file.
+    /// Reads a rack file. Paths in it that don't begin with a `/` are those of its folder.
     pub fn load(path: &Path) -> Result<Self, RackError> {
-        let text = std::fs::read_to_string(path).map_err(|source| RackError::Io {
+        let failed = |source| RackError::Io {
             path: path.to_path_buf(),
             source,
-        })?;
-        Self::parse(&text)
+        };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut rack = Self::parse(&text)?;
+        let file = std::path::absolute(path).map_err(failed)?;
+        rack.place(file.parent().unwrap_or(Path::new("/")));
+        Ok(rack)
+    }
+
+    /// Makes paths absolute.
+    fn place(&mut self, folder: &Path) {
+        fn identity(identity: &mut Identity) -> [&mut PathBuf; 2] {
+            [&mut identity.certificate, &mut identity.key]
+        }
+        let clients = &mut self.clients;
+        let files = [
+            &mut self.key_file,
+            &mut clients.users,
+            &mut clients.token_secret,
+        ];
+        let mut paths: Vec<&mut PathBuf> = files.into_iter().flatten().collect();
+        paths.extend(self.tls.as_mut().map(|tls| &mut tls.authorities));
+        paths.extend(clients.tls.iter_mut().flat_map(identity));
+        for node in &mut self.nodes {
+            paths.push(&mut node.folder);
+            paths.extend(node.tls.iter_mut().flat_map(identity));
+            paths.extend(node.cards.iter_mut().map(|card| &mut card.path));
+        }
+        for path in paths {
+            *path = folder.join(&*path);
+        }
     }
 
     /// The rack that `text` (TOML) describes.
@@ -242,7 +330,12 @@ impl Rack {
     /// used twice, a cable to a node that is not there, a node that no cable leads to, routes
     /// that lead nowhere or in which packets could wait for each other in a circle.
     pub fn parse(text: &str) -> Result<Self, RackError> {
-        let rack: Self = toml::from_str(text)?;
+        let mut rack: Self = toml::from_str(text)?;
+        for node in &mut rack.nodes {
+            if node.folder.as_os_str().is_empty() {
+                node.folder = PathBuf::from(&node.name);
+            }
+        }
         rack.check()?;
         crate::mesh::Network::new(&rack)?;
         Ok(rack)
@@ -261,6 +354,8 @@ impl Rack {
                 cards,
                 address: None,
                 tls: None,
+                flight: None,
+                folder: "local".into(),
             }],
             cables: Vec::new(),
             endpoints: Vec::new(),
@@ -268,11 +363,32 @@ impl Rack {
             replicas: one(),
             mesh: MeshSettings::default(),
             tls: None,
+            head_name: None,
+            key_file: None,
+            clients: Clients::default(),
         }
+    }
+
+    /// The node that keeps the catalog and answers SQL: the one that the rack file names, else the
+    /// first.
+    pub fn head(&self) -> &Node {
+        let named = self.head_name.as_deref().and_then(|name| self.node(name));
+        // A rack has a node, and its head is one of them: that was checked.
+        named.unwrap_or(&self.nodes[0])
+    }
+
+    /// The node of that name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
     }
 }
 
 impl Node {
+    /// Whether its neighbours, and so its processes, may be on other machines.
+    pub fn is_remote(&self) -> bool {
+        self.address.as_ref().is_some_and(Address::needs_tls)
+    }
+
     /// Its number, as page addresses and the mesh have it.
     pub fn number(&self) -> NodeId {
         NodeId(self.id)

@@ -11,6 +11,10 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::kernel::Kind;
 
+use super::node::NodeArguments;
+use super::rack::RackCommand;
+use crate::server::telemetry::LogFormat;
+
 const EXAMPLES: &str = "\
 Examples:
   flashmesh                                        a shell on a temporary database
@@ -22,6 +26,7 @@ Examples:
   flashmesh backup --db sales s3://backups/sales   copy what is new since the last backup
   flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
   flashmesh --connect grpc://127.0.0.1:50051       a shell on a server
+  flashmesh rack init r; flashmesh rack up r/rack.toml   four nodes on this machine, joined by a mesh
   flashmesh kernel new price_band                  a kernel of your own, in C++
   flashmesh demo                                   TPC-H, loaded and queried, with what pushdown saved";
 
@@ -83,9 +88,12 @@ pub(super) enum Command {
     /// Kernels of your own: make, compile, test and look at them
     #[command(subcommand)]
     Kernel(KernelCommand),
-    /// Rack files: nodes, and the mesh between them. Queries run on one node as yet
+    /// Racks of several nodes, joined by a mesh: make a rack file, start and stop its nodes, see how
+    /// they are
     #[command(subcommand)]
     Rack(RackCommand),
+    /// Run one node of a rack until SIGTERM or Ctrl-C (flashmesh rack up starts all of a machine)
+    Node(NodeArguments),
     /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
     Demo(DemoArguments),
 }
@@ -181,7 +189,8 @@ pub(super) struct RestoreArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct ConnectArguments {
-    /// Run statements on a server: grpc://host:port, or grpc+tls://host:port
+    /// Run statements on a server: grpc://host:port, grpc+tls://host:port, or the rack file of a
+    /// rack, of which the first node that answers is taken
     #[arg(long, value_name = "URL", conflicts_with_all = ["db", "read_only"])]
     pub connect: Option<String>,
     /// User; the password is asked for, or taken from $FLASHMESH_PASSWORD. A token in
@@ -217,54 +226,6 @@ pub(super) enum Format {
     Tsv,
     Json,
     NdJson,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum RackCommand {
-    /// Write DIR/rack.toml for nodes on this machine, and make a folder for each
-    Init(RackInitArguments),
-    /// Check a rack file, its routes among it: packets must not be able to wait for each other in a
-    /// circle
-    Check {
-        /// The rack file
-        file: PathBuf,
-    },
-    /// Print mesh and routes of a rack file as the lines of a trace (fpga/network/README.md)
-    Routes {
-        /// The rack file
-        file: PathBuf,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RackInitArguments {
-    /// The folder to make
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
-    /// Its nodes
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub nodes: u16,
-    /// On how many nodes each segment of a table is to lie
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub replicas: u16,
-    /// How cables join them
-    #[arg(long, value_enum, default_value_t = RackShape::Ring)]
-    pub shape: RackShape,
-}
-
-/// How the nodes of a rack are joined.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum RackShape {
-    /// Each node with the next one
-    Line,
-    /// The same, and the last with the first
-    Ring,
-    /// Rows and columns
-    Grid,
-    /// The same, with their ends joined
-    Torus,
-    /// Each node with each other one: up to 9
-    Full,
 }
 
 #[derive(Debug, Subcommand)]
@@ -542,6 +503,15 @@ pub(super) enum LogStyle {
     Json,
 }
 
+impl From<LogStyle> for LogFormat {
+    fn from(style: LogStyle) -> Self {
+        match style {
+            LogStyle::Text => Self::Text,
+            LogStyle::Json => Self::Json,
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum UserCommand {
     /// Add a user, who may read all tables; edit the file to grant more or less
@@ -633,6 +603,46 @@ impl EngineArguments {
         options
     }
 
+    /// The same options for another process, but for the database's folder.
+    pub fn to_words(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        let mut add = |flag: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.extend([flag.into(), value]);
+            }
+        };
+        fn text(value: impl ToString) -> OsString {
+            value.to_string().into()
+        }
+        let seconds = |time: Duration| text(format!("{}s", time.as_secs()));
+        add("--memory-limit", self.memory_limit.map(text));
+        add("--cache-size", self.cache_size.map(text));
+        add("--external-cache-size", self.external_cache_size.map(text));
+        add("--threads", self.threads.map(text));
+        add("--spill-dir", self.spill_dir.clone().map(Into::into));
+        add("--spill-limit", self.spill_limit.map(text));
+        add("--xclbin", self.xclbin.clone().map(Into::into));
+        add("--kernel-memory", self.kernel_memory.map(text));
+        add("--kernel-time", self.kernel_time.map(seconds));
+        add("--kernel-query-memory", self.kernel_query_memory.map(text));
+        add("--kernel-query-time", self.kernel_query_time.map(seconds));
+        if self.cache_local_files {
+            words.push("--cache-local-files".into());
+        }
+        words
+    }
+
+    /// Refuses what says which database is opened, where that is decided already.
+    pub fn without_database(&self) -> Result<()> {
+        match (&self.db, self.read_only) {
+            (None, false) => Ok(()),
+            _ => Err(Error::usage(
+                "--db and --read-only don't go with racks: the head of a rack has its database in \
+                 its own folder, which the rack file names",
+            )),
+        }
+    }
+
     /// The engine's options.
     pub fn options(&self) -> Result<EngineOptions> {
         if self.read_only && self.db.is_none() {
@@ -675,7 +685,7 @@ fn parse_size_or_none(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// `90s`, `15m`, `12h`, `30d`.
-fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+pub(super) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     let wrong = || "write a number with a unit, e.g. 90s, 15m, 12h or 30d".to_string();
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
@@ -736,6 +746,26 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_database_are_handed_on_as_they_were_given() {
+        let given = "--memory-limit 1GB --cache-size 64MB --external-cache-size 0 --threads 3 \
+                     --spill-dir /s --spill-limit 2GB --xclbin x --kernel-memory 1MB --kernel-time 2s \
+                     --kernel-query-memory 3MB --kernel-query-time 4m --cache-local-files";
+        let parse = |words: Vec<OsString>| {
+            let words = [OsString::from("flashmesh")].into_iter().chain(words);
+            let matches = Arguments::command().get_matches_from(words);
+            Arguments::from_arg_matches(&matches).unwrap().engine
+        };
+        let first = parse(given.split_whitespace().map(Into::into).collect());
+        let again = parse(first.to_words());
+        assert_eq!(format!("{first:?}"), format!("{again:?}"));
+        let flags = Arguments::command();
+        let flags = flags.get_arguments().filter(|flag| flag.is_global_set());
+        let handed_on = first.to_words().len() - 11;
+        // All but --db and --read-only.
+        assert_eq!(flags.count() - 2, handed_on);
     }
 
     #[test]

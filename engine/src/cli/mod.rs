@@ -8,6 +8,7 @@ mod escape;
 mod fsck;
 mod kernel;
 mod load;
+mod node;
 mod output;
 mod rack;
 mod script;
@@ -77,7 +78,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::User(command)) => user::run(command),
         Some(Command::Devices) => devices::run(arguments.engine.xclbin.as_deref()),
         Some(Command::Kernel(command)) => kernel::run(command).await,
-        Some(Command::Rack(command)) => rack::run(command),
+        Some(Command::Rack(command)) => rack::run(&arguments.engine, command).await,
+        Some(Command::Node(node)) => node::run(&arguments.engine, node).await,
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,
     }
@@ -141,7 +143,11 @@ async fn connect(address: &str, arguments: &ConnectArguments) -> Result<Remote> 
             Login::Password(user.clone(), password)
         }
     };
-    Remote::connect(address, login, arguments.tls_ca.as_deref()).await
+    let ca = arguments.tls_ca.as_deref();
+    match rack::addresses(address)? {
+        Some(addresses) => Remote::connect_any(&addresses, login, ca).await,
+        None => Remote::connect(address, login, ca).await,
+    }
 }
 
 /// The texts of all sources: a file that is missing is found before anything runs.

@@ -2,20 +2,16 @@
 
 use std::process::ExitCode;
 
-use crate::server::telemetry::{self, LogFormat};
+use crate::server::telemetry;
 use crate::server::{Limits, Server, ServerOptions, TlsFiles};
 use crate::{Engine, Error, Result};
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::arguments::{EngineArguments, LogStyle, ServeArguments};
+use super::arguments::{EngineArguments, ServeArguments};
+use super::signals::until_signal;
 
 /// Serves until SIGTERM or SIGINT; a second signal ends the process at once.
 pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Result<ExitCode> {
-    let format = match serve.log_format {
-        LogStyle::Text => LogFormat::Text,
-        LogStyle::Json => LogFormat::Json,
-    };
-    let _telemetry = telemetry::start(&serve.log, format, serve.otlp.as_deref())?;
+    let _telemetry = telemetry::start(&serve.log, serve.log_format.into(), serve.otlp.as_deref())?;
     let options = options(serve)?;
     let engine = Engine::open(database.options()?)?;
     if engine.is_temporary() {
@@ -87,27 +83,5 @@ fn options(serve: ServeArguments) -> Result<ServerOptions> {
             query_time: serve.query_time_limit,
             message_bytes: usize::try_from(serve.max_message).unwrap_or(usize::MAX),
         },
-    })
-}
-
-/// Resolves at the first signal to end.
-fn until_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
-    let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut next = async move || {
-        tokio::select! {
-            _ = terminate.recv() => SignalKind::terminate(),
-            _ = interrupt.recv() => SignalKind::interrupt(),
-        }
-    };
-    Ok(async move {
-        next().await;
-        tracing::info!(
-            "stopping when the requests that run are finished; another signal stops at once"
-        );
-        tokio::spawn(async move {
-            std::process::exit(128 + next().await.as_raw_value());
-        });
     })
 }

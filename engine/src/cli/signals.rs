@@ -44,3 +44,26 @@ pub(super) fn end_on_signal<'a>(
     });
     Ok(())
 }
+
+/// Resolves at the first SIGTERM or SIGINT, when what serves is to finish what runs; a second one
+/// ends the process at once.
+pub(super) fn until_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
+    let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut next = async move || {
+        tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = interrupt.recv() => SignalKind::interrupt(),
+        }
+    };
+    Ok(async move {
+        next().await;
+        tracing::info!(
+            "stopping when the requests that run are finished; another signal stops at once"
+        );
+        tokio::spawn(async move {
+            std::process::exit(128 + next().await.as_raw_value());
+        });
+    })
+}

@@ -15,7 +15,8 @@ use futures::task::AtomicWaker;
 use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use tonic::Extensions;
 use tonic::transport::server::{Connected, TlsConnectInfo};
@@ -44,11 +45,49 @@ struct Open {
     waiting: Option<Waker>,
 }
 
+/// Bytes to and from a client, whatever they travel over.
+pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+
+/// A client's connection that another node of a rack has accepted and passes on.
+pub struct Passed {
+    /// What the client sends and gets.
+    pub stream: Box<dyn Bytes>,
+    /// The client's address, as that node sees it.
+    pub client: SocketAddr,
+    /// The name of that node.
+    pub via: Arc<str>,
+}
+
+/// Where a connection comes from. As text it tells connections apart.
+#[derive(Debug, Clone)]
+struct Origin {
+    address: SocketAddr,
+    /// The node that has passed it on.
+    via: Option<Arc<str>>,
+}
+
+impl From<SocketAddr> for Origin {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, via: None }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.via {
+            Some(node) => write!(f, "{} via {node}", self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
 /// What is known of a connection.
 #[derive(Debug)]
 struct Link {
     number: u64,
-    address: SocketAddr,
+    origin: Origin,
     logged_in: AtomicBool,
     closed: AtomicBool,
     reader: AtomicWaker,
@@ -91,9 +130,10 @@ impl Connections {
         Poll::Pending
     }
 
-    fn add(&self, address: SocketAddr) -> Arc<Link> {
+    fn add(&self, origin: impl Into<Origin>) -> Arc<Link> {
+        let origin = origin.into();
         let mut open = self.open.lock();
-        let from = |link: &Link| link.address.ip() == address.ip();
+        let from = |link: &Link| link.origin.address.ip() == origin.address.ip();
         let strangers = open.links.values().filter(|link| link.is_stranger());
         if strangers.filter(|link| from(link)).count() >= self.strangers_of_address {
             open.close_oldest(from);
@@ -104,7 +144,7 @@ impl Connections {
         open.last += 1;
         let link = Arc::new(Link {
             number: open.last,
-            address,
+            origin,
             logged_in: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             reader: AtomicWaker::new(),
@@ -135,9 +175,13 @@ impl Open {
     }
 }
 
-/// Accepts connections while there is room for them; others wait in the system's queue.
+/// Accepts connections while there is room for them; others wait in the system's queue, or in that
+/// of connections that were passed on.
 pub(super) struct Incoming {
     listener: TcpListener,
+    passed: Option<mpsc::Receiver<Passed>>,
+    /// Whose turn it is where both have one.
+    passed_first: bool,
     connections: Arc<Connections>,
     sessions: Option<Arc<Sessions>>,
 }
@@ -152,8 +196,62 @@ impl Incoming {
     ) -> Self {
         Self {
             listener,
+            passed: None,
+            passed_first: false,
             connections,
             sessions,
+        }
+    }
+
+    /// Those, and connections that others have accepted.
+    pub fn with_passed(self, passed: Option<mpsc::Receiver<Passed>>) -> Self {
+        Self { passed, ..self }
+    }
+
+    fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<(Box<dyn Bytes>, Origin)> {
+        let Some(passed) = &mut self.passed else {
+            return Poll::Pending;
+        };
+        match ready!(passed.poll_recv(context)) {
+            Some(passed) => {
+                let origin = Origin {
+                    address: passed.client,
+                    via: Some(passed.via),
+                };
+                Poll::Ready((passed.stream, origin))
+            }
+            // There will be no more of them.
+            None => {
+                self.passed = None;
+                Poll::Pending
+            }
+        }
+    }
+
+    fn poll_listener(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(Box<dyn Bytes>, Origin)>> {
+        let (stream, address) = ready!(self.listener.poll_accept(context))?;
+        // Small answers shall not wait for more to send.
+        stream.set_nodelay(true)?;
+        Poll::Ready(Ok((Box::new(stream), address.into())))
+    }
+
+    /// The next one of either; they take turns where both have one.
+    fn poll_either(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(Box<dyn Bytes>, Origin)>> {
+        self.passed_first = !self.passed_first;
+        if self.passed_first
+            && let Poll::Ready(passed) = self.poll_passed(context)
+        {
+            return Poll::Ready(Ok(passed));
+        }
+        match self.poll_listener(context) {
+            Poll::Pending if !self.passed_first => self.poll_passed(context).map(Ok),
+            accepted => accepted,
         }
     }
 }
@@ -161,19 +259,17 @@ impl Incoming {
 impl Stream for Incoming {
     type Item = io::Result<Connection>;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        ready!(self.connections.poll_room(context));
+        let (stream, origin) = ready!(self.poll_either(context))?;
         let connections = &self.connections;
-        ready!(connections.poll_room(context));
-        let (stream, address) = ready!(self.listener.poll_accept(context))?;
-        // Small answers shall not wait for more to send.
-        stream.set_nodelay(true)?;
         let login_time = tokio::time::sleep(connections.login_time);
         Poll::Ready(Some(Ok(Connection {
             stream: match self.sessions {
                 Some(_) => GatherWrites::new(stream),
                 None => GatherWrites::plain(stream),
             },
-            link: connections.add(address),
+            link: connections.add(origin),
             login_time: Some(Box::pin(login_time)),
             connections: Arc::clone(connections),
             sessions: self.sessions.clone(),
@@ -193,7 +289,7 @@ impl Listener for Incoming {
         loop {
             match self.next().await {
                 Some(Ok(connection)) => {
-                    let address = connection.link.address;
+                    let address = connection.link.origin.address;
                     return (connection, address);
                 }
                 Some(Err(error)) => {
@@ -212,7 +308,7 @@ impl Listener for Incoming {
 
 /// A client's connection. What belongs to it and not to a token ends with it.
 pub(super) struct Connection {
-    stream: GatherWrites<TcpStream>,
+    stream: GatherWrites<Box<dyn Bytes>>,
     link: Arc<Link>,
     /// When a stranger has to go.
     login_time: Option<Pin<Box<Sleep>>>,
@@ -242,12 +338,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.connections.remove(&self.link);
         if let Some(sessions) = &self.sessions {
-            sessions.close(&peer_session(&self.link.address.to_string()));
+            sessions.close(&peer_session(&self.link.origin.to_string()));
         }
     }
 }
 
-/// The key of the session that belongs to the connection from an address.
+/// The key of the session that belongs to the connection from there.
 pub(super) fn peer_session(address: &str) -> String {
     format!("peer {address}")
 }
@@ -257,7 +353,7 @@ impl Connected for Connection {
 
     fn connect_info(&self) -> Peer {
         Peer {
-            address: Some(self.link.address),
+            origin: Some(self.link.origin.clone()),
             link: Some(Arc::clone(&self.link)),
         }
     }
@@ -309,7 +405,7 @@ impl AsyncWrite for Connection {
 /// Who is at the other end of a request's connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peer {
-    address: Option<SocketAddr>,
+    origin: Option<Origin>,
     link: Option<Arc<Link>>,
 }
 
@@ -325,7 +421,7 @@ impl Peer {
     /// Who is at that address, on a connection of another port.
     pub fn at(address: SocketAddr) -> Self {
         Self {
-            address: Some(address),
+            origin: Some(address.into()),
             link: None,
         }
     }
@@ -337,15 +433,16 @@ impl Peer {
         }
     }
 
-    /// The address without the port.
+    /// The address without the port: the client's own, also where a node has passed it on.
     pub fn ip(&self) -> IpAddr {
-        let address = self.address.map(|address| address.ip());
+        let address = self.origin.as_ref().map(|origin| origin.address.ip());
         address.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
     }
 
-    /// Address and port, which tell connections apart.
+    /// Address and port, and the node that has passed it on, which tell connections apart.
     pub fn address(&self) -> String {
-        self.address.map_or("unknown".into(), |a| a.to_string())
+        let origin = self.origin.as_ref();
+        origin.map_or("unknown".into(), ToString::to_string)
     }
 }
 
@@ -386,5 +483,58 @@ mod tests {
         assert!(connections.poll_room(&context).is_pending());
         connections.remove(&known);
         assert!(connections.poll_room(&context).is_ready());
+    }
+    /// Connections that nodes pass on are told apart, take their turn, and count for the limits.
+    #[tokio::test]
+    async fn connections_that_were_passed_on_are_connections() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let connections = Arc::new(Connections::new(3, 3, Duration::from_secs(60)));
+        let (sender, passed) = mpsc::channel(4);
+        let mut incoming =
+            Incoming::new(listener, Arc::clone(&connections), None).with_passed(Some(passed));
+        let mut far_ends = Vec::new();
+        for node in ["n01", "n02"] {
+            let (near, far) = tokio::io::duplex(64);
+            far_ends.push(far);
+            let passed = Passed {
+                stream: Box::new(near),
+                client: address("10.0.0.1:7"),
+                via: node.into(),
+            };
+            assert!(sender.send(passed).await.is_ok());
+        }
+        let _direct = tokio::net::TcpStream::connect(here).await.unwrap();
+        let mut accepted = Vec::new();
+        for _ in 0..3 {
+            accepted.push(incoming.next().await.unwrap().unwrap());
+        }
+        assert_eq!(connections.len(), 3);
+        let peers: Vec<_> = accepted.iter().map(Connected::connect_info).collect();
+        let mut names: Vec<_> = peers.iter().map(Peer::address).collect();
+        names.retain(|name| name.contains("via"));
+        assert_eq!(names, ["10.0.0.1:7 via n01", "10.0.0.1:7 via n02"]);
+        assert!(
+            peers
+                .iter()
+                .any(|peer| peer.ip() == address("10.0.0.1:7").ip())
+        );
+        let connection = accepted
+            .iter_mut()
+            .find(|one| one.link.origin.via.is_some());
+        let connection = connection.unwrap();
+        far_ends[0].write_all(b"hello").await.unwrap();
+        let mut bytes = [0; 5];
+        connection.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"hello");
+        // All have logged in, so that nobody gives way to a fourth.
+        accepted.iter().for_each(|one| log_in(&one.link));
+        let context = Context::from_waker(Waker::noop());
+        assert!(connections.poll_room(&context).is_pending());
+        // Where nobody passes connections on any more, the port goes on.
+        drop((accepted, sender));
+        let _direct = tokio::net::TcpStream::connect(here).await.unwrap();
+        assert!(incoming.next().await.is_some());
     }
 }

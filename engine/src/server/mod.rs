@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tonic::transport::ServerTlsConfig;
 
 use crate::Engine;
@@ -42,6 +42,7 @@ use shares::{Quota, Shares};
 use state::{Compute, State};
 use users::{Users, UsersFile};
 
+pub use listen::{Bytes, Passed};
 pub use options::{Limits, ServerOptions, TlsFiles};
 pub use tokens::{Claims, Tokens};
 pub use users::{add_user, hash_password};
@@ -50,6 +51,7 @@ pub use users::{add_user, hash_password};
 pub struct Server {
     state: Arc<State>,
     flight: TcpListener,
+    passed: Option<mpsc::Receiver<Passed>>,
     tls: Option<ServerTlsConfig>,
     http: Option<TcpListener>,
     drain_time: Duration,
@@ -123,10 +125,19 @@ impl Server {
         Ok(Self {
             state: Arc::new(state),
             flight,
+            passed: None,
             tls,
             http,
             drain_time: options.drain_time,
         })
+    }
+
+    /// Serves connections, too, that other nodes of a rack have accepted. They count for the limits
+    /// as those of the server's own port do.
+    #[must_use]
+    pub fn with_passed(self, passed: mpsc::Receiver<Passed>) -> Self {
+        let passed = Some(passed);
+        Self { passed, ..self }
     }
 
     /// Where Flight SQL listens: the port that was chosen where 0 was asked for.
@@ -183,7 +194,7 @@ impl Server {
         }
         let sessions = Some(Arc::clone(&self.state.sessions));
         let connections = Arc::clone(&self.state.connections);
-        let incoming = Incoming::new(self.flight, connections, sessions);
+        let incoming = Incoming::new(self.flight, connections, sessions).with_passed(self.passed);
         let stopping = stop.clone();
         let drained = async move {
             stopping.cancelled().await;

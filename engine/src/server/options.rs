@@ -113,6 +113,17 @@ impl Default for ServerOptions {
     }
 }
 
+impl ServerOptions {
+    /// Refuses what would serve other machines unprotected, as [`Server::bind`](super::Server::bind)
+    /// does: for those who listen in its place.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub fn check(&self) -> Result<()> {
+        check_exposure(self)
+    }
+}
+
 /// Refuses to serve other machines without protection, unless it was asked for by name.
 pub(super) fn check_exposure(options: &ServerOptions) -> Result<()> {
     let exposed = |address: &SocketAddr| !address.ip().is_loopback();

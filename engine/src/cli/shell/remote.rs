@@ -24,6 +24,7 @@ use flashmesh_planner::relations::table_functions;
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
+use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use url::Url;
 
@@ -64,6 +65,46 @@ impl Remote {
     /// [`Error::Usage`] for an address that is none, for a server that does not answer, and for a
     /// login that it does not take.
     pub async fn connect(address: &str, login: Login, ca: Option<&Path>) -> Result<Self> {
+        let client = Self::reach(address, ca).await?;
+        Self::log_in(client, address, login).await
+    }
+
+    /// Connects to the first of the addresses, of nodes of one rack, that answers.
+    ///
+    /// # Errors
+    /// As [`Remote::connect`]; where none answers, what each of them said.
+    pub async fn connect_any(
+        addresses: &[String],
+        login: Login,
+        ca: Option<&Path>,
+    ) -> Result<Self> {
+        let mut tried = Vec::new();
+        for address in addresses {
+            let mut client = match Self::reach(address, ca).await {
+                Ok(client) => client,
+                Err(error) => {
+                    tried.push(error.to_string());
+                    continue;
+                }
+            };
+            // A node that does not reach the head takes the connection and ends it. Any answer of
+            // the head will do, also that it wants a login.
+            match client.get_sql_info(Vec::new()).await {
+                Err(error) if is_none(&error) => {
+                    let why = text(error);
+                    tried.push(format!("the server at {address} does not answer: {why}"));
+                }
+                _ => return Self::log_in(client, address, login).await,
+            }
+        }
+        Err(Error::usage(format!(
+            "no node of the rack answers:\n  {}",
+            tried.join("\n  ")
+        )))
+    }
+
+    /// Connects, without a login.
+    async fn reach(address: &str, ca: Option<&Path>) -> Result<FlightSqlServiceClient<Channel>> {
         let url = parse(address)?;
         let tls = match url.scheme() {
             "grpc" | "grpc+tcp" => None,
@@ -88,7 +129,14 @@ impl Remote {
         let channel = endpoint.connect().await.map_err(|e| unreachable(&e))?;
         let inner = arrow_flight::flight_service_client::FlightServiceClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES);
-        let mut client = FlightSqlServiceClient::new_from_inner(inner);
+        Ok(FlightSqlServiceClient::new_from_inner(inner))
+    }
+
+    async fn log_in(
+        mut client: FlightSqlServiceClient<Channel>,
+        address: &str,
+        login: Login,
+    ) -> Result<Self> {
         match login {
             Login::Nobody => {}
             Login::Token(token) => client.set_token(token),
@@ -254,6 +302,17 @@ fn text(error: FlightError) -> String {
 
 fn failed(error: FlightError) -> Error {
     Error::usage(text(error))
+}
+
+/// Whether that is no answer of a server, but of a connection that ended.
+fn is_none(error: &FlightError) -> bool {
+    let FlightError::Tonic(status) = error else {
+        return false;
+    };
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
+    )
 }
 
 #[async_trait]

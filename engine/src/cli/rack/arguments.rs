@@ -1,0 +1,116 @@
+//! The options of `flashmesh rack`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::super::arguments::parse_time;
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum RackCommand {
+    /// Write DIR/rack.toml for nodes on this machine, and make a key and a folder for each
+    Init(RackInitArguments),
+    /// Check a rack file, its routes among it: packets must not be able to wait for each other in a
+    /// circle
+    Check {
+        /// The rack file
+        file: PathBuf,
+    },
+    /// Print mesh and routes of a rack file as the lines of a trace (fpga/network/README.md)
+    Routes {
+        /// The rack file
+        file: PathBuf,
+    },
+    /// Start all nodes of a rack that don't run yet, as processes of this machine. Without --detach
+    /// they end with this command, and what they print is shown with their names. Options of the
+    /// database (--cache-size, --memory-limit, …) are the head's
+    Up(RackUpArguments),
+    /// End the nodes of a rack that run on this machine: the head first, which finishes what runs
+    Down(RackDownArguments),
+    /// Say how each node of a rack is, and its links. Exit code 1 when one is not up
+    Status(RackStatusArguments),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackInitArguments {
+    /// The folder to make
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Its nodes
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub nodes: u16,
+    /// On how many nodes each segment of a table is to lie
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub replicas: u16,
+    /// How cables join them
+    #[arg(long, value_enum, default_value_t = RackShape::Ring)]
+    pub shape: RackShape,
+    /// Where clients come in: the first node's port, the next one's is one more, and so on [default:
+    /// the first ports from 50051 on that are free]
+    #[arg(long, value_name = "PORT")]
+    pub flight_port: Option<u16>,
+    /// Also write flashmesh-node@.service, with which systemd runs a node
+    #[arg(long)]
+    pub systemd: bool,
+    /// Also write a Containerfile for an image that runs a node
+    #[arg(long)]
+    pub container: bool,
+}
+
+/// How the nodes of a rack are joined.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(in crate::cli) enum RackShape {
+    /// Each node with the next one
+    Line,
+    /// The same, and the last with the first
+    Ring,
+    /// Rows and columns
+    Grid,
+    /// The same, with their ends joined
+    Torus,
+    /// Each node with each other one: up to 9
+    Full,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackUpArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// Come back when all nodes and their links are up; they run on, and log to node.log in their
+    /// folders
+    #[arg(long)]
+    pub detach: bool,
+    /// How long to wait until all nodes and their links are up
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackDownArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// How long to wait until the head, and then the others, have ended
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "90s")]
+    pub timeout: Duration,
+    /// End at once, by SIGKILL, what has not ended then. What is not committed is lost
+    #[arg(long)]
+    pub kill: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackStatusArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t = StatusFormat::Table)]
+    pub format: StatusFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum StatusFormat {
+    /// A line a node
+    Table,
+    /// For scripts: {"nodes": [...]}
+    Json,
+}

@@ -1,0 +1,75 @@
+//! `flashmesh rack`: rack files, and the nodes that they describe.
+
+mod arguments;
+mod init;
+mod processes;
+mod status;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use flashmesh_cluster::Rack;
+use flashmesh_cluster::mesh::Network;
+
+use super::arguments::EngineArguments;
+use super::node::{address, of_rack};
+use crate::{Error, Result};
+
+pub(super) use arguments::RackCommand;
+
+pub(super) async fn run(engine: &EngineArguments, command: RackCommand) -> Result<ExitCode> {
+    match command {
+        RackCommand::Init(arguments) => init::run(&arguments)?,
+        RackCommand::Check { file } => check(&file)?,
+        RackCommand::Routes { file } => print!("{}", network(&file)?.1.trace_header()),
+        RackCommand::Up(arguments) => return processes::up(engine, &arguments).await,
+        RackCommand::Down(arguments) => return processes::down(&arguments).await,
+        RackCommand::Status(arguments) => return status::run(&arguments).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The addresses of a rack's nodes for clients, where `text` is the path of a rack file.
+///
+/// # Errors
+/// [`Error::Usage`] for a rack file that is wrong, or of whose nodes none has such an address.
+pub(super) fn addresses(text: &str) -> Result<Option<Vec<String>>> {
+    let path = Path::new(text);
+    if path.extension().is_none_or(|extension| extension != "toml") || !path.is_file() {
+        return Ok(None);
+    }
+    let rack = Rack::load(path).map_err(of_rack)?;
+    let addresses = rack.nodes.iter().filter_map(|node| node.flight);
+    let addresses: Vec<_> = addresses.map(|flight| address(&rack, flight)).collect();
+    match addresses.is_empty() {
+        true => Err(Error::usage(format!(
+            "no node of {text} has an address for clients (flight)"
+        ))),
+        false => Ok(Some(addresses)),
+    }
+}
+
+fn network(file: &Path) -> Result<(Rack, Network)> {
+    let rack = Rack::load(file).map_err(of_rack)?;
+    let network = Network::new(&rack).map_err(of_rack)?;
+    Ok((rack, network))
+}
+
+/// Says what a rack file describes.
+fn check(file: &Path) -> Result<()> {
+    let (rack, network) = network(file)?;
+    let cards: usize = rack.nodes.iter().map(|node| node.cards.len()).sum();
+    println!("nodes      {}, with {cards} cards", rack.nodes.len());
+    println!("head       {}", rack.head().name);
+    println!("cables     {}", rack.cables.len());
+    let endpoints: Vec<_> = rack.endpoints.iter().map(|e| e.name.as_str()).collect();
+    println!("endpoints  {}", endpoints.join(", "));
+    println!("replicas   {}", rack.replicas);
+    if let Some(hops) = network.hops() {
+        println!(
+            "routes     {:.2} hops on average, {} at most; no circle of links that wait for each other",
+            hops.mean, hops.most
+        );
+    }
+    Ok(())
+}

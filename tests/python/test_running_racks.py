@@ -1,0 +1,381 @@
+"""`flashmesh rack up`, `down` and `status`: racks of nodes that run, and clients of all of them."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import adbc_driver_flightsql.dbapi
+import pytest
+
+PATIENCE = 120
+#: For nodes of tests: the head's caches are small.
+SMALL = ("--cache-size", "32MB", "--memory-limit", "256MB", "--threads", "2")
+
+
+def binary() -> Path:
+    """The program under test: $FLASHMESH_BIN, else that of the target directory."""
+    if given := os.environ.get("FLASHMESH_BIN"):
+        return Path(given)
+    target = os.environ.get("CARGO_TARGET_DIR", Path.home() / ".cache/flashmesh/target")
+    return Path(target) / "release/flashmesh"
+
+
+def flashmesh(*words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run([binary(), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
+    assert not check or ran.returncode == 0, ran.stderr
+    return ran
+
+
+def eventually(condition, what: str):
+    """What the condition gives as soon as that is true."""
+    until = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < until, f"never happened: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Rack:
+    """A rack in a folder of its own."""
+
+    def __init__(self, folder: Path, nodes: int, *options: str) -> None:
+        made = flashmesh("rack", "init", folder, "--nodes", nodes, *options)
+        self.folder = folder
+        self.file = Path(made.stdout.splitlines()[0])
+        self.nodes = {node["name"]: node for node in tomllib.loads(self.file.read_text())["node"]}
+
+    def up(self, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return flashmesh("rack", "up", self.file, "--detach", *SMALL, check=check)
+
+    def down(self) -> subprocess.CompletedProcess[str]:
+        return flashmesh("rack", "down", self.file)
+
+    def status(self) -> dict[str, dict]:
+        said = flashmesh("rack", "status", self.file, "--format", "json", check=False)
+        nodes = {node["name"]: node for node in json.loads(said.stdout)["nodes"]}
+        assert (said.returncode == 0) == all(node["state"] == "up" for node in nodes.values())
+        return nodes
+
+    def states(self) -> dict[str, str]:
+        return {name: node["state"] for name, node in self.status().items()}
+
+    def log(self, name: str) -> str:
+        return (self.folder / name / "node.log").read_text()
+
+    @contextlib.contextmanager
+    def cursor(self, name: str) -> Iterator[adbc_driver_flightsql.dbapi.Cursor]:
+        uri = f"grpc://{self.nodes[name]['flight']}"
+        with (
+            adbc_driver_flightsql.dbapi.connect(uri, autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            yield cursor
+
+    def rows(self, name: str, sql: str) -> list[tuple]:
+        with self.cursor(name) as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    def execute(self, name: str, sql: str) -> None:
+        with self.cursor(name) as cursor:
+            cursor.execute(sql)
+
+
+@pytest.fixture
+def racks(tmp_path_factory):
+    """Makes racks, which end with the test."""
+    made = []
+
+    def make(nodes: int = 3, *options: str) -> Rack:
+        # Paths of sockets are short.
+        made.append(Rack(tmp_path_factory.mktemp("rack") / "r", nodes, *options))
+        return made[-1]
+
+    yield make
+    for rack in made:
+        flashmesh("rack", "down", rack.file, "--timeout", "20s", "--kill", check=False)
+        for log in rack.folder.glob("*/node.log"):
+            assert "panicked" not in log.read_text(), log.read_text()
+
+
+def is_free(address: str) -> bool:
+    host, port = address.split(":")
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind((host, int(port)))
+        except OSError:
+            return False
+    return True
+
+
+def taken(address: str) -> socket.socket:
+    host, port = address.split(":")
+    return socket.create_server((host, int(port)))
+
+
+def is_there(process: int) -> bool:
+    """Whether it runs: one that has ended may wait for whoever started it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_every_node_answers_with_what_the_head_has(racks) -> None:
+    rack = racks(3)
+    assert set(rack.states().values()) == {"down"}
+    said = rack.up().stdout.splitlines()
+    assert said == [
+        f"n00  grpc://{rack.nodes['n00']['flight']}  (head)",
+        *(f"{name}  grpc://{rack.nodes[name]['flight']}" for name in ("n01", "n02")),
+    ]
+    status = rack.status()
+    assert rack.states() == dict.fromkeys(rack.nodes, "up")
+    assert [name for name, node in status.items() if node["is_head"]] == ["n00"]
+    assert all(link["state"] == "up" for node in status.values() for link in node["links"])
+    assert [len(node["links"]) for node in status.values()] == [2, 2, 2]
+
+    rack.execute("n01", "CREATE TABLE t AS SELECT value AS a, value % 7 AS b FROM generate_series(1, 50000) AS s(value)")
+    rack.execute("n02", "INSERT INTO t VALUES (-1, NULL)")
+    answers = [rack.rows(name, "SELECT count(*), sum(a), count(b) FROM t") for name in rack.nodes]
+    assert answers == [[(50_001, 1_250_024_999, 50_000)]] * 3
+    # More than a window of the mesh, as rows.
+    assert rack.rows("n02", "SELECT a FROM t ORDER BY a") == [(-1,), *((a,) for a in range(1, 50_001))]
+    assert rack.status()["n00"]["tables"] == 1
+
+    # Statements of all nodes' clients are in one list, and their sessions are apart.
+    with rack.cursor("n01") as one, rack.cursor("n02") as other:
+        one.execute("SET datafusion.execution.batch_size = 77")
+        for cursor, size in ((one, "77"), (other, "8192")):
+            cursor.execute("SHOW datafusion.execution.batch_size")
+            assert cursor.fetchall()[0][-1] == size
+        eventually(lambda: rack.status()["n01"]["passed_clients"] == 1, "earlier clients have gone")
+
+    ended = rack.down()
+    assert ended.stdout.splitlines() == [f"{name}  has ended" for name in rack.nodes]
+    assert set(rack.states().values()) == {"down"}
+    assert not any(is_there(node["pid"]) for node in status.values())
+    assert all(is_free(node["flight"]) for node in rack.nodes.values())
+    assert not [*rack.folder.glob("*/*.sock")]
+    # What was committed is there again.
+    rack.up()
+    assert rack.rows("n02", "SELECT count(*) FROM t") == [(50_001,)]
+
+
+def test_a_node_that_was_killed_is_down_and_comes_back(racks) -> None:
+    rack = racks(3)
+    rack.up()
+    rack.execute("n01", "CREATE TABLE t AS SELECT 1 AS a")
+    before = rack.status()
+    os.kill(before["n01"]["pid"], signal.SIGKILL)
+    eventually(lambda: rack.states() == {"n00": "up", "n01": "down", "n02": "up"}, "n01 is seen to be down")
+    # What it left behind is no process of another one.
+    assert (rack.folder / "n01/node.pid").read_text().split() == [str(before["n01"]["pid"])]
+    assert rack.rows("n00", "SELECT a FROM t") == rack.rows("n02", "SELECT a FROM t") == [(1,)]
+    with pytest.raises(adbc_driver_flightsql.dbapi.Error):
+        rack.rows("n01", "SELECT 1")
+    said = rack.up().stdout
+    assert f"n00  runs already (process {before['n00']['pid']})" in said
+    after = rack.status()
+    assert rack.states() == dict.fromkeys(rack.nodes, "up")
+    assert after["n00"]["pid"] == before["n00"]["pid"] and after["n01"]["pid"] != before["n01"]["pid"]
+    assert rack.rows("n01", "SELECT a FROM t") == [(1,)]
+    # Nothing is to do.
+    said = rack.up().stdout.splitlines()
+    assert [line for line in said if "runs already" in line] == said[:3]
+    assert rack.status()["n02"]["pid"] == before["n02"]["pid"]
+
+
+def test_without_the_head_clients_are_sent_away(racks) -> None:
+    rack = racks(3)
+    rack.file.write_text(rack.file.read_text() + "\n[mesh]\ndeadline_ms = 500\n")
+    rack.up()
+    rack.execute("n02", "CREATE TABLE t AS SELECT 5 AS a")
+    os.kill(rack.status()["n00"]["pid"], signal.SIGKILL)
+    eventually(lambda: rack.states()["n00"] == "down", "the head is seen to be down")
+    with pytest.raises(adbc_driver_flightsql.dbapi.Error):
+        rack.rows("n01", "SELECT 1")
+    rack.up()
+    # What was committed before SIGKILL is there.
+    assert rack.rows("n01", "SELECT a FROM t") == [(5,)]
+
+
+def node_fails(rack: Rack, name: str) -> str:
+    """What a node says that can't start."""
+    failed = flashmesh("node", rack.file, "--name", name, *SMALL, check=False)
+    assert failed.returncode == 1, failed
+    return failed.stderr
+
+
+def test_what_keeps_a_node_from_starting_is_said(racks) -> None:
+    rack = racks(2)
+    assert "has no node 'n07', but n00, n01" in node_fails(rack, "n07")
+
+    key = rack.folder / "rack.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    text = key.read_text()
+    assert len(bytes.fromhex(text.strip())) == 32
+    key.write_text(text[2:])
+    assert "rack.key" in node_fails(rack, "n01") and "it has 62 characters" in node_fails(rack, "n00")
+    key.write_text(text)
+    key.chmod(0o644)
+    assert "others may read or write it" in node_fails(rack, "n01")
+    refused = rack.up(check=False)
+    assert refused.returncode == 1 and "others may read or write it" in refused.stderr
+    assert set(rack.states().values()) == {"down"}
+    key.chmod(0o600)
+
+    for name, node in rack.nodes.items():
+        with taken(node["flight"]):
+            assert f"listening on {node['flight']} (is it taken? name another)" in node_fails(rack, name)
+            assert "in use" in node_fails(rack, name)
+    # Of several, the one is named that has failed, with the end of its log.
+    with taken(rack.nodes["n01"]["flight"]):
+        refused = rack.up(check=False)
+    assert refused.returncode == 1
+    assert "node 'n01' has ended" in refused.stderr and "is it taken?" in refused.stderr
+    assert "rack down" in refused.stderr
+    rack.up()
+    assert rack.states() == dict.fromkeys(rack.nodes, "up")
+    # A second process for a node that runs.
+    for name, node in rack.status().items():
+        assert f"node '{name}' runs already (process {node['pid']})" in node_fails(rack, name)
+    assert rack.rows("n01", "SELECT 1") == [(1,)]
+
+
+def test_the_heads_database_may_be_open_elsewhere(racks) -> None:
+    rack = racks(2)
+    rack.up()
+    rack.down()
+    shell = subprocess.Popen(
+        [binary(), "serve", "--db", rack.folder / "n00/db", "--listen", "127.0.0.1:0", "--http", "none"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with shell:
+        assert shell.stdout.readline().startswith("Flight SQL")
+        assert "in use" in node_fails(rack, "n00").lower()
+        shell.kill()
+
+
+def test_the_head_is_the_node_that_the_file_names(racks) -> None:
+    rack = racks(3)
+    rack.file.write_text(rack.file.read_text().replace('head = "n00"', 'head = "n02"'))
+    rack.up()
+    rack.execute("n00", "CREATE TABLE t AS SELECT 3 AS a")
+    assert rack.rows("n02", "SELECT a FROM t") == rack.rows("n01", "SELECT a FROM t") == [(3,)]
+    assert (rack.folder / "n02/db/catalog.redb").exists() and not (rack.folder / "n00/db/catalog.redb").exists()
+    rack.down()
+    rack.up()
+    assert rack.rows("n01", "SELECT a FROM t") == [(3,)]
+
+
+def test_logins_and_addresses_of_clients_that_were_passed_on(racks) -> None:
+    rack = racks(2)
+    users = rack.folder / "users.toml"
+    for name in ("ada", "bob"):
+        subprocess.run(
+            [binary(), "user", "add", name, "--users", users], input=f"secret of {name}\n", text=True, check=True
+        )
+    rack.file.write_text(rack.file.read_text() + '\n[clients]\nusers = "users.toml"\n')
+    rack.up()
+    uri = f"grpc://{rack.nodes['n01']['flight']}"
+    with pytest.raises(adbc_driver_flightsql.dbapi.Error, match="wrong user name or password"):
+        adbc_driver_flightsql.dbapi.connect(uri, {"username": "ada", "password": "guess"})
+    login = {"username": "ada", "password": "secret of ada"}
+    with adbc_driver_flightsql.dbapi.connect(uri, login, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchall() == [(1,)]
+    lines = [line for line in rack.log("n00").splitlines() if "via n01" in line]
+    assert any("wrong user name or password" in line for line in lines)
+    assert any("logged in" in line and "peer=127.0.0.1:" in line for line in lines)
+    # Other machines are served with protection only, by each node.
+    rack.down()
+    rack.file.write_text(rack.file.read_text().replace(rack.nodes["n01"]["flight"], "0.0.0.0:65000"))
+    refused = node_fails(rack, "n01")
+    assert "can be reached by other machines" in refused and "[clients]" in refused
+
+
+def test_in_the_foreground_it_shows_what_nodes_print_and_ends_them(racks) -> None:
+    rack = racks(2)
+    up = subprocess.Popen(
+        [binary(), "rack", "up", rack.file, *SMALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with up:
+        lines = iter(up.stdout.readline, "")
+        seen = []
+        for line in lines:
+            seen.append(line)
+            if line.startswith("n01  grpc://"):
+                break
+        assert f"n01 | Flight SQL: grpc://{rack.nodes['n01']['flight']}\n" in seen
+        assert rack.rows("n01", "SELECT 1") == [(1,)]
+        up.send_signal(signal.SIGINT)
+        assert up.wait(PATIENCE) == 0, up.stderr.read()
+        up.stdout.read()
+    assert set(rack.states().values()) == {"down"}
+    assert all(is_free(node["flight"]) for node in rack.nodes.values())
+
+
+def test_a_node_that_hangs_is_named_and_may_be_killed(racks) -> None:
+    rack = racks(2)
+    rack.up()
+    process = rack.status()["n01"]["pid"]
+    os.kill(process, signal.SIGSTOP)
+    late = flashmesh("rack", "down", rack.file, "--timeout", "1s", check=False)
+    assert late.returncode == 1 and "these nodes have not ended: n01" in late.stderr, late
+    assert "n00  has ended" in late.stdout
+    killed = flashmesh("rack", "down", rack.file, "--timeout", "1s", "--kill")
+    assert "n01  is killed" in killed.stdout
+    assert set(rack.states().values()) == {"down"}
+
+
+def test_the_shell_takes_a_rack_file(racks) -> None:
+    rack = racks(3)
+    connect = ("--connect", rack.file, "--format", "csv", "-c", "SELECT 6 * 7 AS a")
+    refused = flashmesh(*connect, check=False)
+    assert refused.returncode == 1 and "no node of the rack answers" in refused.stderr
+    assert all(node["flight"] in refused.stderr for node in rack.nodes.values())
+    rack.up()
+    # Whichever answers.
+    for _ in range(2):
+        assert flashmesh(*connect).stdout.split() == ["a", "42"]
+        rack.file.write_text(rack.file.read_text().replace(rack.nodes["n00"]["flight"], "127.0.0.1:1", 1))
+
+
+def test_units_and_images_name_the_rack(racks) -> None:
+    rack = racks(2, "--systemd", "--container", "--flight-port", "40000")
+    assert [node["flight"] for node in rack.nodes.values()] == ["127.0.0.1:40000", "127.0.0.1:40001"]
+    unit = (rack.folder / "flashmesh-node@.service").read_text()
+    assert f'ExecStart="{binary().resolve()}" node "{rack.file}" --name %i' in unit
+    assert '"/usr/local/bin/flashmesh", "node"' in (rack.folder / "Containerfile").read_text()
+
+
+def test_clients_in_python_take_a_rack_file(racks) -> None:
+    import flashmesh as module
+
+    rack = racks(2)
+    with pytest.raises(module.Error, match="no node of the rack") as refused:
+        module.connect(rack.file)
+    assert all(node["flight"] in str(refused.value) for node in rack.nodes.values())
+    rack.up()
+    with module.connect(rack.file) as connection:
+        assert connection.sql("SELECT 6 * 7").fetchall() == [(42,)]
+    rack.file.write_text(rack.file.read_text().replace(rack.nodes["n00"]["flight"], "127.0.0.1:1"))
+    with module.connect(str(rack.file)) as connection:
+        assert connection.sql("SELECT 6 * 7").fetchall() == [(42,)]
+    with pytest.raises(module.Error, match="read_only"):
+        module.connect(rack.file, read_only=True)
+    (rack.folder / "other.toml").write_text("node = 3")
+    with pytest.raises(module.Error, match="is no rack file"):
+        module.connect(rack.folder / "other.toml")
