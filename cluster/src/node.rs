@@ -63,20 +63,31 @@ impl ServingNode {
     }
 }
 
+/// What a head is besides its database and that one's card.
+#[derive(Debug)]
+pub struct HeadParts {
+    /// Its number.
+    pub node: NodeId,
+    /// Its other cards.
+    pub more_cards: Vec<StoreCard>,
+    /// Greater than that of any head before.
+    pub term: u64,
+}
+
 /// The head's ways to the other nodes.
 #[derive(Debug)]
 pub struct Head {
     own: NodeId,
     key: CapabilityKey,
     peers: Arc<MeshPeers>,
-    remote: Vec<StoreCard>,
+    cards: Vec<StoreCard>,
     /// Behind the cards that it reaches.
     _cards: Cards,
 }
 
 impl Head {
-    /// Opens the cards of the other nodes, which `others` lists. `term` is greater than that of
-    /// any head before. Blocks until all of them have answered: not for tasks.
+    /// Opens the cards of the other nodes, which `others` lists. Blocks until all of them have
+    /// answered: not for tasks.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks what cards need, or a node has no such card; `Io` where a
@@ -84,18 +95,17 @@ impl Head {
     pub fn connect(
         mesh: &Mesh,
         streams: &Streams,
-        own: NodeId,
+        own: HeadParts,
         others: &[(NodeId, Vec<CardId>)],
         terms: Arc<dyn TermStore>,
         key: &[u8; 32],
-        term: u64,
     ) -> Result<Self> {
         let cards = Cards::start(mesh, Vec::new(), terms, &CardOptions::default())?;
         let places = others
             .iter()
             .flat_map(|(node, cards)| cards.iter().map(|card| (*node, *card)));
         let open = |(node, card)| {
-            let flash = cards.open(node, card, term)?;
+            let flash = cards.open(node, card, own.term)?;
             Ok(StoreCard {
                 node,
                 card,
@@ -103,11 +113,12 @@ impl Head {
             })
         };
         let nodes = others.iter().map(|(node, _)| *node);
+        let more = own.more_cards.into_iter().map(Ok);
         Ok(Self {
-            own,
+            own: own.node,
             key: CapabilityKey::new(key),
             peers: Arc::new(MeshPeers::new(mesh, streams.clone(), nodes)),
-            remote: places.map(open).collect::<Result<_>>()?,
+            cards: more.chain(places.map(open)).collect::<Result<_>>()?,
             _cards: cards,
         })
     }
@@ -117,9 +128,9 @@ impl Head {
         self.own
     }
 
-    /// The cards of the other nodes.
+    /// All cards of the rack but that of the head's database.
     pub fn cards(&self) -> Vec<StoreCard> {
-        self.remote.clone()
+        self.cards.clone()
     }
 
     /// What the head's storage node has of the rack.

@@ -140,6 +140,13 @@ pub struct Card {
     pub path: PathBuf,
 }
 
+impl Card {
+    /// Its number, as page addresses have it.
+    pub fn number(&self) -> CardId {
+        CardId(self.id)
+    }
+}
+
 /// Where certificates of nodes are checked against.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

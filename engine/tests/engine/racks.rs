@@ -13,7 +13,7 @@ use flashmesh::{Engine, EngineOptions, Session};
 use flashmesh_cluster::Rack;
 use flashmesh_cluster::cards::TermStore;
 use flashmesh_cluster::mesh::Mesh;
-use flashmesh_cluster::node::{Head, ServingNode, ServingOptions};
+use flashmesh_cluster::node::{Head, HeadParts, ServingNode, ServingOptions};
 use flashmesh_storage::flash::{Flash, Geometry, MemoryFlash};
 use flashmesh_storage::store::{CardId, NodeId};
 use rand::RngExt;
@@ -110,11 +110,14 @@ impl TestRack {
         let head = Head::connect(
             &meshes[0],
             &meshes[0].streams("streams").unwrap(),
-            NodeId(0),
+            HeadParts {
+                node: NodeId(0),
+                more_cards: Vec::new(),
+                term: 1,
+            },
             &others,
             Arc::new(TermInMemory::default()),
             &keys[0],
-            1,
         )
         .unwrap();
         let engine = Engine::open(EngineOptions {
@@ -174,7 +177,8 @@ fn statements() -> impl Iterator<Item = &'static str> {
 /// The figure of a metric that a plan's text has, summed over its scans.
 fn metric(plan: &[String], name: &str) -> u64 {
     let text = plan.join(" ");
-    let found = text.split(&format!(" {name}=")).skip(1);
+    let name = format!(" {name}=");
+    let found = text.split(&name).skip(1);
     let digits = found.map(|rest| {
         let end = rest
             .find(|c: char| !c.is_ascii_digit())

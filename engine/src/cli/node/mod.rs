@@ -11,10 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use flashmesh_cluster::cards::{TermFile, TermStore};
 use flashmesh_cluster::mesh::{Mesh, MeshError, StartError, Streams};
-use flashmesh_cluster::{DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
-use flashmesh_storage::flash::{FileFlash, FileFlashOptions};
+use flashmesh_cluster::node::{Head, HeadParts, ServingNode, ServingOptions};
+use flashmesh_cluster::{Card, DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
+use flashmesh_storage::flash::{FileFlash, FileFlashOptions, Flash};
+use flashmesh_storage::store::{CardId, StoreCard};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -32,6 +36,12 @@ pub(super) use status::{NodeState, NodeStatus, SOCKET, ask};
 
 /// Connections that were passed on and wait for the head's server.
 const WAITING: usize = 64;
+/// Threads of the mesh of a node.
+const MESH_THREADS: usize = 2;
+/// The page cache of a node that is not the head, unless `--cache-size` says otherwise.
+const CACHE_BYTES: u64 = 256 << 20;
+/// Commands of the head that run at once, for each thread; those beyond wait.
+const COMMANDS_PER_THREAD: usize = 2;
 /// How long an ending node waits until its neighbours have what it sent.
 const DRAIN_MESH: Duration = Duration::from_secs(2);
 
@@ -90,12 +100,16 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
     rack.key().map_err(of_rack)?;
     let reporter = Arc::new(Reporter::new(&rack, &node));
     let socket = StatusSocket::open(&reporter, &node.folder)?;
-    let mesh = Mesh::start(&rack, node.number())
+    let mesh_runtime = mesh_runtime()?;
+    let (of_node, number) = (Arc::clone(&rack), node.number());
+    let mesh = mesh_runtime.spawn(async move { Mesh::start(&of_node, number).await });
+    let mesh = mesh
         .await
-        .map_err(|error| match error {
-            StartError::Rack(error) => of_rack(error),
-            error => Error::usage(error.to_string()),
-        })?;
+        .map_err(|error| Error::io("starting the mesh", std::io::Error::other(error)))?;
+    let mesh = mesh.map_err(|error| match error {
+        StartError::Rack(error) => of_rack(error),
+        error => Error::usage(error.to_string()),
+    })?;
     let mesh = Arc::new(mesh);
     let streams = mesh.streams(STREAMS).map_err(of_mesh)?;
     reporter.set_mesh(&mesh, streams.clone());
@@ -111,7 +125,7 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
     };
     match running.is_head() {
         true => running.serve_clients(database).await?,
-        false => running.serve_head().await?,
+        false => running.serve_head(database).await?,
     }
     // Others ask no more, and what they were sent arrives.
     let _ = timeout(DRAIN_MESH, running.mesh.drain()).await;
@@ -119,6 +133,7 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
     if let Some(mesh) = Arc::into_inner(running.mesh) {
         mesh.close().await;
     }
+    mesh_runtime.shutdown_background();
     drop(socket);
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
@@ -183,7 +198,7 @@ impl Running {
         let options = self.server_options()?;
         // From now on they wait.
         let passed = self.streams.listen(pass::SERVICE).map_err(of_mesh)?;
-        let engine = open_engine(&self.node, database)?;
+        let engine = self.open_engine(database).await?;
         self.reporter.set_engine(&engine);
         if options.users.is_none() {
             tracing::warn!("no users in [clients]: everybody who can connect may do everything");
@@ -200,9 +215,95 @@ impl Running {
         served
     }
 
+    /// The engine of the head, on the cards of all nodes. Waits for the others, as long as the mesh
+    /// does.
+    async fn open_engine(&self, database: &EngineArguments) -> Result<Arc<Engine>> {
+        let mut options = database.options()?;
+        let node = &self.node;
+        let folder = node.folder.join(DATABASE_FOLDER);
+        let (first, more) = node.cards.split_first().expect("a node has a card");
+        // A rack has its cards by name; the one that a database keeps in its folder is opened with it.
+        if first.path != folder.join("card0.flash") {
+            options.card = Some(Arc::new(open_card(node, &first.path)?));
+        }
+        let mut own = Vec::new();
+        for card in more {
+            own.push(StoreCard {
+                node: node.number(),
+                card: card.number(),
+                flash: Arc::new(open_card(node, &card.path)?),
+            });
+        }
+        options.path = Some(folder);
+        let key = self.rack.key().map_err(of_rack)?;
+        let others = self.rack.nodes.iter().filter(|other| other.id != node.id);
+        let others = others.map(|other| {
+            let cards = other.cards.iter().map(Card::number).collect();
+            (other.number(), cards)
+        });
+        let others: Vec<_> = others.collect();
+        let (mesh, streams) = (Arc::clone(&self.mesh), self.streams.clone());
+        let (number, terms) = (node.number(), self.terms());
+        // It waits for answers of other nodes.
+        let opened = tokio::task::spawn_blocking(move || {
+            let own = HeadParts {
+                node: number,
+                more_cards: own,
+                term: terms.load()? + 1,
+            };
+            terms.store(own.term)?;
+            let head = Head::connect(
+                &mesh,
+                &streams,
+                own,
+                &others,
+                Arc::new(terms),
+                key.as_bytes(),
+            )?;
+            options.rack = Some(Arc::new(head));
+            Engine::open(options)
+        });
+        opened
+            .await
+            .map_err(|error| Error::io("opening the database", std::io::Error::other(error)))?
+    }
+
+    /// Serves the node's cards to the head.
+    fn serve_cards(&self, database: &EngineArguments) -> Result<ServingNode> {
+        let options = database.options()?;
+        let mut cards: Vec<(CardId, Arc<dyn Flash>)> = Vec::new();
+        for card in &self.node.cards {
+            let flash = open_card(&self.node, &card.path)?;
+            cards.push((card.number(), Arc::new(flash)));
+        }
+        let threads = options
+            .threads
+            .or_else(|| std::thread::available_parallelism().ok());
+        let threads = threads.map_or(1, NonZeroUsize::get);
+        let key = self.rack.key().map_err(of_rack)?;
+        Ok(ServingNode::start(
+            &self.mesh,
+            &self.streams,
+            self.node.number(),
+            cards,
+            Arc::new(self.terms()),
+            key.as_bytes(),
+            ServingOptions {
+                cache_bytes: options.cache_bytes.unwrap_or(CACHE_BYTES),
+                threads,
+                commands: COMMANDS_PER_THREAD * threads,
+            },
+        )?)
+    }
+
+    /// Where the node keeps who may write to it; the head, its own term.
+    fn terms(&self) -> TermFile {
+        TermFile::new(self.node.folder.join("term"))
+    }
+
     /// Every other node: serves its cards to the head, and passes clients on to it.
-    async fn serve_head(&self) -> Result<()> {
-        let cards = serve_cards(&self.mesh, &self.node)?;
+    async fn serve_head(&self, database: &EngineArguments) -> Result<()> {
+        let cards = self.serve_cards(database)?;
         let stop = CancellationToken::new();
         let listener = match self.node.flight {
             Some(flight) => {
@@ -246,6 +347,14 @@ impl Running {
     }
 }
 
+/// What moves packets has threads of its own: others wait for them.
+fn mesh_runtime() -> Result<Runtime> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(MESH_THREADS).thread_name("mesh");
+    let runtime = runtime.enable_all().build();
+    runtime.map_err(|error| Error::io("starting the threads of the mesh", error))
+}
+
 /// Where clients reach a node with that Flight address.
 pub(super) fn address(rack: &Rack, flight: std::net::SocketAddr) -> String {
     let scheme = match rack.clients.tls {
@@ -253,25 +362,6 @@ pub(super) fn address(rack: &Rack, flight: std::net::SocketAddr) -> String {
         None => "grpc",
     };
     format!("{scheme}://{flight}")
-}
-
-/// Opens the engine of the head, on the head's own card.
-fn open_engine(node: &Node, database: &EngineArguments) -> Result<Arc<Engine>> {
-    let folder = node.folder.join(DATABASE_FOLDER);
-    let mut options = database.options()?;
-    // A rack has its cards by name; the one that a database keeps in its folder is opened with it.
-    let card = &node.cards[0].path;
-    if *card != folder.join("card0.flash") {
-        options.card = Some(Arc::new(open_card(node, card)?));
-    }
-    options.path = Some(folder);
-    Engine::open(options)
-}
-
-/// Serves the cards of a node to the head over the mesh: so far they are only there.
-fn serve_cards(_mesh: &Mesh, node: &Node) -> Result<Vec<FileFlash>> {
-    let cards = node.cards.iter();
-    cards.map(|card| open_card(node, &card.path)).collect()
 }
 
 /// Opens a card's file, which is made when missing: folders within the node's own, too.
