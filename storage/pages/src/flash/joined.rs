@@ -33,42 +33,47 @@ struct JoinedCard {
 }
 
 impl JoinedFlash {
-    /// Joins cards, each with the number of its first page, in the order of these.
+    /// Joins cards, each with the number of its first page, in the order of these. What a card has
+    /// beyond the beginning of the next one is not used.
     ///
     /// # Errors
-    /// `Invalid` without cards, with erase blocks of several sizes, with a card that begins within
-    /// another or within an erase block.
+    /// `Invalid` without cards, with erase blocks of several sizes, with cards in another order, or
+    /// one that begins within an erase block.
     pub fn new(cards: impl IntoIterator<Item = (u64, Arc<dyn Flash>)>) -> Result<Self> {
         let cards = cards.into_iter().map(|(first, flash)| JoinedCard {
             pages: flash.geometry().pages(),
             flash,
             first,
         });
-        let cards: Vec<_> = cards.collect();
+        let mut cards: Vec<_> = cards.collect();
         let Some(last) = cards.last() else {
             return Err(StorageError::Invalid("no card was given".into()));
         };
-        let pages_per_erase_block = last.flash.geometry().pages_per_erase_block;
+        let (pages_per_erase_block, like) = (
+            last.flash.geometry().pages_per_erase_block,
+            last.flash.name(),
+        );
         let block_pages = u64::from(pages_per_erase_block.max(1));
-        let mut end = 0;
-        for card in &cards {
+        let mut next = u64::MAX;
+        for card in cards.iter_mut().rev() {
             let (name, own) = (card.flash.name(), card.flash.geometry());
             if own.pages_per_erase_block != pages_per_erase_block {
                 return Err(StorageError::Invalid(format!(
-                    "{name} has erase blocks of {} pages, {} of {block_pages}: cards of a store \
+                    "{name} has erase blocks of {} pages, {like} of {block_pages}: cards of a store \
                      must have blocks of one size",
                     own.pages_per_erase_block,
-                    last.flash.name(),
                 )));
             }
-            if card.first < end || card.first % block_pages != 0 {
+            if card.first >= next || card.first % block_pages != 0 {
                 return Err(StorageError::Invalid(format!(
-                    "{name} begins at page {}, within another card or an erase block",
+                    "{name} begins at page {}, behind another card or within an erase block",
                     card.first,
                 )));
             }
-            end = card.first.saturating_add(card.pages);
+            card.pages = card.pages.min(next - card.first);
+            next = card.first;
         }
+        let end = cards.last().map_or(0, |card| card.first + card.pages);
         Ok(Self {
             geometry: Geometry {
                 pages_per_erase_block,
