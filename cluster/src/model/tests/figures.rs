@@ -1,0 +1,1 @@
+//! What is committed is what the model gives.
