@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::clock::Time;
-use super::flash::bursts;
+use super::flash::{Place, bursts};
 use super::network::{Link, route};
 use super::node::Node;
 use super::parameters::{Parameters, US};
@@ -13,9 +13,9 @@ use super::report::{Execution, Report};
 use super::simulation::{Simulation, Step};
 
 /// Pages that are modelled one by one, all nodes together; time grows in proportion beyond.
-const SAMPLE: u64 = 100_000;
+const SAMPLE: u64 = 20_000;
 /// Those of a node, at least and at most.
-const OF_NODE: [u64; 2] = [512, 4096];
+const OF_NODE: [u64; 2] = [512, 2000];
 
 /// What a query did on one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -150,6 +150,9 @@ struct Rest {
     running: u64,
     in_flight: u64,
     way: Vec<Step>,
+    /// Places of pages, in a random order; new ones when all have had their turn, as pages are
+    /// written evenly over the chips.
+    places: Vec<(usize, Place)>,
 }
 
 struct Run {
@@ -210,6 +213,7 @@ impl Run {
                 written: 0,
                 running: 0,
                 in_flight: workload.in_flight.unwrap_or(default as u64).max(1),
+                places: Vec::new(),
                 way: route(&links[links.len() - counts.hops as usize..]),
             }
         });
@@ -282,10 +286,22 @@ impl Run {
         (rest.read < asked_for(rest.all.pages)).then(|| self.read(node))
     }
 
+    /// Card and place of the next page.
+    fn place(&mut self, node: usize) -> (usize, Place) {
+        let places = &mut self.rest[node].places;
+        if places.is_empty() {
+            let cards = self.nodes[node].cards.iter().enumerate();
+            places.extend(
+                cards.flat_map(|(index, card)| card.places().map(move |place| (index, place))),
+            );
+        }
+        places.swap_remove(self.random.below(places.len()))
+    }
+
     fn write(&mut self, node: usize) -> Vec<Step> {
+        let (card, place) = self.place(node);
         let of = &self.nodes[node];
-        let card = &of.cards[self.random.below(of.cards.len())];
-        let place = card.place(&mut self.random);
+        let card = &of.cards[card];
         let written = self.rest[node].written;
         self.rest[node].written += 1;
         let burst: Rc<[Step]> = [of.host.burst_out()].into();
@@ -298,6 +314,7 @@ impl Run {
     }
 
     fn read(&mut self, node: usize) -> Vec<Step> {
+        let (card, place) = self.place(node);
         let rest = &mut self.rest[node];
         let page = rest.read;
         rest.read += 1;
@@ -315,11 +332,12 @@ impl Run {
         let mut answer = way;
         match self.place {
             Where::InStore => {
-                steps = of.read(&mut self.random, &[]);
+                steps = of.cards[card].read(place, &[]);
                 answer.push(into_origin);
             }
             Where::Host => {
-                steps = of.read_to_host(&mut self.random);
+                let page = of.cards[card].read(place, &[of.host.burst_in()]);
+                steps = of.host.reads(page);
                 let compare = part(self.rest[node].all.comparisons) as f64;
                 let time = Time::from_seconds(compare * self.comparison.seconds());
                 steps.push(of.host.compute(time));

@@ -66,6 +66,12 @@ impl Card {
         Place { bus, chip }
     }
 
+    /// All places.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let chips = self.chips.iter().enumerate();
+        chips.flat_map(|(bus, chips)| (0..chips.len()).map(move |chip| Place { bus, chip }))
+    }
+
     /// Reads a page; each burst goes `onward` on its own. Ends when all have come through that.
     pub fn read(&self, place: Place, onward: &[Step]) -> Vec<Step> {
         let bus = self.buses[place.bus];
