@@ -101,7 +101,7 @@ pub(super) fn network(p: &Parameters) -> Figure {
         )
         .with_stated(vec![(1.0, 8.2), (5.0, 8.2), (1.0, 0.48), (5.0, 2.4)]),
         parameters: &["lane_rate", "hop", "packet", "link_buffer", "flash_read"],
-        notes: "The protocol's 18 % go in, as 8.2 of 10 Gb/s; that several hops keep them depends on the tokens, which a test halves.",
+        notes: "The protocol's 18 % go in, as 8.2 of 10 Gb/s; that several hops keep them depends on the tokens: a test varies them.",
     }
 }
 

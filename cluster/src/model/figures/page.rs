@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Claim, Figure, Row};
+use super::{Claim, Figure, Plot, Row};
 use crate::model::parameters::Parameters;
 
 /// A number with three or four digits that count.
@@ -29,9 +29,11 @@ fn claim(row: &Row) -> String {
 }
 
 fn difference(row: &Row) -> String {
+    // Adding zero takes the sign from what is rounded to it.
+    let rounded = |off: f64| (off * 10.0).round() / 10.0 + 0.0;
     let off = row
         .difference()
-        .map_or("holds".into(), |off| format!("{off:+.1} %"));
+        .map_or("holds".into(), |off| format!("{:+.1} %", rounded(off)));
     if row.fits() {
         off
     } else {
@@ -95,7 +97,8 @@ fn summary(figures: &[Figure]) -> String {
 }
 
 /// Figure after figure: its plot, its table, what went in, and what to know of it.
-fn results_page(figures: &[Figure]) -> String {
+fn results_page(p: &Parameters, figures: &[Figure]) -> String {
+    let table = p.table();
     let mut text = String::from(
         "# Figures, modelled\n\n\
          Made by `cargo xtask figures`; a test fails where this page or a plot differs from what the model gives. \
@@ -119,36 +122,47 @@ fn results_page(figures: &[Figure]) -> String {
             let (what, rest) = shown.split_once(" | ").unwrap_or_default();
             let _ = writeln!(text, "| {what} | {} | {rest}", row.section);
         }
-        let parameters = figure.parameters.iter();
-        let parameters: Vec<_> = parameters
-            .map(|name| format!("[`{name}`](parameters.md)"))
+        let from: Vec<_> = figure
+            .parameters
+            .iter()
+            .filter_map(|name| table.iter().find(|parameter| parameter.name == *name))
+            .map(|of| format!("`{}` ({})", of.name, of.origin.name()))
             .collect();
-        let _ = writeln!(text, "\nFrom {}.", parameters.join(", "));
+        let _ = writeln!(
+            text,
+            "\nFrom these [parameters](parameters.md): {}.",
+            from.join(", ")
+        );
         if !figure.notes.is_empty() {
             let _ = writeln!(text, "\n{}", figure.notes);
         }
-        if figure.plot.labels.is_empty() {
-            continue;
-        }
-        text.push_str("\n| modelled |");
-        for series in &figure.plot.series {
-            let name = if figure.plot.series.len() == 1 {
-                figure.plot.y
-            } else {
-                &series.name
-            };
-            let _ = write!(text, " {name} |");
-        }
-        let _ = writeln!(text, "\n|---|{}", "---|".repeat(figure.plot.series.len()));
-        for (group, label) in figure.plot.labels.iter().enumerate() {
-            let _ = write!(text, "| {label} |");
-            for series in &figure.plot.series {
-                let _ = write!(text, " {} |", number(series.points[group].1));
-            }
-            text.push('\n');
-        }
+        values(&figure.plot, &mut text);
     }
     text
+}
+
+/// What is drawn, as a table.
+fn values(plot: &Plot, text: &mut String) {
+    let _ = write!(text, "\nModelled, in {}:\n\n| {} |", plot.y, plot.x);
+    for series in &plot.series {
+        let _ = write!(text, " {} |", series.name);
+    }
+    let _ = writeln!(text, "\n|---|{}", "---|".repeat(plot.series.len()));
+    let points = plot.series.iter().flat_map(|series| &series.points);
+    let mut xs: Vec<f64> = points.map(|(x, _)| *x).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    for x in xs {
+        let _ = match plot.labels.get(x as usize) {
+            Some(label) => write!(text, "| {label} |"),
+            None => write!(text, "| {} |", number(x)),
+        };
+        for series in &plot.series {
+            let found = series.points.iter().find(|point| point.0 == x);
+            let _ = write!(text, " {} |", found.map_or(String::new(), |p| number(p.1)));
+        }
+        text.push('\n');
+    }
 }
 
 /// Every parameter with its source.
@@ -162,10 +176,9 @@ fn parameters_page(p: &Parameters) -> String {
     for parameter in p.table() {
         let _ = writeln!(
             text,
-            "| `{}` | {} {} | {} | {} |",
+            "| `{}` | {} | {} | {} |",
             parameter.name,
-            number(parameter.value),
-            parameter.unit,
+            format!("{} {}", number(parameter.value), parameter.unit).trim_end(),
             parameter.origin.name(),
             parameter.source,
         );
@@ -199,7 +212,7 @@ pub fn committed(
             "model.md".into(),
             format!("{before}{begin}\n{table}\n{end}{after}"),
         ),
-        ("figures/README.md".into(), results_page(figures)),
+        ("figures/README.md".into(), results_page(p, figures)),
         ("figures/parameters.md".into(), parameters_page(p)),
     ];
     files.extend(
