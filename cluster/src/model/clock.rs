@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::ops::{Add, AddAssign, Sub};
 
 /// A time, or how long something takes: whole picoseconds, so that sums do not depend on their
-/// order. 213 days at most.
+/// order. What is longer than 213 days is 213 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time(u64);
 
@@ -33,13 +33,13 @@ impl Add for Time {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Time {
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 

@@ -35,6 +35,7 @@ mod parameters;
 mod power;
 mod random;
 mod report;
+mod run;
 mod server;
 mod simulation;
 

@@ -1,5 +1,7 @@
 //! What a modelled run says.
 
+use std::fmt;
+
 use super::clock::Time;
 use super::power::Power;
 use super::simulation::Simulation;
@@ -23,6 +25,14 @@ impl Report {
     }
 }
 
+/// Two lines, which say that they are modelled.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "modelled in-store: {}", self.in_store)?;
+        write!(f, "modelled in hosts: {}", self.host)
+    }
+}
+
 /// One way of running a workload, modelled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution {
@@ -39,6 +49,22 @@ pub struct Execution {
     pub storage_joules: f64,
     /// Jobs that never ended: not zero only where the model is wrong.
     pub stuck: u64,
+}
+
+impl fmt::Display for Execution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6} s, {:.1} J, bound by ", self.seconds, self.joules)?;
+        match &self.bottleneck {
+            Some(of) => write!(
+                f,
+                "{} ({:.0} % of node {})",
+                of.part,
+                of.highest * 100.0,
+                of.node
+            ),
+            None => write!(f, "latency"),
+        }
+    }
 }
 
 /// How much the parts of a kind were used.

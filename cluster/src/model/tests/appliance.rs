@@ -154,3 +154,57 @@ fn nothing_takes_no_time_and_no_query_is_no_error() {
     let report = Appliance::default().run(&workload(vec![Counts::default(); 3]));
     assert!(report.in_store.seconds < 1e-3);
 }
+
+/// Answers from no page at all are shipped too, and large ones are extrapolated.
+#[test]
+fn answers_that_no_page_was_read_for_are_shipped() {
+    let p = Parameters::default();
+    let mut query = workload(vec![Counts::default(); 2]);
+    query.nodes[1].hops = 1;
+    for bytes in [10_000_000, 1_000_000_000_000] {
+        query.nodes[1].bytes_shipped = bytes;
+        let report = Appliance::default().run(&query);
+        let least = bytes as f64 / (p.to_host_rate * GIB);
+        for execution in [&report.in_store, &report.host] {
+            assert!(execution.seconds >= least * 0.99, "{execution}");
+        }
+        assert_near(report.in_store.seconds, least, 5.0);
+        assert_eq!(report.in_store.stuck, 0);
+    }
+    let text = Appliance::default().run(&query).to_string();
+    assert!(text.starts_with("modelled in-store: "), "{text}");
+    assert!(text.contains("bound by PCIe to host ("), "{text}");
+}
+
+/// Counts that can't be are no reason to fall over.
+#[test]
+fn absurd_counts_give_a_report() {
+    let most = Counts {
+        pages: u64::MAX,
+        pages_written: u64::MAX,
+        bytes_shipped: 1,
+        comparisons: u64::MAX,
+        hops: 1,
+        requests: u64::MAX,
+    };
+    let far = Counts {
+        pages: 1,
+        hops: u32::MAX,
+        bytes_shipped: 1,
+        ..Counts::default()
+    };
+    for (counts, comparison_seconds) in [(most, f64::INFINITY), (most, -1.0), (far, f64::NAN)] {
+        let mut query = workload(vec![counts; 2]);
+        query.threads = 0;
+        query.in_flight = Some(0);
+        query.comparison_seconds = comparison_seconds;
+        let none = Appliance {
+            arms: 0,
+            lanes: 0,
+            ..Appliance::default()
+        };
+        let report = none.run(&query);
+        assert!(report.in_store.seconds > 0.0);
+        assert_eq!((report.in_store.stuck, report.host.stuck), (0, 0));
+    }
+}
