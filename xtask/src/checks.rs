@@ -215,6 +215,19 @@ pub fn build_programs() -> Result<()> {
     ]))
 }
 
+/// Writes what the model of the appliance gives into docs.
+pub fn figures() -> Result<()> {
+    // Of the whole workspace, so that dependencies are built with the same features as ever.
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--workspace",
+        "--example",
+        "figures",
+    ]))?;
+    run(command(target_dir().join("release/examples/figures")).arg("docs"))
+}
+
 /// `flashmesh demo`.
 pub fn demo(scale_factor: Option<f64>) -> Result<()> {
     eprintln!("Building flashmesh; the first build compiles DataFusion and takes a while.");

@@ -54,6 +54,8 @@ enum Task {
     Fpga,
     /// Check the storage network in SystemVerilog: lint, proofs, mutants, simulation (fpga/rtl)
     Rtl,
+    /// Write the papers' figures as the model of the appliance gives them into docs (docs/model.md)
+    Figures,
     /// Measure flashmesh beside its peers on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Task::Kernels => checks::kernels(),
         Task::Fpga => checks::fpga(),
         Task::Rtl => checks::rtl(),
+        Task::Figures => checks::figures(),
         Task::Bench(bench) => bench.run(),
         Task::Crash(args) => crash::run(&args),
     };
