@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +37,10 @@ def test_routes_of_a_new_rack_arrive_and_can_not_deadlock(
     file = made.stdout.strip()
     assert Path(file) == folder / "rack.toml"
     assert len([*folder.glob("n??")]) == nodes
+    described = tomllib.loads((folder / "rack.toml").read_text())
+    assert described["head"] == "n00"
+    ports = [int(node["flight"].removeprefix("127.0.0.1:")) for node in described["node"]]
+    assert ports == [*range(ports[0], ports[0] + nodes)]
     checked = flashmesh("check", file)
     assert checked.returncode == 0, checked.stderr
     assert f"nodes      {nodes}, with {nodes} cards" in checked.stdout
@@ -60,6 +65,16 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     again = flashmesh("init", str(tmp_path), "--nodes", "9")
     assert again.returncode == 1 and "rack.toml is there already" in again.stderr
     assert (tmp_path / "rack.toml").read_text() == before
+    # What a key has sealed goes with it.
+    key = (tmp_path / "rack.key").read_text()
+    (tmp_path / "rack.toml").unlink()
+    assert flashmesh("init", str(tmp_path)).returncode == 0
+    assert (tmp_path / "rack.key").read_text() == key
+
+
+def test_paths_of_sockets_are_short_enough(tmp_path: Path) -> None:
+    refused = flashmesh("init", str(tmp_path / ("deep" * 25)))
+    assert refused.returncode == 1 and "107 bytes" in refused.stderr
 
 
 def test_routes_that_can_deadlock_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import stat
@@ -43,11 +44,31 @@ def eventually(condition, what: str):
     return value
 
 
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody has, below those that clients are given."""
+    while True:
+        first = random.randrange(20_000, 30_000)
+        if all(is_free(f"127.0.0.1:{port}") for port in range(first, first + count)):
+            return first
+
+
+def is_free(address: str) -> bool:
+    host, port = address.split(":")
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind((host, int(port)))
+        except OSError:
+            return False
+    return True
+
+
 class Rack:
     """A rack in a folder of its own."""
 
     def __init__(self, folder: Path, nodes: int, *options: str) -> None:
-        made = flashmesh("rack", "init", folder, "--nodes", nodes, *options)
+        port = free_ports(nodes)
+        made = flashmesh("rack", "init", folder, "--nodes", nodes, "--flight-port", port, *options)
         self.folder = folder
         self.file = Path(made.stdout.splitlines()[0])
         self.nodes = {node["name"]: node for node in tomllib.loads(self.file.read_text())["node"]}
@@ -106,17 +127,6 @@ def racks(tmp_path_factory):
             assert "panicked" not in log.read_text(), log.read_text()
 
 
-def is_free(address: str) -> bool:
-    host, port = address.split(":")
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            free.bind((host, int(port)))
-        except OSError:
-            return False
-    return True
-
-
 def taken(address: str) -> socket.socket:
     host, port = address.split(":")
     return socket.create_server((host, int(port)))
@@ -171,6 +181,18 @@ def test_every_node_answers_with_what_the_head_has(racks) -> None:
     assert rack.rows("n02", "SELECT count(*) FROM t") == [(50_001,)]
 
 
+def test_twenty_nodes_run_on_one_machine(racks) -> None:
+    rack = racks(20, "--shape", "torus")
+    rack.up()
+    status = rack.status()
+    assert len(status) == 20 and {node["state"] for node in status.values()} == {"up"}
+    assert sum(len(node["links"]) for node in status.values()) == 80
+    rack.execute("n13", "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 1000) AS s(value)")
+    assert rack.rows("n07", "SELECT sum(a) FROM t") == [(500_500,)]
+    assert len(rack.down().stdout.splitlines()) == 20
+    assert set(rack.states().values()) == {"down"}
+
+
 def test_a_node_that_was_killed_is_down_and_comes_back(racks) -> None:
     rack = racks(3)
     rack.up()
@@ -205,8 +227,8 @@ def test_without_the_head_clients_are_sent_away(racks) -> None:
     with pytest.raises(adbc_driver_flightsql.dbapi.Error):
         rack.rows("n01", "SELECT 1")
     rack.up()
-    # What was committed before SIGKILL is there.
-    assert rack.rows("n01", "SELECT a FROM t") == [(5,)]
+    # What was committed before SIGKILL is there, for the first one who asks at each node.
+    assert [rack.rows(name, "SELECT a FROM t") for name in rack.nodes] == [[(5,)]] * 3
 
 
 def node_fails(rack: Rack, name: str) -> str:
@@ -354,8 +376,9 @@ def test_the_shell_takes_a_rack_file(racks) -> None:
 
 
 def test_units_and_images_name_the_rack(racks) -> None:
-    rack = racks(2, "--systemd", "--container", "--flight-port", "40000")
-    assert [node["flight"] for node in rack.nodes.values()] == ["127.0.0.1:40000", "127.0.0.1:40001"]
+    rack = racks(2, "--systemd", "--container")
+    first, second = (int(node["flight"].split(":")[1]) for node in rack.nodes.values())
+    assert second == first + 1
     unit = (rack.folder / "flashmesh-node@.service").read_text()
     assert f'ExecStart="{binary().resolve()}" node "{rack.file}" --name %i' in unit
     assert '"/usr/local/bin/flashmesh", "node"' in (rack.folder / "Containerfile").read_text()

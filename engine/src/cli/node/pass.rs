@@ -27,6 +27,9 @@ pub(super) const SERVICE: &str = "flight";
 const CONNECTIONS: usize = 1_000;
 /// The head takes a connection within this, or the client is sent away.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How often that is tried where the mesh refuses, and the rest between.
+const TRIES: u32 = 3;
+const RETRY_REST: Duration = Duration::from_millis(50);
 /// A stream says whose it is within this.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Bytes that are copied at once, of each direction.
@@ -91,16 +94,8 @@ async fn pass(
     client
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
-    let connect = async {
-        let stream = streams.connect(head, SERVICE).await;
-        let mut stream = stream.map_err(|error| error.to_string())?;
-        let greeting = greeting(address);
-        let greeted = stream.write_all(&greeting).await;
-        greeted.map_err(|error| error.to_string())?;
-        Ok::<_, String>(stream)
-    };
     let mut stream = tokio::select! {
-        connected = timeout(CONNECT_TIME, connect) => match connected {
+        connected = timeout(CONNECT_TIME, connect(address, streams, head)) => match connected {
             Ok(connected) => connected?,
             Err(_) => {
                 return Err(format!("the head did not answer within {} s", CONNECT_TIME.as_secs()));
@@ -115,6 +110,31 @@ async fn pass(
         tracing::debug!(client = %address, %error, "a client's connection broke");
     }
     Ok(())
+}
+
+/// A stream to the head that says whose it is. Of what the client sends nothing has been read, so it
+/// is tried again: the mesh reports a restart of the head once, and only then goes on.
+async fn connect(
+    client: SocketAddr,
+    streams: &Streams,
+    head: NodeId,
+) -> Result<MeshStream, String> {
+    let mut tries = 1;
+    loop {
+        let connected = async {
+            let stream = streams.connect(head, SERVICE).await;
+            let mut stream = stream.map_err(|error| error.to_string())?;
+            let greeted = stream.write_all(&greeting(client)).await;
+            greeted.map_err(|error| error.to_string())?;
+            Ok(stream)
+        };
+        match connected.await {
+            Err(_) if tries < TRIES => {}
+            done => return done,
+        }
+        tries += 1;
+        tokio::time::sleep(RETRY_REST).await;
+    }
 }
 
 /// What a stream begins with: the client's address, its length before it.
