@@ -4,8 +4,8 @@
 //! configuration file; BlueDBM section 3.2.2). One node, the head, keeps the catalog and answers
 //! SQL. All between nodes rides the [`mesh`]: the pages of each other's [`cards`], the [`commands`]
 //! that a scan leaves to the nodes that have its segments, the connections of clients. [`node`]
-//! puts together what a node is. The
-//! [`model`] says what BlueDBM's hardware would make of a query's counts.
+//! puts together what a node is. The [`model`] says what BlueDBM's hardware would make of a query's
+//! counts.
 
 pub mod cards;
 pub mod commands;
