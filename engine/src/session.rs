@@ -213,7 +213,7 @@ impl Engine {
         let external_cache =
             blocks.map(|blocks| ExternalCache::new(blocks, options.cache_local_files));
         Ok(Arc::new(Self {
-            node: StorageNode::with_kernels(store, accelerators, kernels, side),
+            node: StorageNode::with_parts(store, accelerators, Some(kernels), side),
             database,
             runtime,
             sealed_runtime,

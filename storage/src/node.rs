@@ -84,21 +84,15 @@ impl StorageNode {
         store: Arc<PageStore>,
         accelerators: Vec<Arc<dyn Accelerator>>,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            store,
-            accelerators,
-            key: CapabilityKey::random(),
-            kernels: None,
-            peers: None,
-        })
+        Self::with_parts(store, accelerators, None, None)
     }
 
-    /// [`StorageNode::with_accelerators`], with kernels that users added, and as a node of a rack, if
+    /// [`StorageNode::with_accelerators`], with kernels that users added, and as the head of a rack, if
     /// it is one.
-    pub fn with_kernels(
+    pub fn with_parts(
         store: Arc<PageStore>,
         accelerators: Vec<Arc<dyn Accelerator>>,
-        kernels: Arc<Kernels>,
+        kernels: Option<Arc<Kernels>>,
         rack: Option<RackSide>,
     ) -> Arc<Self> {
         let (key, peers) = match rack {
@@ -109,7 +103,7 @@ impl StorageNode {
             store,
             accelerators,
             key,
-            kernels: Some(kernels),
+            kernels,
             peers,
         })
     }

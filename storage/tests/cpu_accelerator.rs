@@ -39,7 +39,11 @@ fn random_case(generator: &mut Generator, rows: usize, programs: usize) {
         generator.rng().random_range(1..=4),
     );
     let batches = batches(generator, columns, segments, rows);
-    let table = TestTable::new(batches);
+    // What another node is asked for has the same answer.
+    let table = match generator.rng().random_range(0..3) {
+        0 => TestTable::of_another_node(batches),
+        _ => TestTable::new(batches),
+    };
     for _ in 0..programs {
         let sample = generator.rng().random_range(0..table.batches.len());
         let program = generator.program(&table.snapshot.schema, &table.batches[sample]);
@@ -324,5 +328,18 @@ fn top_k_with_thresholds() {
                 check(&table, &program, &[], 1, 50);
             }
         }
+    });
+}
+
+/// Damaged commands are refused or run as what they have become; nothing panics.
+#[test]
+fn damaged_commands_do_no_harm() {
+    testing::for_each_case("damaged commands", 60, |generator| {
+        let batches = batches(generator, 3, 2, 300);
+        let table = TestTable::of_another_node(batches);
+        let program = generator.program(&table.snapshot.schema, &table.batches[0]);
+        table.damage_commands(generator.rng().random());
+        let program = verify(program, &table.snapshot.schema, &Limits::default());
+        let _ = table.run(Arc::new(program.expect("a valid program")), &[], 1, 8192);
     });
 }

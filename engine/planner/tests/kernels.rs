@@ -138,10 +138,10 @@ impl Rig {
         writer.append(&batch).unwrap();
         writer.finish().unwrap();
         load.commit().unwrap();
-        let node = StorageNode::with_kernels(
+        let node = StorageNode::with_parts(
             Arc::clone(database.store()),
             vec![Arc::new(CpuAccelerator::new())],
-            kernels,
+            Some(kernels),
             None,
         );
         let snapshot = database.snapshot("public", "t").unwrap();

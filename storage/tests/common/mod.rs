@@ -1,21 +1,32 @@
 //! Tables for tests: batches encoded into segments on flash in memory, without a database.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
 use flashmesh_pushdown::testing;
 use flashmesh_pushdown::{
     Limits, Program, ProgramError, RuntimeFilter, VerifiedProgram, interpreter, verify,
 };
+use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::{Accelerator, ScanMetrics};
+use flashmesh_storage::capability::CapabilityKey;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
-use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
+use flashmesh_storage::node::{Command, RackSide, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::page::{ChunkIdentity, GroupedColumn, encode_chunk, encode_groups};
+use flashmesh_storage::peer::{Answer, Peers};
 use flashmesh_storage::segment::{Chunk, Segment, SegmentId, TableId};
-use flashmesh_storage::store::{PageRun, PageStore, PageWriter, RunPart};
+use flashmesh_storage::store::{
+    CardId, NodeId, PageRun, PageStore, PageWriter, RunPart, StoreCard,
+};
 use flashmesh_storage::table::{ColumnStatistics, TableLayout, TableSnapshot, scan_schema};
 use flashmesh_storage::{Result, StorageError};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 /// Writes a batch as a segment. In segments of odd numbers columns share pages.
 pub fn write_segment(writer: &mut PageWriter, number: u32, batch: &RecordBatch) -> Arc<Segment> {
@@ -114,6 +125,52 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
     })
 }
 
+/// The node that has the segments.
+const NODE: NodeId = NodeId(5);
+
+/// Another node that answers at once.
+#[derive(Debug)]
+struct OtherNode {
+    node: Arc<StorageNode>,
+    /// Flips bits of what it is sent, after this seed; 0: none.
+    damage: Arc<AtomicU64>,
+}
+
+impl Peers for OtherNode {
+    fn has(&self, node: NodeId) -> bool {
+        node == NODE
+    }
+
+    fn send(&self, _: NodeId, mut command: Vec<u8>) -> Result<Box<dyn Answer>> {
+        let seed = self.damage.load(Ordering::Relaxed);
+        if seed > 0 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            for _ in 0..rng.random_range(1..5) {
+                let at = rng.random_range(0..command.len());
+                match rng.random_bool(0.8) {
+                    true => command[at] ^= 1 << rng.random_range(0..8),
+                    false => command.truncate(at.max(1)),
+                }
+            }
+        }
+        let mut frames = VecDeque::new();
+        self.node
+            .serve(&command, 2, &AtomicBool::new(false), &mut |frame| {
+                frames.push_back(frame);
+                Ok(())
+            })?;
+        Ok(Box::new(Frames(frames)))
+    }
+}
+
+struct Frames(VecDeque<Vec<u8>>);
+
+impl Answer for Frames {
+    fn poll_frame(&mut self, _: &Waker) -> Poll<Result<Option<Bytes>>> {
+        Poll::Ready(Ok(self.0.pop_front().map(Bytes::from)))
+    }
+}
+
 /// A table whose segments are the given batches.
 pub struct TestTable {
     pub batches: Vec<RecordBatch>,
@@ -122,6 +179,7 @@ pub struct TestTable {
     pub store: Arc<PageStore>,
     pub node: Arc<StorageNode>,
     pub metrics: Arc<ScanMetrics>,
+    damage: Arc<AtomicU64>,
 }
 
 impl TestTable {
@@ -144,6 +202,36 @@ impl TestTable {
         })
     }
 
+    /// A table whose segments are all on the card of another node, to which every command over them
+    /// is left.
+    #[allow(dead_code, reason = "few tests have several nodes")]
+    pub fn of_another_node(batches: Vec<RecordBatch>) -> Self {
+        let key = CapabilityKey::new(&[3; 32]);
+        let damage = Arc::new(AtomicU64::new(0));
+        let of_node = Arc::clone(&damage);
+        let mut table = Self::with_node(batches, 1 << 20, |store| {
+            let there = StorageNode::serving(Arc::clone(&store), key.clone());
+            let peers = OtherNode {
+                node: there,
+                damage: Arc::clone(&damage),
+            };
+            let rack = RackSide {
+                key,
+                peers: Arc::new(peers),
+            };
+            let accelerators: Vec<Arc<dyn Accelerator>> = vec![Arc::new(CpuAccelerator::new())];
+            StorageNode::with_parts(store, accelerators, None, Some(rack))
+        });
+        table.damage = of_node;
+        table
+    }
+
+    /// From now on commands to the other node are damaged on their way.
+    #[allow(dead_code, reason = "few tests have several nodes")]
+    pub fn damage_commands(&self, seed: u64) {
+        self.damage.store(seed.max(1), Ordering::Relaxed);
+    }
+
     fn with_node(
         batches: Vec<RecordBatch>,
         cache_bytes: u64,
@@ -153,8 +241,12 @@ impl TestTable {
             pages_per_erase_block: 256,
             erase_blocks: 4096,
         };
-        let store = PageStore::open(Arc::new(MemoryFlash::new(geometry, 1)), cache_bytes, [])
-            .expect("an empty store");
+        let card = StoreCard {
+            node: NODE,
+            card: CardId(2),
+            flash: Arc::new(MemoryFlash::new(geometry, 1)),
+        };
+        let store = PageStore::open_cards(vec![card], cache_bytes, []).expect("an empty store");
         let mut writer = store.writer().expect("a writer");
         let schema = batches[0].schema();
         let mut segments = Vec::new();
@@ -171,6 +263,7 @@ impl TestTable {
             node: node(Arc::clone(&store)),
             store,
             metrics: Arc::default(),
+            damage: Arc::default(),
         }
     }
 
