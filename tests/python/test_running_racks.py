@@ -217,6 +217,66 @@ def test_a_node_that_was_killed_is_down_and_comes_back(racks) -> None:
     assert rack.status()["n02"]["pid"] == before["n02"]["pid"]
 
 
+LOAD = """
+    CREATE TABLE reading AS
+    SELECT value AS id, value % 100 AS sensor, 'reading ' || (value * 7919 % 10007) AS note
+    FROM generate_series(1, 500000) AS series(value)
+"""
+ANSWER = "SELECT sensor, count(*), max(note) FROM reading WHERE note LIKE '%77%' GROUP BY sensor ORDER BY sensor"
+
+
+def explained(rack: Rack, name: str, sql: str) -> str:
+    return " ".join(str(row[1]) for row in rack.rows(name, f"EXPLAIN ANALYZE {sql}"))
+
+
+def test_tables_lie_on_all_nodes_and_are_scanned_there(racks) -> None:
+    rack = racks(3)
+    rack.up()
+    rack.execute("n01", LOAD)
+    full = rack.rows("n02", "SELECT node, live_bytes > 100000 FROM system.flash ORDER BY node")
+    assert full == [(0, True), (1, True), (2, True)]
+    answer = rack.rows("n00", ANSWER)
+    assert len(answer) == 100
+    plan = explained(rack, "n02", ANSWER)
+    assert "segments_of_nodes=" in plan and "segments_of_nodes=0" not in plan
+    # What the head reads itself is the same.
+    with rack.cursor("n01") as cursor:
+        cursor.execute("SET flashmesh.pushdown = 'never'")
+        cursor.execute(ANSWER)
+        assert cursor.fetchall() == answer
+    # All is there after a restart of all nodes, changes that were only in the log among it.
+    rack.execute("n02", "DELETE FROM reading WHERE id % 2 = 0")
+    rest = rack.rows("n00", ANSWER)
+    assert rest != answer
+    rack.down()
+    rack.up()
+    assert rack.rows("n01", ANSWER) == rest
+    assert rack.rows("n00", "SELECT count(*) FROM reading") == [(250_000,)]
+
+
+def test_a_query_names_the_node_that_was_killed_and_works_when_it_is_back(racks) -> None:
+    rack = racks(3)
+    rack.up()
+    rack.execute("n00", LOAD)
+    answer = rack.rows("n00", ANSWER)
+    os.kill(rack.status()["n01"]["pid"], signal.SIGKILL)
+    eventually(lambda: rack.states()["n01"] == "down", "n01 is down")
+    with pytest.raises(adbc_driver_flightsql.dbapi.Error, match="n01|node 1"):
+        rack.rows("n00", ANSWER)
+    # What needs none of its pages goes on.
+    rack.execute("n02", "CREATE TABLE small (a BIGINT PRIMARY KEY)")
+    rack.execute("n02", "INSERT INTO small VALUES (1), (2)")
+    assert rack.rows("n00", "SELECT sum(a) FROM small") == [(3,)]
+    rack.up()
+
+    def answered() -> list[tuple]:
+        with contextlib.suppress(adbc_driver_flightsql.dbapi.Error):
+            return rack.rows("n02", ANSWER)
+        return []
+
+    assert eventually(answered, "n01 is asked again") == answer
+
+
 def test_without_the_head_clients_are_sent_away(racks) -> None:
     rack = racks(3)
     rack.file.write_text(rack.file.read_text() + "\n[mesh]\ndeadline_ms = 500\n")
