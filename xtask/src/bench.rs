@@ -44,6 +44,9 @@ pub enum Bench {
     /// TPC-H with the refresh functions beside the queries, and on tables of which 1 % was deleted
     /// and 1 % updated, against clean tables, and after VACUUM
     Refresh(ScaleArgs),
+    /// Racks of 1, 2, 4 and 8 nodes on this machine: what travels between nodes with pushdown on and
+    /// off, what a query costs more than on one node, memory a node
+    Rack(ScaleArgs),
     /// The server: SELECT * of lineitem over ADBC against a bare Arrow Flight server of the same
     /// batches, 200 clients at once, and what 100 clients leave that vanish mid-stream
     Server(ServerArgs),
@@ -213,6 +216,11 @@ impl Bench {
             Bench::Refresh(args) => {
                 build_programs()?;
                 scaled(&mut script, "refresh", args);
+                script.env("FLASHMESH_BIN", flashmesh_binary());
+            }
+            Bench::Rack(args) => {
+                build_programs()?;
+                scaled(&mut script, "rack", args);
                 script.env("FLASHMESH_BIN", flashmesh_binary());
             }
             Bench::Keys => {
