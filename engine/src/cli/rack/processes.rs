@@ -219,6 +219,15 @@ async fn until_ready(rack: &Rack, started: &mut [Started], limit: Duration) -> R
         let Some(status) = waited_for else {
             return Ok(());
         };
+        let gone = statuses
+            .iter()
+            .find(|status| status.state == NodeState::Down);
+        if let Some(gone) = gone.filter(|gone| started.iter().all(|one| one.name != gone.name)) {
+            let name = &gone.name;
+            return Err(Error::usage(format!(
+                "node '{name}' ran when this command began, and has ended since; run it again"
+            )));
+        }
         if Instant::now() >= deadline {
             let seconds = limit.as_secs();
             let name = &status.name;
