@@ -5,6 +5,7 @@ mod lock;
 mod pass;
 mod status;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
