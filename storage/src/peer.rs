@@ -10,9 +10,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema};
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
@@ -145,6 +145,8 @@ impl PeerCommand {
 const BATCHES: u8 = 1;
 const END: u8 = 2;
 const ERROR: u8 = 3;
+/// Rows without columns, of which an Arrow IPC stream has nothing to read.
+const ROWS: u8 = 4;
 
 #[derive(Clone, PartialEq, Message)]
 struct EndRecord {
@@ -168,17 +170,21 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// A batch.
+    /// A batch; `None` for one without rows, which says nothing.
     ///
     /// # Errors
     /// `Invalid` for what Arrow can't write.
-    pub fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>> {
+    pub fn batch(&mut self, batch: &RecordBatch) -> Result<Option<Vec<u8>>> {
         let failed = |error: arrow::error::ArrowError| StorageError::Invalid(error.to_string());
+        if batch.num_rows() == 0 {
+            return Ok(None);
+        }
+        if batch.num_columns() == 0 {
+            let rows = batch.num_rows() as u64;
+            return Ok(Some([&[ROWS], rows.to_le_bytes().as_slice()].concat()));
+        }
         let columns: Vec<_> = batch.columns().iter().map(compact).collect();
-        let batch = match columns.is_empty() {
-            true => batch.clone(),
-            false => RecordBatch::try_new(batch.schema(), columns).map_err(failed)?,
-        };
+        let batch = RecordBatch::try_new(batch.schema(), columns).map_err(failed)?;
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
@@ -187,7 +193,7 @@ impl Frames {
             }
         };
         writer.write(&batch).map_err(failed)?;
-        Ok(std::mem::replace(writer.get_mut(), vec![BATCHES]))
+        Ok(Some(std::mem::replace(writer.get_mut(), vec![BATCHES])))
     }
 
     /// What was counted; nothing follows.
@@ -207,6 +213,12 @@ impl Frames {
         };
         message(ERROR, &ErrorRecord { kind, text })
     }
+}
+
+fn without_columns(rows: usize) -> RecordBatch {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options)
+        .expect("no column has another number of rows")
 }
 
 fn message(kind: u8, message: &impl Message) -> Vec<u8> {
@@ -312,7 +324,17 @@ impl PeerStream {
             bytes.fetch_add(frame.len() as u64, std::sync::atomic::Ordering::Relaxed);
             match frame.first() {
                 Some(&BATCHES) => self.rest = Buffer::from(frame.slice(1..)),
+                Some(&ROWS) => {
+                    let rows = <[u8; 8]>::try_from(&frame[1..]).map(u64::from_le_bytes);
+                    let rows = rows.ok().and_then(|rows| usize::try_from(rows).ok());
+                    return Poll::Ready(match rows.filter(|_| self.columns == 0) {
+                        Some(rows) => Ok(Some(without_columns(rows))),
+                        None => Err(self.unreadable(&"a number of rows in place of rows")),
+                    });
+                }
                 Some(&END) => {
+                    let finished = self.decoder.finish();
+                    finished.map_err(|error| self.unreadable(&error))?;
                     let end = EndRecord::decode(&frame[1..]);
                     let end = end.map_err(|error| self.unreadable(&error))?;
                     self.metrics.add_work(&end.work);

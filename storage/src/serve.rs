@@ -42,7 +42,8 @@ impl StorageNode {
             let mut outcome = Ok(());
             for result in &results {
                 outcome = match result.and_then(|batch| frames.batch(&batch)) {
-                    Ok(frame) => send(frame),
+                    Ok(Some(frame)) => send(frame),
+                    Ok(None) => Ok(()),
                     Err(StorageError::Cancelled) => Err(StorageError::Cancelled),
                     Err(error) => {
                         let told = send(Frames::error(&error));

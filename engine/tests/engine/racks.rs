@@ -41,11 +41,11 @@ impl TermStore for TermInMemory {
 
 /// A rack whose first node is the head.
 pub struct TestRack {
-    pub engine: Arc<Engine>,
-    pub nodes: Vec<Option<ServingNode>>,
-    _meshes: Vec<Mesh>,
-    // Behind all that has tasks there.
-    _runtime: Runtime,
+    // In the order in which they are dropped.
+    engine: Option<Arc<Engine>>,
+    nodes: Vec<Option<(ServingNode, Mesh)>>,
+    _head: Mesh,
+    runtime: Option<Runtime>,
 }
 
 impl TestRack {
@@ -62,7 +62,7 @@ impl TestRack {
         options: EngineOptions,
     ) -> Result<Self, flashmesh::Error> {
         let mut text = String::from(
-            "[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
+            "[mesh]\ndeadline_ms = 5000\n[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
              [[endpoint]]\nindex = 1\nname = 'streams'\nflow = 'end-to-end'\n",
         );
         for node in 0..nodes {
@@ -83,15 +83,16 @@ impl TestRack {
             .build()
             .unwrap();
         let meshes = runtime.block_on(async { Mesh::in_process(&rack) }).unwrap();
-        let serving = (1..nodes).map(|node| {
+        let mut meshes = meshes.into_iter();
+        let head_mesh = meshes.next().unwrap();
+        let serving = (1..nodes).zip(meshes).map(|(node, mesh)| {
             let geometry = Geometry {
                 pages_per_erase_block: 256,
                 erase_blocks: 4096,
             };
             let flash: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry, node.into()));
-            let mesh = &meshes[usize::from(node)];
             let serving = ServingNode::start(
-                mesh,
+                &mesh,
                 &mesh.streams("streams").unwrap(),
                 NodeId(node),
                 vec![(CardId(0), flash)],
@@ -103,13 +104,13 @@ impl TestRack {
                     commands: 4,
                 },
             );
-            Some(serving.unwrap())
+            Some((serving.unwrap(), mesh))
         });
-        let serving = serving.collect();
+        let nodes_that_serve = serving.collect();
         let others: Vec<_> = (1..nodes).map(|n| (NodeId(n), vec![CardId(0)])).collect();
         let head = Head::connect(
-            &meshes[0],
-            &meshes[0].streams("streams").unwrap(),
+            &head_mesh,
+            &head_mesh.streams("streams").unwrap(),
             HeadParts {
                 node: NodeId(0),
                 more_cards: Vec::new(),
@@ -125,29 +126,34 @@ impl TestRack {
             ..options
         })?;
         Ok(Self {
-            engine,
-            nodes: serving,
-            _meshes: meshes,
-            _runtime: runtime,
+            engine: Some(engine),
+            nodes: nodes_that_serve,
+            _head: head_mesh,
+            runtime: Some(runtime),
         })
     }
 
     pub fn session(&self) -> Session {
-        self.engine.session().unwrap()
+        self.engine.as_ref().unwrap().session().unwrap()
     }
 }
 
 impl Drop for TestRack {
     fn drop(&mut self) {
-        // The runtime may not end on a thread of another one.
+        // The log is written to the cards of all nodes first.
+        self.engine = None;
         self.nodes.clear();
+        if let Some(runtime) = self.runtime.take() {
+            // It may not be waited for on a thread of another one.
+            runtime.shutdown_background();
+        }
     }
 }
 
 /// An engine on a rack of so many nodes that stays until the process ends.
 pub fn engine_that_stays(nodes: u16, options: EngineOptions) -> Arc<Engine> {
-    let rack = TestRack::new(nodes, options);
-    let engine = Arc::clone(&rack.engine);
+    let mut rack = TestRack::new(nodes, options);
+    let engine = rack.engine.take().unwrap();
     std::mem::forget(rack);
     engine
 }
@@ -292,6 +298,7 @@ async fn a_node_that_is_away_is_named_and_nothing_is_lost() {
     for statement in statements() {
         run(&session, statement).await;
     }
+    // The mesh of node 2 ends, too.
     rack.nodes[1] = None;
     for mode in MODES {
         run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;

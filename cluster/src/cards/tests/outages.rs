@@ -144,7 +144,7 @@ fn a_rack_without_the_endpoint_or_room_for_pages_is_refused() {
     let text = refused(&rack);
     assert!(text.contains("cards need 8248 or more"), "{text}");
     // A draft has what is needed.
-    let text = Rack::draft("/racks".as_ref(), 4, Shape::Ring, 1).unwrap();
+    let text = Rack::draft("/racks".as_ref(), 4, Shape::Ring, 1, 50051).unwrap();
     let rack = Rack::parse(&text).unwrap();
     let has = |name| rack.endpoints.iter().any(|one| one.name == name);
     assert!(endpoint_names().into_iter().all(has));
