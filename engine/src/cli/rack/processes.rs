@@ -248,7 +248,7 @@ async fn until_ready(rack: &Rack, started: &mut [Started], limit: Duration) -> R
 }
 
 /// Waits until the nodes have ended by themselves; says so of each.
-async fn until_ended(started: &mut Vec<Started>) -> Result<()> {
+async fn until_ended(started: &mut [Started]) -> Result<()> {
     let mut failed = Vec::new();
     let mut running: Vec<&mut Started> = started.iter_mut().collect();
     while !running.is_empty() {
@@ -330,7 +330,7 @@ async fn stop<'a>(
 }
 
 /// Waits until no process is one of these nodes; gives those of which one still is.
-async fn until_gone<'a>(mut nodes: Vec<&'a Node>, limit: Duration) -> Result<Vec<&'a Node>> {
+async fn until_gone(mut nodes: Vec<&Node>, limit: Duration) -> Result<Vec<&Node>> {
     let begun = Instant::now();
     loop {
         nodes = nodes_that_run(&nodes)?;
