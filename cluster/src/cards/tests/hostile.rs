@@ -239,7 +239,7 @@ fn decoding_takes_any_bytes() {
         chance.fill(&mut bytes[..]);
         if bytes.len() > 6 {
             bytes[4] = 1;
-            bytes[5] = chance.random_range(0..9) | 0x80 * chance.random_range(0..2);
+            bytes[5] = chance.random_range(0..9) | (0x80 * chance.random_range(0..2));
             let checksum = crc_fast::crc32_iscsi(&bytes[4..]);
             bytes[..4].copy_from_slice(&checksum.to_le_bytes());
         }
