@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use crate::copies::CopyView;
 use crate::mesh::{Mesh, MeshError, MeshStream, Streams};
 
 /// The service of commands.
@@ -164,6 +165,7 @@ pub struct MeshPeers {
     streams: Streams,
     runtime: Handle,
     nodes: HashSet<NodeId>,
+    copies: Option<CopyView>,
 }
 
 impl fmt::Debug for MeshPeers {
@@ -175,9 +177,15 @@ impl fmt::Debug for MeshPeers {
 }
 
 impl MeshPeers {
-    /// `nodes` are those that run commands, without this one.
-    pub fn new(mesh: &Mesh, streams: Streams, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+    /// `nodes` are those that run commands, without this one; `copies` those of their cards.
+    pub(crate) fn new(
+        mesh: &Mesh,
+        streams: Streams,
+        nodes: impl IntoIterator<Item = NodeId>,
+        copies: Option<CopyView>,
+    ) -> Self {
         Self {
+            copies,
             runtime: mesh.runtime().clone(),
             nodes: nodes.into_iter().collect(),
             streams,
@@ -186,13 +194,17 @@ impl MeshPeers {
 }
 
 impl Peers for MeshPeers {
-    fn has(&self, node: NodeId) -> bool {
-        self.nodes.contains(&node)
+    fn holder(&self, node: NodeId) -> Option<NodeId> {
+        match &self.copies {
+            Some(copies) => copies.holder(node),
+            None => self.nodes.contains(&node).then_some(node),
+        }
     }
 
     fn send(&self, node: NodeId, command: Vec<u8>) -> Result<Box<dyn Answer>> {
         let streams = self.streams.clone();
         let (frames, answer) = mpsc::channel(FRAMES_AHEAD);
+        let copies = self.copies.clone();
         let ask = async move {
             let asked = async {
                 let connected = streams.connect(node, SERVICE).await;
@@ -209,6 +221,9 @@ impl Peers for MeshPeers {
             };
             tokio::select! {
                 ended = asked => if let Err(error) = ended {
+                    if let Some(copies) = copies {
+                        copies.suspect(node);
+                    }
                     let action = format!("asking node {}", node.0);
                     let error = StorageError::io(action, error);
                     let _ = frames.send(Err(error)).await;

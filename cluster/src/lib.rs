@@ -3,16 +3,18 @@
 //! A rack is described by one file and by nothing else: no discovery (the seeds' network
 //! configuration file; BlueDBM section 3.2.2). One node, the head, keeps the catalog and answers
 //! SQL. All between nodes rides the [`mesh`]: the pages of each other's [`cards`], the [`commands`]
-//! that a scan leaves to the nodes that have its segments, the connections of clients. [`node`]
-//! puts together what a node is. The [`model`] says what BlueDBM's hardware would make of a query's
+//! that a scan leaves to the nodes that have its segments, the connections of clients. Cards have
+//! [`copies`] on other nodes, where the file says so. [`node`] puts together what a node is. The [`model`] says what BlueDBM's hardware would make of a query's
 //! counts.
 
 pub mod cards;
 pub mod commands;
+pub mod copies;
 pub mod mesh;
 pub mod model;
 pub mod node;
 mod rack;
+mod sealed;
 
 pub use rack::{
     Address, Authorities, Cable, Card, Clients, DATABASE_FOLDER, Endpoint, Flow, Identity,

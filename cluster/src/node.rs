@@ -11,6 +11,7 @@ use flashmesh_storage::{Result, StorageError};
 
 use crate::cards::{CardOptions, Cards, TermStore};
 use crate::commands::{CommandServer, MeshPeers};
+use crate::copies::{Copies, CopyFile, Places, RackCopy, copy_number};
 use crate::mesh::{Mesh, Streams};
 
 /// What a node that is not the head may take up.
@@ -33,7 +34,8 @@ pub struct ServingNode {
 }
 
 impl ServingNode {
-    /// Serves `cards`, those of node `own`. `key` is the rack's, and `terms` keeps who may write.
+    /// Serves `cards`, those of node `own`, and the copies that it has of cards of other nodes. `key` is
+    /// the rack's, and `terms` keeps who may write.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks what cards need; what the cards say.
@@ -41,20 +43,23 @@ impl ServingNode {
         mesh: &Mesh,
         streams: &Streams,
         own: NodeId,
-        cards: Vec<(CardId, Arc<dyn Flash>)>,
+        cards: Vec<StoreCard>,
         terms: Arc<dyn TermStore>,
         key: &[u8; 32],
         options: ServingOptions,
     ) -> Result<Self> {
-        let of_store = cards.iter().map(|(card, flash)| StoreCard {
-            node: own,
-            card: *card,
-            flash: Arc::clone(flash),
+        let served = cards.iter().map(|card| {
+            let number = match card.node == own {
+                true => card.card,
+                false => copy_number(card.node, card.card),
+            };
+            (number, Arc::clone(&card.flash))
         });
+        let served = served.collect();
         // Which pages are live the head knows, who alone writes.
-        let store = PageStore::open_cards(of_store.collect(), options.cache_bytes, [])?;
+        let store = PageStore::open_cards(cards, options.cache_bytes, [])?;
         let node = StorageNode::serving(store, CapabilityKey::new(key));
-        let cards = Cards::start(mesh, cards, terms, &CardOptions::default())?;
+        let cards = Cards::start(mesh, served, terms, &CardOptions::default())?;
         let commands = CommandServer::start(mesh, streams, node, options.threads, options.commands);
         Ok(Self {
             _commands: commands.map_err(|error| StorageError::Invalid(error.to_string()))?,
@@ -63,15 +68,29 @@ impl ServingNode {
     }
 }
 
-/// What a head is besides its database and that one's card.
+/// What a head is besides its database.
 #[derive(Debug)]
 pub struct HeadParts {
     /// Its number.
     pub node: NodeId,
-    /// Its other cards.
-    pub more_cards: Vec<StoreCard>,
+    /// Its cards, that of its database first: where the rack has copies, else that one is opened with
+    /// the database.
+    pub cards: Vec<StoreCard>,
     /// Greater than that of any head before.
     pub term: u64,
+    /// Where each card is on several nodes.
+    pub copies: Option<CopyParts>,
+}
+
+/// What a head has to know of copies.
+#[derive(Debug)]
+pub struct CopyParts {
+    /// On how many nodes each card is.
+    pub replicas: u16,
+    /// The copies that it has itself, by whose they are.
+    pub held: Vec<StoreCard>,
+    /// Which copies lack something.
+    pub file: Arc<CopyFile>,
 }
 
 /// The head's ways to the other nodes.
@@ -80,18 +99,19 @@ pub struct Head {
     own: NodeId,
     key: CapabilityKey,
     peers: Arc<MeshPeers>,
+    home: Option<Arc<dyn Flash>>,
     cards: Vec<StoreCard>,
-    /// Behind the cards that it reaches.
-    _cards: Cards,
+    copies: Option<Copies>,
+    reached: Arc<Cards>,
 }
 
 impl Head {
     /// Opens the cards of the other nodes, which `others` lists. Blocks until all of them have
-    /// answered: not for tasks.
+    /// answered, or are found to be away: not for tasks.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks what cards need, or a node has no such card; `Io` where a
-    /// node can't be reached.
+    /// node can't be reached, and no other has copies of its cards.
     pub fn connect(
         mesh: &Mesh,
         streams: &Streams,
@@ -100,26 +120,54 @@ impl Head {
         terms: Arc<dyn TermStore>,
         key: &[u8; 32],
     ) -> Result<Self> {
-        let cards = Cards::start(mesh, Vec::new(), terms, &CardOptions::default())?;
+        let reached = Cards::start(mesh, Vec::new(), terms, &CardOptions::default())?;
+        let reached = Arc::new(reached);
         let places = others
             .iter()
             .flat_map(|(node, cards)| cards.iter().map(|card| (*node, *card)));
-        let open = |(node, card)| {
-            let flash = cards.open(node, card, own.term)?;
-            Ok(StoreCard {
-                node,
-                card,
-                flash: Arc::new(flash),
-            })
-        };
         let nodes = others.iter().map(|(node, _)| *node);
-        let more = own.more_cards.into_iter().map(Ok);
+        let (mut home, mut cards, mut copies) = (None, own.cards, None);
+        match own.copies {
+            None => {
+                for (node, card) in places {
+                    let flash = Arc::new(reached.open(node, card, own.term)?);
+                    cards.push(StoreCard { node, card, flash });
+                }
+            }
+            Some(parts) => {
+                let all: Vec<_> = nodes.clone().chain([own.node]).collect();
+                let of_own = cards.iter().map(|card| (card.node, card.card));
+                let wanted: Vec<_> = of_own.chain(places).collect();
+                let here = cards.iter().chain(&parts.held);
+                let here = here.map(|card| ((card.node, card.card), Arc::clone(&card.flash)));
+                let places = Places {
+                    nodes: &all,
+                    replicas: parts.replicas,
+                    own: own.node,
+                    here: here.collect(),
+                    cards: &reached,
+                    term: own.term,
+                    file: &parts.file,
+                };
+                let opened = Copies::open(&places, &wanted)?;
+                let of_store = |&(node, card): &(NodeId, CardId)| {
+                    let flash = opened.card(node, card)?;
+                    Some(StoreCard { node, card, flash })
+                };
+                cards = wanted.iter().filter_map(of_store).collect();
+                home = Some(cards.remove(0).flash);
+                copies = Some(opened);
+            }
+        }
+        let view = copies.as_ref().map(Copies::view);
         Ok(Self {
             own: own.node,
             key: CapabilityKey::new(key),
-            peers: Arc::new(MeshPeers::new(mesh, streams.clone(), nodes)),
-            cards: more.chain(places.map(open)).collect::<Result<_>>()?,
-            _cards: cards,
+            peers: Arc::new(MeshPeers::new(mesh, streams.clone(), nodes, view)),
+            home,
+            cards,
+            copies,
+            reached,
         })
     }
 
@@ -128,9 +176,19 @@ impl Head {
         self.own
     }
 
+    /// The card of the head's database, where it has copies.
+    pub fn home(&self) -> Option<Arc<dyn Flash>> {
+        self.home.clone()
+    }
+
     /// All cards of the rack but that of the head's database.
     pub fn cards(&self) -> Vec<StoreCard> {
         self.cards.clone()
+    }
+
+    /// Each copy of each card; none where each is on one node alone.
+    pub fn copies(&self) -> Vec<RackCopy> {
+        self.copies.as_ref().map_or_else(Vec::new, Copies::statuses)
     }
 
     /// What the head's storage node has of the rack.
@@ -139,5 +197,12 @@ impl Head {
             key: self.key.clone(),
             peers: Arc::clone(&self.peers) as _,
         }
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        // Who looks after copies may wait for a node that is away.
+        self.reached.close();
     }
 }

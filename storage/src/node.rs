@@ -290,7 +290,7 @@ impl StorageNode {
             Some(path) => path.residual(&command.program, table)?,
             None => Arc::clone(&command.program),
         };
-        let peers = self.ask_peers(&command, &program, &filters, access.is_some())?;
+        let (peers, again) = self.ask_peers(&command, &program, &filters, access.is_some());
         let run = accelerator.open(Task {
             kernels: self.bind_kernels(
                 &program,
@@ -309,6 +309,7 @@ impl StorageNode {
         Ok(ResultStream {
             run,
             peers,
+            again,
             table: Arc::clone(&command.table),
             reader: self.store.reader()?,
             work: command.work,
@@ -322,15 +323,17 @@ impl StorageNode {
 }
 
 impl StorageNode {
-    /// Leaves segments to the nodes on whose cards they are, by the first stream of a scan. What an
-    /// index names are few rows of many segments: their pages are read from here.
+    /// Leaves segments to the nodes on whose cards they are, or copies of them, by the first stream of
+    /// a scan. What an index names are few rows of many segments: their pages are read from here.
+    ///
+    /// Also gives the segments of nodes that can't be asked.
     fn ask_peers(
         &self,
         command: &Command,
         program: &Arc<VerifiedProgram>,
         filters: &Arc<[RuntimeFilter]>,
         has_access_path: bool,
-    ) -> Result<VecDeque<PeerStream>> {
+    ) -> (VecDeque<PeerStream>, VecDeque<Arc<Segment>>) {
         let work = &command.work;
         let asked_for = work.asked_for();
         let may_leave = |_: &&Arc<dyn Peers>| {
@@ -341,21 +344,22 @@ impl StorageNode {
         };
         let Some(peers) = self.peers.as_ref().filter(may_leave) else {
             work.segments.get_or_init(|| work.all.clone());
-            return Ok(VecDeque::new());
+            return Default::default();
         };
         let mut left: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
         work.segments.get_or_init(|| {
             let mut here = Vec::new();
             for segment in &work.all {
-                match segment.node().filter(|node| peers.has(*node)) {
+                match segment.node().and_then(|node| peers.holder(node)) {
                     Some(node) => left.entry(node).or_default().push(Arc::clone(segment)),
                     None => here.push(Arc::clone(segment)),
                 }
             }
             here
         });
+        let (mut streams, mut again) = (VecDeque::new(), VecDeque::new());
         if left.is_empty() {
-            return Ok(VecDeque::new());
+            return (streams, again);
         }
         let to_send = PeerCommand {
             program: Arc::clone(program),
@@ -367,10 +371,16 @@ impl StorageNode {
             accelerator: asked_for.map(Into::into),
             capability: Arc::clone(&command.capability),
         };
-        let start = |(node, segments): (NodeId, Vec<Arc<Segment>>)| {
-            PeerStream::start(peers.as_ref(), node, &to_send, &segments, &command.metrics)
-        };
-        left.into_iter().map(start).collect()
+        for (node, segments) in left {
+            match PeerStream::start(peers.as_ref(), node, &to_send, &segments, &command.metrics) {
+                Ok(stream) => streams.push_back(stream),
+                Err(error) => {
+                    log::warn!("{error}; its part of a scan is done here");
+                    again.extend(segments);
+                }
+            }
+        }
+        (streams, again)
     }
 }
 
@@ -505,6 +515,8 @@ pub struct ResultStream {
     run: Box<dyn TaskRun>,
     /// What other nodes do of the scan.
     peers: VecDeque<PeerStream>,
+    /// What they could not do, of which nothing has come: done here, with pages from whoever has them.
+    again: VecDeque<Arc<Segment>>,
     table: Arc<TableSnapshot>,
     reader: PageReader,
     work: Arc<SegmentQueue>,
@@ -548,6 +560,10 @@ impl ResultStream {
                 &self.metrics,
             )?);
         }
+        if let Some(segment) = self.again.pop_front() {
+            let rows = segment.live(None);
+            return Ok(Some(Work { segment, rows }));
+        }
         loop {
             let segment = match is_ahead {
                 true => self.work.take_ahead(),
@@ -581,9 +597,17 @@ impl ResultStream {
             };
             match peer.poll(waker) {
                 Poll::Ready(Ok(None)) => {}
-                Poll::Ready(batch) => {
+                Poll::Ready(Ok(batch)) => {
                     self.peers.push_back(peer);
-                    return batch;
+                    return Ok(batch);
+                }
+                Poll::Ready(Err(error)) => {
+                    let undone = peer.left_undone(&error);
+                    if undone.is_empty() {
+                        return Err(error);
+                    }
+                    log::warn!("{error}; the part of node {} is done here", peer.node().0);
+                    self.again.extend(undone);
                 }
                 Poll::Pending => self.peers.push_back(peer),
             }
@@ -638,14 +662,16 @@ impl ResultStream {
                 State::OfPeers => {
                     if self.run.is_satisfied() {
                         self.peers.clear();
+                        self.again.clear();
                     }
                     if let Some(batch) = self.ask_around(waker)? {
                         return Ok(Some(Step::Batch(batch)));
                     }
-                    if !self.peers.is_empty() {
-                        return Ok(Some(Step::Waiting));
-                    }
-                    self.state = State::Finishing;
+                    self.state = match self.again.is_empty() {
+                        false => State::BetweenSegments,
+                        true if !self.peers.is_empty() => return Ok(Some(Step::Waiting)),
+                        true => State::Finishing,
+                    };
                 }
                 State::Finishing => match self.run.finish()? {
                     Some(batch) => return Ok(Some(Step::Batch(batch))),

@@ -33,8 +33,9 @@ const BATCH_ROWS_MAX: u32 = 1 << 20;
 
 /// The other nodes of a rack, as those that run commands.
 pub trait Peers: Debug + Send + Sync {
-    /// Whether commands can be sent to `node`.
-    fn has(&self, node: NodeId) -> bool;
+    /// The node to which commands over what lies on `node` are to be sent: that one, or one that has
+    /// a copy of its cards. `None` where there is none, or the copy is here.
+    fn holder(&self, node: NodeId) -> Option<NodeId>;
     /// Sends a command. Dropping the answer cancels it.
     ///
     /// # Errors
@@ -258,6 +259,8 @@ pub(crate) struct PeerStream {
     rest: Buffer,
     columns: usize,
     metrics: Arc<ScanMetrics>,
+    /// What it was asked to do; empty once something has come of it.
+    segments: Vec<Arc<Segment>>,
 }
 
 impl Debug for PeerStream {
@@ -295,7 +298,24 @@ impl PeerStream {
             rest: Buffer::from_vec(Vec::<u8>::new()),
             columns: command.program.output_schema().fields().len(),
             metrics: Arc::clone(metrics),
+            segments: segments.to_vec(),
         })
+    }
+
+    /// The segments that can be done elsewhere after `error`, as nothing has come of them: the node
+    /// went away, or can't read them.
+    pub fn left_undone(&mut self, error: &StorageError) -> Vec<Arc<Segment>> {
+        match error {
+            StorageError::Io { .. } | StorageError::Corrupt { .. } => {
+                std::mem::take(&mut self.segments)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The node that was asked.
+    pub fn node(&self) -> NodeId {
+        self.node
     }
 
     /// The next batch; `None` at the end.
@@ -308,6 +328,7 @@ impl PeerStream {
                 let decoded = self.decoder.decode(&mut self.rest);
                 match decoded.map_err(|error| self.unreadable(&error))? {
                     Some(batch) if batch.num_columns() == self.columns => {
+                        self.segments.clear();
                         return Poll::Ready(Ok(Some(batch)));
                     }
                     Some(_) => return Poll::Ready(Err(self.unreadable(&"other columns"))),
@@ -328,7 +349,10 @@ impl PeerStream {
                     let rows = <[u8; 8]>::try_from(&frame[1..]).map(u64::from_le_bytes);
                     let rows = rows.ok().and_then(|rows| usize::try_from(rows).ok());
                     return Poll::Ready(match rows.filter(|_| self.columns == 0) {
-                        Some(rows) => Ok(Some(without_columns(rows))),
+                        Some(rows) => {
+                            self.segments.clear();
+                            Ok(Some(without_columns(rows)))
+                        }
                         None => Err(self.unreadable(&"a number of rows in place of rows")),
                     });
                 }

@@ -216,17 +216,32 @@ impl Cards {
     /// `Invalid` where there is no such node, or the node serves no such card; `Io` where it can't
     /// be reached.
     pub fn open(&self, node: NodeId, card: CardId, term: u64) -> Result<RemoteCard> {
-        let peer = self.node.endpoint.network().node_of(node);
-        let peer = peer.ok_or_else(|| {
+        RemoteCard::open(&self.node, self.peer(node)?, card, term, false)
+    }
+
+    /// [`Cards::open`] for the life of the node that it has now: when it has restarted, all fails.
+    ///
+    /// # Errors
+    /// Those of [`Cards::open`].
+    pub fn open_once(&self, node: NodeId, card: CardId, term: u64) -> Result<RemoteCard> {
+        RemoteCard::open(&self.node, self.peer(node)?, card, term, true)
+    }
+
+    fn peer(&self, node: NodeId) -> Result<usize> {
+        self.node.endpoint.network().node_of(node).ok_or_else(|| {
             StorageError::Invalid(format!("the rack file has no node of number {}", node.0))
-        })?;
-        RemoteCard::open(&self.node, peer, card, term)
+        })
+    }
+
+    /// Fails what [`RemoteCard`]s of it wait for, now and from now on.
+    pub fn close(&self) {
+        self.node.close("the cards of this node are closed");
     }
 }
 
 impl Drop for Cards {
     fn drop(&mut self) {
-        self.node.close("the cards of this node are closed");
+        self.close();
         self.tasks.abort_all();
         for thread in self.threads.drain(..) {
             // Panics have been reported where they happened.

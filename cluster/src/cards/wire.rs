@@ -59,7 +59,8 @@ pub(super) struct Request {
     pub id: u64,
     pub first: u64,
     pub term: u64,
-    /// Of a sync: the session in which ended what it is to make durable; 0 for any.
+    /// The session in which it is to be done; 0 for any. Of a sync: that in which ended what it is to
+    /// make durable.
     pub session: u64,
     /// That of the card when it was opened.
     pub shape: u32,
@@ -150,6 +151,8 @@ const FAILED_INVALID: u8 = 1;
 const FAILED_FULL: u8 = 2;
 const FAILED_READ_ONLY: u8 = 3;
 const FAILED_CORRUPT: u8 = 4;
+/// The session is over in which it was to be done.
+const FAILED_RESTARTED: u8 = 5;
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {
@@ -162,6 +165,11 @@ impl From<StorageError> for Failure {
                 free_bytes,
                 ..
             } => (FAILED_FULL, String::new(), needed_bytes, free_bytes),
+            StorageError::Io { source, .. }
+                if source.kind() == io::ErrorKind::ConnectionAborted =>
+            {
+                (FAILED_RESTARTED, source.to_string(), 0, 0)
+            }
             other => (FAILED_IO, other.to_string(), 0, 0),
         };
         text.truncate(text.floor_char_boundary(TEXT_MAX));
@@ -190,6 +198,10 @@ impl Failure {
                 reason: text,
             },
             FAILED_CORRUPT => StorageError::corrupt(format!("{card}: {text}")),
+            FAILED_RESTARTED => {
+                let source = io::Error::new(io::ErrorKind::ConnectionAborted, text);
+                StorageError::io(card, source)
+            }
             _ => StorageError::io(card, io::Error::other(text)),
         }
     }

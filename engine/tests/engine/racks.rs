@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flashmesh::{Engine, EngineOptions, Session};
 use flashmesh_cluster::Rack;
 use flashmesh_cluster::cards::TermStore;
+use flashmesh_cluster::copies::{CopyFile, holders};
 use flashmesh_cluster::mesh::Mesh;
-use flashmesh_cluster::node::{Head, HeadParts, ServingNode, ServingOptions};
-use flashmesh_storage::flash::{Flash, Geometry, MemoryFlash};
-use flashmesh_storage::store::{CardId, NodeId};
+use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
+use flashmesh_storage::flash::{Geometry, MemoryFlash};
+use flashmesh_storage::store::{CardId, NodeId, StoreCard};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::support::{random, rows, run, session_of_threads};
@@ -44,25 +46,49 @@ pub struct TestRack {
     // In the order in which they are dropped.
     engine: Option<Arc<Engine>>,
     nodes: Vec<Option<(ServingNode, Mesh)>>,
-    _head: Mesh,
+    head: Arc<Head>,
+    _mesh: Mesh,
     runtime: Option<Runtime>,
+    _folder: TempDir,
+}
+
+/// A card of memory.
+fn card(of: u16, at: u16) -> StoreCard {
+    let geometry = Geometry {
+        pages_per_erase_block: 256,
+        erase_blocks: 4096,
+    };
+    StoreCard {
+        node: NodeId(of),
+        card: CardId(0),
+        flash: Arc::new(MemoryFlash::new(
+            geometry,
+            (u64::from(of) << 16) + u64::from(at),
+        )),
+    }
 }
 
 impl TestRack {
     /// A rack of so many nodes in a line, whose cards are memory. May be called from a task.
     pub fn new(nodes: u16, options: EngineOptions) -> Self {
-        let made = std::thread::spawn(move || Self::make(nodes, [KEY; 2], options));
+        Self::with_copies(nodes, 1, options)
+    }
+
+    /// The same, with each card on so many nodes.
+    pub fn with_copies(nodes: u16, replicas: u16, options: EngineOptions) -> Self {
+        let made = std::thread::spawn(move || Self::make(nodes, replicas, [KEY; 2], options));
         made.join().unwrap().unwrap()
     }
 
     /// `keys`: the head's, and that of the others.
     fn make(
         nodes: u16,
+        replicas: u16,
         keys: [[u8; 32]; 2],
         options: EngineOptions,
     ) -> Result<Self, flashmesh::Error> {
         let mut text = String::from(
-            "[mesh]\ndeadline_ms = 5000\n[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
+            "[mesh]\ndeadline_ms = 1000\n[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
              [[endpoint]]\nindex = 1\nname = 'streams'\nflow = 'end-to-end'\n",
         );
         for node in 0..nodes {
@@ -85,17 +111,21 @@ impl TestRack {
         let meshes = runtime.block_on(async { Mesh::in_process(&rack) }).unwrap();
         let mut meshes = meshes.into_iter();
         let head_mesh = meshes.next().unwrap();
+        let all: Vec<_> = (0..nodes).map(NodeId).collect();
+        let cards_at = |at: u16| {
+            let is_held = |of: &u16| holders(&all, NodeId(*of), replicas).contains(&NodeId(at));
+            let held = (0..nodes).filter(|of| *of != at).filter(is_held);
+            held.map(move |of| card(of, at))
+        };
         let serving = (1..nodes).zip(meshes).map(|(node, mesh)| {
-            let geometry = Geometry {
-                pages_per_erase_block: 256,
-                erase_blocks: 4096,
-            };
-            let flash: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry, node.into()));
             let serving = ServingNode::start(
                 &mesh,
                 &mesh.streams("streams").unwrap(),
                 NodeId(node),
-                vec![(CardId(0), flash)],
+                [card(node, node)]
+                    .into_iter()
+                    .chain(cards_at(node))
+                    .collect(),
                 Arc::new(TermInMemory::default()),
                 &keys[1],
                 ServingOptions {
@@ -107,29 +137,40 @@ impl TestRack {
             Some((serving.unwrap(), mesh))
         });
         let nodes_that_serve = serving.collect();
+        let folder = tempfile::tempdir().unwrap();
+        let copies = (replicas > 1).then(|| CopyParts {
+            replicas,
+            held: cards_at(0).collect(),
+            file: CopyFile::open(folder.path().join("copies")).unwrap(),
+        });
         let others: Vec<_> = (1..nodes).map(|n| (NodeId(n), vec![CardId(0)])).collect();
         let head = Head::connect(
             &head_mesh,
             &head_mesh.streams("streams").unwrap(),
             HeadParts {
                 node: NodeId(0),
-                more_cards: Vec::new(),
+                cards: copies.iter().map(|_| card(0, 0)).collect(),
                 term: 1,
+                copies,
             },
             &others,
             Arc::new(TermInMemory::default()),
             &keys[0],
         )
         .unwrap();
+        let head = Arc::new(head);
         let engine = Engine::open(EngineOptions {
-            rack: Some(Arc::new(head)),
+            card: head.home(),
+            rack: Some(Arc::clone(&head)),
             ..options
         })?;
         Ok(Self {
             engine: Some(engine),
             nodes: nodes_that_serve,
-            _head: head_mesh,
+            head,
+            _mesh: head_mesh,
             runtime: Some(runtime),
+            _folder: folder,
         })
     }
 
@@ -224,8 +265,37 @@ async fn scans_are_left_to_the_nodes_that_have_the_segments() {
 /// change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_those_of_one_node() {
+    compare(TestRack::new(4, threads(2)), None).await;
+}
+
+/// The same where each card is on two nodes, and a node ends in the middle: nobody is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_those_of_one_node_when_a_node_ends_that_is_not_the_only_one() {
+    let node = random().random_range(0..3);
+    println!("node {} ends", node + 1);
+    let rack = TestRack::with_copies(4, 2, threads(2));
+    assert!(
+        rack.head
+            .copies()
+            .iter()
+            .all(|copy| copy.is_there && !copy.is_behind)
+    );
+    let rack = compare(rack, Some(node)).await;
+    let ended = NodeId(node as u16 + 1);
+    let copies = rack.head.copies();
+    assert_eq!(copies.len(), 8);
+    for copy in copies {
+        assert_eq!(
+            copy.is_there && !copy.is_behind,
+            copy.holder != ended,
+            "{copy:?}"
+        );
+    }
+}
+
+/// Compares answers of a rack with those of one node, while rows change; after two rounds a node ends.
+async fn compare(mut rack: TestRack, ends: Option<usize>) -> TestRack {
     let mut rng = random();
-    let rack = TestRack::new(4, threads(2));
     let (many, one) = (rack.session(), session_of_threads(2));
     for statement in statements() {
         run(&many, statement).await;
@@ -234,6 +304,9 @@ async fn answers_are_those_of_one_node() {
     let mut round = 0;
     while round < 6 {
         round += 1;
+        if let Some(node) = ends.filter(|_| round == 3) {
+            rack.nodes[node] = None;
+        }
         let (a, b) = (rng.random_range(0..400_000), rng.random_range(1..40_000));
         let word = rng.random_range(0..1009);
         let queries = [
@@ -286,9 +359,12 @@ async fn answers_are_those_of_one_node() {
             _ => &changes[round % changes.len()],
         };
         let (on_many, on_one) = (many.sql(change).await, one.sql(change).await);
-        let done = [on_many, on_one].map(|done| done.is_ok());
-        assert_eq!(done[0], done[1], "{change}");
+        match (on_many, on_one) {
+            (Ok(_), Ok(_)) | (Err(_), Err(_)) => {}
+            (on_many, _) => panic!("{change}: {:?}", on_many.err()),
+        }
     }
+    rack
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -316,7 +392,7 @@ async fn a_node_that_is_away_is_named_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_believes_the_key_of_its_rack_alone() {
-    let made = std::thread::spawn(|| TestRack::make(2, [KEY, [8; 32]], threads(1)));
+    let made = std::thread::spawn(|| TestRack::make(2, 1, [KEY, [8; 32]], threads(1)));
     let rack = made.join().unwrap().unwrap();
     let session = rack.session();
     for statement in statements() {

@@ -137,8 +137,8 @@ struct OtherNode {
 }
 
 impl Peers for OtherNode {
-    fn has(&self, node: NodeId) -> bool {
-        node == NODE
+    fn holder(&self, node: NodeId) -> Option<NodeId> {
+        (node == NODE).then_some(node)
     }
 
     fn send(&self, _: NodeId, mut command: Vec<u8>) -> Result<Box<dyn Answer>> {

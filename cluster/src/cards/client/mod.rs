@@ -37,7 +37,8 @@ pub(super) enum Answer {
     /// What is to be copied into the buffers.
     Pages(Vec<Bytes>),
     Done,
-    Card(Description),
+    /// With the session of who has it.
+    Card(Description, u64),
     UsedBlocks(u64),
     Health(Option<FlashHealth>),
 }
@@ -266,7 +267,9 @@ impl Peer {
                 Ok(Answer::Pages(std::mem::take(&mut sent.parts)))
             }
             (Body::Done, Kind::Write | Kind::Erase | Kind::Sync) => Ok(Answer::Done),
-            (Body::Card(description), Kind::Describe) => Ok(Answer::Card(description)),
+            (Body::Card(description), Kind::Describe) => {
+                Ok(Answer::Card(description, reply.session))
+            }
             (Body::UsedBlocks(blocks), Kind::UsedBlocks) => Ok(Answer::UsedBlocks(blocks)),
             (Body::Health(health), Kind::Health) => Ok(Answer::Health(health)),
             _ => return Err("it sent an answer to something else".into()),

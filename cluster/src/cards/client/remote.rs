@@ -30,7 +30,9 @@ static LANES: AtomicU64 = AtomicU64::new(0);
 ///
 /// A sync fails, and so does each later one of this object, once the node has restarted behind a
 /// write or an erase that was not synced, or once it is unknown what became of one: only a new
-/// [`RemoteCard`], whose user has looked at what is there, begins anew.
+/// [`RemoteCard`], whose user has looked at what is there, begins anew. One that was
+/// [opened once](crate::cards::Cards::open_once) fails all once its node has restarted, with an error
+/// of the kind [`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted).
 #[derive(Debug)]
 pub struct RemoteCard {
     remote: Arc<Remote>,
@@ -43,6 +45,8 @@ struct Remote {
     peer: usize,
     card: CardId,
     term: u64,
+    /// The one life of the node in which it can be used; 0: any.
+    session: u64,
     name: Arc<str>,
     description: Description,
     durability: Arc<Durability>,
@@ -62,7 +66,7 @@ impl Remote {
                 id: 0,
                 first,
                 term: self.term,
-                session: 0,
+                session: self.session,
                 shape: self.description.shape(),
                 pages: pages as u16,
                 offset: 0,
@@ -74,11 +78,11 @@ impl Remote {
         }
     }
 
-    /// Asks, and waits for the answer.
-    fn call(&self, kind: Kind, session: u64) -> Result<Answer> {
+    /// Asks, and waits for the answer; in a session, where that is one.
+    fn call(&self, kind: Kind, session: Option<u64>) -> Result<Answer> {
         let mut op = self.op(kind, 0, 0);
         op.lane = LANES.fetch_add(1, Ordering::Relaxed);
-        op.request.session = session;
+        op.request.session = session.unwrap_or(self.session);
         let inbox = op.inbox.clone();
         self.submit(op);
         let ended = inbox.take(1).pop();
@@ -97,12 +101,13 @@ impl Remote {
 }
 
 impl RemoteCard {
-    /// Asks for the card.
+    /// Asks for the card; for this life of the node alone, if `once`.
     pub(in crate::cards) fn open(
         node: &Arc<Node>,
         peer: usize,
         card: CardId,
         term: u64,
+        once: bool,
     ) -> Result<Self> {
         let nothing = Description {
             geometry: Geometry {
@@ -117,13 +122,19 @@ impl RemoteCard {
             peer,
             card,
             term,
+            session: 0,
             name: format!("{} card {}", node.name_of(peer), card.0).into(),
             description: nothing,
             durability: Arc::default(),
             syncing: Mutex::default(),
         };
-        match remote.call(Kind::Describe, 0)? {
-            Answer::Card(description) => remote.description = description,
+        match remote.call(Kind::Describe, None)? {
+            Answer::Card(description, session) => {
+                remote.description = description;
+                if once {
+                    remote.session = session;
+                }
+            }
             _ => return Err(remote.wrong_answer()),
         }
         Ok(Self {
@@ -147,7 +158,7 @@ impl Flash for RemoteCard {
     }
 
     fn used_erase_blocks(&self) -> Result<u64> {
-        match self.remote.call(Kind::UsedBlocks, 0)? {
+        match self.remote.call(Kind::UsedBlocks, None)? {
             Answer::UsedBlocks(blocks) => Ok(blocks),
             _ => Err(self.remote.wrong_answer()),
         }
@@ -170,7 +181,7 @@ impl Flash for RemoteCard {
         };
         let _alone = self.remote.syncing.lock();
         let session = durability.begin_sync().map_err(failed)?;
-        let synced = self.remote.call(Kind::Sync, session.unwrap_or(0));
+        let synced = self.remote.call(Kind::Sync, session);
         if let (Some(_), Err(error)) = (session, &synced) {
             durability.lost(&error.to_string());
         }
@@ -183,7 +194,7 @@ impl Flash for RemoteCard {
 
     /// `None`, too, where the node is away.
     fn health(&self) -> Option<FlashHealth> {
-        match self.remote.call(Kind::Health, 0) {
+        match self.remote.call(Kind::Health, None) {
             Ok(Answer::Health(health)) => health,
             _ => None,
         }

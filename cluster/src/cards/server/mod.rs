@@ -6,6 +6,7 @@ pub(super) mod turns;
 pub(super) mod worker;
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,7 +53,6 @@ pub(super) struct Job {
     pub first: FlashPage,
     pub pages: u16,
     pub term: u64,
-    pub session: u64,
     /// The pages of a write.
     pub parts: Vec<Bytes>,
 }
@@ -274,6 +274,11 @@ impl Server {
                 "it is another card than the one that was opened; open it again",
             ));
         }
+        if request.session != 0 && request.session != self.session {
+            let why = "it has restarted since, and what was written before may be lost";
+            let source = io::Error::new(io::ErrorKind::ConnectionAborted, why);
+            return Err(StorageError::io("the node", source));
+        }
         check_pages(&request, &card.description)?;
         let job = Job {
             client,
@@ -284,7 +289,6 @@ impl Server {
             first: FlashPage(request.first),
             pages: request.pages,
             term: request.term,
-            session: request.session,
             parts: Vec::new(),
         };
         if request.kind == Kind::Write {

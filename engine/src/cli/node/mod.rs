@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use clap::Args;
 use flashmesh_cluster::cards::{TermFile, TermStore};
+use flashmesh_cluster::copies::{CopyFile, holders};
 use flashmesh_cluster::mesh::{Mesh, MeshError, StartError, Streams};
-use flashmesh_cluster::node::{Head, HeadParts, ServingNode, ServingOptions};
+use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
 use flashmesh_cluster::{Card, DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
-use flashmesh_storage::flash::{FileFlash, FileFlashOptions, Flash};
-use flashmesh_storage::store::{CardId, StoreCard};
+use flashmesh_storage::flash::{FileFlash, FileFlashOptions};
+use flashmesh_storage::store::StoreCard;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -223,18 +224,23 @@ impl Running {
         let node = &self.node;
         let folder = node.folder.join(DATABASE_FOLDER);
         let (first, more) = node.cards.split_first().expect("a node has a card");
+        let has_copies = self.rack.replicas > 1;
         // A rack has its cards by name; the one that a database keeps in its folder is opened with it.
-        if first.path != folder.join("card0.flash") {
+        if first.path != folder.join("card0.flash") && !has_copies {
             options.card = Some(Arc::new(open_card(node, &first.path)?));
         }
-        let mut own = Vec::new();
-        for card in more {
-            own.push(StoreCard {
-                node: node.number(),
-                card: card.number(),
-                flash: Arc::new(open_card(node, &card.path)?),
-            });
-        }
+        let own = match has_copies {
+            true => self.open_cards(&node.cards)?,
+            false => self.open_cards(more)?,
+        };
+        let copies = match has_copies {
+            true => Some(CopyParts {
+                replicas: self.rack.replicas,
+                held: self.open_copies()?,
+                file: CopyFile::open(node.folder.join("copies-behind"))?,
+            }),
+            false => None,
+        };
         options.path = Some(folder);
         let key = self.rack.key().map_err(of_rack)?;
         let others = self.rack.nodes.iter().filter(|other| other.id != node.id);
@@ -245,12 +251,14 @@ impl Running {
         let others: Vec<_> = others.collect();
         let (mesh, streams) = (Arc::clone(&self.mesh), self.streams.clone());
         let (number, terms) = (node.number(), self.terms());
+        let reporter = Arc::clone(&self.reporter);
         // It waits for answers of other nodes.
         let opened = tokio::task::spawn_blocking(move || {
             let own = HeadParts {
                 node: number,
-                more_cards: own,
+                cards: own,
                 term: terms.load()? + 1,
+                copies,
             };
             terms.store(own.term)?;
             let head = Head::connect(
@@ -261,7 +269,10 @@ impl Running {
                 Arc::new(terms),
                 key.as_bytes(),
             )?;
-            options.rack = Some(Arc::new(head));
+            let head = Arc::new(head);
+            reporter.set_head(&head);
+            options.card = head.home().or(options.card);
+            options.rack = Some(head);
             Engine::open(options)
         });
         opened
@@ -272,11 +283,8 @@ impl Running {
     /// Serves the node's cards to the head.
     fn serve_cards(&self, database: &EngineArguments) -> Result<ServingNode> {
         let options = database.options()?;
-        let mut cards: Vec<(CardId, Arc<dyn Flash>)> = Vec::new();
-        for card in &self.node.cards {
-            let flash = open_card(&self.node, &card.path)?;
-            cards.push((card.number(), Arc::new(flash)));
-        }
+        let own = self.open_cards(&self.node.cards)?;
+        let cards = own.into_iter().chain(self.open_copies()?).collect();
         let threads = options
             .threads
             .or_else(|| std::thread::available_parallelism().ok());
@@ -295,6 +303,40 @@ impl Running {
                 commands: COMMANDS_PER_THREAD * threads,
             },
         )?)
+    }
+
+    /// Cards of this node.
+    fn open_cards(&self, cards: &[Card]) -> Result<Vec<StoreCard>> {
+        let open = |card: &Card| {
+            Ok(StoreCard {
+                node: self.node.number(),
+                card: card.number(),
+                flash: Arc::new(open_card(&self.node, &card.path)?),
+            })
+        };
+        cards.iter().map(open).collect()
+    }
+
+    /// The copies of other nodes' cards that this node has, each a file in its folder.
+    fn open_copies(&self) -> Result<Vec<StoreCard>> {
+        let own = self.node.number();
+        let nodes: Vec<_> = self.rack.nodes.iter().map(Node::number).collect();
+        let held = self.rack.nodes.iter().filter(|of| {
+            of.number() != own && holders(&nodes, of.number(), self.rack.replicas).contains(&own)
+        });
+        let mut copies = Vec::new();
+        for of in held {
+            for card in &of.cards {
+                let name = format!("{}-card{}.flash", of.name, card.id);
+                let path = self.node.folder.join("copies").join(name);
+                copies.push(StoreCard {
+                    node: of.number(),
+                    card: card.number(),
+                    flash: Arc::new(open_card(&self.node, &path)?),
+                });
+            }
+        }
+        Ok(copies)
     }
 
     /// Where the node keeps who may write to it; the head, its own term.

@@ -1,12 +1,14 @@
 //! How a node is: what it says of itself, on a socket in its folder and to other nodes over the
 //! mesh, and how it is asked.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use flashmesh_cluster::mesh::{LinkStatus, Mesh, Streams};
+use flashmesh_cluster::node::Head;
 use flashmesh_cluster::{Node, Rack};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -75,6 +77,12 @@ pub(in crate::cli) struct NodeStatus {
     /// Of the head: tables and segments of the catalog.
     pub tables: Option<usize>,
     pub segments: Option<usize>,
+    /// Of the head of a rack with replicas: how many copies can't be read now, by who has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_behind: Option<BTreeMap<String, usize>>,
+    /// Copies of cards that it has and that can't be read, as the head says: it is away, or they lack
+    /// pages. Where the rack has replicas.
+    pub replicas_behind: Option<usize>,
     /// Why it is not up, where that is known.
     pub problem: Option<String>,
 }
@@ -143,6 +151,8 @@ impl NodeStatus {
             links: Vec::new(),
             tables: None,
             segments: None,
+            copies_behind: None,
+            replicas_behind: None,
             problem: None,
         }
     }
@@ -161,6 +171,7 @@ pub(super) struct Reporter {
     pub passed_clients: AtomicUsize,
     mesh: OnceLock<(Weak<Mesh>, Streams)>,
     engine: OnceLock<Weak<Engine>>,
+    head: OnceLock<Weak<Head>>,
 }
 
 impl Reporter {
@@ -174,6 +185,7 @@ impl Reporter {
             passed_clients: AtomicUsize::new(0),
             mesh: OnceLock::new(),
             engine: OnceLock::new(),
+            head: OnceLock::new(),
         }
     }
 
@@ -191,12 +203,33 @@ impl Reporter {
         let _ = self.engine.set(Arc::downgrade(engine));
     }
 
+    /// From now on it says how copies are.
+    pub fn set_head(&self, head: &Arc<Head>) {
+        let _ = self.head.set(Arc::downgrade(head));
+    }
+
+    /// How many copies can't be read, by the names of who has them.
+    fn copies_behind(&self) -> Option<BTreeMap<String, usize>> {
+        let head = self.head.get().and_then(Weak::upgrade);
+        let head = head.filter(|_| self.rack.replicas > 1)?;
+        let mut behind = BTreeMap::new();
+        for copy in head.copies() {
+            let mut nodes = self.rack.nodes.iter();
+            let node = nodes.find(|node| node.number() == copy.holder);
+            if let Some(node) = node.filter(|_| copy.is_behind || !copy.is_there) {
+                *behind.entry(node.name.clone()).or_default() += 1;
+            }
+        }
+        Some(behind)
+    }
+
     fn now(&self) -> NodeStatus {
         let mut status = self.own.clone();
         status.state = *self.state.lock();
         if let Some(mesh) = self.mesh.get().and_then(|(mesh, _)| mesh.upgrade()) {
             status.links = mesh.links().into_iter().map(Link::from).collect();
         }
+        status.copies_behind = self.copies_behind();
         match self.engine.get().and_then(Weak::upgrade) {
             Some(engine) => {
                 let (tables, segments) = contents(&engine);

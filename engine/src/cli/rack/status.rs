@@ -67,6 +67,13 @@ pub(super) async fn statuses(rack: &Rack) -> Result<Vec<NodeStatus>> {
     for (at, status) in join_all(asked).await {
         statuses[at] = status;
     }
+    let mut said = statuses.iter_mut();
+    let said = said.find_map(|status| status.copies_behind.take());
+    if let Some(behind) = said {
+        for status in &mut statuses {
+            status.replicas_behind = Some(behind.get(&status.name).copied().unwrap_or(0));
+        }
+    }
     Ok(statuses)
 }
 
@@ -97,7 +104,9 @@ fn table(statuses: &[NodeStatus]) -> String {
             (true, ..) => "head".into(),
             (false, ..) => String::new(),
         };
-        let notes = [Some(head), status.problem.clone()];
+        let behind = status.replicas_behind.filter(|behind| *behind > 0);
+        let behind = behind.map(|behind| format!("{behind} replicas behind"));
+        let notes = [Some(head), behind, status.problem.clone()];
         let notes: Vec<_> = notes
             .into_iter()
             .flatten()

@@ -18,6 +18,7 @@ mod joined;
 #[cfg(any(test, feature = "testing"))]
 mod limit;
 mod memory;
+mod mirrored;
 mod nand;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub(crate) use joined::sync_all;
 #[cfg(any(test, feature = "testing"))]
 pub use limit::{LimitFlash, LimitOptions};
 pub use memory::MemoryFlash;
+pub use mirrored::{CopyLedger, CopySource, CopyStatus, MirroredFlash};
 pub use nand::{NandFlash, NandOptions, NandProfile, NandShape, WearRate};
 #[cfg(any(test, feature = "testing"))]
 pub use throttle::{Clock, ManualClock, SystemClock, ThrottleFlash, ThrottleOptions};

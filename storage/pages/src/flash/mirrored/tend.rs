@@ -1,0 +1,219 @@
+//! Copies that come back: what they lack is copied, erase block by erase block, while all is used.
+
+use std::sync::Arc;
+
+use super::super::{Flash, FlashOp, FlashPage, FlashQueue, PageBuffer, Tag};
+use super::{
+    Behind, Copy, MAX_PAGES_PER_OP, MirroredFlash, check_blocks, is_gone, is_of_copy, joined,
+};
+use crate::{Result, StorageError};
+
+impl MirroredFlash {
+    /// Looks for copies that were away, and brings those that are behind up to the others. Blocks
+    /// meanwhile; the device can be used as ever. Whether all are there and whole now: else it is to be
+    /// called again, after a while.
+    ///
+    /// # Errors
+    /// Those of the ledger, and of reading what is to be copied where no copy has it. That a copy is
+    /// away is none.
+    pub fn tend(&self) -> Result<bool> {
+        let _alone = self.shared.tending.lock();
+        for number in 0..self.shared.sources.len() {
+            self.look_for(number)?;
+        }
+        for number in 0..self.shared.sources.len() {
+            self.catch_up(number)?;
+        }
+        Ok(self.shared.state.lock().copies.iter().all(Copy::is_whole))
+    }
+
+    /// Opens a copy that was away.
+    fn look_for(&self, number: usize) -> Result<()> {
+        if self.shared.state.lock().copies[number].link.is_some() {
+            return Ok(());
+        }
+        let (geometry, source) = (self.shared.geometry, &self.shared.sources[number]);
+        let opened = source.open().and_then(|flash| {
+            check_blocks(&flash.name(), flash.geometry(), geometry)?;
+            match flash.geometry().erase_blocks < geometry.erase_blocks {
+                true => Err(StorageError::Invalid(format!(
+                    "{} is smaller than the other copies",
+                    flash.name()
+                ))),
+                false => Ok((flash.used_erase_blocks()?, joined(flash)?)),
+            }
+        });
+        let (used, flash) = match opened {
+            Ok(opened) => opened,
+            Err(error) if is_of_copy(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let state = &mut *self.shared.state.lock();
+        if used == 0 && state.used > 0 {
+            self.shared.lacks_everything(state, number)?;
+        }
+        let copy = &mut state.copies[number];
+        copy.link = Some(flash);
+        copy.generation += 1;
+        Ok(())
+    }
+
+    /// Copies what one copy lacks.
+    fn catch_up(&self, number: usize) -> Result<()> {
+        let (target, generation) = {
+            let state = self.shared.state.lock();
+            let copy = &state.copies[number];
+            match (&copy.link, &copy.behind) {
+                (Some(link), Some(_)) => (Arc::clone(link), copy.generation),
+                _ => return Ok(()),
+            }
+        };
+        match self.copy_blocks(number, &target, generation) {
+            Ok(()) => Ok(()),
+            Err(CopyError::OfSource(error)) => Err(error),
+            Err(CopyError::OfTarget(error)) => {
+                log::warn!("bringing {} up to the other copies: {error}", target.name());
+                let state = &mut *self.shared.state.lock();
+                if let Some(behind) = &mut state.copies[number].behind {
+                    behind.forget_given();
+                }
+                match is_gone(&error) {
+                    true => self.shared.lost(state, number, generation),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn copy_blocks(
+        &self,
+        number: usize,
+        target: &Arc<dyn Flash>,
+        generation: u64,
+    ) -> Result<(), CopyError> {
+        // What the copy has beyond the others is to be erased as well.
+        let used = target.used_erase_blocks().map_err(CopyError::OfTarget)?;
+        let mut from = self.open_queue().map_err(CopyError::OfSource)?;
+        let mut to = target.open_queue().map_err(CopyError::OfTarget)?;
+        loop {
+            let next = {
+                let state = &mut *self.shared.state.lock();
+                let copy = &mut state.copies[number];
+                let Some(behind) = copy
+                    .behind
+                    .as_mut()
+                    .filter(|_| copy.generation == generation)
+                else {
+                    return Ok(());
+                };
+                if std::mem::take(&mut behind.everything) {
+                    behind.blocks.extend(0..used.max(state.used));
+                }
+                let is_idle = |block: &&u64| !state.in_flight.contains_key(*block);
+                let next = behind.blocks.iter().find(is_idle).copied();
+                if let Some(block) = next {
+                    behind.blocks.remove(&block);
+                    behind.given.insert(block);
+                    behind.copying = Some(block);
+                }
+                next
+            };
+            let Some(block) = next else {
+                return self.end_catching_up(number, target, generation);
+            };
+            let copied = self.copy_block(&mut *from, &mut *to, block);
+            if let Some(behind) = &mut self.shared.state.lock().copies[number].behind {
+                behind.copying = None;
+                if copied.is_err() {
+                    behind.blocks.insert(block);
+                }
+            }
+            copied?;
+        }
+    }
+
+    /// Nothing is left to be copied, but for what is being changed.
+    fn end_catching_up(
+        &self,
+        number: usize,
+        target: &Arc<dyn Flash>,
+        generation: u64,
+    ) -> Result<(), CopyError> {
+        // What another sync covers meanwhile would not be covered here, and none would see it again.
+        let _alone = self.shared.syncing.lock();
+        target.sync().map_err(CopyError::OfTarget)?;
+        let copy = &mut self.shared.state.lock().copies[number];
+        let is_done = copy.behind.as_ref().is_some_and(Behind::is_done);
+        if copy.generation == generation && copy.link.is_some() && is_done {
+            let said = self.shared.ledger.set_behind(number, false);
+            said.map_err(CopyError::OfSource)?;
+            copy.behind = None;
+            log::info!("{} has all that the other copies have", target.name());
+        }
+        Ok(())
+    }
+
+    fn copy_block(
+        &self,
+        from: &mut dyn FlashQueue,
+        to: &mut dyn FlashQueue,
+        block: u64,
+    ) -> Result<(), CopyError> {
+        let block_pages = u64::from(self.shared.geometry.pages_per_erase_block);
+        let (start, end) = (block * block_pages, (block + 1) * block_pages);
+        let tag = Tag(0);
+        let first = FlashPage(start);
+        run(to, FlashOp::Erase { tag, first }).map_err(CopyError::OfTarget)?;
+        let step = MAX_PAGES_PER_OP as u64;
+        for at in (start..end).step_by(MAX_PAGES_PER_OP) {
+            let count = step.min(end - at);
+            let buffers = (0..count).map(|_| PageBuffer::recycled()).collect();
+            let first = FlashPage(at);
+            let read = FlashOp::Read {
+                tag,
+                first,
+                buffers,
+            };
+            let pages = run(from, read).map_err(CopyError::OfSource)?;
+            for (first, buffers) in written_runs(at, pages) {
+                let write = FlashOp::Write {
+                    tag,
+                    first,
+                    buffers,
+                };
+                run(to, write).map_err(CopyError::OfTarget)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whose fault it is that copying failed.
+enum CopyError {
+    OfTarget(StorageError),
+    OfSource(StorageError),
+}
+
+/// Runs of pages that are not zero: the others were never written.
+fn written_runs(first: u64, pages: Vec<PageBuffer>) -> Vec<(FlashPage, Vec<PageBuffer>)> {
+    let mut runs: Vec<(FlashPage, Vec<PageBuffer>)> = Vec::new();
+    for (page, buffer) in (first..).zip(pages) {
+        if buffer.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some((first, run)) if first.0 + run.len() as u64 == page => run.push(buffer),
+            _ => runs.push((FlashPage(page), vec![buffer])),
+        }
+    }
+    runs
+}
+
+/// Runs one operation, alone on its queue.
+fn run(queue: &mut dyn FlashQueue, op: FlashOp) -> Result<Vec<PageBuffer>> {
+    queue.submit(op)?;
+    let mut completions = Vec::new();
+    queue.wait(1, &mut completions)?;
+    let ended = completions.pop().ok_or(StorageError::Cancelled)?;
+    ended.result.map(|()| ended.buffers)
+}
