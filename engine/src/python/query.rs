@@ -24,11 +24,12 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 
 use super::capsule;
 use super::link::Link;
+use super::rows;
 use super::run::{handle, wait, wait_with};
 use super::table::QueryTable;
 use crate::Error;
@@ -110,6 +111,12 @@ impl Query {
         Bound::new(py, PySchema::new(schema))?.call_method0("__arrow_c_schema__")
     }
 
+    /// Names of the columns as they were asked for: those of the schema are made distinct.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.table.names().to_vec()
+    }
+
     /// The query as a table of the wheel's session `session`.
     fn __datafusion_table_provider__<'py>(
         &self,
@@ -150,7 +157,10 @@ impl Query {
         let (plan, context) = plan(py, self.frame()?)?;
         let stop = StopOnDrop::new(&plan);
         let stream = wait(py, async move { Ok(execute_stream(plan, context)?) })?;
-        Ok(Batches::new(stream.schema(), Source::Running(stream, stop)))
+        Ok(Batches::new(
+            stream.schema(),
+            Source::Running(None, stream, stop),
+        ))
     }
 
     /// The number of its rows.
@@ -217,7 +227,8 @@ fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> PyResult<T> {
 
 enum Source {
     Collected(VecDeque<RecordBatch>),
-    Running(SendableRecordBatchStream, StopOnDrop),
+    /// With what was put back.
+    Running(Option<RecordBatch>, SendableRecordBatchStream, StopOnDrop),
     /// Handed on, or ended by an error.
     Gone,
 }
@@ -269,6 +280,39 @@ impl Batches {
         slf
     }
 
+    /// The number of rows that are left; `None` where they are not computed yet.
+    #[getter]
+    fn num_rows(&self) -> Option<usize> {
+        match &*self.source.lock() {
+            Source::Collected(batches) => Some(batches.iter().map(RecordBatch::num_rows).sum()),
+            Source::Running(..) => None,
+            Source::Gone => Some(0),
+        }
+    }
+
+    /// The next rows as tuples: at most `limit`, or all that are left.
+    #[pyo3(signature = (limit = None))]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let mut rows = Vec::new();
+        let mut wanted = limit.unwrap_or(usize::MAX);
+        while wanted > 0 {
+            let mut source = std::mem::replace(&mut *self.source.lock(), Source::Gone);
+            let Some(batch) = source.next(py)? else { break };
+            let taken = batch.num_rows().min(wanted);
+            if taken < batch.num_rows() {
+                source.put_back(batch.slice(taken, batch.num_rows() - taken));
+            }
+            *self.source.lock() = source;
+            rows.append(&mut rows::tuples_of(py, &batch.slice(0, taken))?);
+            wanted -= taken;
+        }
+        Ok(rows)
+    }
+
     /// The next pyarrow.RecordBatch.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut source = std::mem::replace(&mut *self.source.lock(), Source::Gone);
@@ -292,14 +336,27 @@ impl Source {
                 *self = Self::Collected(batches);
                 Ok(batch)
             }
-            Self::Running(mut stream, stop) => {
+            Self::Running(Some(batch), stream, stop) => {
+                *self = Self::Running(None, stream, stop);
+                Ok(Some(batch))
+            }
+            Self::Running(None, mut stream, stop) => {
                 let (stream, batch) = wait(py, async move {
                     let batch = stream.next().await.transpose()?;
                     Ok((stream, batch))
                 })?;
-                *self = Self::Running(stream, stop);
+                *self = Self::Running(None, stream, stop);
                 Ok(batch)
             }
+        }
+    }
+
+    /// Gives back what is to be the next batch.
+    fn put_back(&mut self, batch: RecordBatch) {
+        match self {
+            Self::Collected(batches) => batches.push_front(batch),
+            Self::Running(next, ..) => *next = Some(batch),
+            Self::Gone => {}
         }
     }
 }
