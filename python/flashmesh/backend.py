@@ -35,6 +35,11 @@ class Batches(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
     def __next__(self) -> pa.RecordBatch: ...
     @property
+    def names(self) -> Sequence[str]:
+        """Names of the columns; of what `Backend.run` gave as they were asked for, which need not
+        be distinct."""
+
+    @property
     def num_rows(self) -> int | None:
         """The number of rows that are left; None where it is not known yet."""
 
@@ -82,9 +87,8 @@ class Backend(Protocol):
     def execute(self, query: str) -> None:
         """Run SQL to its end and drop its result."""
 
-    def run(self, query: str, progress: Report | None = None) -> tuple[Batches, Sequence[str]]:
-        """Run SQL to its end and keep its rows; with them the names of the columns as they were
-        asked for, which may not be distinct."""
+    def run(self, query: str, progress: Report | None = None) -> Batches:
+        """Run SQL to its end and keep its rows."""
 
     def files(self, paths: Sequence[str]) -> Query | None:
         """Rows of files, told by their names' ends; None where DataFusion is to read them."""

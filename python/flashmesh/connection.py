@@ -11,14 +11,7 @@ from os.path import splitext
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-<<<<<<< HEAD
-import pyarrow as pa
-from datafusion import col, lit
-
-from . import _flashmesh, rack, relations, script
-=======
-from . import _flashmesh, cancel, parameters, progress, relations, rows, scope, script
->>>>>>> refs/heads/python
+from . import _flashmesh, cancel, parameters, progress, rack, relations, rows, scope, script
 from ._flashmesh import Error
 from .embedded import Embedded
 from .result import Result
@@ -76,7 +69,8 @@ def connect(
             given.append("read_only")
         if given:
             raise Error(f"{' and '.join(given)}: the server decides that, not its clients; leave it out")
-<<<<<<< HEAD
+        from .flight import Client
+        from .remote import Remote
 
         def open_client(url: str) -> Client:
             return Client(
@@ -91,20 +85,6 @@ def connect(
 
         server = cast("str", path)
         client = rack.first_that_answers(server, open_client) if is_rack else open_client(server)
-=======
-        from .flight import Client
-        from .remote import Remote
-
-        client = Client(
-            path,
-            user=user,
-            password=password,
-            token=token,
-            tls_ca=tls_ca,
-            tls_client_cert=tls_client_cert,
-            tls_client_key=tls_client_key,
-        )
->>>>>>> refs/heads/python
         return Connection(Remote(client))
     logins = {
         "user": user,
@@ -179,9 +159,9 @@ class Connection:
         return self._frame(self._reading(query, variables, self._backend.sql))
 
     def _execute(self, query: str, variables: FrameType | None) -> Result:
-        return Result(query, *self._reading(query, variables, self._run))
+        return Result(query, self._reading(query, variables, self._run))
 
-    def _run(self, query: str, views: Sequence[str]) -> tuple[Batches, Sequence[str]]:
+    def _run(self, query: str, views: Sequence[str]) -> Batches:
         try:
             if not progress.wanted(self._settings.progress):
                 return self._backend.run(query)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import ScalarUDF, SessionContext
 
-    from .backend import ArrowStream, Mode, Query, Report
+    from .backend import ArrowStream, Mode, Query
 
 
 class Embedded:
@@ -23,6 +23,7 @@ class Embedded:
     def __init__(self, database: _flashmesh.Database) -> None:
         self._database = database
         self.execute = database.execute
+        self.run = database.run
         self.table = database.table
         self.from_arrow = database.from_arrow
         self.unregister = database.unregister
@@ -42,12 +43,6 @@ class Embedded:
             # Planned queries hold what they need.
             for name in arguments:
                 self._database.unregister(name)
-
-    def run(
-        self, query: str, progress: Report | None = None
-    ) -> tuple[_flashmesh.Batches, Sequence[str]]:
-        planned = self._database.sql(query)
-        return planned.collect(progress), planned.names
 
     def files(self, paths: Sequence[str]) -> _flashmesh.Query:
         parts = (f"SELECT * FROM {quoted(path)}" for path in paths)

@@ -45,17 +45,19 @@ def template(query: str) -> Template:
     """A statement with gaps for its parameters."""
     texts: list[list[str]] = [[]]
     gaps: list[int | str] = []
+    ways = set()
     for kind, text in script.pieces(query):
         if kind != "parameter":
             texts[-1].append(text)
             continue
         name = text[1:]
-        if name == "0":
-            raise Error("parameters are numbered from $1 on; there is $0")
-        gaps.append(len(gaps) if text == "?" else int(name) - 1 if name.isdigit() else name)
+        is_numbered = name.isdecimal()
+        if is_numbered and int(name) == 0:
+            raise Error(f"parameters are numbered from $1 on; there is {text}")
+        gaps.append(int(name) - 1 if is_numbered else name or len(gaps))
+        ways.add((text[0], is_numbered))
         texts.append([])
-    kinds = {text[0] + "n" * text[1:].isdigit() for kind, text in script.pieces(query) if kind == "parameter"}
-    if len(kinds) > 1:
+    if len(ways) > 1:
         raise Error("parameters are written ? or $1, $2, … or $name; a statement can't mix them")
     return Template(["".join(pieces) for pieces in texts], gaps)
 
@@ -111,37 +113,37 @@ def many(query: str, rows: Iterable[Parameters]) -> Iterator[str]:
     types: list[Any] = []
     for row in rows:
         check(statement, row)
-        merged = _merged(types, _types(row)) if texts else _types(row)
+        own = [_type(row[gap]) for gap in statement.gaps]  # type: ignore[index]
+        merged = _merged(types, own) if texts else own
         if merged is None or len(texts) >= ROWS or length >= CHARACTERS:
             yield before + ", ".join(texts)
             texts, length = [], 0
-        types = merged or _types(row)
+        types = merged or own
         texts.append(gaps.filled(row))
         length += len(texts[-1])
     if texts:
         yield before + ", ".join(texts)
 
 
-def _types(row: Parameters) -> list[Any]:
-    """What rows of one VALUES have to have alike: there, numbers of several types become one,
-    which may not have the digits of all."""
-    return [_type(value) for value in (row.values() if isinstance(row, Mapping) else row)]
-
-
 def _type(value: Any) -> Any:
+    """What values in a column of VALUES have to have alike: there, numbers of several types become
+    one, which may not have the digits of all."""
     match value:
-        case None:
-            return None
-        case bool():
-            return bool
+        case None | str():
+            return value if value is None else str
         case int():
-            return int, -(2**63) <= value < 2**63
-        case _ if hasattr(value, "tzinfo"):
-            return type(value), value.tzinfo is None
+            return type(value), -(2**63) <= value < 2**63
         case list() | tuple():
-            return type(value), frozenset(map(repr, map(_type, value)))
+            return frozenset(map(_type, value))
+        case dict():
+            return tuple((name, _type(field)) for name, field in value.items())
+        case _ if hasattr(value, "as_tuple"):
+            # A decimal: of 18 digits before the point and 18 behind it, all fit into one type.
+            _, digits, exponent = value.as_tuple()
+            is_short = isinstance(exponent, int) and -18 <= exponent <= len(digits) + exponent <= 18
+            return type(value), is_short or (len(digits), exponent)
         case _:
-            return type(value)
+            return type(value), getattr(value, "dtype", None), getattr(value, "tzinfo", None) is None
 
 
 def _merged(types: list[Any], others: list[Any]) -> list[Any] | None:

@@ -104,13 +104,12 @@ class Remote:
                 for _ in self._client.stream(statement):
                     pass
 
-    def run(self, query: str, progress: Report | None = None) -> tuple[Rows, Sequence[str]]:
+    def run(self, query: str, progress: Report | None = None) -> Rows:
         *before, last = script.statements(query) or [query]
         for statement in before:
             self._run(statement)
         watch = functools.partial(self.report, progress=progress) if progress else None
-        rows = self._run(last, watch)
-        return rows, rows.names
+        return self._run(last, watch)
 
     def files(self, paths: Sequence[str]) -> None:
         # They are here.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import plot, script
@@ -23,13 +23,13 @@ class Result:
     """The rows of a statement that has run. They are fetched once: what `fetchone` gave is not in
     the rest."""
 
-    def __init__(self, statement: str, batches: Batches, names: Sequence[str]) -> None:
+    def __init__(self, statement: str, batches: Batches) -> None:
         self._batches = batches
-        self._names = names
-        #: What is known to be so once somebody asks.
+        self._names = names = list(batches.names)
+        #: Rows that there were, or that were changed.
         self._count: int | None = None
         self._is_at_end = False
-        may_count = list(names) == ["count"] and script.counts_rows(script.statements(statement)[-1])
+        may_count = names == ["count"] and script.counts_rows(script.statements(statement)[-1])
         #: Whether there are columns: a change without RETURNING has none.
         self._has_columns = bool(names) and not may_count
         if may_count:
@@ -92,10 +92,10 @@ class Result:
         if not self._has_columns:
             return pa.table({})
         if self._is_at_end:
-            return self._schema().empty_table().rename_columns(list(self._names))
+            return self._schema().empty_table().rename_columns(self._names)
         self._is_at_end = True
         schema = self._schema()
-        return pa.Table.from_batches(list(self._batches), schema).rename_columns(list(self._names))
+        return pa.Table.from_batches(list(self._batches), schema).rename_columns(self._names)
 
     def df(self) -> pandas.DataFrame:
         """A pandas.DataFrame of them. Of columns of one name, the second is called `name_1`."""

@@ -7,13 +7,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-#: What a `;` or a word in does not count: texts, names, texts between dollars.
-_OPAQUE = r"""[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
+#: What a `;` or a word in does not count: texts, texts between dollars. Where the end is missing, it is
+#: all that follows: no value may stand in there and end it.
+_OPAQUE = (
+    r"[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)"
+    r"|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
+)
 #: Words may have dollars in them.
 _WORD = r"[^\W\d][\w$@#]*"
 _PIECE = re.compile(
-    rf"""(?P<comment>--[^\n]*|/\*)|(?P<opaque>{_OPAQUE})|(?P<name>"(?:[^"]|"")*"|`[^`]*`)"""
-    rf"|(?P<parameter>\?|\$\w+)|(?P<word>{_WORD})|(?P<space>\s+)|(?P<number>\d+)|(?P<other>.)",
+    rf"""(?P<comment>--[^\n]*|/\*)|(?P<opaque>{_OPAQUE})|(?P<name>"(?:[^"]|"")*(?:"|\Z)|`[^`]*(?:`|\Z))"""
+    rf"|(?P<parameter>\?\d*|\$\w+)|(?P<word>{_WORD})|(?P<space>\s+)|(?P<number>\d+)|(?P<other>.)",
     re.DOTALL,
 )
 _COMMENT_ENDS = re.compile(r"/\*|\*/")

@@ -9,12 +9,7 @@ import pyarrow as pa
 import pytest
 from flashmesh import dbapi
 
-PLACES = ["embedded", "server"]
-
-
-@pytest.fixture
-def path(place, serve, tmp_path):
-    return serve().url if place == "server" else tmp_path / "db"
+PLACES = ["file", "server", "rack"]
 
 
 @pytest.fixture

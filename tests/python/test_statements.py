@@ -1,4 +1,5 @@
-"""Statements with parameters, their results, variables as tables, asyncio: embedded and on a server alike."""
+"""Statements with parameters, their results, variables as tables, asyncio: the same code on a file, a server
+and a rack."""
 
 import asyncio
 import datetime
@@ -21,7 +22,7 @@ import pytest
 from flashmesh import parameters, scope, script
 from flashmesh.literals import literal
 
-PLACES = ["embedded", "server"]
+PLACES = ["file", "server", "rack"]
 
 EAST = datetime.timezone(datetime.timedelta(hours=2))
 
@@ -96,7 +97,12 @@ def test_random_values_come_back(stocked):
 def test_parameters_stand_where_constants_do(stocked, source):
     sensors = source["sensor"].to_pylist()
     count = "SELECT count(*) FROM reading WHERE sensor = "
-    for query, values in ((f"{count}?", [7]), (f"{count}$1", (7,)), (f"{count}$s", {"s": 7, "more": 1})):
+    for query, values in (
+        (f"{count}?", [7]),
+        (f"{count}$1", (7,)),
+        (f"{count}?1", [7]),
+        (f"{count}$s", {"s": 7, "more": 1}),
+    ):
         assert stocked.execute(query, values).fetchall() == [(sensors.count(7),)]
         assert stocked.sql(query, values).fetchall() == [(sensors.count(7),)]
     # As often as it is wanted, in texts and comments not at all.
@@ -107,6 +113,15 @@ def test_parameters_stand_where_constants_do(stocked, source):
     # What is built on a statement has its values.
     frame = stocked.sql("SELECT id, ? AS n FROM sensor WHERE id < ?", ["it's", 5]).filter(flashmesh.col("id") > 2)
     assert sorted(frame.fetchall()) == [(3, "it's"), (4, "it's")]
+
+
+def test_no_value_stands_in_a_text():
+    begun = ("'a", "'a''", '"a', "`a", "e'a\\'", "$$ a $ a", "$t$ a $$", "/* a /* */", "-- a")
+    for text in begun:
+        assert parameters.template(f"SELECT {text} ? $1").gaps == [], text
+    ended = ("'a'", "'a'''", '"a"', "`a`", "e'a\\''", "$$ a $ $$", "$t$ a $$ $t$", "/* a /* */ */", "-- a\n", "'a' e")
+    for text in ended:
+        assert parameters.template(f"SELECT {text} ?").gaps == [0], text
 
 
 def test_a_parameter_means_what_its_value_means(db):
@@ -138,6 +153,8 @@ def test_parameters_that_do_not_fit_are_refused(stocked):
         ("SELECT ?", {"a": 1}, "list or a tuple"),
         ("SELECT ?, $1", [1], "can't mix"),
         ("SELECT $0", [1], "from \\$1 on"),
+        ("SELECT ?00", [1], "from \\$1 on"),
+        ("SELECT ?, ?1", [1], "can't mix"),
     ):
         with pytest.raises(flashmesh.Error, match=why):
             stocked.execute(query, values)
@@ -245,8 +262,24 @@ def test_one_statement_inserts_many_rows_of_one_type():
     assert list(parameters.many(insert, [[1, "x"], [None, "y"], [2, None]])) == [
         "INSERT INTO t (a, b) VALUES  ( 1 , f( 'x' )),  ( NULL , f( 'y' )),  ( 2 , f( NULL ))"
     ]
-    # A number of another type would change the others'.
-    assert len(list(parameters.many(insert, [[2**53 + 1, "x"], [0.5, "x"]]))) == 2
+    # A value of another type would change the others.
+    decimals = [decimal.Decimal("1.5"), decimal.Decimal("1e17"), decimal.Decimal("1e-18")]
+    assert len(list(parameters.many(insert, [[value, [1]] for value in decimals]))) == 1
+    noon = datetime.datetime(2024, 5, 6, 12)
+    for one, other in (
+        (2**53 + 1, 0.5),
+        (1, 2**63),
+        (1, True),
+        (decimal.Decimal("1e30"), decimal.Decimal("1e-18")),
+        (noon, noon.date()),
+        (noon, noon.replace(tzinfo=EAST)),
+        ([2**53 + 1], [0.5]),
+        ({"a": 2**53 + 1}, {"a": 0.5}),
+        (numpy.array([2**53 + 1]), numpy.array([0.5])),
+    ):
+        assert len(list(parameters.many(insert, [[one, "x"], [other, "x"]]))) == 2, (one, other)
+    named = [{"a": 1, "b": 2, "more": 3}, {"b": 2, "a": 1}]
+    assert len(list(parameters.many("INSERT INTO t VALUES ($a, $b)", named))) == 1
     assert len(list(parameters.many(insert, [[i, "x"] for i in range(2 * parameters.ROWS + 1)]))) == 3
     for other in (
         "INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING",

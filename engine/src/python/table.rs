@@ -30,8 +30,6 @@ pub(super) struct QueryTable {
     /// Its number in `link`.
     id: u64,
     schema: SchemaRef,
-    /// Names of the columns as they were asked for: not all distinct.
-    names: Vec<String>,
     content: Arc<Held>,
 }
 
@@ -51,10 +49,9 @@ impl Drop for QueryTable {
 
 impl QueryTable {
     pub(super) fn try_new(link: &Arc<Link>, plan: LogicalPlan) -> Result<Arc<Self>> {
-        let names = names(plan.schema().inner());
         let plan = with_distinct_names(plan)?;
         let schema = Arc::clone(plan.schema().inner());
-        Ok(Self::new(link, schema, names, Content::Plan(plan)))
+        Ok(Self::new(link, schema, Content::Plan(plan)))
     }
 
     /// A table of rows that are there.
@@ -63,29 +60,22 @@ impl QueryTable {
         schema: SchemaRef,
         rows: Vec<RecordBatch>,
     ) -> Result<Arc<Self>> {
-        let names = names(&schema);
+        let names: HashSet<_> = schema.fields().iter().map(|field| field.name()).collect();
         let are_alike = rows.iter().all(|batch| batch.schema() == schema);
-        let are_distinct = names.iter().collect::<HashSet<_>>().len() == names.len();
-        match are_alike && are_distinct {
-            true => Ok(Self::new(link, schema, names, Content::Rows(rows))),
+        match are_alike && names.len() == schema.fields().len() {
+            true => Ok(Self::new(link, schema, Content::Rows(rows))),
             false => Self::try_new(link, plan_of(schema, rows)?),
         }
     }
 
-    fn new(link: &Arc<Link>, schema: SchemaRef, names: Vec<String>, content: Content) -> Arc<Self> {
+    fn new(link: &Arc<Link>, schema: SchemaRef, content: Content) -> Arc<Self> {
         let content = Arc::new(Mutex::new(Some(content)));
         Arc::new(Self {
             id: link.enter(&content),
             link: Arc::clone(link),
             schema,
-            names,
             content,
         })
-    }
-
-    /// Names of the columns as they were asked for: not all distinct.
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
     }
 
     /// The plan.
@@ -109,11 +99,6 @@ impl QueryTable {
             Content::Rows(rows) => Ok(Some(rows.clone())),
         }
     }
-}
-
-fn names(schema: &SchemaRef) -> Vec<String> {
-    let fields = schema.fields().iter();
-    fields.map(|field| field.name().clone()).collect()
 }
 
 fn plan_of(schema: SchemaRef, rows: Vec<RecordBatch>) -> Result<LogicalPlan> {
@@ -216,7 +201,7 @@ fn inlined(scan: &TableScan, query: LogicalPlan) -> Result<LogicalPlan> {
 /// `SELECT a.id, b.id` gives two columns `id`; in a table the second is `id:1`, as in DataFusion's
 /// subqueries.
 fn with_distinct_names(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let mut names = HashSet::new();
+    let mut names = std::collections::HashSet::new();
     let distinct: Vec<String> = plan
         .schema()
         .fields()
