@@ -216,6 +216,55 @@ def test_values_are_those_of_arrow(stocked, source):
     assert stocked.sql(query).fetchall() == stocked.execute(query).fetchall()
 
 
+def test_a_row_by_its_key_is_that_of_a_plan(db):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    random_ = random.Random(seed)
+    odd = [None, True, 0, -1, 7, 1.5, "7", "", "it's", 2**40, 2**63, -(2**63), 2**64 - 1, decimal.Decimal(7), b"7"]
+
+    def outcome(statement, key):
+        try:
+            result = db.execute(statement, [key])
+            return result.columns, [column[1] for column in result.description], result.fetchall()
+        except flashmesh.Error as error:
+            return str(error)
+
+    for kind, keys in (
+        ("TINYINT", range(-128, 128)),
+        ("INT", [*range(50), -(2**31), 2**31 - 1]),
+        ("BIGINT", [*range(-9, 9), 2**63 - 1, -(2**63)]),
+        ("BIGINT UNSIGNED", [*range(50), 2**64 - 1]),
+        ("TEXT", ["", "7", "it's", "ä\\", *map(str, range(50))]),
+        ("DECIMAL(10, 2)", [decimal.Decimal(n) / 4 for n in range(50)]),
+    ):
+        db.execute(f'CREATE OR REPLACE TABLE t (v DOUBLE, id {kind} PRIMARY KEY, "Note" TEXT, b BLOB)')
+        db.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", [(i, key, f"note {key}", b"x") for i, key in enumerate(keys)])
+
+        def compare(times):
+            found = 0
+            for _ in range(times):
+                key = random_.choice([random_.choice(keys), random_.choice(odd)])
+                items = random_.choice(["*", "id", 'v, "Note", v', "T.id", "id, *", "ID AS x", "v + 1", "Note", "count(*)"])
+                table = random_.choice(["t", "public.t", '"t"', "T", "t AS t", "nowhere"])
+                end = random_.choice(["", ";", " -- ?", " LIMIT 1", " ORDER BY id"])
+                name = random_.choice(["id", "ID", '"id"', '"ID"', "v"])
+                query = "SELECT {} FROM {} WHERE {} = ?{}".format(items, table, name, end)
+                planned = "SELECT {} FROM {} WHERE ({} = ?){}".format(items, table, name, end)
+                got = outcome(query, key)
+                assert got == outcome(planned, key), (kind, query, key)
+                found += isinstance(got, tuple) and len(got[2])
+            return found
+
+        assert compare(150) > 10
+        with pytest.raises(ZeroDivisionError):
+            with db.transaction():
+                db.execute("DELETE FROM t WHERE v < 3")
+                db.execute("UPDATE t SET v = v + 1000 WHERE v < 10")
+                compare(50)
+                1 / 0  # noqa: B018
+        compare(20)
+
+
 def test_changes_count_rows(db):
     made = db.execute("CREATE TABLE t (count BIGINT PRIMARY KEY)")
     assert (made.rowcount, made.description, made.fetchall()) == (-1, None, [])

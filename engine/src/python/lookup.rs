@@ -9,7 +9,6 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value,
-    display_comma_separated,
 };
 use pyo3::prelude::*;
 
@@ -52,7 +51,8 @@ impl Lookup {
             return None;
         };
         // Whatever else a statement can say stands in its text.
-        let items = display_comma_separated(&select.projection);
+        let items: Vec<_> = select.projection.iter().map(ToString::to_string).collect();
+        let items = items.join(", ");
         if query.to_string() != format!("SELECT {items} FROM {name} WHERE {key} = {right}") {
             return None;
         }
