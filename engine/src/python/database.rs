@@ -118,12 +118,7 @@ impl Database {
 
     /// Run SQL to its end and keep its rows; `progress` is that of [`Query`]'s `collect`.
     #[pyo3(signature = (query, progress = None))]
-    fn run(
-        &self,
-        py: Python<'_>,
-        query: String,
-        progress: Option<Py<PyAny>>,
-    ) -> PyResult<Batches> {
+    fn run(&self, py: Python<'_>, query: String, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
         let session = self.link.session()?;
         let script = match query.len() {
             ..=SHORT => session.parse(&query)?,
