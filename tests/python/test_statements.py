@@ -234,7 +234,7 @@ def test_a_row_by_its_key_is_that_of_a_plan(db):
         ("INT", [*range(50), -(2**31), 2**31 - 1]),
         ("BIGINT", [*range(-9, 9), 2**63 - 1, -(2**63)]),
         ("BIGINT UNSIGNED", [*range(50), 2**64 - 1]),
-        ("TEXT", ["", "7", "it's", "ä\\", *map(str, range(50))]),
+        ("TEXT", ["", "it's", "ä\\", *map(str, range(50))]),
         ("DECIMAL(10, 2)", [decimal.Decimal(n) / 4 for n in range(50)]),
     ):
         db.execute(f'CREATE OR REPLACE TABLE t (v DOUBLE, id {kind} PRIMARY KEY, "Note" TEXT, b BLOB)')
