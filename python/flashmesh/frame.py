@@ -285,8 +285,9 @@ class Table(DataFrame):
 
 def _carry_the_rest() -> None:
     """Takes over what `DataFrame` leaves as it is, newer versions' methods too."""
+    own = vars(Rows) | vars(DataFrame)
     for name, method in vars(Upstream).items():
-        if not name.startswith("_") and inspect.isfunction(method) and name not in vars(DataFrame):
+        if not name.startswith("_") and inspect.isfunction(method) and name not in own:
             setattr(DataFrame, name, _carried(method))
 
 
