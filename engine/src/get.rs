@@ -55,7 +55,7 @@ impl Keyed {
     }
 
     /// Keys as the table's type of them.
-    fn keys(&self, keys: &ArrayRef) -> Result<ArrayRef> {
+    pub fn keys(&self, keys: &ArrayRef) -> Result<ArrayRef> {
         let field = self.table.schema.field(self.ordinal as usize);
         let options = CastOptions {
             safe: false,
@@ -71,7 +71,7 @@ impl Keyed {
     }
 
     /// All columns of the table.
-    fn columns(&self) -> Vec<u32> {
+    pub fn columns(&self) -> Vec<u32> {
         (0..self.table.schema.fields().len() as u32).collect()
     }
 
@@ -109,11 +109,20 @@ impl Session {
         keys: &ArrayRef,
     ) -> Result<Option<Vec<RecordBatch>>> {
         let keyed = self.keyed(table)?;
-        let (keys, columns) = (keyed.keys(keys)?, keyed.columns());
+        self.cached_rows_of(&keyed, &keyed.keys(keys)?, &keyed.columns())
+    }
+
+    /// [`Session::rows_of`] of few keys where all that it takes is cached; else `None`.
+    #[cfg(feature = "python")]
+    pub(crate) fn cached_rows_of(
+        &self,
+        keyed: &Keyed,
+        keys: &ArrayRef,
+        columns: &[u32],
+    ) -> Result<Option<Vec<RecordBatch>>> {
         let capability = self.catalog().authority().capability(&keyed.table);
-        let lookup = keyed.lookup(&keys, &columns);
-        let node = self.engine().node();
-        Ok(node.look_up_cached(&lookup, &capability)?)
+        let lookup = keyed.lookup(keys, columns);
+        Ok(self.engine().node().look_up_cached(&lookup, &capability)?)
     }
 
     /// The rows of a table whose primary key is in a range, in the order of the keys: those of one
@@ -151,8 +160,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::get`].
-    pub(crate) fn keyed(&self, table: &str) -> Result<Keyed> {
-        let name = self.resolve(TableReference::parse_str(table));
+    pub(crate) fn keyed(&self, table: impl Into<TableReference>) -> Result<Keyed> {
+        let name = self.resolve(table.into());
         self.flash_schema(&name)?;
         self.principal()
             .check(Right::Read, &name.schema, &name.table)?;

@@ -162,6 +162,7 @@ impl Engine {
             path,
             DatabaseOptions {
                 read_only: options.read_only,
+                temporary: temporary.is_some() && !options.read_only,
                 card: options.card,
                 node: rack.map(|rack| rack.node()).unwrap_or_default(),
                 cards: rack.map(|rack| rack.cards()).unwrap_or_default(),

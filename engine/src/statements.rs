@@ -61,8 +61,13 @@ impl Session {
     /// the database refused, [`Error::Usage`] for no statement at all and for what flashmesh
     /// does not do. Statements before the one that failed have happened.
     pub async fn sql(&self, query: &str) -> Result<DataFrame> {
+        self.run_script(self.parse(query)?).await
+    }
+
+    /// [`Session::sql`] of statements that were parsed.
+    pub(crate) async fn run_script(&self, script: Vec<ParsedStatement>) -> Result<DataFrame> {
         let mut last: Option<DataFrame> = None;
-        for statement in self.parse(query)? {
+        for statement in script {
             if let Some(before) = last.take() {
                 drain(before).await?;
             }

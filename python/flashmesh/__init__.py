@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from . import functions
     from .connection import Connection, connect
+    from .default import execute, executemany, sql
     from .frame import DataFrame, Table
+    from .result import Result
     from .settings import Settings
 
 __all__ = [
@@ -26,14 +28,18 @@ __all__ = [
     "DataFrame",
     "Error",
     "Expr",
+    "Result",
     "Settings",
     "Table",
     "__version__",
     "col",
     "connect",
+    "execute",
+    "executemany",
     "functions",
     "lit",
     "literal",
+    "sql",
     "udaf",
     "udf",
     "udwf",
@@ -45,6 +51,8 @@ _HOMES = {
     **dict.fromkeys(("Expr", "col", "lit", "literal", "udaf", "udf", "udwf"), "datafusion"),
     **dict.fromkeys(("Connection", "connect"), "flashmesh.connection"),
     **dict.fromkeys(("DataFrame", "Table"), "flashmesh.frame"),
+    **dict.fromkeys(("execute", "executemany", "sql"), "flashmesh.default"),
+    "Result": "flashmesh.result",
     "Settings": "flashmesh.settings",
 }
 

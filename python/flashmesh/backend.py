@@ -34,6 +34,17 @@ class Batches(Protocol):
     def __arrow_c_schema__(self) -> object: ...
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
     def __next__(self) -> pa.RecordBatch: ...
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the columns; of what `Backend.run` gave as they were asked for, which need not
+        be distinct."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """The number of rows that are left; None where it is not known yet."""
+
+    def fetch(self, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """The next rows as tuples: at most `limit`, or all that are left."""
 
 
 class Query(Protocol):
@@ -75,6 +86,12 @@ class Backend(Protocol):
 
     def execute(self, query: str) -> None:
         """Run SQL to its end and drop its result."""
+
+    def run(self, query: str, progress: Report | None = None) -> Batches:
+        """Run SQL to its end and keep its rows."""
+
+    def files(self, paths: Sequence[str]) -> Query | None:
+        """Rows of files, told by their names' ends; None where DataFusion is to read them."""
 
     def table(self, name: str) -> Query:
         """All rows of a table or view."""

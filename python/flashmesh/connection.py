@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from os.path import splitext
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-import pyarrow as pa
-from datafusion import col, lit
-
-from . import _flashmesh, rack, relations, script
+from . import _flashmesh, cancel, parameters, progress, rack, relations, rows, scope, script
 from ._flashmesh import Error
 from .embedded import Embedded
-from .flight import SCHEMES, Client
-from .frame import DataFrame, Table, _errors, _plan_text
-from .remote import Remote
+from .result import Result
 from .settings import Settings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from datafusion import ScalarUDF, SessionContext
 
-    from .backend import ArrowStream, Backend, Mode, Query
+    from .backend import ArrowStream, Backend, Batches, Mode, Query
+    from .frame import DataFrame, Table
+    from .parameters import Parameters
+
+#: A file, folder, glob or URL, or several.
+Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+T = TypeVar("T")
+
+#: What urls of servers begin with.
+SCHEMES = ("grpc://", "grpc+tls://")
 
 
 def connect(
@@ -64,6 +69,8 @@ def connect(
             given.append("read_only")
         if given:
             raise Error(f"{' and '.join(given)}: the server decides that, not its clients; leave it out")
+        from .flight import Client
+        from .remote import Remote
 
         def open_client(url: str) -> Client:
             return Client(
@@ -115,14 +122,99 @@ class Connection:
 
     # SQL.
 
-    def sql(self, query: str) -> DataFrame:
+    def sql(self, query: str, params: Parameters | None = None) -> DataFrame:
         """Run SQL. A query gives a DataFrame that runs when its rows are asked for; any other
-        statement has happened when this returns. Of several statements, the last one counts."""
-        return self._frame(self._backend.sql(query))
+        statement has happened when this returns. Of several statements, the last one counts.
 
-    def execute(self, query: str) -> None:
-        """Run SQL to its end and drop its result."""
-        self._backend.execute(query)
+        `params` are the values of `?` and `$1` as a sequence, of `$name` as a dict. A name in
+        FROM that no table has may be that of a variable with data: a DataFrame of pandas, Polars
+        or flashmesh, or Arrow data."""
+        return self._sql(parameters.bound(query, params), scope.caller())
+
+    def execute(self, query: str, params: Parameters | None = None) -> Result:
+        """Run SQL to its end and keep its rows, which are fetched as from a cursor:
+        `con.execute("SELECT * FROM t WHERE a = ?", [1]).fetchone()`. Parameters and names are
+        those of `sql`, which suits results that don't fit into memory."""
+        return self._execute(parameters.bound(query, params), scope.caller())
+
+    def executemany(self, query: str, rows: Iterable[Parameters]) -> int:
+        """Run a statement once for each row of parameters, in one transaction. An INSERT of one
+        row of VALUES becomes few statements; for data in memory, `insert` is faster still. Returns
+        the number of rows that were changed."""
+        count = 0
+        with self._one_commit():
+            for statement in parameters.many(query, rows):
+                count += max(self._execute(statement, None).rowcount, 0)
+        return count
+
+    def sql_async(self, query: str, params: Parameters | None = None) -> Awaitable[DataFrame]:
+        """`sql` for asyncio: it runs in a thread, and cancelling the task cancels it."""
+        return cancel.in_thread(self._sql, parameters.bound(query, params), scope.caller())
+
+    def execute_async(self, query: str, params: Parameters | None = None) -> Awaitable[Result]:
+        """`execute` for asyncio: it runs in a thread, and cancelling the task cancels it."""
+        return cancel.in_thread(self._execute, parameters.bound(query, params), scope.caller())
+
+    def _sql(self, query: str, variables: FrameType | None) -> DataFrame:
+        return self._frame(self._reading(query, variables, self._backend.sql))
+
+    def _execute(self, query: str, variables: FrameType | None) -> Result:
+        return Result(query, self._reading(query, variables, self._run))
+
+    def _run(self, query: str, views: Sequence[str]) -> Batches:
+        try:
+            if not progress.wanted(self._settings.progress):
+                return self._backend.run(query)
+            with progress.Bar() as bar:
+                return self._backend.run(query, bar)
+        finally:
+            for view in views:
+                self._backend.unregister(view)
+
+    def _reading(
+        self, query: str, variables: FrameType | None, run: Callable[[str, Sequence[str]], T]
+    ) -> T:
+        """Run SQL that may read variables. `run` takes it and views, which it takes away."""
+        found: dict[str, Any] = {}
+        while True:
+            views: list[str] = []
+            named = {name: self._view(data, views) for name, data in found.items()}
+            try:
+                return run(scope.with_views(query, named) if named else query, views)
+            except Error as error:
+                name = scope.missing(error)
+                if name is None or name in found or variables is None:
+                    raise
+                # Of a script, what stands before has happened.
+                if not self._settings.replacement_scans or len(script.statements(query)) > 1:
+                    raise
+                data = scope.variable(query, name, variables)
+                if data is None:
+                    raise
+            found[name] = self._frame_of(data)
+
+    @contextmanager
+    def _one_commit(self) -> Iterator[None]:
+        """A transaction, unless there is one."""
+        try:
+            self._backend.execute("BEGIN")
+        except Error as error:
+            if "a transaction has begun already" not in str(error):
+                raise
+            yield
+            return
+        with self._committing():
+            yield
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            with suppress(Error):
+                self._backend.execute("ROLLBACK")
+            raise
+        self._backend.execute("COMMIT")
 
     @contextmanager
     def transaction(self, *, serializable: bool = False, read_only: bool = False) -> Iterator[None]:
@@ -131,22 +223,19 @@ class Connection:
         all. The commit fails where another one has changed the same rows; with `serializable`, also
         where one has changed a table that was read."""
         isolation = " ISOLATION LEVEL SERIALIZABLE" if serializable else ""
-        self.execute(f"BEGIN{isolation}{' READ ONLY' if read_only else ''}")
-        try:
+        self._backend.execute(f"BEGIN{isolation}{' READ ONLY' if read_only else ''}")
+        with self._committing():
             yield
-        except BaseException:
-            with suppress(Error):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
 
     def explain(
         self, query: str | DataFrame, *, analyze: bool = False, verbose: bool = False
     ) -> str:
         """How a query is run: what is pushed below its scans, and why not the rest. With
         `analyze` it is run, and the text says what that took."""
+        from .frame import plan_text
+
         frame = self.sql(query) if isinstance(query, str) else query
-        return _plan_text(frame._query.explain(verbose, analyze))
+        return plan_text(frame._query.explain(verbose, analyze))
 
     @property
     def settings(self) -> Settings:
@@ -160,6 +249,9 @@ class Connection:
     ) -> str:
         """Make a function of a kernel's package (a `.fmk` file, or its bytes) and return its name.
         On a server the package is uploaded."""
+        import base64
+        from pathlib import Path
+
         data = package if isinstance(package, bytes) else Path(package).read_bytes()
         name = _flashmesh.kernel_name(data)
         replace = "OR REPLACE " if or_replace else ""
@@ -178,12 +270,14 @@ class Connection:
 
     def table(self, name: str) -> Table:
         """A table or view of the database."""
+        from .frame import Table
+
         return Table(self, name, self._backend.table(name))
 
     def load(
         self,
         table: str,
-        source: str | PathLike[str] | Sequence[str | PathLike[str]] | ArrowStream,
+        source: Paths | ArrowStream,
         *,
         mode: Mode = "create",
     ) -> int:
@@ -192,20 +286,14 @@ class Connection:
         it: a DataFrame of flashmesh, pyarrow, pandas or Polars, a record batch reader, …"""
         if hasattr(source, "__arrow_c_stream__"):
             return self._backend.load_arrow(table, cast("ArrowStream", source), mode)
-        paths = [source] if isinstance(source, (str, PathLike)) else source
-        try:
-            paths = [fspath(path) for path in paths]
-        except TypeError:
-            raise TypeError(
-                f"a {type(source).__name__} is neither a path, a list of paths, nor an object "
-                "with Arrow data (__arrow_c_stream__)"
-            ) from None
-        return self._backend.load_files(table, paths, mode)
+        return self._backend.load_files(table, _paths(source), mode)
 
     def get(self, table: str, keys: Sequence[Any] | pa.Array | object) -> DataFrame:
         """The rows of a table whose primary key is one of `keys`, a sequence or an Arrow array,
         in any order. They are fetched now; many keys are one command to the store."""
         if not hasattr(keys, "__arrow_c_array__"):
+            import pyarrow as pa
+
             keys = pa.array(keys)
         return self._frame(self._backend.get(table, keys))
 
@@ -217,6 +305,8 @@ class Connection:
     def scan(self, table: str, lower: Any = None, upper: Any = None) -> DataFrame:
         """The rows of a table whose primary key is at least `lower` and below `upper`, in the order of the
         keys; without one of them, from the first key on or to the last."""
+        from datafusion import col, lit
+
         key = col(script.quoted(self._backend.key(table)))
         rows: DataFrame = self.table(table)
         if lower is not None:
@@ -229,16 +319,63 @@ class Connection:
         """Put rows into a table with a primary key of one column: a row with a key that is there
         takes the place of that row, others are added; all in one commit. `rows` is anything with
         Arrow data in it, or a sequence of dicts; columns go by their names. Returns their number."""
-        if not hasattr(rows, "__arrow_c_stream__"):
-            rows = pa.Table.from_pylist(list(rows))
-        return self._backend.put(table, cast("ArrowStream", rows))
+        return self._backend.put(table, _arrow(rows))
+
+    def insert(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+        """Add rows to a table, in one commit. `rows` is anything with Arrow data in it, or a
+        sequence of dicts; columns go by their names. A key that is there already is an error.
+        Returns their number."""
+        return self._backend.load_arrow(table, _arrow(rows), "append")
+
+    def upsert(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+        """The same as `put`, by the name that it has elsewhere."""
+        return self.put(table, rows)
 
     def delete(self, table: str, keys: Sequence[Any] | pa.Array | object) -> int:
         """Delete the rows whose primary key is one of `keys`, a sequence or an Arrow array, in
         one commit. Returns how many there were."""
         if not hasattr(keys, "__arrow_c_array__"):
+            import pyarrow as pa
+
             keys = pa.array(keys)
         return self._backend.delete(table, keys)
+
+    # Files.
+
+    def read_parquet(self, path: Paths, **options: Any) -> DataFrame:
+        """A DataFrame of Parquet files: a path or several; folders, globs and URLs too. They are
+        read when rows are asked for, by this process, also where the database is a server's.
+        Options are those of `datafusion.SessionContext.read_parquet`, for one path."""
+        return self._read("parquet", path, options)
+
+    def read_csv(self, path: Paths, **options: Any) -> DataFrame:
+        """The same of CSV files. Options are those of `datafusion.SessionContext.read_csv`:
+        `has_header`, `delimiter`, `schema`, …"""
+        return self._read("csv", path, options)
+
+    def read_json(self, path: Paths, **options: Any) -> DataFrame:
+        """The same of files with one JSON object a line. Options are those of
+        `datafusion.SessionContext.read_json`."""
+        return self._read("json", path, options)
+
+    def _read(self, kind: str, path: Paths, options: Mapping[str, Any]) -> DataFrame:
+        paths = _paths(path)
+        if not paths:
+            raise Error("there is no file to read: the list of paths is empty")
+        suffix = f".{kind}"
+        if not options and all(each.lower().endswith(suffix) for each in paths):
+            if (query := self._backend.files(paths)) is not None:
+                return self._frame(query)
+        from .frame import errors
+
+        read = getattr(self.context, f"read_{kind}")
+        with errors():
+            first, *others = (
+                read(each, **{"file_extension": splitext(each)[1] or suffix, **options}) for each in paths
+            )
+            for other in others:
+                first = first.union_by_name(other)
+        return self.frame(first)
 
     # Data in memory.
 
@@ -253,6 +390,8 @@ class Connection:
     def from_pandas(self, data: Any, name: str | None = None) -> DataFrame:
         """A DataFrame of a pandas.DataFrame; see `from_arrow`. Its index is left out unless it
         has a name."""
+        import pyarrow as pa
+
         named = any(index is not None for index in data.index.names)
         return self.from_arrow(pa.Table.from_pandas(data, preserve_index=named), name)
 
@@ -260,9 +399,30 @@ class Connection:
         """A DataFrame of a polars.DataFrame; see `from_arrow`."""
         return self.from_arrow(data, name)
 
-    def register(self, name: str, frame: DataFrame) -> None:
-        """Let SQL know a DataFrame by this name, as a view, until the connection is closed."""
-        self._backend.register(name, frame._query)
+    def register(self, name: str, frame: DataFrame | Any) -> None:
+        """Let SQL know a DataFrame by this name, as a view, until the connection is closed: one
+        of flashmesh, pandas or Polars, or Arrow data."""
+        self._backend.register(name, self._frame_of(frame)._query)
+
+    def _frame_of(self, data: Any) -> DataFrame:
+        """A DataFrame of this connection with data of any library."""
+        from .frame import DataFrame
+
+        if isinstance(data, DataFrame) and data._connection is self:
+            return data
+        if not scope.is_data(data):
+            raise TypeError(f"a {type(data).__name__} is no DataFrame, and has no Arrow data (__arrow_c_stream__)")
+        kind = type(data)
+        match kind.__module__.partition(".")[0], kind.__name__:
+            case "pandas", _:
+                return self.from_pandas(data)
+            case "polars", "LazyFrame":
+                data = data.collect()
+            case "pyarrow", "RecordBatch":
+                data = type(data.schema.empty_table()).from_batches([data])
+            case "pyarrow", _ if hasattr(data, "to_table"):
+                data = data.to_table()
+        return self.from_arrow(data)
 
     def unregister(self, name: str) -> None:
         """Take such a name away."""
@@ -361,11 +521,18 @@ class Connection:
             tolerance=tolerance,
         )
 
+    def _column(self, data: Any, views: list[str]) -> str:
+        """A query of data of one column."""
+        frame = self._frame_of(data)
+        if len(frame.columns) != 1:
+            raise Error(f"one column is expected, not {len(frame.columns)}: select the one to use")
+        return f"(SELECT {script.quoted(frame.columns[0])} FROM {self._view(frame, views)})"
+
     def _relation(self, function: str, *arguments: Any, **options: Any) -> DataFrame:
         """A call of a table function. Data in its arguments is a view while the call needs it."""
         views: list[str] = []
         try:
-            query = relations.call(function, arguments, options, lambda data: self._view(data, views))
+            query = relations.call(function, arguments, options, lambda data: self._column(data, views))
         except BaseException:
             for view in views:
                 self._backend.unregister(view)
@@ -373,13 +540,12 @@ class Connection:
         return self._frame(self._backend.sql(query, views))
 
     def _view(self, data: Any, views: list[str]) -> str:
-        frame = data if isinstance(data, DataFrame) else self.from_arrow(data)
-        if len(frame.columns) != 1:
-            raise Error(f"one column is expected, not {len(frame.columns)}: select the one to use")
+        """A view of data."""
+        frame = self._frame_of(data)
         name = f"__argument_{next(self._numbers)}"
         self._backend.register(name, frame._query)
         views.append(name)
-        return f'(SELECT "{frame.columns[0].replace(chr(34), chr(34) * 2)}" FROM {name})'
+        return name
 
     # DataFusion.
 
@@ -396,15 +562,18 @@ class Connection:
 
     def frame(self, df: Any) -> DataFrame:
         """One of flashmesh's for a DataFrame of `context`, such as `con.context.read_csv(…)`."""
+        from .frame import DataFrame
+
         return DataFrame(self, df=df.df)
 
     def _frame(self, query: Query, alias: str | None = None) -> DataFrame:
-        alias = alias or f"query_{next(self._numbers)}"
-        return DataFrame(self, query=query, alias=alias)
+        return rows.frame(self, query, alias or f"query_{next(self._numbers)}")
 
     def _query_of(self, frame: DataFrame) -> Query:
+        from .frame import errors
+
         session = self.context
-        with _errors():
+        with errors():
             return self._backend.plan(frame, session)
 
     # The end.
@@ -430,3 +599,23 @@ class Connection:
     def __repr__(self) -> str:
         what = "closed" if self._backend.is_closed else repr(self._backend)
         return f"<flashmesh.Connection, {what}>"
+
+
+def _paths(source: Paths) -> list[str]:
+    """Paths of files."""
+    try:
+        return [fspath(path) for path in ([source] if isinstance(source, (str, PathLike)) else source)]
+    except TypeError:
+        raise TypeError(
+            f"a {type(source).__name__} is neither a path, a list of paths, nor an object "
+            "with Arrow data (__arrow_c_stream__)"
+        ) from None
+
+
+def _arrow(rows: ArrowStream | Sequence[Mapping[str, Any]]) -> ArrowStream:
+    """Rows as Arrow data."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        return cast("ArrowStream", rows)
+    import pyarrow as pa
+
+    return cast("ArrowStream", pa.Table.from_pylist(list(rows)))

@@ -1,4 +1,4 @@
-"""The embedded database as a backend, and sessions of DataFusion's that it plans for."""
+"""The embedded database as a backend. Neither pyarrow nor datafusion is imported for SQL."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
-import datafusion
-from datafusion import ScalarUDF, SessionConfig, SessionContext
-from datafusion.extensions import SessionExtensionComponents
-
 from . import _flashmesh
-from .functions import DISTANCES
+from .literals import quoted
 
 if TYPE_CHECKING:
+    import datafusion
     import pyarrow as pa
+    from datafusion import ScalarUDF, SessionContext
 
     from .backend import ArrowStream, Mode, Query
-
-#: Name of the catalog, and of the schema that every database has.
-CATALOG, SCHEMA = "flashmesh", "public"
 
 
 class Embedded:
@@ -28,6 +23,7 @@ class Embedded:
     def __init__(self, database: _flashmesh.Database) -> None:
         self._database = database
         self.execute = database.execute
+        self.run = database.run
         self.table = database.table
         self.from_arrow = database.from_arrow
         self.unregister = database.unregister
@@ -47,6 +43,10 @@ class Embedded:
             # Planned queries hold what they need.
             for name in arguments:
                 self._database.unregister(name)
+
+    def files(self, paths: Sequence[str]) -> _flashmesh.Query:
+        parts = (f"SELECT * FROM {quoted(path)}" for path in paths)
+        return self._database.sql(" UNION ALL BY NAME ".join(parts))
 
     def register(self, name: str, query: Query) -> None:
         self._database.register(name, cast(_flashmesh.Query, query))
@@ -92,71 +92,18 @@ class Embedded:
         return self._database.load_arrow(table, source, mode)
 
     def function(self, name: str) -> ScalarUDF:
+        from datafusion import ScalarUDF, SessionContext
+
         function = ScalarUDF.from_pycapsule(self._database.function(name))
         # Plans of Python's sessions find functions of ours by name.
         self._database.use_functions(SessionContext())
         return function
 
     def session(self) -> SessionContext:
-        config = (
-            SessionConfig()
-            .with_default_catalog_and_schema(CATALOG, SCHEMA)
-            .with_create_default_catalog_and_schema(False)
-            .with_information_schema(True)
-        )
-        self._database.use_functions(SessionContext())
-        session = SessionContext(config)
-        session.register_catalog_provider(CATALOG, _Catalog(self._database))
-        for distance in DISTANCES.values():
-            session.register_udf(distance)
-        # Functions in Python go over as what they are, not pickled: they keep their globals.
-        extended = session.with_extensions(_Extension(self._database))
-        return extended.with_python_udf_inlining(enabled=False)
+        from . import sessions
+
+        return sessions.of(self._database)
 
     def __repr__(self) -> str:
         kind = "temporary, " if self._database.is_temporary else ""
         return f"{kind}{self._database.path}"
-
-
-class _Extension:
-    """What makes a session of DataFusion's plan and run with us."""
-
-    def __init__(self, database: _flashmesh.Database) -> None:
-        self._database = database
-
-    def __datafusion_session_components__(self, ctx: SessionContext) -> SessionExtensionComponents:
-        return SessionExtensionComponents(
-            logical_extension_codecs=(_LogicalCodec(self._database),),
-            physical_extension_codecs=(_PhysicalCodec(self._database),),
-        )
-
-    def __datafusion_session_planner__(self, ctx: SessionContext, fallback: object) -> Any:
-        return self._database.query_planner()
-
-
-class _LogicalCodec:
-    __datafusion_codec_id__ = "flashmesh"
-
-    def __init__(self, database: _flashmesh.Database) -> None:
-        self._database = database
-
-    def __datafusion_logical_extension_codec__(self, session: object = None) -> Any:
-        return self._database.logical_codec()
-
-
-class _PhysicalCodec:
-    __datafusion_codec_id__ = "flashmesh"
-
-    def __init__(self, database: _flashmesh.Database) -> None:
-        self._database = database
-
-    def __datafusion_physical_extension_codec__(self, session: object = None) -> Any:
-        return self._database.physical_codec()
-
-
-class _Catalog:
-    def __init__(self, database: _flashmesh.Database) -> None:
-        self._database = database
-
-    def __datafusion_catalog_provider__(self, session: object) -> Any:
-        return self._database.catalog_provider(session)

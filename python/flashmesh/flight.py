@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import _thread
 import functools
+import itertools
 import os
 import re
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from . import cancel
 from ._flashmesh import Error
 
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
     from .backend import Mode
 
-#: What urls of servers begin with.
-SCHEMES = ("grpc://", "grpc+tls://")
 #: The greatest message that is read, in bytes; a server's own limit is lower.
 MAX_MESSAGE_SIZE = 1 << 30
 
@@ -36,8 +36,8 @@ BY_KEY = "flashmesh-by-key"
 
 #: Seconds for a cancelled call to return.
 GRACE = 5.0
-#: Seconds between two looks at a statement that takes long.
-LOOK = 0.5
+#: Seconds between two looks at a statement that takes long, and for whether it was cancelled.
+LOOK, CANCEL_LOOK = 0.5, 0.05
 
 T = TypeVar("T")
 #: SQL, or the bytes of a Substrait plan.
@@ -122,7 +122,7 @@ class Client:
         meanwhile."""
         rows = self.stream(statement, watch)
         batches = list(rows)
-        return Rows(rows.schema, iter(batches))
+        return Rows(rows.schema, iter(batches), num_rows=sum(map(len, batches)), names=rows.names)
 
     def stream(self, statement: Statement, watch: Watch | None = None) -> Rows:
         """Run a statement while its rows are read. One that changes something has been run when
@@ -230,6 +230,7 @@ class Client:
             if self.is_closed or self._connection is None:
                 raise Error("the connection is closed")
             self._running.add(cursor)
+        pause = CANCEL_LOOK if cancel.is_possible() else LOOK if look else None
         outcome: list[T] = []
         failure: list[BaseException] = []
         done = threading.Event()
@@ -249,9 +250,13 @@ class Client:
 
         try:
             _thread.start_new_thread(do, ())
-            while not done.wait(LOOK if look else None):
-                if look:
+            waited = 0.0
+            while not done.wait(pause):
+                cancel.check()
+                waited += pause or LOOK
+                if look and waited >= LOOK:
                     look()
+                    waited = 0.0
         except BaseException:
             cursor.adbc_cancel()
             # The driver returns at once. If Ctrl-C came first, there is no thread to wait for.
@@ -266,10 +271,19 @@ class Rows:
     """Rows of a statement, read once. Columns have distinct names."""
 
     def __init__(
-        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], tag: str = ""
+        self,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        tag: str = "",
+        num_rows: int | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.schema = distinct(schema)
         self._batches = batches
+        #: The number of rows that are left; None where they have not all come yet.
+        self.num_rows = num_rows
+        #: Names of the columns as they were asked for.
+        self.names = schema.names if names is None else names
         #: What the statement is called among the server's queries.
         self.tag = tag
 
@@ -278,7 +292,23 @@ class Rows:
 
     def __next__(self) -> pa.RecordBatch:
         batch = next(self._batches)
+        if self.num_rows is not None:
+            self.num_rows -= len(batch)
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def fetch(self, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """The next rows as tuples: at most `limit`, or all that are left."""
+        rows: list[tuple[Any, ...]] = []
+        while (limit is None or len(rows) < limit) and (batch := next(self, None)) is not None:
+            wanted = len(batch) if limit is None else min(len(batch), limit - len(rows))
+            if wanted < len(batch):
+                rest = batch.slice(wanted)
+                self._batches = itertools.chain([rest], self._batches)
+                if self.num_rows is not None:
+                    self.num_rows += len(rest)
+            columns = (column.to_pylist() for column in batch.slice(0, wanted).columns)
+            rows.extend(zip(*columns, strict=True))
+        return rows
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()

@@ -15,8 +15,9 @@ import pyarrow as pa
 from datafusion import RecordBatchStream
 from datafusion.dataframe_formatter import get_formatter
 
-from . import progress
+from . import cancel
 from ._flashmesh import Error
+from .rows import Rows
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +31,7 @@ Upstream = datafusion.DataFrame
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
+def errors() -> Iterator[None]:
     """Turns DataFusion's nameless exceptions into ours."""
     try:
         yield
@@ -53,7 +54,7 @@ def _carried(
 
     @functools.wraps(method)
     def carried(self: DataFrame, *args: P.args, **kwargs: P.kwargs) -> Upstream:
-        with _errors():
+        with errors():
             backend = self._connection._backend
             frame, values, named = backend.operands(method.__name__, self, args, kwargs)
             result = cast("Callable[..., Upstream]", method)(frame, *values, **named)
@@ -64,7 +65,7 @@ def _carried(
     return cast("Callable[Concatenate[DataFrame, P], DataFrame]", carried)
 
 
-class DataFrame(datafusion.DataFrame):
+class DataFrame(Rows, datafusion.DataFrame):
     """A DataFrame of a connection.
 
     It is DataFusion's `datafusion.DataFrame` with all of its methods, documented at
@@ -76,10 +77,8 @@ class DataFrame(datafusion.DataFrame):
     def __init__(
         self, connection: Connection, *, query: Query | None = None, df: Any = None, alias: str = ""
     ) -> None:
-        self._connection = connection
-        self._made_query = query
+        Rows.__init__(self, connection, query, alias)
         self._made_df = df
-        self._alias = alias
 
     @property
     def df(self) -> Any:
@@ -89,19 +88,6 @@ class DataFrame(datafusion.DataFrame):
             frame = backend.relation(self._query, self._alias, self._connection.context)
             self._made_df = frame.df
         return self._made_df
-
-    @property
-    def _query(self) -> Query:
-        """What runs it."""
-        if self._made_query is None:
-            self._made_query = self._connection._query_of(self)
-        return self._made_query
-
-    def _collected(self) -> Batches:
-        if not progress.wanted(self._connection.settings.progress):
-            return self._query.collect()
-        with progress.Bar() as bar:
-            return self._query.collect(bar)
 
     def _detached(self) -> Upstream:
         """As a DataFrame of a session that DataFusion plans for, over a stream of our rows: for
@@ -162,39 +148,15 @@ class DataFrame(datafusion.DataFrame):
         column = self.select(self.column(column_name)).to_arrow_table().column(0)
         return column.combine_chunks()
 
-    def to_arrow_table(self) -> pa.Table:
-        return pa.table(self._collected())
-
-    def to_pandas(self) -> pandas.DataFrame:
-        return self.to_arrow_table().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        import polars
-
-        return polars.DataFrame(self._collected())
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        return cast(list[dict[str, Any]], self.to_arrow_table().to_pylist())
-
-    def to_pydict(self) -> dict[str, list[Any]]:
-        return cast(dict[str, list[Any]], self.to_arrow_table().to_pydict())
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows as tuples."""
-        columns = (column.to_pylist() for column in self.to_arrow_table().columns)
-        return list(zip(*columns, strict=True))
-
-    def count(self) -> int:
-        return self._query.count()
+    async def collect_async(self) -> list[pa.RecordBatch]:
+        """`collect` for asyncio: it runs in a thread, and cancelling the task cancels it."""
+        return await cancel.in_thread(self.collect)
 
     def execute_stream(self) -> RecordBatchStream:
         return RecordBatchStream(cast(Any, _Stream(self._query.stream())))
 
     def execute_stream_partitioned(self) -> list[RecordBatchStream]:
         return [self.execute_stream()]
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._query.stream().__arrow_c_stream__(requested_schema)
 
     def cache(self) -> DataFrame:
         return self._connection.from_arrow(self)
@@ -204,14 +166,6 @@ class DataFrame(datafusion.DataFrame):
         return datafusion.catalog.Table(self._provider())
 
     # What it is.
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns."""
-        return list(pa.schema(self._query).names)
-
-    def schema(self) -> pa.Schema:
-        return pa.schema(self._query)
 
     def explain(
         self,
@@ -233,7 +187,7 @@ class DataFrame(datafusion.DataFrame):
             analyze_level.value if analyze_level else None,
             categories,
         )
-        print(_plan_text(plans))
+        print(plan_text(plans))
 
     def show(self, num: int = 20) -> None:
         print(self._shown(num, "format_str"))
@@ -258,19 +212,19 @@ class DataFrame(datafusion.DataFrame):
     # Files: DataFusion's writers on our rows.
 
     def write_csv(self, *args: Any, **kwargs: Any) -> None:
-        with _errors():
+        with errors():
             self._detached().write_csv(*args, **kwargs)
 
     def write_json(self, *args: Any, **kwargs: Any) -> None:
-        with _errors():
+        with errors():
             self._detached().write_json(*args, **kwargs)
 
     def write_parquet(self, *args: Any, **kwargs: Any) -> None:
-        with _errors():
+        with errors():
             self._detached().write_parquet(*args, **kwargs)
 
     def write_parquet_with_options(self, *args: Any, **kwargs: Any) -> None:
-        with _errors():
+        with errors():
             self._detached().write_parquet_with_options(*args, **kwargs)
 
     def write_table(self, table_name: str, write_options: Any = None) -> None:
@@ -280,7 +234,7 @@ class DataFrame(datafusion.DataFrame):
         self._connection.load(table_name, self, mode="append")
 
     def describe(self) -> DataFrame:
-        with _errors():
+        with errors():
             return self._connection.from_arrow(self._detached().describe())
 
 
@@ -299,6 +253,14 @@ class Table(DataFrame):
     def get_one(self, key: Any) -> dict[str, Any] | None:
         """See `Connection.get_one`."""
         return self._connection.get_one(self.name, key)
+
+    def insert(self, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+        """See `Connection.insert`."""
+        return self._connection.insert(self.name, rows)
+
+    def upsert(self, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+        """See `Connection.upsert`."""
+        return self._connection.upsert(self.name, rows)
 
     def scan(self, lower: Any = None, upper: Any = None) -> DataFrame:
         """See `Connection.scan`."""
@@ -323,8 +285,9 @@ class Table(DataFrame):
 
 def _carry_the_rest() -> None:
     """Takes over what `DataFrame` leaves as it is, newer versions' methods too."""
+    own = vars(Rows) | vars(DataFrame)
     for name, method in vars(Upstream).items():
-        if not name.startswith("_") and inspect.isfunction(method) and name not in vars(DataFrame):
+        if not name.startswith("_") and inspect.isfunction(method) and name not in own:
             setattr(DataFrame, name, _carried(method))
 
 
@@ -337,7 +300,7 @@ def _plain_session() -> datafusion.SessionContext:
     return datafusion.SessionContext()
 
 
-def _plan_text(plans: Batches) -> str:
+def plan_text(plans: Batches) -> str:
     rows = pa.table(plans).to_pylist()
     return "\n\n".join(f"{row['plan_type']}\n{row['plan'].rstrip()}" for row in rows)
 

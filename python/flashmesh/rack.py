@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from ._flashmesh import Error
@@ -15,11 +13,13 @@ T = TypeVar("T")
 
 def is_rack_file(path: object) -> bool:
     """Whether that is the path of a rack file, and not of a database's folder."""
-    return isinstance(path, (str, os.PathLike)) and str(path).endswith(".toml") and Path(path).is_file()
+    return isinstance(path, (str, os.PathLike)) and str(path).endswith(".toml") and os.path.isfile(path)
 
 
 def addresses(path: str | os.PathLike[str]) -> list[str]:
     """Where the nodes of a rack wait for clients, as urls, in the order of the rack file."""
+    import tomllib
+
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import pyarrow as pa
+from .literals import literal
 
 #: From so many values on, data goes over as data rather than as text.
 LITERALS = 4096
 
 
-@dataclass
-class Values:
+class Values(NamedTuple):
     """One value, several, or a column of them."""
 
     data: Any
 
 
-@dataclass
-class Vectors:
+class Vectors(NamedTuple):
     """One vector, or a column of them."""
 
     data: Any
@@ -50,6 +46,8 @@ def _argument(argument: Any, view: View) -> str:
 
 
 def _values(data: Any, view: View) -> str:
+    import pyarrow as pa
+
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.ChunkedArray):
         return view(data)
     if not isinstance(data, (str, bytes)) and isinstance(data, Iterable):
@@ -61,6 +59,8 @@ def _values(data: Any, view: View) -> str:
 
 
 def _vectors(data: Any, view: View) -> str:
+    import pyarrow as pa
+
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.ChunkedArray):
         return view(data)
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -71,35 +71,3 @@ def _vectors(data: Any, view: View) -> str:
     if rows and isinstance(rows[0], Iterable):
         return view(pa.table({"vector": pa.array(rows, pa.list_(pa.float32()))}))
     return f"[{', '.join(literal(float(number)) for number in rows)}]"
-
-
-def quoted(text: str) -> str:
-    """A text in quotes, where an expression can't stand."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def literal(value: Any) -> str:
-    """A constant of SQL."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return str(value).upper()
-        case int():
-            return str(value)
-        case float() if math.isfinite(value):
-            return repr(value)
-        case float():
-            return f"CAST('{value}' AS DOUBLE)"
-        case bytes():
-            return f"X'{value.hex()}'"
-        case str() if "\\" in value:
-            # Whether a backslash in quotes is one depends on the dialect.
-            parts = (quoted(part) for part in value.split("\\"))
-            return f"concat({', chr(92), '.join(parts)})"
-        case str():
-            return quoted(value)
-        case _ if hasattr(value, "item"):
-            return literal(value.item())
-        case _:
-            raise TypeError(f"a {type(value).__name__} can't be an argument here")

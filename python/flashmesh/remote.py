@@ -34,11 +34,13 @@ from datafusion.unparser import Dialect, Unparser
 
 from . import _flashmesh, script
 from ._flashmesh import Error
-from .embedded import CATALOG, SCHEMA
-from .flight import Client, Rows
-from .frame import _errors
+from .sessions import CATALOG, SCHEMA
+from .flight import Client, Rows, Watch
+from .frame import errors
 from .functions import DISTANCES
-from .relations import literal, quoted
+from .literals import literal, quoted
+from .values import cast as cast_to
+from .values import values
 
 if TYPE_CHECKING:
     from .backend import ArrowStream, Mode, Query, Report
@@ -102,6 +104,17 @@ class Remote:
                 for _ in self._client.stream(statement):
                     pass
 
+    def run(self, query: str, progress: Report | None = None) -> Rows:
+        *before, last = script.statements(query) or [query]
+        for statement in before:
+            self._run(statement)
+        watch = functools.partial(self.report, progress=progress) if progress else None
+        return self._run(last, watch)
+
+    def files(self, paths: Sequence[str]) -> None:
+        # They are here.
+        return None
+
     def table(self, name: str) -> Query:
         # Substrait wants the whole name; DataFusion has others for data of this process.
         parts = script.parts(name)
@@ -123,7 +136,7 @@ class Remote:
         keyed = pa.table({"key": pa.array(keys).drop_null().unique()})
         reference = script.reference(table)
         found = [
-            pa.table(self._client.run(f"SELECT * FROM lookup({literal(table)}, ({script.values(part)}))"))
+            pa.table(self._client.run(f"SELECT * FROM lookup({literal(table)}, ({values(part)}))"))
             for part in (keyed.slice(at, KEYS) for at in range(0, len(keyed), KEYS))
         ]
         if not found:
@@ -279,7 +292,7 @@ class Remote:
         if isinstance(query, Plan) and (text := query.sql()):
             return Text(self, text, query.columns)
         rows = _few(query)
-        return Text(self, script.values(rows), rows.schema)
+        return Text(self, values(rows), rows.schema)
 
     # Loading.
 
@@ -316,10 +329,21 @@ class Remote:
     def set_setting(self, name: str, value: str) -> None:
         self._run(f"SET {name} = {quoted(value)}")
 
-    def _run(self, statement: str) -> Rows:
+    def _run(self, statement: str, watch: Watch | None = None) -> Rows:
         """Runs what may be a SET."""
         with self._noting(statement):
-            return self._client.run(statement)
+            return self._client.run(statement, watch)
+
+    def report(self, tag: str, progress: Report) -> None:
+        """Tell how far the query is. Its own end says what is wrong with the server, if
+        anything is."""
+        look = (
+            "SELECT segments_done, segments, bytes_from_flash FROM system.queries "
+            f"WHERE state = 'running' AND tag = '{tag}'"
+        )
+        with contextlib.suppress(Error):
+            for row in pa.table(self._client.run(look)).to_pylist():
+                progress(row["segments_done"], row["segments"], row["bytes_from_flash"])
 
     @contextlib.contextmanager
     def _noting(self, statement: str) -> Iterator[None]:
@@ -400,20 +424,8 @@ class Served:
     def collect(self, progress: Report | None = None) -> Rows:
         if progress is None:
             return self.remote._client.run(self.statement)
-        return self.remote._client.run(
-            self.statement, lambda tag: self._report(tag, progress)
-        )
-
-    def _report(self, tag: str, progress: Report) -> None:
-        """Tell how far the query is. Its own end says what is wrong with the server, if
-        anything is."""
-        look = (
-            "SELECT segments_done, segments, bytes_from_flash FROM system.queries "
-            f"WHERE state = 'running' AND tag = '{tag}'"
-        )
-        with contextlib.suppress(Error):
-            for row in pa.table(self.remote._client.run(look)).to_pylist():
-                progress(row["segments_done"], row["segments"], row["bytes_from_flash"])
+        watch = functools.partial(self.remote.report, progress=progress)
+        return self.remote._client.run(self.statement, watch)
 
     def stream(self) -> Rows:
         return self.remote._client.stream(self.statement)
@@ -460,7 +472,7 @@ class Text(Served):
         if pa.schema(fields) == self.columns:
             return self
         columns = ", ".join(
-            script.cast(script.quoted(new.name), new.type) if new != old else script.quoted(new.name)
+            cast_to(script.quoted(new.name), new.type) if new != old else script.quoted(new.name)
             for new, old in zip(fields, self.columns, strict=True)
         )
         return Text(self.remote, self._of(columns), pa.schema(fields), origin=self)
@@ -558,20 +570,21 @@ class Here:
         return self.frame.schema().__arrow_c_schema__()
 
     def collect(self, progress: Report | None = None) -> Rows:
-        with _errors():
+        with errors():
             batches = self.frame.collect()
-        return Rows(self.frame.schema(), iter(batches))
+        num_rows = sum(map(len, batches))
+        return Rows(self.frame.schema(), iter(batches), num_rows=num_rows)
 
     def stream(self) -> Rows:
         return Rows(self.frame.schema(), self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with _errors():
+        with errors():
             for batch in self.frame.execute_stream():
                 yield batch.to_pyarrow()
 
     def count(self) -> int:
-        with _errors():
+        with errors():
             return self.frame.count()
 
     def limit(self, rows: int) -> Here:
@@ -588,7 +601,7 @@ class Here:
     ) -> Rows:
         if analyze:
             raise Error("this DataFrame runs in this process; explain it without analyze")
-        with _errors():
+        with errors():
             plans = {
                 "plan_type": ["logical_plan", "physical_plan"],
                 "plan": [

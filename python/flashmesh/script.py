@@ -1,21 +1,29 @@
-"""Texts of SQL: the statements of a script, names, and rows as VALUES."""
+"""Texts of SQL: the statements of a script, their words, and names."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
-import pyarrow as pa
-
-from ._flashmesh import Error
-from .relations import literal
-
-#: What a `;` or a word in does not count: texts, names, comments, texts between dollars.
-_OPAQUE = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$"""
+#: What a `;` or a word in does not count: texts, texts between dollars. Where the end is missing, it is
+#: all that follows: no value may stand in there and end it.
+_OPAQUE = (
+    r"[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)"
+    r"|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
+)
 #: Words may have dollars in them.
 _WORD = r"[^\W\d][\w$@#]*"
-_PIECE = re.compile(rf"{_OPAQUE}|{_WORD}|(?P<end>;)|.", re.DOTALL)
+_PIECE = re.compile(
+    rf"""(?P<comment>--[^\n]*|/\*)|(?P<opaque>{_OPAQUE})|(?P<name>"(?:[^"]|"")*(?:"|\Z)|`[^`]*(?:`|\Z))"""
+    rf"|(?P<parameter>\?\d*|\$\w+)|(?P<word>{_WORD})|(?P<space>\s+)|(?P<number>\d+)|(?P<other>.)",
+    re.DOTALL,
+)
+_COMMENT_ENDS = re.compile(r"/\*|\*/")
 _COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+#: Texts that are longer are not remembered.
+KEPT = 4096
 _PART = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
@@ -26,18 +34,85 @@ _ALONE = re.compile(
 _SETTING = re.compile(r"(?P<verb>SET|RESET)\s+(?:SESSION\s+)?(?P<name>\w+(?:\.\w+)+)\b", re.IGNORECASE)
 
 
-def statements(script: str) -> list[str]:
+class Piece(NamedTuple):
+    """A part of a text: `comment`, `opaque` (a text in quotes), `name` (in quotes), `parameter`,
+    `word`, `space`, `number`, or `other`, which is one character."""
+
+    kind: str
+    text: str
+
+
+def pieces(script: str) -> Iterator[Piece]:
+    """All parts of a text, in their order."""
+    at = 0
+    while found := _PIECE.match(script, at):
+        kind, end = found.lastgroup or "opaque", found.end()
+        if found["opaque"] is not None:
+            kind = "opaque"
+        elif found["comment"] == "/*":
+            end = _end_of_comment(script, at)
+        yield Piece(kind, script[at:end])
+        at = end
+
+
+def _end_of_comment(script: str, at: int) -> int:
+    """Where the comment that begins there ends: there may be comments in it."""
+    depth = 0
+    for mark in _COMMENT_ENDS.finditer(script, at):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    return len(script)
+
+
+T = TypeVar("T")
+
+
+def remembered(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Remembers what was read of the last texts that were not long."""
+    kept = functools.lru_cache(maxsize=256)(read)
+
+    @functools.wraps(read)
+    def reading(text: str) -> T:
+        return kept(text) if len(text) < KEPT else read(text)
+
+    return reading
+
+
+@remembered
+def statements(script: str) -> Sequence[str]:
     """The statements of a script, without those that are comments only."""
-    return [text for text in _pieces(script) if _COMMENTS.fullmatch(text) is None]
+    found: list[str] = []
+    texts: list[str] = []
+    is_empty = True
+    for kind, text in (*pieces(script), Piece("other", ";")):
+        if (kind, text) != ("other", ";"):
+            texts.append(text)
+            is_empty &= kind in ("comment", "space")
+            continue
+        if not is_empty:
+            found.append("".join(texts))
+        texts, is_empty = [], True
+    return tuple(found)
 
 
-def _pieces(script: str) -> Iterator[str]:
-    begin = 0
-    for piece in _PIECE.finditer(script):
-        if piece["end"]:
-            yield script[begin : piece.start()]
-            begin = piece.end()
-    yield script[begin:]
+@remembered
+def words(statement: str) -> Sequence[str]:
+    """Its words in capitals, without those in quotes."""
+    return tuple(text.upper() for kind, text in pieces(statement) if kind == "word")
+
+
+#: What statements that give rows of a query begin with.
+_QUERIES = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC", "SUMMARIZE"}
+_CHANGES = {"INSERT", "UPDATE", "DELETE", "MERGE"}
+
+
+def counts_rows(statement: str) -> bool:
+    """Whether a result of one column `count` is the number of rows that it changed."""
+    found = words(statement)
+    if not found or "RETURNING" in found:
+        return False
+    return found[0] not in _QUERIES or (found[0] == "WITH" and not _CHANGES.isdisjoint(found))
 
 
 def is_alone(statement: str) -> bool:
@@ -84,90 +159,3 @@ def reference(name: str) -> str:
 def quoted(name: str) -> str:
     """The name of one thing for use in SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def values(table: pa.Table) -> str:
-    """A query of the rows of a table."""
-    sources = [f"column{number}" if table.num_rows else "NULL" for number in range(1, table.num_columns + 1)]
-    columns = [
-        f"{cast(source, field.type)} AS {quoted(field.name)}"
-        for source, field in zip(sources, table.schema, strict=True)
-    ]
-    if table.num_rows == 0:
-        return f"SELECT {', '.join(columns)} LIMIT 0"
-    texts = zip(*(_literals(column) for column in table.columns), strict=True)
-    rows = ", ".join(f"({', '.join(row)})" for row in texts)
-    return f"SELECT {', '.join(columns)} FROM (VALUES {rows})"
-
-
-def _literals(column: pa.ChunkedArray) -> list[str]:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if _is_list(column.type):
-        return ["NULL" if v is None else f"[{', '.join(map(literal, v))}]" for v in column.to_pylist()]
-    has_literals = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        pa.types.is_null,
-        *_BINARY,
-    )
-    if not any(has(column.type) for has in has_literals):
-        column = column.cast(pa.string())
-    return [literal(value) for value in column.to_pylist()]
-
-
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BINARY = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
-_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
-_FLOATS = {"halffloat": "Float16", "float": "Float32", "double": "Float64"}
-
-
-def cast(expression: str, data_type: pa.DataType) -> str:
-    """An expression as one of that type."""
-    return f"arrow_cast({expression}, {literal(_type(data_type))})"
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type))
-
-
-def _type(data_type: pa.DataType) -> str:
-    """A type as `arrow_cast` has it."""
-    types = pa.types
-    if types.is_dictionary(data_type):
-        return _type(data_type.value_type)
-    if types.is_integer(data_type):
-        return str(data_type).replace("uint", "UInt").replace("int", "Int")
-    if types.is_floating(data_type):
-        return _FLOATS[str(data_type)]
-    if types.is_boolean(data_type):
-        return "Boolean"
-    if types.is_null(data_type):
-        return "Null"
-    if any(is_text(data_type) for is_text in _TEXT):
-        return "Utf8"
-    if types.is_fixed_size_binary(data_type):
-        return f"FixedSizeBinary({data_type.byte_width})"
-    if any(is_binary(data_type) for is_binary in _BINARY):
-        return "Binary"
-    if types.is_date32(data_type):
-        return "Date32"
-    if types.is_time64(data_type) or types.is_time32(data_type):
-        return f"Time{data_type.bit_width}({_UNITS[data_type.unit]})"
-    if types.is_timestamp(data_type):
-        zone = f'Some("{data_type.tz}")' if data_type.tz else "None"
-        return f"Timestamp({_UNITS[data_type.unit]}, {zone})"
-    if types.is_decimal128(data_type):
-        return f"Decimal128({data_type.precision}, {data_type.scale})"
-    if types.is_fixed_size_list(data_type):
-        return f"FixedSizeList({data_type.list_size} x {_type(data_type.value_type)})"
-    if _is_list(data_type):
-        return f"List({_type(data_type.value_type)})"
-    raise Error(f"data of type {data_type} can't go along with a query: load it into a table (con.load)")

@@ -31,10 +31,12 @@ class Settings(MutableMapping[str, str | None]):
 
     _backend: Backend
     _progress: bool | None
+    _replacement_scans: bool
 
     def __init__(self, backend: Backend) -> None:
         object.__setattr__(self, "_backend", backend)
         object.__setattr__(self, "_progress", None)
+        object.__setattr__(self, "_replacement_scans", True)
 
     @property
     def pushdown(self) -> Literal["auto", "always", "never"]:
@@ -82,6 +84,15 @@ class Settings(MutableMapping[str, str | None]):
     def progress(self, value: bool | None) -> None:
         object.__setattr__(self, "_progress", value)
 
+    @property
+    def replacement_scans(self) -> bool:
+        """Whether a name in FROM that no table has may be that of a variable with data."""
+        return self._replacement_scans
+
+    @replacement_scans.setter
+    def replacement_scans(self, value: bool) -> None:
+        object.__setattr__(self, "_replacement_scans", value)
+
     def __setattr__(self, name: str, value: object) -> None:
         # A misspelt name must not become an attribute that nobody reads.
         if not isinstance(getattr(type(self), name, None), property):
@@ -107,5 +118,5 @@ class Settings(MutableMapping[str, str | None]):
         return len(self._backend.settings())
 
     def __repr__(self) -> str:
-        own = ("pushdown", "fallback", "approximate", "cache_size", "progress")
+        own = ("pushdown", "fallback", "approximate", "cache_size", "progress", "replacement_scans")
         return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in own)})"

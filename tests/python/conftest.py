@@ -86,19 +86,48 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def place(request):
-    """Where the database is."""
+    """Where the database is: "embedded" (a temporary one), a "file", a "server" or a "rack"."""
     return request.param
 
 
 @pytest.fixture(scope="session")
-def stocked(source, place, tmp_path_factory):
+def rack(tmp_path_factory):
+    """The rack file of three nodes that run."""
+    from test_running_racks import Rack
+
+    # Paths of sockets are short.
+    rack = Rack(tmp_path_factory.mktemp("rack") / "r", 3)
+    rack.up()
+    yield rack.file
+    rack.down()
+
+
+#: Tables of `stocked`.
+STOCK = ("reading", "sensor")
+
+
+def clear(rack: Path) -> None:
+    """Drops what a test has made in a rack that others use too."""
+    with flashmesh.connect(rack) as connection:
+        made = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'public'"
+        for name, kind in connection.execute(made).fetchall():
+            if name not in STOCK:
+                connection.execute(f'DROP {"VIEW" if kind == "VIEW" else "TABLE"} "{name}"')
+
+
+@pytest.fixture(scope="session")
+def stocked(request, source, place, tmp_path_factory):
     """A database with tables that tests only read."""
     with contextlib.ExitStack() as stack:
         path = None
-        if place == "server":
+        if place == "file":
+            path = tmp_path_factory.mktemp("stocked") / "db"
+        elif place == "server":
             server = Server(tmp_path_factory.mktemp("served"))
             stack.callback(server.kill)
             path = server.url
+        elif place == "rack":
+            path = request.getfixturevalue("rack")
         connection = stack.enter_context(flashmesh.connect(path))
         connection.load("reading", source)
         connection.execute("CREATE TABLE sensor (id INT PRIMARY KEY, room TEXT)")
@@ -107,6 +136,17 @@ def stocked(source, place, tmp_path_factory):
 
 
 @pytest.fixture
-def db(place, serve):
-    with flashmesh.connect(serve().url if place == "server" else None) as connection:
+def path(request, place, serve, tmp_path):
+    """What an empty database is connected to by."""
+    if place == "rack":
+        rack = request.getfixturevalue("rack")
+        yield rack
+        clear(rack)
+    else:
+        yield {"embedded": lambda: None, "file": lambda: tmp_path / "db", "server": lambda: serve().url}[place]()
+
+
+@pytest.fixture
+def db(path):
+    with flashmesh.connect(path) as connection:
         yield connection

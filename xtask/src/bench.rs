@@ -35,6 +35,9 @@ pub enum Bench {
     Nearest(RunsArgs),
     /// Breadth-first search and two hops on an R-MAT graph against DuckDB and Kuzu
     Graph(RunsArgs),
+    /// From Python against DuckDB: import to the first answer, memory of an empty connection, one
+    /// row by its key with a parameter
+    FirstAnswer(RunsArgs),
     /// Rows of 1 KB by primary key against RocksDB
     Keys,
     /// Durable writes of one row each, by one client and by eight, against RocksDB, SQLite and DuckDB
@@ -202,6 +205,7 @@ impl Bench {
                     .args(["--scale-factor", &args.scale_factor])
                     .args(["--runs", &args.runs.to_string()]);
             }
+            Bench::FirstAnswer(args) => searched(&mut script, "first_answer", args),
             Bench::Text(args) => searched(&mut script, "text", args),
             Bench::Nearest(args) => searched(&mut script, "nearest", args),
             Bench::Graph(args) => searched(&mut script, "graph", args),

@@ -29,6 +29,11 @@ impl StopOnDrop {
     pub fn new(plan: &Arc<dyn ExecutionPlan>) -> Self {
         Self(Arc::clone(plan))
     }
+
+    /// What runs.
+    pub fn plan(&self) -> &dyn ExecutionPlan {
+        self.0.as_ref()
+    }
 }
 
 impl Drop for StopOnDrop {

@@ -26,12 +26,16 @@ use super::catalog::LinkedCatalog;
 use super::codec::{LogicalCodec, PhysicalCodec};
 use super::functions::{OursByName, ScalarFunction};
 use super::link::Link;
+use super::lookup::Lookup;
 use super::planner::EmbeddedPlanner;
-use super::query::Query;
+use super::query::{self, Batches, Query};
 use super::rows;
 use super::run::{handle, wait};
 use super::table::{QueryTable, with_queries_inlined};
 use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode};
+
+/// Bytes of statements that are parsed before other threads would have got the interpreter.
+const SHORT: usize = 4096;
 
 /// An open database.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
@@ -110,6 +114,24 @@ impl Database {
             None => self.query(plan)?,
             Some((schema, batches)) => self.in_memory(schema, batches)?,
         })
+    }
+
+    /// Run SQL to its end and keep its rows; `progress` is that of [`Query`]'s `collect`.
+    #[pyo3(signature = (query, progress = None))]
+    fn run(&self, py: Python<'_>, query: String, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
+        let session = self.link.session()?;
+        let script = match query.len() {
+            ..=SHORT => session.parse(&query)?,
+            _ => py.detach(|| session.parse(&query))?,
+        };
+        if let [statement] = script.as_slice()
+            && let Some(lookup) = Lookup::of(&session, statement)
+            && let Some(rows) = lookup.rows(py, &session)
+        {
+            return Ok(rows);
+        }
+        let frame = async move { session.run_script(script).await };
+        query::run(py, frame, progress.as_ref())
     }
 
     /// Run SQL to its end and drop its result.

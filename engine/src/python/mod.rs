@@ -20,6 +20,7 @@ mod database;
 mod exec;
 mod functions;
 mod link;
+mod lookup;
 mod planner;
 mod query;
 mod rows;

@@ -1,8 +1,9 @@
 //! Queries that run when their rows are asked for, and those rows.
 
 use std::collections::VecDeque;
+use std::future::{Future, ready};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, SchemaRef};
@@ -24,11 +25,12 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 
 use super::capsule;
 use super::link::Link;
+use super::rows;
 use super::run::{handle, wait, wait_with};
 use super::table::QueryTable;
 use crate::Error;
@@ -57,7 +59,7 @@ impl Query {
     fn at_hand(&self) -> Result<Option<Batches>, Error> {
         let rows = self.table.rows()?;
         let schema = datafusion::catalog::TableProvider::schema(self.table.as_ref());
-        Ok(rows.map(|rows| Batches::new(schema, Source::Collected(rows.into()))))
+        Ok(rows.map(|rows| Batches::of_rows(schema, rows)))
     }
 
     fn frame(&self) -> Result<DataFrame, Error> {
@@ -69,37 +71,46 @@ impl Query {
     }
 }
 
-/// Runs a frame to its end; `tick` is called meanwhile.
-fn run(
+/// Runs a frame to its end and keeps its rows. `progress` is called meanwhile with segments done,
+/// segments in all, and bytes from flash.
+pub(super) fn run(
     py: Python<'_>,
-    frame: DataFrame,
-    mut tick: impl FnMut(Python<'_>, ScanProgress) -> PyResult<()> + Send,
-) -> PyResult<(SchemaRef, VecDeque<RecordBatch>)> {
-    let (plan, context) = plan(py, frame)?;
-    let _stop = StopOnDrop::new(&plan);
-    let running = Arc::clone(&plan);
+    frame: impl Future<Output = Result<DataFrame, Error>> + Send + 'static,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<Batches> {
+    let running = Arc::new(OnceLock::<StopOnDrop>::new());
+    let waits = Arc::downgrade(&running);
     let work = async move {
-        let mut stream = execute_stream(running, context)?;
+        let (plan, context) = planned(frame.await?).await?;
+        // Whoever stops waiting stops it, also if that was before there was a plan.
+        match waits.upgrade() {
+            Some(running) => drop(running.set(StopOnDrop::new(&plan))),
+            None => return Err(Error::usage("nobody waits for the query any more")),
+        }
+        let mut stream = execute_stream(plan, context)?;
         let schema = stream.schema();
         let mut batches = VecDeque::new();
         while let Some(batch) = stream.next().await {
             batches.push_back(batch?);
         }
-        Ok((schema, batches))
+        Ok(Batches::new(schema, Source::Collected(batches)))
     };
-    wait_with(py, work, |py| tick(py, ScanProgress::of(plan.as_ref())))
+    wait_with(py, work, |py| {
+        let (Some(progress), Some(running)) = (progress, running.get()) else {
+            return Ok(());
+        };
+        let now = ScanProgress::of(running.plan());
+        let report = (now.segments_done, now.segments, now.bytes_from_flash);
+        progress.call1(py, report).map(drop)
+    })
 }
 
-/// Plans a frame, off the interpreter's lock.
-fn plan(py: Python<'_>, frame: DataFrame) -> PyResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-    wait(py, async move {
-        let context = Arc::new(frame.task_ctx());
-        let (state, plan) = frame.into_parts();
-        Ok((
-            flashmesh_planner::physical_plan(&state, &plan).await?,
-            context,
-        ))
-    })
+/// The operators of a frame, and what they run with.
+async fn planned(frame: DataFrame) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), Error> {
+    let context = Arc::new(frame.task_ctx());
+    let (state, plan) = frame.into_parts();
+    let plan = flashmesh_planner::physical_plan(&state, &plan).await?;
+    Ok((plan, context))
 }
 
 #[pymethods]
@@ -133,13 +144,7 @@ impl Query {
         if let Some(rows) = self.at_hand()? {
             return Ok(rows);
         }
-        let (schema, batches) = run(py, self.frame()?, |py, now| match &progress {
-            None => Ok(()),
-            Some(report) => report
-                .call1(py, (now.segments_done, now.segments, now.bytes_from_flash))
-                .map(drop),
-        })?;
-        Ok(Batches::new(schema, Source::Collected(batches)))
+        run(py, ready(Ok(self.frame()?)), progress.as_ref())
     }
 
     /// Run it while its rows are read.
@@ -147,16 +152,26 @@ impl Query {
         if let Some(rows) = self.at_hand()? {
             return Ok(rows);
         }
-        let (plan, context) = plan(py, self.frame()?)?;
-        let stop = StopOnDrop::new(&plan);
-        let stream = wait(py, async move { Ok(execute_stream(plan, context)?) })?;
-        Ok(Batches::new(stream.schema(), Source::Running(stream, stop)))
+        let frame = self.frame()?;
+        let (stream, stop) = wait(py, async move {
+            let (plan, context) = planned(frame).await?;
+            let stop = StopOnDrop::new(&plan);
+            Ok((execute_stream(plan, context)?, stop))
+        })?;
+        Ok(Batches::new(
+            stream.schema(),
+            Source::Running(None, stream, stop),
+        ))
     }
 
     /// The number of its rows.
     fn count(&self, py: Python<'_>) -> PyResult<usize> {
         let counted = self.frame()?.aggregate(vec![], vec![count_all()]);
-        let (_, batches) = run(py, counted.map_err(Error::from)?, |_, _| Ok(()))?;
+        let counted = counted.map_err(Error::from)?;
+        let Source::Collected(batches) = run(py, ready(Ok(counted)), None)?.source.into_inner()
+        else {
+            return Ok(0);
+        };
         let counts = batches.iter().filter(|batch| batch.num_rows() > 0);
         let counts = counts.map(|batch| batch.column(0).as_primitive::<Int64Type>().value(0));
         Ok(counts.sum::<i64>() as usize)
@@ -205,7 +220,7 @@ impl Query {
             let frame = frame.explain_with_options(option)?;
             let schema = Arc::clone(frame.schema().inner());
             let batches = frame.collect().await?;
-            Ok(Batches::new(schema, Source::Collected(batches.into())))
+            Ok(Batches::of_rows(schema, batches))
         })
     }
 }
@@ -217,7 +232,8 @@ fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> PyResult<T> {
 
 enum Source {
     Collected(VecDeque<RecordBatch>),
-    Running(SendableRecordBatchStream, StopOnDrop),
+    /// With what was put back.
+    Running(Option<RecordBatch>, SendableRecordBatchStream, StopOnDrop),
     /// Handed on, or ended by an error.
     Gone,
 }
@@ -236,10 +252,23 @@ impl Batches {
             source: Mutex::new(source),
         }
     }
+
+    /// Rows that are there.
+    pub(super) fn of_rows(schema: SchemaRef, rows: Vec<RecordBatch>) -> Self {
+        Self::new(schema, Source::Collected(rows.into()))
+    }
 }
 
 #[pymethods]
 impl Batches {
+    /// Names of the columns; those of what [`Database::run`](super::database::Database) gave need
+    /// not be distinct.
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        let fields = self.schema.fields().iter();
+        fields.map(|field| field.name().as_str()).collect()
+    }
+
     /// The rows as an Arrow C stream.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
@@ -269,6 +298,39 @@ impl Batches {
         slf
     }
 
+    /// The number of rows that are left; `None` where they are not computed yet.
+    #[getter]
+    fn num_rows(&self) -> Option<usize> {
+        match &*self.source.lock() {
+            Source::Collected(batches) => Some(batches.iter().map(RecordBatch::num_rows).sum()),
+            Source::Running(..) => None,
+            Source::Gone => Some(0),
+        }
+    }
+
+    /// The next rows as tuples: at most `limit`, or all that are left.
+    #[pyo3(signature = (limit = None))]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let mut rows = Vec::new();
+        let mut wanted = limit.unwrap_or(usize::MAX);
+        while wanted > 0 {
+            let mut source = std::mem::replace(&mut *self.source.lock(), Source::Gone);
+            let Some(batch) = source.next(py)? else { break };
+            let taken = batch.num_rows().min(wanted);
+            if taken < batch.num_rows() {
+                source.put_back(batch.slice(taken, batch.num_rows() - taken));
+            }
+            *self.source.lock() = source;
+            rows.append(&mut rows::tuples_of(py, &batch.slice(0, taken))?);
+            wanted -= taken;
+        }
+        Ok(rows)
+    }
+
     /// The next pyarrow.RecordBatch.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut source = std::mem::replace(&mut *self.source.lock(), Source::Gone);
@@ -292,14 +354,27 @@ impl Source {
                 *self = Self::Collected(batches);
                 Ok(batch)
             }
-            Self::Running(mut stream, stop) => {
+            Self::Running(Some(batch), stream, stop) => {
+                *self = Self::Running(None, stream, stop);
+                Ok(Some(batch))
+            }
+            Self::Running(None, mut stream, stop) => {
                 let (stream, batch) = wait(py, async move {
                     let batch = stream.next().await.transpose()?;
                     Ok((stream, batch))
                 })?;
-                *self = Self::Running(stream, stop);
+                *self = Self::Running(None, stream, stop);
                 Ok(batch)
             }
+        }
+    }
+
+    /// Gives back what is to be the next batch.
+    fn put_back(&mut self, batch: RecordBatch) {
+        match self {
+            Self::Collected(batches) => batches.push_front(batch),
+            Self::Running(next, ..) => *next = Some(batch),
+            Self::Gone => {}
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Single rows and keys as Python values, without a way through pyarrow for the types that most are
-//! of: for one row that way takes longer than the store.
+//! Rows and keys as Python values, without a way through pyarrow for the types that most are of: for
+//! one row that way takes longer than the store, and importing pyarrow longer than a first answer.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use arrow::datatypes::{
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
 use pyo3_arrow::PyArray;
 
 /// A value as an array of one: of the type that pyarrow gives it.
@@ -48,6 +48,44 @@ pub(super) fn dict_of<'py>(
     Ok(dict)
 }
 
+/// Rows as tuples, with the values that pyarrow's `to_pylist` gives.
+pub(super) fn tuples_of<'py>(
+    py: Python<'py>,
+    rows: &RecordBatch,
+) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+    let columns = rows.columns().iter().map(|column| values_of(py, column));
+    let columns = columns.collect::<PyResult<Vec<_>>>()?;
+    (0..rows.num_rows())
+        .map(|row| PyTuple::new(py, columns.iter().map(|values| &values[row])))
+        .collect()
+}
+
+fn values_of<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if !is_plain(column.data_type()) {
+        let column = PyArray::from_array_ref(Arc::clone(column));
+        let values = column.to_pyarrow(py)?.call_method0("to_pylist")?;
+        let values = values.try_iter()?;
+        return values
+            .map(|value| Ok(value?.unbind().into_bound(py)))
+            .collect();
+    }
+    (0..column.len())
+        .map(|row| match column.is_null(row) {
+            true => Ok(py.None().into_bound(py)),
+            false => value_of(py, column, row),
+        })
+        .collect()
+}
+
+/// Whether [`value_of`] makes values of a type itself.
+fn is_plain(data_type: &DataType) -> bool {
+    use DataType::{Binary, BinaryView, Boolean, LargeUtf8, Utf8, Utf8View};
+    data_type.is_integer()
+        || matches!(data_type, DataType::Float32 | DataType::Float64)
+        || matches!(data_type, Boolean | Utf8 | LargeUtf8 | Utf8View)
+        || matches!(data_type, Binary | BinaryView)
+}
+
 fn value_of<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {
     macro_rules! number {
         ($type:ty) => {
@@ -59,6 +97,9 @@ fn value_of<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bou
     }
     match column.data_type() {
         DataType::Utf8View => column.as_string_view().value(row).into_bound_py_any(py),
+        DataType::Utf8 => column.as_string::<i32>().value(row).into_bound_py_any(py),
+        DataType::LargeUtf8 => column.as_string::<i64>().value(row).into_bound_py_any(py),
+        DataType::Binary => Ok(PyBytes::new(py, column.as_binary::<i32>().value(row)).into_any()),
         DataType::BinaryView => Ok(PyBytes::new(py, column.as_binary_view().value(row)).into_any()),
         DataType::Boolean => column.as_boolean().value(row).into_bound_py_any(py),
         DataType::Int8 => number!(Int8Type),

@@ -1,4 +1,4 @@
-//! Waiting for Rust from Python: off the interpreter's lock, and ended by Ctrl-C.
+//! Waiting for Rust from Python: off the interpreter's lock, and ended by Ctrl-C or cancelled.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -35,7 +35,7 @@ pub(super) fn handle() -> PyResult<Handle> {
 }
 
 /// Runs `work` to its end without holding the interpreter. Ctrl-C cancels it and raises
-/// `KeyboardInterrupt`.
+/// `KeyboardInterrupt`; so does another thread's `cancel` of what this one does.
 pub(super) fn wait<T>(
     py: Python<'_>,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -68,6 +68,7 @@ where
                 Ok(result) => return Ok(result?),
                 Err(RecvTimeoutError::Timeout) => Python::attach(|py| {
                     py.check_signals()?;
+                    check_cancelled(py)?;
                     tick(py)
                 })?,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -76,6 +77,12 @@ where
             }
         }
     })
+}
+
+/// Raises if somebody has cancelled what this thread of Python's does (`flashmesh/cancel.py`).
+fn check_cancelled(py: Python<'_>) -> PyResult<()> {
+    py.import("flashmesh.cancel")?.call_method0("check")?;
+    Ok(())
 }
 
 struct CancelOnDrop(JoinHandle<()>);

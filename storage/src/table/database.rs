@@ -50,6 +50,9 @@ pub(super) const FORMAT_WITHOUT_PAST: u32 = 7;
 pub struct DatabaseOptions {
     /// Refuse every write; several processes may then read the database at once.
     pub read_only: bool,
+    /// A new database that goes with the process, whatever happens: catalog and log are kept in
+    /// memory, and nothing waits for the disk.
+    pub temporary: bool,
     /// Bound of the page cache.
     pub cache_bytes: u64,
     /// How the card is read and written.
@@ -78,6 +81,7 @@ impl Default for DatabaseOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            temporary: false,
             cache_bytes: 1 << 30,
             io: IoMode::Auto,
             capacity_bytes: None,
@@ -160,14 +164,18 @@ impl Database {
     /// files), `Io`.
     pub fn open(dir: &Path, options: DatabaseOptions) -> Result<Arc<Self>> {
         let folder = Folder::new(dir);
-        let (catalog, log) = folder.open(&options)?;
+        let (catalog, log) = match options.temporary {
+            true => folder.open_temporary()?,
+            false => folder.open(&options)?,
+        };
         let flash: Arc<dyn Flash> = match &options.card {
             Some(card) => Arc::clone(card),
             None => Arc::new(FileFlash::open(
                 &folder.card,
                 FileFlashOptions {
                     read_only: options.read_only,
-                    create: false,
+                    create: options.temporary,
+                    durable: !options.temporary,
                     io: options.io,
                     capacity_bytes: options.capacity_bytes,
                     ..FileFlashOptions::default()

@@ -8,8 +8,8 @@ use redb::backends::InMemoryBackend;
 
 use crate::flash::{make_folder, sync_folder};
 use crate::table::DatabaseOptions;
-use crate::table::catalog::{Catalog, FORMAT_WITH_LOG, FirstState, UNFINISHED};
-use crate::table::commit_log::Log;
+use crate::table::catalog::{Catalog, CatalogFile, FORMAT_WITH_LOG, FirstState, UNFINISHED};
+use crate::table::commit_log::{CAPACITY_BYTES, Log};
 use crate::{Result, StorageError};
 
 const CATALOG_FILE: &str = "catalog.redb";
@@ -44,6 +44,17 @@ impl Folder {
             true if !self.log.exists() => Log::new(&self.log, InMemoryBackend::new(), 0),
             read_only => Log::open(&self.log, read_only)?,
         };
+        Ok((catalog, log))
+    }
+
+    /// An empty catalog and log, of which nothing is in the folder.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::make`].
+    pub fn open_temporary(&self) -> Result<(Catalog, Log)> {
+        let file = CatalogFile::new(InMemoryBackend::new());
+        let catalog = Catalog::make(&self.catalog, &self.path, file, &FirstState::empty())?;
+        let log = Log::new(&self.log, InMemoryBackend::new(), CAPACITY_BYTES);
         Ok((catalog, log))
     }
 

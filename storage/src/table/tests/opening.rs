@@ -51,6 +51,24 @@ fn a_lost_catalog_is_an_error_and_leaves_the_card_alone() {
 }
 
 #[test]
+fn a_temporary_database_has_no_file_but_its_card() {
+    let dir = TempDir::new().unwrap();
+    let options = DatabaseOptions {
+        temporary: true,
+        ..DatabaseOptions::default()
+    };
+    let database = Database::open(dir.path(), options).unwrap();
+    load(&database, create(false), &rows(0, 1000)).unwrap();
+    load(&database, append(), &rows(1000, 1)).unwrap();
+    assert_eq!(ids(&database).len(), 1001);
+    let files: Vec<_> = contents(dir.path())
+        .into_iter()
+        .map(|file| file.0)
+        .collect();
+    assert_eq!(files, ["card0.flash"]);
+}
+
+#[test]
 fn a_lost_card_is_an_error_that_names_it() {
     let dir = TempDir::new().unwrap();
     load(&open(dir.path()), create(false), &rows(0, 1000)).unwrap();

@@ -63,6 +63,9 @@ pub struct FileFlashOptions {
     pub capacity_bytes: Option<u64>,
     /// Operations in flight of one queue, at least 1 and rounded up to a power of two.
     pub queue_depth: u32,
+    /// Whether [`Flash::sync`] makes writes durable; of a file that is to go with the process it
+    /// need not.
+    pub durable: bool,
 }
 
 impl Default for FileFlashOptions {
@@ -73,6 +76,7 @@ impl Default for FileFlashOptions {
             io: IoMode::Auto,
             capacity_bytes: None,
             queue_depth: 128,
+            durable: true,
         }
     }
 }
@@ -95,6 +99,7 @@ struct Device {
     file: File,
     path: PathBuf,
     read_only: bool,
+    durable: bool,
     io: IoMode,
     is_block_device: bool,
     geometry: Geometry,
@@ -148,6 +153,7 @@ impl FileFlash {
                 file,
                 path,
                 read_only: options.read_only,
+                durable: options.durable,
                 io,
                 is_block_device,
                 geometry: Geometry {
@@ -205,7 +211,7 @@ impl Flash for FileFlash {
     }
 
     fn sync(&self) -> Result<()> {
-        if self.device.read_only {
+        if self.device.read_only || !self.device.durable {
             return Ok(());
         }
         // The size and the extents that reading needs are part of what fdatasync makes durable.

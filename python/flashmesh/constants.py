@@ -1,0 +1,94 @@
+"""Values as constants of SQL: those of types that have to be imported."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from .literals import cast_text, literal, quoted
+
+#: Digits that a decimal may have.
+DIGITS = 76
+
+
+def constant(value: Any) -> str:
+    """A constant of SQL that means what the value means."""
+    match value:
+        case decimal.Decimal():
+            return _decimal(value)
+        case datetime.datetime() if not hasattr(value, "nanosecond"):
+            return _moment(value)
+        case datetime.date() if not isinstance(value, datetime.datetime):
+            return f"DATE '{value.isoformat()}'"
+        case datetime.time():
+            if value.tzinfo is not None:
+                raise TypeError("a time of day with a time zone can't be a parameter")
+            return cast_text(value.isoformat(), "Time64(Microsecond)")
+        case datetime.timedelta():
+            return _interval(value)
+        case uuid.UUID():
+            return quoted(str(value))
+        case Mapping():
+            fields = (f"{quoted(str(name))}, {literal(field)}" for name, field in value.items())
+            return f"named_struct({', '.join(fields)})"
+        case Sequence() | Set():
+            return f"[{', '.join(map(literal, value))}]"
+        case _:
+            return _of_library(value)
+
+
+def _decimal(value: decimal.Decimal) -> str:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"a decimal can't be {value} in SQL; a float can")
+    scale = max(-exponent, 0)
+    precision = max(len(digits) + max(exponent, 0), scale, 1)
+    if precision > DIGITS:
+        raise OverflowError(f"a number of {precision} digits is too long: decimals have {DIGITS}")
+    width = 128 if precision <= 38 else 256
+    return cast_text(format(value, "f"), f"Decimal{width}({precision}, {scale})")
+
+
+def _moment(value: datetime.datetime) -> str:
+    if value.tzinfo is None:
+        return cast_text(value.isoformat(), "Timestamp(Microsecond, None)")
+    utc = value.astimezone(datetime.UTC)
+    return cast_text(utc.isoformat(), 'Timestamp(Microsecond, Some("UTC"))')
+
+
+def _interval(value: datetime.timedelta) -> str:
+    microseconds = value.seconds * 1_000_000 + value.microseconds
+    # pandas has them.
+    nanoseconds = microseconds * 1000 + getattr(value, "nanoseconds", 0)
+    return f"INTERVAL '{value.days} days {nanoseconds} nanoseconds'"
+
+
+def _of_library(value: Any) -> str:
+    """A value of NumPy's, pandas' or pyarrow's."""
+    module = type(value).__module__.partition(".")[0]
+    if module == "numpy" and hasattr(value, "tolist"):
+        plain = value.tolist()
+        # Moments in nanoseconds become numbers there.
+        if value.dtype.kind not in "mM":
+            return literal(plain)
+    if module in ("numpy", "pandas", "pyarrow"):
+        import pyarrow as pa
+
+        from .values import scalar
+
+        if isinstance(value, (pa.Array, pa.ChunkedArray)):
+            return f"[{', '.join(map(scalar, value))}]"
+        if module == "pandas" and hasattr(value, "unit") and hasattr(value, "tzinfo"):
+            # pyarrow's own way has no nanoseconds.
+            moment = pa.timestamp(value.unit, "UTC" if value.tzinfo else None)
+            return scalar(pa.scalar(int(value.asm8.view("i8")), moment))
+        if module != "pyarrow":
+            value = pa.array([value], from_pandas=True)[0]
+        if isinstance(value, pa.Scalar):
+            return scalar(value)
+    if hasattr(value, "item"):
+        return literal(value.item())
+    raise TypeError(f"a value of type {type(value).__name__} can't be a parameter: SQL has no constant for it")
