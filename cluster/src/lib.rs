@@ -5,15 +5,17 @@
 //! SQL. All between nodes rides the [`mesh`]: the pages of each other's [`cards`], the [`commands`]
 //! that a scan leaves to the nodes that have its segments, the connections of clients. [`node`]
 //! puts together what a node is. The [`model`] says what BlueDBM's hardware would make of a query's
-//! counts.
+//! counts, on a [`ModelledRack`].
 
 pub mod cards;
 pub mod commands;
 pub mod mesh;
 pub mod model;
+mod modelled;
 pub mod node;
 mod rack;
 
+pub use modelled::{Answers, ModelledRack, ScanCounts};
 pub use rack::{
     Address, Authorities, Cable, Card, Clients, DATABASE_FOLDER, Endpoint, Flow, Identity,
     MeshSettings, Node, Port, Rack, RackError, RackKey, Route, STREAMS, Shape,
