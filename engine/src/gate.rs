@@ -93,6 +93,9 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
                     return principal.check_admin("back the database up");
                 }
                 Some(OwnStatement::ClearCache) => return principal.check_admin("clear the cache"),
+                Some(OwnStatement::ExplainRack(_)) => {
+                    return principal.check_admin("read files of the server");
+                }
                 _ => {}
             }
             // What it changes and what it reads are its inputs.

@@ -74,6 +74,7 @@ mod session;
 mod backup;
 mod create_table;
 mod dml;
+mod explain_rack;
 mod functions;
 mod get;
 mod indexes;

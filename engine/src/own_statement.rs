@@ -7,19 +7,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display as _};
 use std::sync::{Arc, LazyLock};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::sql::sqlparser::ast::{self, AlterTableOperation};
 use parking_lot::Mutex;
 
-/// A statement of flashmesh's own. It gives no rows, and is never a part of another.
+/// A statement of flashmesh's own. It gives no rows, but for one that explains, and is never a part
+/// of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum OwnStatement {
     Alter(Box<AlterStatement>),
     Backup(BackupStatement),
     /// `CLEAR CACHE`, of external files.
     ClearCache,
+    ExplainRack(ExplainRackStatement),
     Index(IndexStatement),
     /// `KILL QUERY` with the query's number.
     Kill(u64),
@@ -36,6 +38,11 @@ impl OwnStatement {
             LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref(),
             _ => None,
         }
+    }
+
+    /// Whether it gives rows.
+    pub fn gives_rows(&self) -> bool {
+        matches!(self, Self::ExplainRack(_))
     }
 
     pub fn into_plan(self) -> LogicalPlan {
@@ -58,6 +65,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Alter(_) => "AlterTable",
             Self::Backup(_) => "BackupDatabase",
             Self::ClearCache => "ClearCache",
+            Self::ExplainRack(_) => "ExplainRack",
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
             Self::Kill(_) => "KillQuery",
@@ -68,12 +76,18 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![]
+        match self {
+            Self::ExplainRack(explain) => vec![&explain.query],
+            _ => vec![],
+        }
     }
 
     fn schema(&self) -> &DFSchemaRef {
         static NO_COLUMNS: LazyLock<DFSchemaRef> = LazyLock::new(|| Arc::new(DFSchema::empty()));
-        &NO_COLUMNS
+        match self {
+            Self::ExplainRack(_) => &EXPLAIN_RACK_COLUMNS,
+            _ => &NO_COLUMNS,
+        }
     }
 
     fn expressions(&self) -> Vec<Expr> {
@@ -86,6 +100,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Alter(alter) => write!(f, "{}.{}", alter.schema, alter.table),
             Self::Backup(statement) => statement.fmt(f),
             Self::ClearCache => f.write_str("all objects"),
+            Self::ExplainRack(explain) => write!(f, "'{}', scale {}", explain.rack, explain.scale),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
             Self::Prepare(prepared) => f.write_str(&prepared.name),
@@ -98,9 +113,15 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     fn with_exprs_and_inputs(
         &self,
         _: Vec<Expr>,
-        _: Vec<LogicalPlan>,
+        inputs: Vec<LogicalPlan>,
     ) -> datafusion::error::Result<Self> {
-        Ok(self.clone())
+        let mut statement = self.clone();
+        if let (Self::ExplainRack(explain), Some(query)) =
+            (&mut statement, inputs.into_iter().next())
+        {
+            explain.query = query;
+        }
+        Ok(statement)
     }
 }
 
@@ -130,6 +151,25 @@ impl fmt::Display for BackupStatement {
             None => Ok(()),
         }
     }
+}
+
+/// The columns of [`OwnStatement::ExplainRack`].
+static EXPLAIN_RACK_COLUMNS: LazyLock<DFSchemaRef> = LazyLock::new(|| {
+    let names = ["figure", "quantity", "in_store", "host", "unit"];
+    let columns = names.map(|name| Field::new(name, DataType::Utf8, false));
+    let columns = Schema::new(columns.to_vec());
+    // The names differ.
+    Arc::new(DFSchema::try_from(columns).unwrap_or_else(|_| DFSchema::empty()))
+});
+
+/// `EXPLAIN RACK 'rack.toml' [(SCALE n)] query`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ExplainRackStatement {
+    /// The rack file.
+    pub rack: String,
+    /// So many times the data at hand.
+    pub scale: u64,
+    pub query: LogicalPlan,
 }
 
 /// A statement about indexes.

@@ -1,12 +1,12 @@
-//! `BACKUP DATABASE` and `CLEAR CACHE`, which are calls of procedures: parsers of drivers that do
-//! not know the statements know CALL.
+//! `BACKUP DATABASE`, `CLEAR CACHE` and `EXPLAIN RACK`, which are calls of procedures: parsers of
+//! drivers that do not know the statements know CALL.
 
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Value, ValueWithSpan,
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, Value,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
@@ -16,46 +16,96 @@ use crate::own_statement::{BackupStatement, OwnStatement};
 const BACKUP: &str = "backup_database";
 /// The procedure that `CLEAR CACHE` is.
 const CLEAR_CACHE: &str = "clear_cache";
+/// The procedure that `EXPLAIN RACK` is.
+const EXPLAIN_RACK: &str = "explain_rack";
 
-/// Parses `BACKUP DATABASE` or `CLEAR CACHE` as the call of a procedure, where one comes next.
+/// Parses `BACKUP DATABASE`, `CLEAR CACHE` or `EXPLAIN RACK` as the call of a procedure, where one
+/// comes next.
 pub(crate) fn parse_procedure(
     parser: &mut DFParser<'_>,
 ) -> Result<Option<ParsedStatement>, ParserError> {
-    match parse_backup(parser)? {
-        None => parse_clear(parser),
-        backup => Ok(backup),
+    let parser = &mut parser.parser;
+    for parse in [parse_backup, parse_clear, parse_explain_rack] {
+        if let Some((procedure, arguments)) = parse(parser)? {
+            return Ok(Some(call(procedure, arguments)));
+        }
     }
+    Ok(None)
 }
 
+/// A procedure with its arguments.
+type Called = (&'static str, Vec<Expr>);
+
 /// Parses `BACKUP DATABASE TO 'place' [KEEP n]`.
-fn parse_backup(parser: &mut DFParser<'_>) -> Result<Option<ParsedStatement>, ParserError> {
-    let parser = &mut parser.parser;
+fn parse_backup(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
     if !is_word(&parser.peek_token_ref().token, "backup") {
         return Ok(None);
     }
     parser.next_token();
     parser.expect_keyword_is(Keyword::DATABASE)?;
     parser.expect_keyword_is(Keyword::TO)?;
-    let mut arguments = vec![parser.parse_value()?];
+    let mut arguments = vec![Expr::Value(parser.parse_value()?)];
     if is_word(&parser.peek_token_ref().token, "keep") {
         parser.next_token();
-        arguments.push(parser.parse_value()?);
+        arguments.push(Expr::Value(parser.parse_value()?));
     }
-    Ok(Some(call(BACKUP, arguments)))
+    Ok(Some((BACKUP, arguments)))
 }
 
 /// Parses `CLEAR CACHE`.
-fn parse_clear(parser: &mut DFParser<'_>) -> Result<Option<ParsedStatement>, ParserError> {
-    let parser = &mut parser.parser;
+fn parse_clear(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
     if !is_word(&parser.peek_token_ref().token, "clear") {
         return Ok(None);
     }
     parser.next_token();
     let next = parser.next_token();
     match is_word(&next.token, "cache") {
-        true => Ok(Some(call(CLEAR_CACHE, vec![]))),
+        true => Ok(Some((CLEAR_CACHE, vec![]))),
         false => parser.expected("CACHE", next),
     }
+}
+
+/// Parses `EXPLAIN RACK 'file' [(SCALE n)] query`.
+fn parse_explain_rack(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    let is_rack = is_word(&parser.peek_token_ref().token, "explain")
+        && is_word(&parser.peek_nth_token(1).token, "rack");
+    if !is_rack {
+        return Ok(None);
+    }
+    parser.advance_token();
+    parser.advance_token();
+    let file = parser.peek_token();
+    if !matches!(file.token, Token::SingleQuotedString(_)) {
+        let file_in_quotes = "a rack file in quotes, as in EXPLAIN RACK 'rack.toml' SELECT …";
+        return parser.expected(file_in_quotes, file);
+    }
+    let file = Expr::Value(parser.parse_value()?);
+    let has_options = parser.peek_token_ref().token == Token::LParen
+        && matches!(parser.peek_nth_token(1).token, Token::Word(_))
+        && !begins_query(&parser.peek_nth_token(1).token);
+    let mut scale = None;
+    if has_options {
+        parser.advance_token();
+        let option = parser.next_token();
+        if !is_word(&option.token, "scale") {
+            return parser.expected("SCALE and a number, the only option", option);
+        }
+        scale = Some(Expr::Value(parser.parse_value()?));
+        parser.expect_token(&Token::RParen)?;
+    }
+    let next = parser.peek_token();
+    if !begins_query(&next.token) {
+        let query = "a query, as EXPLAIN RACK runs it and changes nothing";
+        return parser.expected(query, next);
+    }
+    let query = Expr::Subquery(parser.parse_query()?);
+    let arguments = [file, query].into_iter().chain(scale);
+    Ok(Some((EXPLAIN_RACK, arguments.collect())))
+}
+
+fn begins_query(token: &Token) -> bool {
+    let words = ["select", "with", "values", "table", "from"];
+    *token == Token::LParen || words.into_iter().any(|word| is_word(token, word))
 }
 
 /// Whether a token is that word, and no name in quotes.
@@ -65,10 +115,10 @@ fn is_word(token: &Token, text: &str) -> bool {
 }
 
 /// The call of a procedure.
-fn call(procedure: &str, arguments: Vec<ValueWithSpan>) -> ParsedStatement {
+fn call(procedure: &str, arguments: Vec<Expr>) -> ParsedStatement {
     let arguments = arguments.into_iter();
     let arguments = arguments
-        .map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))))
+        .map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)))
         .collect();
     let call = ast::Function {
         name: Ident::new(procedure).into(),
@@ -87,7 +137,57 @@ fn call(procedure: &str, arguments: Vec<ValueWithSpan>) -> ParsedStatement {
     ParsedStatement::Statement(Box::new(ast::Statement::Call(call)))
 }
 
-/// What a parsed CALL is.
+/// What a parsed CALL of `explain_rack` asks for.
+pub(crate) struct ExplainRackCall {
+    pub rack: String,
+    pub query: Box<Query>,
+    pub scale: u64,
+}
+
+/// What a parsed CALL asks for, if it is one of `explain_rack`.
+///
+/// # Errors
+/// [`Error::Usage`] for other arguments.
+pub(crate) fn parsed_explain_rack(call: &ast::Function) -> Result<Option<ExplainRackCall>> {
+    if !call.name.to_string().eq_ignore_ascii_case(EXPLAIN_RACK) {
+        return Ok(None);
+    }
+    let wrong = || {
+        Error::usage(
+            "EXPLAIN RACK takes a rack file, a query, and, if more than the data at hand is meant, how \
+             many times as much, a whole number: EXPLAIN RACK 'rack.toml' (SCALE 100) SELECT …",
+        )
+    };
+    let FunctionArguments::List(list) = &call.args else {
+        return Err(wrong());
+    };
+    let arguments = list.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument),
+        _ => None,
+    });
+    let arguments: Option<Vec<_>> = arguments.collect();
+    let (file, query, scale) = match arguments.as_deref() {
+        Some([Expr::Value(file), Expr::Subquery(query)]) => (file, query, 1),
+        Some([Expr::Value(file), Expr::Subquery(query), Expr::Value(scale)]) => {
+            let scale = match &scale.value {
+                Value::Number(scale, _) => scale.to_string().parse().ok(),
+                _ => None,
+            };
+            (file, query, scale.filter(|n| *n > 0).ok_or_else(wrong)?)
+        }
+        _ => return Err(wrong()),
+    };
+    match &file.value {
+        Value::SingleQuotedString(rack) => Ok(Some(ExplainRackCall {
+            rack: rack.clone(),
+            query: query.clone(),
+            scale,
+        })),
+        _ => Err(wrong()),
+    }
+}
+
+/// What another parsed CALL is.
 ///
 /// # Errors
 /// [`Error::Usage`] for another procedure, and for other arguments.
@@ -110,7 +210,7 @@ fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
     let name = call.name.to_string();
     if !name.eq_ignore_ascii_case(BACKUP) {
         return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {BACKUP} and {CLEAR_CACHE}"
+            "there is no procedure '{name}', only {BACKUP}, {CLEAR_CACHE} and {EXPLAIN_RACK}"
         )));
     }
     let wrong = || {

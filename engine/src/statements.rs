@@ -38,7 +38,7 @@ use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
 use crate::parse::parse;
-use crate::procedures::parsed_call;
+use crate::procedures::{parsed_call, parsed_explain_rack};
 use crate::returning::{Returning, take_returning};
 use crate::same_names;
 use crate::settings;
@@ -193,7 +193,10 @@ impl Session {
             ast::Statement::AlterTable(alter) => {
                 OwnStatement::Alter(Box::new(self.parsed_alter(alter)?))
             }
-            ast::Statement::Call(call) => parsed_call(call)?,
+            ast::Statement::Call(call) => match parsed_explain_rack(call)? {
+                Some(call) => OwnStatement::ExplainRack(self.planned_explain(state, call).await?),
+                None => parsed_call(call)?,
+            },
             ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
             other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
         }))
@@ -204,6 +207,7 @@ impl Session {
             OwnStatement::Alter(alter) => self.alter_table(*alter).await,
             OwnStatement::Backup(backup) => self.execute_backup(backup).await,
             OwnStatement::ClearCache => self.clear_cache(),
+            OwnStatement::ExplainRack(statement) => self.explain_rack(statement).await,
             OwnStatement::Index(statement) => self.execute_index(statement).await,
             OwnStatement::Kill(id) => {
                 let by = self.principal();

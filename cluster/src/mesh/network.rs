@@ -1,13 +1,14 @@
 //! What a rack file says about the mesh, in the form in which nodes use it: everything numbered
 //! from 0, and all routes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use flashmesh_pages::store::NodeId;
 
 use super::routes::{Lost, Routes, up_down};
 use super::topology::Topology;
-use crate::{Endpoint, Flow, MeshSettings, Rack, RackError};
+use crate::{Endpoint, Flow, MeshSettings, Rack, RackError, STREAMS};
 
 /// The mesh of a rack: who is linked to whom, and the routes of all packets. All nodes compute the
 /// same from the same rack file.
@@ -30,6 +31,17 @@ pub struct Hops {
     pub most: usize,
     /// On all, on average.
     pub mean: f64,
+}
+
+/// How answers come to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WayTo {
+    /// The links that those of each node take.
+    pub hops: BTreeMap<NodeId, u32>,
+    /// The nodes that are one link away.
+    pub neighbours: usize,
+    /// The cables to these.
+    pub cables: usize,
 }
 
 impl Network {
@@ -177,6 +189,28 @@ impl Network {
             most: *lengths.iter().max()?,
             mean: lengths.iter().sum::<usize>() as f64 / lengths.len() as f64,
         })
+    }
+
+    /// How answers come to `node`: by the routes of the endpoint that carries streams, or the shortest
+    /// ones in a rack that has none.
+    pub(crate) fn way_to(&self, node: NodeId) -> WayTo {
+        let to = self.node_of(node).unwrap_or(0);
+        let streams = self.endpoints.iter().position(|one| one.name == STREAMS);
+        let shortest = self.topology.hops(to, |_| true);
+        let hops = |from: usize| {
+            let path = streams.map(|slot| self.routes.path(&self.topology, from, slot, to));
+            let path = path.and_then(Result::ok).map(|path| path.len() as u32);
+            path.or(shortest[from]).unwrap_or(0)
+        };
+        let leaving = self.topology.leaving(to).iter();
+        let ends: Vec<usize> = leaving.map(|&c| self.topology.channels[c].to.0).collect();
+        WayTo {
+            hops: (0..self.ids.len())
+                .map(|from| (self.ids[from], hops(from)))
+                .collect(),
+            neighbours: BTreeSet::from_iter(&ends).len(),
+            cables: ends.len(),
+        }
     }
 
     /// The mesh as lines of a trace (`fpga/network/README.md`): nodes are numbered in the order of

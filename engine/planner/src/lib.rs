@@ -43,6 +43,7 @@ mod table;
 pub mod translate;
 mod tree;
 pub mod version;
+mod work;
 
 use std::sync::Arc;
 
@@ -55,6 +56,7 @@ pub use plan_cache::{physical_plan, plans_reused};
 pub use reason::Reason;
 pub use scan::FlashScanExec;
 pub use table::FlashTable;
+pub use work::StoreWork;
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {

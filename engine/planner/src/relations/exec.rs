@@ -310,6 +310,12 @@ impl StoreFunctionExec {
     }
 }
 
+/// The table that an operator reads, if it is a function that the store runs.
+pub(crate) fn table_of_function(plan: &dyn ExecutionPlan) -> Option<&NamedTable> {
+    let function = plan.downcast_ref::<StoreFunctionExec>()?;
+    Some(function.function.table())
+}
+
 impl DisplayAs for StoreFunctionExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         write!(

@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::TableFactor;
 
 use arguments::Arguments;
 pub use exec::is_store_function;
-pub(crate) use exec::{StoreFunctionNode, kernels_of_relation};
+pub(crate) use exec::{StoreFunctionNode, kernels_of_relation, table_of_function};
 pub(crate) use planner::StorePlanner;
 pub use store::StoreRelations;
 

@@ -156,7 +156,9 @@ pub(super) fn is_query(plan: &LogicalPlan) -> bool {
 
 /// Whether clients are told that a plan gives rows.
 pub(super) fn gives_rows(plan: &LogicalPlan) -> bool {
-    is_query(plan) || Returning::of(plan).is_some()
+    is_query(plan)
+        || Returning::of(plan).is_some()
+        || OwnStatement::of(plan).is_some_and(OwnStatement::gives_rows)
 }
 
 /// The plan of the one statement in `sql`.
