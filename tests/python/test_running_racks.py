@@ -277,6 +277,93 @@ def test_a_query_names_the_node_that_was_killed_and_works_when_it_is_back(racks)
     assert eventually(answered, "n01 is asked again") == answer
 
 
+def kill(rack: Rack, name: str) -> None:
+    os.kill(rack.status()[name]["pid"], signal.SIGKILL)
+    eventually(lambda: rack.states()[name] == "down", f"{name} is down")
+
+
+def behind(rack: Rack) -> dict[str, int]:
+    """How many copies of each node can't be read."""
+    return {name: node["replicas_behind"] for name, node in rack.status().items()}
+
+
+def test_copies_stand_in_for_a_node_that_was_killed_and_it_catches_up(racks) -> None:
+    rack = racks(3, "--replicas", "2")
+    rack.up()
+    whole = dict.fromkeys(rack.nodes, 0)
+    rack.execute("n00", LOAD)
+    answer = rack.rows("n00", ANSWER)
+    assert behind(rack) == whole
+    for killed in ["n01", "n02"]:
+        kill(rack, killed)
+        # Nobody has to ask twice, at whichever node; and what is said to be committed is kept.
+        assert rack.rows("n00", ANSWER) == answer
+        step = f"INSERT INTO reading SELECT id, sensor, 'of {killed}' FROM reading WHERE id <= 100000"
+        rack.execute("n00", step)
+        rows = rack.rows("n00", f"SELECT count(*) FROM reading WHERE note = 'of {killed}'")
+        assert rows == [(100_000,)]
+        status = flashmesh("rack", "status", rack.file, check=False).stdout
+        assert "replicas behind" in next(line for line in status.splitlines() if line.startswith(killed))
+        rack.up()
+        # It has what the others have before it is asked again.
+        eventually(lambda: behind(rack) == whole, f"{killed} has caught up")
+        plan = explained(rack, killed, ANSWER)
+        assert "segments_of_nodes=" in plan and "segments_of_nodes=0" not in plan
+        assert rack.rows(killed, ANSWER) == answer
+    # A node that is replaced by an empty one is filled from the others, while it is asked for rows.
+    kill(rack, "n01")
+    cards = [*(rack.folder / "n01").rglob("*.flash")]
+    assert len(cards) == 2
+    for card in cards:
+        card.unlink()
+    rack.up()
+    assert rack.rows("n01", ANSWER) == answer
+    eventually(lambda: behind(rack) == whole, "n01 is filled")
+    # The copy of its card is on n02: without that the new n01 alone has its pages.
+    kill(rack, "n02")
+    assert rack.rows("n01", ANSWER) == answer
+    rack.up()
+    eventually(lambda: behind(rack) == whole, "n02 has caught up")
+    rack.down()
+    rack.up()
+    assert rack.rows("n02", ANSWER) == answer
+    assert rack.rows("n02", "SELECT count(*) FROM reading") == [(700_000,)]
+
+
+def test_a_rack_starts_without_a_node_and_says_which_pages_are_nowhere(racks) -> None:
+    rack = racks(3, "--replicas", "2")
+    rack.up()
+    rack.execute("n00", LOAD)
+    answer = rack.rows("n00", ANSWER)
+    rack.down()
+    # n01's cards are gone, and so is the node.
+    nodes = [node for node in rack.nodes if node != "n01"]
+    started = [
+        subprocess.Popen(
+            [binary(), "node", rack.file, "--name", node, *SMALL], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        for node in nodes
+    ]
+    try:
+        eventually(lambda: rack.states() == {"n00": "up", "n01": "down", "n02": "up"}, "two of three are up")
+        assert rack.rows("n02", ANSWER) == answer
+        assert rack.status()["n01"]["replicas_behind"] == 2
+        rack.execute("n02", "INSERT INTO reading SELECT id, sensor, 'more' FROM reading")
+    finally:
+        for node in started:
+            node.terminate()
+        for node in started:
+            node.communicate(timeout=PATIENCE)
+    # What was added has a copy on n02 or n00 alone: without these nobody may take n01's pages for it.
+    (rack.folder / "n02/card0.flash").rename(rack.folder / "n02/away")
+    for card in (rack.folder / "n02/copies").iterdir():
+        card.unlink()
+    refused = rack.up(check=False)
+    assert refused.returncode == 1, refused
+    log = rack.log("n00")
+    assert "no copy of the card can be used" in log and "lacks pages" in log, log
+
+
 def test_without_the_head_clients_are_sent_away(racks) -> None:
     rack = racks(3)
     rack.file.write_text(rack.file.read_text() + "\n[mesh]\ndeadline_ms = 500\n")

@@ -122,6 +122,10 @@ impl Rack {
         }
         let others = ["frontiers", "commits", STREAMS];
         let endpoints = crate::cards::endpoint_names().into_iter().chain(others);
+        if replicas > 1 {
+            // Who waits for a node that does not come back waits no longer than people do.
+            text.push_str("\n[mesh]\ndeadline_ms = 3000\n");
+        }
         for (index, endpoint) in endpoints.enumerate() {
             let _ = write!(
                 text,

@@ -84,6 +84,16 @@ impl JoinedFlash {
     }
 }
 
+impl JoinedFlash {
+    /// The card that has a page, and the page's number there.
+    fn card_of(&self, page: FlashPage) -> Option<(&JoinedCard, FlashPage)> {
+        let behind = self.cards.partition_point(|card| card.first <= page.0);
+        let card = &self.cards[behind.checked_sub(1)?];
+        let page = page.0 - card.first;
+        (page < card.pages).then_some((card, FlashPage(page)))
+    }
+}
+
 impl Flash for JoinedFlash {
     fn name(&self) -> String {
         let names: Vec<_> = self.cards.iter().map(|card| card.flash.name()).collect();
@@ -132,6 +142,17 @@ impl Flash for JoinedFlash {
     /// Of one card alone: wear does not add up.
     fn health(&self) -> Option<FlashHealth> {
         None
+    }
+
+    fn copies_of(&self, page: FlashPage) -> Vec<(usize, PageBuffer)> {
+        let of_card = self.card_of(page);
+        of_card.map_or_else(Vec::new, |(card, page)| card.flash.copies_of(page))
+    }
+
+    fn renew(&self, page: FlashPage, copies: &[usize]) {
+        if let Some((card, page)) = self.card_of(page) {
+            card.flash.renew(page, copies);
+        }
     }
 }
 

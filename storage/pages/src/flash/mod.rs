@@ -120,6 +120,14 @@ pub trait Flash: Debug + Send + Sync {
     fn continues_blocks(&self) -> bool;
     /// What the device knows of its wear and its errors; `None` where it keeps that to itself.
     fn health(&self) -> Option<FlashHealth>;
+    /// What each copy of a page holds, by the number of the copy, where the device keeps several: who
+    /// finds that what was read is damaged takes one that is not.
+    fn copies_of(&self, _: FlashPage) -> Vec<(usize, PageBuffer)> {
+        Vec::new()
+    }
+    /// Has these copies of a page, and of its erase block, written anew from another copy, some time
+    /// from now. They are not read before.
+    fn renew(&self, _: FlashPage, _copies: &[usize]) {}
 }
 
 /// What a raw card counts, since it was made unless said otherwise.

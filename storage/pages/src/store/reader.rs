@@ -583,7 +583,12 @@ impl PageReader {
             Ok(()) => {
                 for (index, buffer) in (0..).zip(completion.buffers) {
                     let single = read.single(index);
-                    match Page::verify(buffer, &single.identity, &single.label) {
+                    let verified = Page::verify(buffer, &single.identity, &single.label);
+                    let verified = match verified {
+                        Err(error) if read.is_retry => self.store.good_copy(&single).ok_or(error),
+                        verified => verified,
+                    };
+                    match verified {
                         Ok(page) => {
                             if self.uses_cache {
                                 let address = PageAddress::of_number(single.first.0);
@@ -615,6 +620,24 @@ impl PageReader {
                 }
             }
         }
+    }
+}
+
+impl PageStore {
+    /// A page of which one copy is damaged, from another one.
+    fn good_copy(&self, read: &Read) -> Option<Arc<Page>> {
+        let mut damaged = Vec::new();
+        for (copy, buffer) in self.flash.copies_of(read.first) {
+            match Page::verify(buffer, &read.identity, &read.label) {
+                Ok(page) => {
+                    log::warn!("{}: a copy is damaged, and is written anew", read.label);
+                    self.flash.renew(read.first, &damaged);
+                    return Some(page);
+                }
+                Err(_) => damaged.push(copy),
+            }
+        }
+        None
     }
 }
 

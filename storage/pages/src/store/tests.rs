@@ -8,8 +8,9 @@ use rand::{RngExt, SeedableRng};
 use super::reader::{WINDOW_EXCESS_PAGES, WINDOW_MAX_PAGES, WINDOW_MIN_PAGES};
 use super::*;
 use crate::flash::{
-    FaultFlash, FaultOptions, FileFlash, FileFlashOptions, Geometry, IoMode, LimitFlash,
-    LimitOptions, MemoryFlash, PAGE_SIZE_BYTES, PageBuffer, When,
+    CopyLedger, CopySource, FaultFlash, FaultOptions, FileFlash, FileFlashOptions, Geometry,
+    IoMode, LimitFlash, LimitOptions, MemoryFlash, MirroredFlash, PAGE_SIZE_BYTES, PageBuffer,
+    When,
 };
 use crate::page::Page;
 
@@ -1065,4 +1066,73 @@ fn small_writers_leave_their_first_pages_in_memory() {
     // What nobody keeps goes.
     drop(writer);
     assert_eq!(store.memory_bytes(), bytes);
+}
+
+/// A card of which there are copies.
+#[derive(Debug)]
+struct OneCopy(Arc<dyn Flash>);
+
+impl CopySource for OneCopy {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn open(&self) -> Result<Arc<dyn Flash>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Nothing is reopened.
+#[derive(Debug)]
+struct Forgetful;
+
+impl CopyLedger for Forgetful {
+    fn is_behind(&self, _: usize) -> bool {
+        false
+    }
+
+    fn set_behind(&self, _: usize, _: bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_page_of_which_one_copy_is_damaged_is_read_from_another_and_written_anew() {
+    let damaged = |seed| FaultOptions {
+        seed,
+        bit_flip: When::OneIn(1),
+        ..FaultOptions::default()
+    };
+    let copies = [1, 2].map(|seed| {
+        let card = memory(16, seed);
+        Arc::new(FaultFlash::new(card, FaultOptions::default()))
+    });
+    let sources = copies
+        .iter()
+        .map(|copy| Arc::new(OneCopy(copy.clone())) as _);
+    let flash = MirroredFlash::open(sources.collect(), Arc::new(Forgetful)).unwrap();
+    let flash = Arc::new(flash);
+    let runs = append(&open(&flash, 0, &[]), &[(1, 50)]);
+    let is_behind = |copy: usize| flash.copies()[copy].is_behind;
+    copies[0].set_options(damaged(3));
+    check_run(&mut open(&flash, 0, &runs).reader().unwrap(), &runs[0]);
+    assert!(is_behind(0) && !is_behind(1));
+    // A damaged page of the last copy is an error, and that copy is read on.
+    copies[1].set_options(damaged(4));
+    let mut reader = open(&flash, 0, &runs).reader().unwrap();
+    let error = reader
+        .get_run(&runs[0], 0..50, &mut Vec::new())
+        .unwrap_err();
+    assert!(
+        matches!(error, StorageError::Corrupt { .. }) && !is_behind(1),
+        "{error}"
+    );
+    for copy in &copies {
+        copy.set_options(FaultOptions::default());
+    }
+    while !flash.tend().unwrap() {}
+    // What was written anew is what was there.
+    flash.renew(FlashPage(0), &[1]);
+    assert!(is_behind(1));
+    check_run(&mut open(&flash, 0, &runs).reader().unwrap(), &runs[0]);
 }

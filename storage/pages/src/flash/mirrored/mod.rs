@@ -14,9 +14,12 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use super::{Flash, FlashHealth, FlashOp, FlashQueue, Geometry, JoinedFlash};
+use super::{
+    Flash, FlashHealth, FlashOp, FlashPage, FlashQueue, Geometry, JoinedFlash, PageBuffer, Tag,
+};
 use crate::{Result, StorageError};
 use queue::{Asked, MirroredQueue};
+use tend::run;
 
 /// That of [`JoinedFlash`], by which each copy is reached.
 const MAX_PAGES_PER_OP: usize = 128;
@@ -497,6 +500,41 @@ impl Flash for MirroredFlash {
             whole.and_then(|copy| copy.link.clone())
         };
         link?.health()
+    }
+
+    fn copies_of(&self, page: FlashPage) -> Vec<(usize, PageBuffer)> {
+        let whole: Vec<_> = {
+            let state = self.shared.state.lock();
+            let copies = state.copies.iter().enumerate();
+            let whole = copies.filter(|(_, copy)| copy.is_whole());
+            whole
+                .filter_map(|(number, copy)| Some((number, copy.link.clone()?)))
+                .collect()
+        };
+        let read = |(number, link): (usize, Arc<dyn Flash>)| {
+            let read = FlashOp::Read {
+                tag: Tag(0),
+                first: page,
+                buffers: vec![PageBuffer::recycled()],
+            };
+            let read = link
+                .open_queue()
+                .and_then(|mut queue| run(&mut *queue, read));
+            Some((number, read.ok()?.pop()?))
+        };
+        whole.into_iter().filter_map(read).collect()
+    }
+
+    fn renew(&self, page: FlashPage, copies: &[usize]) {
+        let block = page.0 / u64::from(self.shared.geometry.pages_per_erase_block.max(1));
+        let state = &mut *self.shared.state.lock();
+        for &number in copies {
+            let mut others = state.copies.iter().enumerate();
+            if others.any(|(other, copy)| other != number && copy.is_whole()) {
+                // Where the ledger fails, changes are told.
+                let _ = self.shared.set_behind(state, number, [block]);
+            }
+        }
     }
 }
 

@@ -210,7 +210,7 @@ fn written_runs(first: u64, pages: Vec<PageBuffer>) -> Vec<(FlashPage, Vec<PageB
 }
 
 /// Runs one operation, alone on its queue.
-fn run(queue: &mut dyn FlashQueue, op: FlashOp) -> Result<Vec<PageBuffer>> {
+pub(super) fn run(queue: &mut dyn FlashQueue, op: FlashOp) -> Result<Vec<PageBuffer>> {
     queue.submit(op)?;
     let mut completions = Vec::new();
     queue.wait(1, &mut completions)?;
