@@ -265,6 +265,15 @@ def test_a_row_by_its_key_is_that_of_a_plan(db):
         compare(20)
 
 
+def test_a_frame_reads_its_tables_as_they_are(db):
+    db.execute("CREATE TABLE t (a BIGINT)")
+    frames = [db.sql("SELECT * FROM t"), db.table("t"), db.table("t").filter(flashmesh.col("a") > 0)]
+    for n in (1, 2):
+        db.execute("INSERT INTO t VALUES (?)", [n])
+        assert [frame.count() for frame in frames] == [n] * 3
+        assert [len(frame.fetchall()) for frame in frames] == [n] * 3
+
+
 def test_changes_count_rows(db):
     made = db.execute("CREATE TABLE t (count BIGINT PRIMARY KEY)")
     assert (made.rowcount, made.description, made.fetchall()) == (-1, None, [])
