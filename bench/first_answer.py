@@ -85,13 +85,13 @@ def by_key(arguments: argparse.Namespace) -> None:
     contestants = {
         "flashmesh, execute": asked(flashmesh, query),
         "DuckDB, execute": asked(duckdb, query),
-        # What the fast way above does not take: a query that is planned.
+        # A query that is planned.
         "flashmesh, execute of an expression": asked(flashmesh, "SELECT id, name, cents + 0 FROM account WHERE id = ?"),
         "DuckDB, execute of an expression": asked(duckdb, "SELECT id, name, cents + 0 FROM account WHERE id = ?"),
         "flashmesh, get_one": lambda key: tuple(flashmesh.get_one("account", key).values()),
     }
     times = {name: [] for name in contestants}
-    for round_ in range(arguments.runs * 100):
+    for _ in range(arguments.runs * 100):
         key = generator.randrange(arguments.rows)
         rows = set()
         for name, ask in contestants.items():

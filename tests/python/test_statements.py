@@ -161,6 +161,8 @@ def test_parameters_that_do_not_fit_are_refused(stocked):
     for values in ("text", 5, [object()], {1, 2}):
         with pytest.raises(TypeError, match="parameter"):
             stocked.execute("SELECT ?", values)
+    with pytest.raises(ValueError, match="field"):
+        stocked.execute("SELECT ?", [{"a\\": 1}])
     with pytest.raises(OverflowError, match="digits"):
         stocked.execute("SELECT ?", [10**100])
 
