@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from .literals import cast_text, literal, quoted
+from .literals import ASIDE, cast_text, literal, quoted
 
 #: Digits that a decimal may have.
 DIGITS = 76
@@ -32,12 +32,19 @@ def constant(value: Any) -> str:
         case uuid.UUID():
             return quoted(str(value))
         case Mapping():
-            fields = (f"{quoted(str(name))}, {literal(field)}" for name, field in value.items())
+            fields = (f"{_field(str(name))}, {literal(field)}" for name, field in value.items())
             return f"named_struct({', '.join(fields)})"
         case Sequence() | Set():
             return f"[{', '.join(map(literal, value))}]"
         case _:
             return _of_library(value)
+
+
+def _field(name: str) -> str:
+    """The name of a struct's field, which has to be one constant."""
+    if ASIDE.search(name):
+        raise ValueError(f"a field can't be called {name!r}: names of fields have no backslash and no zero")
+    return quoted(name)
 
 
 def _decimal(value: decimal.Decimal) -> str:

@@ -71,7 +71,7 @@ class DataFrame(Rows, datafusion.DataFrame):
     It is DataFusion's `datafusion.DataFrame` with all of its methods, documented at
     https://datafusion.apache.org/python. Building on it computes nothing; asking for rows plans
     the whole and runs it, as much of it as possible beside the pages. It runs anew each time, on
-    the tables as they were when the DataFrame was made.
+    the tables as they are then.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 
 #: Whether a backslash in quotes is one depends on the dialect; names of columns, which constants get
 #: into, can't have a zero.
-_ASIDE = re.compile(r"([\\\0])")
+ASIDE = re.compile(r"([\\\0])")
 
 
 def quoted(text: str) -> str:
@@ -30,8 +30,8 @@ def literal(value: Any) -> str:
             return _signed(float.__repr__(value))
         case float():
             return f"CAST('{float.__repr__(value)}' AS DOUBLE)"
-        case str() if _ASIDE.search(value):
-            parts = (f"chr({ord(part)})" if _ASIDE.match(part) else quoted(part) for part in _ASIDE.split(value))
+        case str() if ASIDE.search(value):
+            parts = (f"chr({ord(part)})" if ASIDE.match(part) else quoted(part) for part in ASIDE.split(value))
             return f"concat({', '.join(parts)})"
         case str():
             return quoted(value)

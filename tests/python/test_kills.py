@@ -66,8 +66,13 @@ def upkeep():
 if mode == "transactions":
     transactions()
 threading.Thread(target=upkeep, daemon=True).start()
-for client in range(4):
-    threading.Thread(target={"single": single, "upserts": upserts}[mode], args=(client,)).start()
+work = {"single": single, "upserts": upserts}[mode]
+clients = [threading.Thread(target=work, args=(client,)) for client in range(4)]
+for client in clients:
+    client.start()
+# Once the main thread has ended, Python refuses the import of pyarrow, which the first `put` needs.
+for client in clients:
+    client.join()
 """
 
 

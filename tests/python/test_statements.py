@@ -161,6 +161,8 @@ def test_parameters_that_do_not_fit_are_refused(stocked):
     for values in ("text", 5, [object()], {1, 2}):
         with pytest.raises(TypeError, match="parameter"):
             stocked.execute("SELECT ?", values)
+    with pytest.raises(ValueError, match="field"):
+        stocked.execute("SELECT ?", [{"a\\": 1}])
     with pytest.raises(OverflowError, match="digits"):
         stocked.execute("SELECT ?", [10**100])
 
@@ -263,6 +265,15 @@ def test_a_row_by_its_key_is_that_of_a_plan(db):
                 compare(50)
                 1 / 0  # noqa: B018
         compare(20)
+
+
+def test_a_frame_reads_its_tables_as_they_are(db):
+    db.execute("CREATE TABLE t (a BIGINT)")
+    frames = [db.sql("SELECT * FROM t"), db.table("t"), db.table("t").filter(flashmesh.col("a") > 0)]
+    for n in (1, 2):
+        db.execute("INSERT INTO t VALUES (?)", [n])
+        assert [frame.count() for frame in frames] == [n] * 3
+        assert [len(frame.fetchall()) for frame in frames] == [n] * 3
 
 
 def test_changes_count_rows(db):

@@ -36,7 +36,7 @@ use super::table::QueryTable;
 use crate::Error;
 
 /// A query of an open database. It runs anew each time its rows are asked for, on the tables as
-/// they were when it was made.
+/// they are then.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
 pub(super) struct Query {
     link: Arc<Link>,
