@@ -9,6 +9,7 @@ mod cli;
 mod corrections;
 mod definitions;
 mod definitions_in_transactions;
+mod explain_rack;
 mod external_cache;
 mod generated_keys;
 mod grants;
