@@ -1,0 +1,749 @@
+// A device on models of two flash cards, of the host's memory and of software.
+//
+//   bench [--seed N] [--reads N] [--jobs N] [--pages N] [--length N] [--raw N] [--hostile]
+//         [--jitter] [--fast] [--one] [--limit CLOCKS]
+//
+//   --reads    random pages that the host reads
+//   --jobs     erase blocks that the host erases, writes pages of, and reads these again
+//   --pages    pages that an in-store processor reads in order from each card's files, at random
+//   --length   pages of a request of that one; with --hostile they differ, and some are behind the
+//              end of a file
+//   --raw      random pages that another one reads from each card as they come, 96 at a time
+//   --hostile  some requests are of endpoints that have no right to what they want
+//   --jitter   users offer and take things only in about half of the clocks
+//   --fast     chips and buses are so fast that the device is what is held up
+//   --one      a page is asked for when the last one has come: for latencies
+//   --limit    so long without progress is a deadlock
+//
+// Fails unless all that is asked for comes, with the right contents, once, and in order where there
+// is one; and when a command gets to a card that no extent allows, or data for no write. It prints
+// one line of JSON.
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "Vdevice.h"
+#include "flash_card.hpp"
+#include "verilated.h"
+
+namespace {
+
+// As in shell_pkg.sv and device.sv.
+constexpr unsigned CARDS = 2;
+constexpr unsigned BUFFERS = 128;
+constexpr unsigned BURST = 16;
+constexpr unsigned TAG_BITS = 7;
+constexpr unsigned ENDPOINT_BITS = 8;
+constexpr unsigned PAGE_BITS = 26;
+constexpr unsigned HANDLE_BITS = 6;
+constexpr unsigned OFFSET_BITS = 24;
+constexpr unsigned SEGMENT_BITS = 8;
+constexpr unsigned COMMAND_BITS = 2 + ENDPOINT_BITS + PAGE_BITS;
+constexpr unsigned BURST_BITS = 129;
+
+// PCIe of the paper (section 5): 1.6 GB/s to the host's memory, 1.0 from there, in bytes of a clock
+// of 6.4 ns, times 1000. How long a fetch takes it does not state.
+constexpr unsigned STORE_RATE = 10240, FETCH_RATE = 6400, WORD_COST = 16000;
+constexpr unsigned FETCH_LATENCY = 150;
+
+// What the host may do, on each card. Endpoint 3's extent has no whole erase block.
+struct Extent {
+    unsigned line;
+    bool may_write;
+    unsigned endpoint;
+    uint32_t first, last;
+};
+constexpr uint32_t SUPERBLOCK = 1u << ERASE_BITS;
+constexpr Extent EXTENTS[] = {
+    {0, false, 1, 0, 4 * SUPERBLOCK - 1},
+    {5, true, 1, 4 * SUPERBLOCK, 12 * SUPERBLOCK - 1},
+    {31, true, 3, 13 * SUPERBLOCK - 7, 14 * SUPERBLOCK + 9},
+    {63, false, 2, 0, 2 * SUPERBLOCK - 1},
+};
+
+bool is_allowed(const Command& command) {
+    uint32_t first = command.page, last = command.page;
+    if (command.operation == ERASE) {
+        first = command.page / SUPERBLOCK * SUPERBLOCK;
+        last = first + SUPERBLOCK - 1;
+    }
+    for (const auto& extent : EXTENTS) {
+        if (extent.endpoint == command.endpoint && extent.first <= first && last <= extent.last &&
+            (extent.may_write || command.operation == READ)) return true;
+    }
+    return false;
+}
+
+// Files for in-store processors, on each card: handles 0 to 7, 16 segments each.
+constexpr unsigned FILES = 8, FILE_SEGMENTS = 16;
+constexpr unsigned FILE_PAGES = (FILE_SEGMENTS << SEGMENT_BITS) - 100;
+
+template <typename Wide>
+uint64_t get(const Wide& wide, unsigned low, unsigned count) {
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        const uint64_t word = wide[(low + i) / 32];
+        bits |= (word >> (low + i) % 32 & 1) << i;
+    }
+    return bits;
+}
+
+template <typename Wide>
+void put(Wide& wide, unsigned low, unsigned count, uint64_t bits) {
+    for (unsigned i = 0; i < count; ++i) {
+        const uint32_t mask = 1u << (low + i) % 32;
+        auto& word = wide[(low + i) / 32];
+        word = (bits >> i & 1) != 0 ? word | mask : word & ~mask;
+    }
+}
+
+template <typename Wide>
+Word get_word(const Wide& wide, unsigned low) {
+    Word word;
+    for (unsigned i = 0; i < 4; ++i) word[i] = static_cast<uint32_t>(get(wide, low + 32 * i, 32));
+    return word;
+}
+
+template <typename Wide>
+void put_word(Wide& wide, unsigned low, const Word& word) {
+    for (unsigned i = 0; i < 4; ++i) put(wide, low + 32 * i, 32, word[i]);
+}
+
+template <typename Narrow>
+void put_narrow(Narrow& bits, unsigned low, unsigned count, uint64_t value) {
+    const uint64_t mask = ((uint64_t{1} << count) - 1) << low;
+    bits = static_cast<Narrow>((uint64_t{bits} & ~mask) | (value << low));
+}
+
+struct Options {
+    uint64_t seed = 1, reads = 0, jobs = 0, pages = 0, length = 1, raw = 0, limit = 2'000'000;
+    bool hostile = false, jitter = false, fast = false, one = false;
+};
+
+// What the host asks for, and what must come of it.
+struct Request {
+    unsigned card = 0;
+    Command command;
+    unsigned buffer = 0;
+    unsigned status = DONE;
+    uint64_t contents = 0;     // a number for `pattern`; of reads and writes
+    int job = -1;
+};
+
+// An erase block that is erased, written page by page, and read again.
+struct Job {
+    unsigned card = 0;
+    uint32_t block = 0;
+    unsigned step = 0;
+    static constexpr unsigned PAGES = 3;
+};
+
+// A page that an in-store processor waits for.
+struct Wanted {
+    unsigned status = DONE;
+    uint64_t contents = 0;
+};
+
+// A page that an in-store processor takes as it comes.
+struct Raw {
+    Command command;
+    uint64_t number = 0;       // of those that were asked for
+    unsigned words = 0;
+};
+constexpr unsigned RAW_TAGS = 96;
+
+uint64_t first_of(unsigned card) { return uint64_t{card} << 32; }
+
+class Bench {
+public:
+    explicit Bench(const Options& options) : options_(options), random_(options.seed) {
+        Timing timing;
+        if (options.fast) timing = {20, 40, 60, BUS_UNITS};
+        for (unsigned c = 0; c < CARDS; ++c)
+            cards_.push_back(std::make_unique<FlashCard>(first_of(c), timing,
+                                                         options.seed * 1000003 + c));
+        reads_left_ = options.reads;
+        for (unsigned c = 0; c < CARDS; ++c) {
+            pages_left_[c] = options.pages;
+            raw_left_[c] = options.raw;
+        }
+        std::set<std::pair<unsigned, uint32_t>> blocks;
+        while (blocks.size() < options.jobs) {
+            const unsigned card = random_() % CARDS;
+            const auto page = static_cast<uint32_t>(4 * SUPERBLOCK + random_() % (8 * SUPERBLOCK));
+            blocks.insert({card, FlashCard::block_of(page)});
+        }
+        for (const auto& [card, block] : blocks) jobs_.push_back({card, block, 0});
+        for (unsigned j = 0; j < jobs_.size(); ++j) ready_jobs_.push_back(static_cast<int>(j));
+    }
+
+    void run() {
+        start();
+        uint64_t last_progress = 0, last_clock = 0;
+        while (!is_over() || clock_ < last_clock + 1000) {
+            cycle();
+            if (progress_ != last_progress) {
+                last_progress = progress_;
+                last_clock = clock_;
+            } else if (clock_ > last_clock + options_.limit) {
+                throw Failure("deadlock: nothing has happened for " +
+                              std::to_string(options_.limit) + " clocks");
+            }
+        }
+    }
+
+    void report() const {
+        std::printf("{\"clocks\": %" PRIu64 ", \"read\": %" PRIu64 ", \"written\": %" PRIu64
+                    ", \"erased\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"refused\": %" PRIu64
+                    ", \"streamed\": %" PRIu64 ", \"out_of_bounds\": %" PRIu64
+                    ", \"taken\": %" PRIu64 ", \"overtaken\": %" PRIu64,
+                    clock_, read_, written_, erased_, failed_, refused_, streamed_, out_of_bounds_,
+                    taken_, overtaken_);
+        report_rates();
+        std::printf(", \"first_word\": %" PRIu64 ", \"last_word\": %" PRIu64
+                    ", \"completion\": %" PRIu64 "}\n", first_word_, last_word_, completion_);
+    }
+
+private:
+    // The pages that each of them had from a quarter to three quarters of the time in which all
+    // that were asked to were at work, and how many clocks that is.
+    void report_rates() const {
+        uint64_t end = UINT64_MAX;
+        for (const auto* times : {&host_times_, &stream_times_, &raw_times_}) {
+            if (!times->empty()) end = std::min(end, times->back());
+        }
+        const auto count = [end](const std::vector<uint64_t>& times) {
+            return std::count_if(times.begin(), times.end(), [end](uint64_t time) {
+                return time >= end / 4 && time < end / 4 * 3;
+            });
+        };
+        std::printf(", \"window\": %" PRIu64 ", \"host\": %td, \"in_order\": %td, \"raw\": %td",
+                    end / 4 * 2, count(host_times_), count(stream_times_), count(raw_times_));
+    }
+
+    bool coin() { return !options_.jitter || random_() % 2 != 0; }
+
+    void tick() {
+        device_.clk = 0;
+        device_.eval();
+        device_.clk = 1;
+        device_.eval();
+    }
+
+    void start() {
+        device_.reset = 1;
+        for (unsigned i = 0; i < 4; ++i) tick();
+        for (const auto& extent : EXTENTS) {
+            device_.load_extent = (1u << CARDS) - 1;
+            device_.extent_line = extent.line;
+            device_.extent = uint64_t{1} << 61 | uint64_t{extent.may_write} << 60 |
+                             uint64_t{extent.endpoint} << 52 | uint64_t{extent.first} << 26 |
+                             extent.last;
+            tick();
+        }
+        device_.load_extent = 0;
+        for (unsigned c = 0; c < CARDS; ++c) {
+            for (unsigned line = 0; line < FILES * FILE_SEGMENTS; ++line) {
+                device_.load_segment = 1u << c;
+                device_.load_line = line;
+                segments_[c].push_back(random_() % (2 * SUPERBLOCK >> SEGMENT_BITS));
+                device_.load_number = segments_[c].back();
+                tick();
+            }
+            device_.load_segment = 0;
+            for (unsigned file = 0; file < FILES; ++file) {
+                device_.load_file = 1u << c;
+                device_.load_handle = file;
+                device_.load_first = file * FILE_SEGMENTS;
+                device_.load_pages = FILE_PAGES;
+                tick();
+            }
+            device_.load_file = 0;
+        }
+        device_.reset = 0;
+    }
+
+    bool is_over() const {
+        bool is_over = reads_left_ == 0 && ready_jobs_.empty() && in_flight_ == 0 && !request_ &&
+                       !is_taking_;
+        for (unsigned c = 0; c < CARDS; ++c)
+            is_over = is_over && pages_left_[c] == 0 && wanted_[c].empty() && raw_left_[c] == 0 &&
+                      raw_in_flight_[c] == 0;
+        return is_over;
+    }
+
+    void cycle() {
+        for (auto& card : cards_) card->tick(clock_);
+        drive_cards();
+        drive_host();
+        drive_servers();
+        drive_raw();
+        device_.clk = 0;
+        device_.eval();
+        look_at_cards();
+        look_at_host();
+        look_at_servers();
+        look_at_raw();
+        device_.clk = 1;
+        device_.eval();
+        ++clock_;
+    }
+
+    // The cards.
+
+    void drive_cards() {
+        device_.card_ready = device_.write_ready = 0;
+        device_.read_valid = device_.request_valid = device_.ack_valid = 0;
+        for (unsigned c = 0; c < CARDS; ++c) {
+            const FlashCard& card = *cards_[c];
+            if (coin()) device_.card_ready |= 1u << c;
+            if (coin()) device_.write_ready |= 1u << c;
+            if (card.read && coin()) {
+                device_.read_valid |= 1u << c;
+                put_narrow(device_.read_tag, TAG_BITS * c, TAG_BITS, card.read->tag);
+                put(device_.read_burst, BURST_BITS * c + 128, 1, card.read->is_last);
+                put_word(device_.read_burst, BURST_BITS * c, card.read->data);
+            }
+            if (card.request && coin()) {
+                device_.request_valid |= 1u << c;
+                put_narrow(device_.request_tag, TAG_BITS * c, TAG_BITS, *card.request);
+            }
+            if (card.ack && coin()) {
+                device_.ack_valid |= 1u << c;
+                put_narrow(device_.ack_tag, TAG_BITS * c, TAG_BITS, card.ack->tag);
+                put_narrow(device_.ack_status, 2 * c, 2, card.ack->status);
+            }
+        }
+    }
+
+    void look_at_cards() {
+        if (device_.is_stray != 0) throw Failure("data is sent that no card has asked for");
+        for (unsigned c = 0; c < CARDS; ++c) {
+            FlashCard& card = *cards_[c];
+            if ((device_.card_valid & device_.card_ready) >> c & 1) {
+                const unsigned low = COMMAND_BITS * c;
+                Command command;
+                command.page = static_cast<uint32_t>(get(device_.card_command, low, PAGE_BITS));
+                command.endpoint = get(device_.card_command, low + PAGE_BITS, ENDPOINT_BITS);
+                command.operation = get(device_.card_command, low + PAGE_BITS + ENDPOINT_BITS, 2);
+                if (!is_allowed(command))
+                    throw Failure("a command gets to a card that no extent allows: endpoint " +
+                                  std::to_string(command.endpoint) + ", page " +
+                                  std::to_string(command.page));
+                card.command(device_.card_tag >> TAG_BITS * c & 127, command);
+            }
+            if ((device_.read_valid & device_.read_ready) >> c & 1) card.taken_read();
+            if ((device_.request_valid & device_.request_ready) >> c & 1) card.taken_request();
+            if ((device_.ack_valid & device_.ack_ready) >> c & 1) card.taken_ack();
+            if ((device_.write_valid & device_.write_ready) >> c & 1) {
+                Burst burst;
+                burst.is_last = get(device_.write_burst, BURST_BITS * c + 128, 1) != 0;
+                burst.data = get_word(device_.write_burst, BURST_BITS * c);
+                card.write(device_.write_tag >> TAG_BITS * c & 127, burst);
+            }
+        }
+    }
+
+    // The host: software takes a buffer, sends a request, and looks at completions.
+
+    void drive_host() {
+        if (!request_ && !is_taking_ && (!options_.one || in_flight_ == 0)) choose();
+        device_.free_read_ready = is_taking_ && next_.command.operation == READ;
+        device_.free_write_ready = is_taking_ && next_.command.operation != READ;
+        device_.host_valid = request_.has_value() && coin();
+        if (request_) {
+            device_.host_card = request_->card;
+            device_.host_command = uint64_t{request_->command.operation} << 34 |
+                                   uint64_t{request_->command.endpoint} << 26 |
+                                   request_->command.page;
+            device_.host_buffer = request_->buffer;
+        }
+        device_.give_back_valid = !to_give_back_.empty();
+        if (!to_give_back_.empty()) {
+            device_.give_back = to_give_back_.front();
+            to_give_back_.pop_front();
+        }
+        device_.completion_ready = coin();
+
+        store_budget_ = std::min(store_budget_ + STORE_RATE, 2 * WORD_COST);
+        device_.store_ready = (options_.fast ? coin() : store_budget_ >= WORD_COST);
+        fetch_budget_ = std::min(fetch_budget_ + FETCH_RATE, 2 * WORD_COST);
+        device_.fetch_ready = fetches_.size() < 4 * PAGE_WORDS && coin();
+        device_.data_valid = !fetches_.empty() && fetches_.front().first <= clock_ &&
+                             (options_.fast ? coin() : fetch_budget_ >= WORD_COST);
+        if (device_.data_valid) put_word(device_.data, 0, fetches_.front().second);
+    }
+
+    // The next thing that the host does, if there is one.
+    void choose() {
+        next_ = Request();
+        next_.command.endpoint = 1;
+        const bool is_job = !ready_jobs_.empty() && (reads_left_ == 0 || random_() % 2 != 0);
+        if (is_job) {
+            next_.job = ready_jobs_.front();
+            ready_jobs_.pop_front();
+            const Job& job = jobs_[next_.job];
+            next_.card = job.card;
+            const unsigned at = job.step == 0 ? 0 : (job.step - 1) % Job::PAGES;
+            next_.command.page = job.block + at * FlashCard::BUSES * FlashCard::CHIPS;
+            next_.command.operation = job.step == 0 ? ERASE : job.step <= Job::PAGES ? WRITE : READ;
+            next_.contents = (uint64_t{1} << 40) + Job::PAGES * next_.job + at;
+            if (job.step == 0 && cards_[job.card]->is_bad(job.block)) next_.status = FAILED;
+        } else if (reads_left_ > 0) {
+            --reads_left_;
+            next_.card = random_() % CARDS;
+            next_.command.page = random_() % (4 * SUPERBLOCK);
+            next_.contents = first_of(next_.card) + next_.command.page;
+            if (options_.hostile && random_() % 4 == 0) make_hostile();
+        } else {
+            return;
+        }
+        is_taking_ = true;
+    }
+
+    // Something that the endpoint may not, or just may.
+    void make_hostile() {
+        static constexpr uint32_t EDGES[] = {0, 2 * SUPERBLOCK, 4 * SUPERBLOCK, 13 * SUPERBLOCK - 7,
+                                             14 * SUPERBLOCK, 14 * SUPERBLOCK + 10};
+        Command& command = next_.command;
+        command.endpoint = random_() % 4;
+        command.page = EDGES[random_() % 6] + random_() % 3 - 1;
+        command.page &= (1u << PAGE_BITS) - 1;
+        command.operation = random_() % 3;
+        if (is_allowed(command)) {
+            // Where jobs are at work contents are theirs, and a write would need an erase first.
+            command.operation = READ;
+            if (command.page >= 4 * SUPERBLOCK && command.page < 12 * SUPERBLOCK) command.page = 5;
+        }
+        if (!is_allowed(command)) next_.status = REFUSED;
+        next_.contents = first_of(next_.card) + command.page;
+    }
+
+    void look_at_host() {
+        const bool is_read_free = device_.free_read_valid && device_.free_read_ready;
+        if (is_read_free || (device_.free_write_valid && device_.free_write_ready)) {
+            next_.buffer = is_read_free ? device_.free_read : device_.free_write;
+            auto& requests = is_read_free ? reading_ : writing_;
+            if (requests[next_.buffer]) throw Failure("a buffer is handed out that is in use");
+            requests[next_.buffer] = next_;
+            request_ = next_;
+            is_taking_ = false;
+            ++in_flight_;
+        }
+        if (device_.host_valid && device_.host_ready) {
+            sent_at_ = clock_;
+            request_.reset();
+            ++progress_;
+        }
+        if (device_.store_valid && device_.store_ready) store();
+        if (device_.fetch_valid && device_.fetch_ready) {
+            const auto& request = writing_[device_.fetch_buffer];
+            if (!request) throw Failure("a buffer is fetched that is not in use");
+            for (unsigned w = 0; w < BURST; ++w) {
+                fetches_.emplace_back(clock_ + FETCH_LATENCY,
+                                      pattern(request->contents, BURST * device_.fetch_position + w));
+            }
+        }
+        if (device_.data_valid && device_.data_ready) {
+            fetches_.pop_front();
+            fetch_budget_ -= WORD_COST;
+        }
+        if (device_.completion_valid && device_.completion_ready) complete();
+    }
+
+    void store() {
+        if (!options_.fast) store_budget_ -= WORD_COST;
+        auto& words = memory_[device_.store_buffer];
+        if (burst_words_ > 0 && burst_buffer_ != device_.store_buffer)
+            throw Failure("a DMA burst is of two buffers");
+        burst_buffer_ = device_.store_buffer;
+        if (device_.store_position * BURST + burst_words_ != words.size())
+            throw Failure("a DMA burst goes to a wrong place of its buffer");
+        words.push_back(get_word(device_.store_data, 0));
+        burst_words_ = (burst_words_ + 1) % BURST;
+        if (device_.store_is_last != (burst_words_ == 0))
+            throw Failure("a DMA burst is of another length");
+        ++progress_;
+    }
+
+    void complete() {
+        const unsigned buffer = device_.completion_buffer;
+        auto& found = (device_.completion_is_read ? reading_ : writing_)[buffer];
+        if (!found) throw Failure("a completion is for a buffer that is not in use");
+        const Request request = *found;
+        const std::string what = "buffer " + std::to_string(buffer) + ", operation " +
+                                 std::to_string(request.command.operation) + ", page " +
+                                 std::to_string(request.command.page);
+        if (device_.completion_status != request.status)
+            throw Failure(what + ": status " + std::to_string(device_.completion_status) +
+                          ", wanted " + std::to_string(request.status));
+        if (device_.completion_is_read) {
+            compare(request, what);
+            memory_[buffer].clear();
+            to_give_back_.push_back(buffer);
+        }
+        found.reset();
+        --in_flight_;
+        ++progress_;
+        completion_ = clock_ - sent_at_;
+        refused_ += request.status == REFUSED;
+        failed_ += request.status == FAILED;
+        if (request.status == DONE) {
+            host_times_.push_back(clock_);
+            read_ += request.command.operation == READ;
+            written_ += request.command.operation == WRITE;
+            erased_ += request.command.operation == ERASE;
+            if (request.job >= 0 && ++jobs_[request.job].step <= 2 * Job::PAGES)
+                ready_jobs_.push_back(request.job);
+        }
+    }
+
+    void compare(const Request& request, const std::string& what) const {
+        const Page& page = memory_[request.buffer];
+        if (page.size() != (request.status == DONE ? PAGE_WORDS : 0))
+            throw Failure(what + ": " + std::to_string(page.size()) + " words");
+        for (unsigned w = 0; w < page.size(); ++w) {
+            if (page[w] != pattern(request.contents, w))
+                throw Failure(what + ": word " + std::to_string(w) + " is another");
+        }
+    }
+
+    // In-store processors.
+
+    void drive_servers() {
+        device_.server_valid = device_.stream_ready = 0;
+        for (unsigned c = 0; c < CARDS; ++c) {
+            if (coin()) device_.stream_ready |= 1u << c;
+            if (pages_left_[c] == 0 || !coin() || (options_.one && !wanted_[c].empty())) continue;
+            if (!asks_[c]) asks_[c] = ask(c);
+            device_.server_valid |= 1u << c;
+            put_narrow(device_.server_endpoint, ENDPOINT_BITS * c, ENDPOINT_BITS, asks_[c]->endpoint);
+            put_narrow(device_.server_handle, HANDLE_BITS * c, HANDLE_BITS, asks_[c]->handle);
+            put_narrow(device_.server_offset, OFFSET_BITS * c, OFFSET_BITS, asks_[c]->offset);
+            put_narrow(device_.server_length, OFFSET_BITS * c, OFFSET_BITS, asks_[c]->length);
+        }
+    }
+
+    struct Ask {
+        unsigned endpoint = 2, handle = 0, offset = 0, length = 1;
+    };
+
+    Ask ask(unsigned card) {
+        Ask ask;
+        ask.handle = random_() % FILES;
+        ask.offset = random_() % FILE_PAGES;
+        if (options_.length > 1) {
+            ask.length = std::min(options_.length, pages_left_[card]);
+            ask.offset -= ask.offset % options_.length;
+            ask.length = std::min(ask.length, FILE_PAGES - ask.offset);
+        }
+        if (options_.hostile) {
+            ask.length = std::min<uint64_t>(random_() % 6, pages_left_[card]);
+            ask.endpoint = random_() % 4;
+            if (random_() % 4 == 0) ask.handle = random_() % (1u << HANDLE_BITS);
+            if (random_() % 4 == 0) ask.offset = FILE_PAGES - random_() % 4;
+            if (random_() % 16 == 0) ask.offset = (1u << OFFSET_BITS) - 1 - random_() % 3;
+        }
+        return ask;
+    }
+
+    void look_at_servers() {
+        for (unsigned c = 0; c < CARDS; ++c) {
+            if ((device_.server_valid & device_.server_ready) >> c & 1) {
+                const Ask& ask = *asks_[c];
+                for (unsigned i = 0; i < ask.length; ++i) wanted_[c].push_back(wanted(c, ask, i));
+                pages_left_[c] -= ask.length;
+                asks_[c].reset();
+                asked_at_ = clock_;
+                ++progress_;
+            }
+            if ((device_.stream_valid & device_.stream_ready) >> c & 1) stream(c);
+        }
+    }
+
+    Wanted wanted(unsigned card, const Ask& ask, unsigned at) const {
+        const uint64_t offset = uint64_t{ask.offset} + at;
+        if (ask.handle >= FILES || offset >= FILE_PAGES) return {OUT_OF_BOUNDS, 0};
+        const uint32_t segment = segments_[card][ask.handle * FILE_SEGMENTS + (offset >> SEGMENT_BITS)];
+        const uint32_t page = segment << SEGMENT_BITS | (offset & ((1u << SEGMENT_BITS) - 1));
+        if (!is_allowed({READ, ask.endpoint, page})) return {REFUSED, 0};
+        return {DONE, first_of(card) + page};
+    }
+
+    void stream(unsigned c) {
+        const std::string what = "the stream of card " + std::to_string(c);
+        if (wanted_[c].empty()) throw Failure(what + " brings a page that nobody asked for");
+        const Wanted& wanted = wanted_[c].front();
+        const unsigned status = device_.stream_status >> 2 * c & 3;
+        const bool is_last = device_.stream_is_last >> c & 1;
+        if (status != wanted.status)
+            throw Failure(what + ": status " + std::to_string(status) + ", wanted " +
+                          std::to_string(wanted.status));
+        if (is_last != (status != DONE || stream_words_[c] == PAGE_WORDS - 1))
+            throw Failure(what + ": a page is of another length");
+        if (status == DONE &&
+            get_word(device_.stream_data, 128 * c) != pattern(wanted.contents, stream_words_[c]))
+            throw Failure(what + ": word " + std::to_string(stream_words_[c]) + " is another");
+        if (stream_words_[c] == 0) first_word_ = clock_ - asked_at_;
+        ++stream_words_[c];
+        ++progress_;
+        if (!is_last) return;
+        last_word_ = clock_ - asked_at_;
+        stream_words_[c] = 0;
+        refused_ += status == REFUSED;
+        out_of_bounds_ += status == OUT_OF_BOUNDS;
+        if (status == DONE) {
+            ++streamed_;
+            stream_times_.push_back(clock_);
+        }
+        wanted_[c].pop_front();
+    }
+
+    // In-store processors that take pages as they come.
+
+    void drive_raw() {
+        device_.raw_valid = 0;
+        for (unsigned c = 0; c < CARDS; ++c) {
+            if (raw_left_[c] == 0 || !coin() || raw_in_flight_[c] == (options_.one ? 1 : RAW_TAGS))
+                continue;
+            if (!raw_next_[c]) {
+                unsigned tag = random_() % RAW_TAGS;
+                while (raw_[c][tag]) tag = (tag + 1) % RAW_TAGS;
+                Command command{READ, 2, static_cast<uint32_t>(random_() % (2 * SUPERBLOCK))};
+                if (options_.hostile && random_() % 4 == 0) {
+                    command.endpoint = random_() % 4;
+                    command.page = 2 * SUPERBLOCK - 2 + random_() % 4;
+                    command.operation = random_() % 3;
+                    if (is_allowed(command)) command.operation = READ;
+                }
+                raw_next_[c] = {tag, command};
+            }
+            device_.raw_valid |= 1u << c;
+            const auto& [tag, command] = *raw_next_[c];
+            put(device_.raw_command, COMMAND_BITS * c, COMMAND_BITS,
+                uint64_t{command.operation} << 34 | uint64_t{command.endpoint} << 26 | command.page);
+            put_narrow(device_.raw_tag, 8 * c, 8, tag);
+        }
+    }
+
+    void look_at_raw() {
+        for (unsigned c = 0; c < CARDS; ++c) {
+            if ((device_.raw_valid & device_.raw_ready) >> c & 1) {
+                const auto& [tag, command] = *raw_next_[c];
+                raw_[c][tag] = Raw{command, raw_number_[c]++, 0};
+                raw_next_[c].reset();
+                --raw_left_[c];
+                ++raw_in_flight_[c];
+                asked_at_ = clock_;
+                ++progress_;
+            }
+            if (device_.raw_read_valid >> c & 1) {
+                auto& raw = raw_[c][device_.raw_read_tag >> 8 * c & 255];
+                if (!raw) throw Failure("a burst has a tag that is not in use");
+                if (!is_allowed(raw->command)) throw Failure("a page comes that may not be read");
+                if (get_word(device_.raw_read_burst, BURST_BITS * c) !=
+                    pattern(first_of(c) + raw->command.page, raw->words))
+                    throw Failure("a burst of card " + std::to_string(c) + " is another");
+                if (raw->words++ == 0) first_word_ = clock_ - asked_at_;
+                ++progress_;
+                const bool is_last = get(device_.raw_read_burst, BURST_BITS * c + 128, 1) != 0;
+                if (is_last != (raw->words == PAGE_WORDS)) throw Failure("a page is of another length");
+                if (is_last) {
+                    last_word_ = clock_ - asked_at_;
+                    raw_times_.push_back(clock_);
+                    ++taken_;
+                    overtaken_ += raw->number < raw_newest_[c];
+                    raw_newest_[c] = std::max(raw_newest_[c], raw->number);
+                    raw.reset();
+                    --raw_in_flight_[c];
+                }
+            }
+            if (device_.raw_ack_valid >> c & 1) {
+                auto& raw = raw_[c][device_.raw_ack_tag >> 8 * c & 255];
+                if (!raw || (device_.raw_ack_status >> 2 * c & 3) != REFUSED ||
+                    is_allowed(raw->command)) throw Failure("a command is refused that may pass");
+                raw.reset();
+                --raw_in_flight_[c];
+                ++refused_;
+                ++progress_;
+            }
+        }
+    }
+
+    Options options_;
+    std::mt19937_64 random_;
+    VerilatedContext context_;
+    Vdevice device_{&context_};
+    std::vector<std::unique_ptr<FlashCard>> cards_;
+    uint64_t clock_ = 0, progress_ = 0;
+
+    uint64_t reads_left_ = 0;
+    std::vector<Job> jobs_;
+    std::deque<int> ready_jobs_;
+    Request next_;
+    bool is_taking_ = false;
+    std::optional<Request> request_;
+    std::array<std::optional<Request>, BUFFERS> reading_, writing_;
+    std::array<Page, BUFFERS> memory_;
+    std::deque<unsigned> to_give_back_;
+    std::deque<std::pair<uint64_t, Word>> fetches_;
+    unsigned store_budget_ = 0, fetch_budget_ = 0, burst_words_ = 0, burst_buffer_ = 0;
+    uint64_t in_flight_ = 0;
+
+    std::array<std::vector<uint32_t>, CARDS> segments_;
+    std::array<uint64_t, CARDS> pages_left_{};
+    std::array<std::optional<Ask>, CARDS> asks_;
+    std::array<std::deque<Wanted>, CARDS> wanted_;
+    std::array<unsigned, CARDS> stream_words_{};
+
+    std::array<std::array<std::optional<Raw>, RAW_TAGS>, CARDS> raw_;
+    std::array<std::optional<std::pair<unsigned, Command>>, CARDS> raw_next_;
+    std::array<uint64_t, CARDS> raw_left_{}, raw_in_flight_{}, raw_number_{}, raw_newest_{};
+
+    uint64_t read_ = 0, taken_ = 0, written_ = 0, erased_ = 0, failed_ = 0, refused_ = 0, streamed_ = 0;
+    uint64_t out_of_bounds_ = 0, overtaken_ = 0;
+    uint64_t sent_at_ = 0, asked_at_ = 0, first_word_ = 0, last_word_ = 0, completion_ = 0;
+    std::vector<uint64_t> host_times_, stream_times_, raw_times_;
+};
+
+Options read_options(int count, char** words) {
+    Options options;
+    for (int i = 1; i < count; ++i) {
+        const std::string word = words[i];
+        const auto value = [&] {
+            if (++i == count) throw Failure(word + " needs a number");
+            return std::stoull(words[i]);
+        };
+        if (word == "--seed") options.seed = value();
+        else if (word == "--reads") options.reads = value();
+        else if (word == "--jobs") options.jobs = value();
+        else if (word == "--pages") options.pages = value();
+        else if (word == "--length") options.length = value();
+        else if (word == "--raw") options.raw = value();
+        else if (word == "--limit") options.limit = value();
+        else if (word == "--hostile") options.hostile = true;
+        else if (word == "--jitter") options.jitter = true;
+        else if (word == "--fast") options.fast = true;
+        else if (word == "--one") options.one = true;
+        else throw Failure("'" + word + "'?");
+    }
+    return options;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    try {
+        Bench bench(read_options(count, words));
+        bench.run();
+        bench.report();
+    } catch (const std::exception& failure) {
+        std::printf("%s\n", failure.what());
+        return 1;
+    }
+    return 0;
+}
