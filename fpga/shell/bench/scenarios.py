@@ -23,18 +23,18 @@ def _run(simulator, bench, wanted, *options):
 
 
 def everything(simulator, bench):
-    """All users at once, some of whom want what they may not have."""
+    """All units and users at once, some of whom want what they may not have."""
     return _run(simulator, bench,
                 ["read", "written", "erased", "failed", "refused", "streamed", "out_of_bounds",
-                 "taken", "overtaken"],
-                "--reads", 1500, "--jobs", 30, "--pages", 150, "--raw", 150, "--hostile", "--fast",
+                 "outcomes", "taken", "overtaken"],
+                "--reads", 1500, "--jobs", 30, "--pages", 500, "--raw", 150, "--hostile", "--fast",
                 "--jitter", "--limit", 50_000)
 
 
 def without_pauses(simulator, bench):
     """Users and cards that are always ready: other coincidences than with pauses."""
-    return _run(simulator, bench, ["read", "written", "refused", "streamed", "taken"],
-                "--reads", 1500, "--jobs", 30, "--pages", 150, "--raw", 150, "--hostile", "--fast",
+    return _run(simulator, bench, ["read", "written", "refused", "streamed", "outcomes", "taken"],
+                "--reads", 1500, "--jobs", 30, "--pages", 500, "--raw", 150, "--hostile", "--fast",
                 "--limit", 50_000)
 
 
@@ -54,9 +54,9 @@ BANDWIDTHS = {
     "in-store processors, pages as they come": ["--raw", 3000],
     "host": ["--reads", 4000],
     "host and in-store processors": ["--reads", 3000, "--raw", 3000],
-    "flash servers, random pages in order": ["--pages", 2000],
-    "flash servers, runs of 64 pages in order": ["--pages", 2048, "--length", 64],
-    "host and flash servers, random pages": ["--reads", 2000, "--pages", 2000],
+    "slots, random pages in order": ["--pages", 2000],
+    "slots, runs of 64 pages in order": ["--pages", 2048, "--length", 64],
+    "host and slots, random pages": ["--reads", 2000, "--pages", 2000],
 }
 
 
@@ -68,10 +68,10 @@ def figures(simulator, bench):
         rows[name] = {who: _rate(said[count], said["window"])
                       for who, count in (("host_gb_s", "host"), ("in_order_gb_s", "in_order"),
                                          ("raw_gb_s", "raw")) if said[count] > 0}
-    server = simulator.run(bench, "--seed", 1, "--one", "--pages", 1)
+    slot = simulator.run(bench, "--seed", 1, "--one", "--pages", 1)
     host = simulator.run(bench, "--seed", 1, "--one", "--reads", 1)
-    latency = {"flash server, first word": server["first_word"],
-               "flash server, last word": server["last_word"],
+    latency = {"slot, first word": slot["first_word"],
+               "slot, last word": slot["last_word"],
                "host, completion": host["completion"]}
     return {"label": "simulated", "clock_ns": CLOCK_NS, "cards": 2, "bandwidth": rows,
             "latency_us": {name: round(clocks * CLOCK_NS / 1000, 2)

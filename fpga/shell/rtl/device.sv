@@ -1,9 +1,9 @@
-// The device of one node: a splitter and an extent check for each card, the host, and a flash
-// server for each card (BlueDBM, figures 2 and 3).
+// The device of one node (BlueDBM, figures 2 and 3; Minerva, figure 1): the host's requests, and
+// for each card a splitter, an extent check, a flash server and an accelerator slot on it.
 //
-// User 0 of a card is the host. User 1 is an in-store processor that wants its pages in order, by
-// file: a flash server serves it. User 2 is one that takes them as they come, by address. Neither
-// writes. Flat buses hold card 0 lowest. The ports are those of the modules: see there.
+// User 0 of a card is the host. User 1 is the slot, whose kernel gets its pages in order, by file.
+// User 2 is an in-store processor that takes them as they come, by address. Neither writes. Flat
+// buses hold card 0 lowest. The ports are those of the modules: see there.
 
 `default_nettype none
 
@@ -15,6 +15,9 @@ module device #(
   parameter int SERVER_BUFFERS = 32,   // see completion_buffer
   parameter int EXTENTS = 64,          // see extent_check
   parameter int LINE_BITS = 10,        // see address_translation
+  parameter int REQUESTS = 16,         // see request_scheduler
+  parameter int AHEAD = 32,            // see accelerator_slot
+  parameter int UNIT_BITS = $clog2(2 + CARDS),
   parameter int CARD_BITS = CARDS < 2 ? 1 : $clog2(CARDS),
   parameter int BUFFER_BITS = $clog2(BUFFERS),
   parameter int POSITION_BITS = $clog2(shell_pkg::PAGE_WORDS / BURST)
@@ -43,11 +46,20 @@ module device #(
   output logic                                            free_write_valid,
   input  wire  logic                                      free_write_ready,
   output logic [BUFFER_BITS-1:0]                          free_write,
+  // Units: 0 is plain I/O, 1 reads of status areas, 2 on the cards' slots. A request of unit 0 is
+  // {card, buffer, command_t}, in the lowest bits; others are a work_t, of which a read of a status
+  // area has endpoint and line.
   input  wire  logic                                      host_valid,
   output logic                                            host_ready,
-  input  wire  logic [CARD_BITS-1:0]                      host_card,
-  input  wire  shell_pkg::command_t                       host_command,
-  input  wire  logic [BUFFER_BITS-1:0]                    host_buffer,
+  input  wire  logic [UNIT_BITS-1:0]                      host_unit,
+  input  wire  shell_pkg::work_t                          host_request,
+  output logic                                            answer_valid,
+  input  wire  logic                                      answer_ready,
+  output shell_pkg::outcome_t                             answer,
+  output logic                                            over_valid,
+  input  wire  logic                                      over_ready,
+  output logic [shell_pkg::ENDPOINT_BITS-1:0]             over_endpoint,
+  output logic [shell_pkg::SEQUENCE_BITS-1:0]             over_sequence,
   output logic                                            completion_valid,
   input  wire  logic                                      completion_ready,
   output logic                                            completion_is_read,
@@ -67,20 +79,19 @@ module device #(
   output logic                                            data_ready,
   input  wire  logic [shell_pkg::DATA_BITS-1:0]           data,
 
-  // In-store processors: requests to, and streams of the flash servers; the splitters' user 2,
-  // which must take what it is given.
-  input  wire  logic [CARDS-1:0]                          server_valid,
-  output logic [CARDS-1:0]                                server_ready,
-  input  wire  logic [CARDS*shell_pkg::ENDPOINT_BITS-1:0] server_endpoint,
-  input  wire  logic [CARDS*shell_pkg::HANDLE_BITS-1:0]   server_handle,
-  input  wire  logic [CARDS*shell_pkg::OFFSET_BITS-1:0]   server_offset,
-  input  wire  logic [CARDS*shell_pkg::OFFSET_BITS-1:0]   server_length,
-  output logic [CARDS-1:0]                                stream_valid,
-  input  wire  logic [CARDS-1:0]                          stream_ready,
-  output logic [CARDS*shell_pkg::DATA_BITS-1:0]           stream_data,
-  output logic [CARDS-1:0]                                stream_is_last,
-  output logic [CARDS*shell_pkg::STATUS_BITS-1:0]         stream_status,
+  // The slots' kernels.
+  output logic [CARDS-1:0]                                start_valid,
+  input  wire  logic [CARDS-1:0]                          start_ready,
+  output logic [CARDS*shell_pkg::PARAMETER_BITS-1:0]      start_parameter,
+  output logic [CARDS-1:0]                                word_valid,
+  input  wire  logic [CARDS-1:0]                          word_ready,
+  output logic [CARDS*shell_pkg::DATA_BITS-1:0]           word,
+  output logic [CARDS-1:0]                                is_over,
+  input  wire  logic [CARDS-1:0]                          result_valid,
+  output logic [CARDS-1:0]                                result_ready,
+  input  wire  logic [CARDS*shell_pkg::RESULT_BITS-1:0]   result,
 
+  // In-store processors that are the splitters' user 2; they must take what they are given.
   input  wire  logic [CARDS-1:0]                          raw_valid,
   output logic [CARDS-1:0]                                raw_ready,
   input  wire  logic [CARDS*shell_pkg::COMMAND_BITS-1:0]  raw_command,
@@ -113,19 +124,87 @@ module device #(
   input  wire  logic [CARDS*shell_pkg::TAG_BITS-1:0]      ack_tag,
   input  wire  logic [CARDS*shell_pkg::STATUS_BITS-1:0]   ack_status,
 
-  // What software reads: a user of a card sends data that no card has asked for.
-  output logic [CARDS-1:0]                                is_stray
+  // What software reads: a user of a card sends data that no card has asked for; a request is for
+  // a unit that there is not.
+  output logic [CARDS-1:0]                                is_stray,
+  output logic                                            is_unknown
 );
 
   localparam int TAG_BITS = shell_pkg::TAG_BITS;
   localparam int USER_TAG_BITS = shell_pkg::USER_TAG_BITS;
   localparam int ENDPOINT_BITS = shell_pkg::ENDPOINT_BITS;
-  localparam int HANDLE_BITS = shell_pkg::HANDLE_BITS;
-  localparam int OFFSET_BITS = shell_pkg::OFFSET_BITS;
+  localparam int AREA_BITS = shell_pkg::AREA_BITS;
+  localparam int WORK_BITS = shell_pkg::WORK_BITS;
+  localparam int PARAMETER_BITS = shell_pkg::PARAMETER_BITS;
+  localparam int RESULT_BITS = shell_pkg::RESULT_BITS;
+  localparam int OUTCOME_BITS = shell_pkg::OUTCOME_BITS;
   localparam int COMMAND_BITS = shell_pkg::COMMAND_BITS;
   localparam int BURST_BITS = shell_pkg::BURST_BITS;
   localparam int DATA_BITS = shell_pkg::DATA_BITS;
   localparam int STATUS_BITS = shell_pkg::STATUS_BITS;
+
+  // From the request scheduler.
+  logic [CARDS+1:0]               unit_valid;
+  logic [CARDS+1:0]               unit_ready;
+  logic [(CARDS+2)*WORK_BITS-1:0] unit_request;
+  logic [CARD_BITS-1:0]           io_card;
+  logic [BUFFER_BITS-1:0]         io_buffer;
+  shell_pkg::command_t            io_command;
+  shell_pkg::work_t               to_read;
+
+  // From the slots to the status block.
+  logic [CARDS-1:0]               outcome_valid;
+  logic [CARDS-1:0]               outcome_ready;
+  logic [CARDS*ENDPOINT_BITS-1:0] outcome_endpoint;
+  logic [CARDS*AREA_BITS-1:0]     outcome_line;
+  logic [CARDS-1:0]               outcome_is_last;
+  logic [CARDS*OUTCOME_BITS-1:0]  outcome;
+
+  request_scheduler #(
+    .UNITS(2 + CARDS),
+    .WIDTH(WORK_BITS),
+    .DEPTH(REQUESTS),
+    .IO_DEPTH(2 * BUFFERS)
+  ) scheduler (
+    .clk,
+    .reset,
+    .s_valid(host_valid),
+    .s_ready(host_ready),
+    .s_unit(host_unit),
+    .s_request(host_request),
+    .m_valid(unit_valid),
+    .m_ready(unit_ready),
+    .m_request(unit_request),
+    .is_unknown
+  );
+
+  assign {io_card, io_buffer, io_command} =
+    unit_request[CARD_BITS+BUFFER_BITS+COMMAND_BITS-1:0];
+  assign to_read = unit_request[WORK_BITS +: WORK_BITS];
+
+  status_block #(
+    .SLOTS(CARDS)
+  ) statuses (
+    .clk,
+    .reset,
+    .s_valid(outcome_valid),
+    .s_ready(outcome_ready),
+    .s_endpoint(outcome_endpoint),
+    .s_line(outcome_line),
+    .s_is_last(outcome_is_last),
+    .s_outcome(outcome),
+    .read_valid(unit_valid[1]),
+    .read_ready(unit_ready[1]),
+    .read_endpoint(to_read.endpoint),
+    .read_line(to_read.line),
+    .answer_valid,
+    .answer_ready,
+    .answer,
+    .over_valid,
+    .over_ready,
+    .over_endpoint,
+    .over_sequence
+  );
 
   // The host as user 0 of the cards.
   logic [CARDS-1:0]               to_valid;
@@ -164,11 +243,11 @@ module device #(
     .free_write_valid,
     .free_write_ready,
     .free_write,
-    .s_valid(host_valid),
-    .s_ready(host_ready),
-    .s_card(host_card),
-    .s_command(host_command),
-    .s_buffer(host_buffer),
+    .s_valid(unit_valid[0]),
+    .s_ready(unit_ready[0]),
+    .s_card(io_card),
+    .s_command(io_command),
+    .s_buffer(io_buffer),
     .completion_valid,
     .completion_ready,
     .completion_is_read,
@@ -209,7 +288,18 @@ module device #(
   );
 
   for (genvar c = 0; c < CARDS; c++) begin : cards
-    // User 1.
+    // User 1: the slot, and its flash server.
+    logic                     server_valid;
+    logic                     server_ready;
+    logic [ENDPOINT_BITS-1:0] server_endpoint;
+    logic [shell_pkg::HANDLE_BITS-1:0] server_handle;
+    logic [shell_pkg::OFFSET_BITS-1:0] server_offset;
+    logic [shell_pkg::OFFSET_BITS-1:0] server_length;
+    logic                     page_valid;
+    logic                     page_ready;
+    logic [DATA_BITS-1:0]     page_data;
+    logic                     page_is_last;
+    logic [STATUS_BITS-1:0]   page_status;
     logic                     server_command_valid;
     logic                     server_command_ready;
     shell_pkg::command_t      server_command;
@@ -330,12 +420,12 @@ module device #(
       .load_handle,
       .load_first,
       .load_pages,
-      .s_valid(server_valid[c]),
-      .s_ready(server_ready[c]),
-      .s_endpoint(server_endpoint[ENDPOINT_BITS*c +: ENDPOINT_BITS]),
-      .s_handle(server_handle[HANDLE_BITS*c +: HANDLE_BITS]),
-      .s_offset(server_offset[OFFSET_BITS*c +: OFFSET_BITS]),
-      .s_length(server_length[OFFSET_BITS*c +: OFFSET_BITS]),
+      .s_valid(server_valid),
+      .s_ready(server_ready),
+      .s_endpoint(server_endpoint),
+      .s_handle(server_handle),
+      .s_offset(server_offset),
+      .s_length(server_length),
       .command_valid(server_command_valid),
       .command_ready(server_command_ready),
       .command(server_command),
@@ -346,11 +436,48 @@ module device #(
       .ack_valid(user_ack_valid),
       .ack_tag(user_ack_tag),
       .ack_status(user_ack_status),
-      .m_valid(stream_valid[c]),
-      .m_ready(stream_ready[c]),
-      .m_data(stream_data[DATA_BITS*c +: DATA_BITS]),
-      .m_is_last(stream_is_last[c]),
-      .m_status(stream_status[STATUS_BITS*c +: STATUS_BITS])
+      .m_valid(page_valid),
+      .m_ready(page_ready),
+      .m_data(page_data),
+      .m_is_last(page_is_last),
+      .m_status(page_status)
+    );
+
+    accelerator_slot #(
+      .AHEAD(AHEAD)
+    ) slot (
+      .clk,
+      .reset,
+      .s_valid(unit_valid[2+c]),
+      .s_ready(unit_ready[2+c]),
+      .s_work(unit_request[WORK_BITS*(2+c) +: WORK_BITS]),
+      .server_valid,
+      .server_ready,
+      .server_endpoint,
+      .server_handle,
+      .server_offset,
+      .server_length,
+      .page_valid,
+      .page_ready,
+      .page_data,
+      .page_is_last,
+      .page_status,
+      .start_valid(start_valid[c]),
+      .start_ready(start_ready[c]),
+      .start_parameter(start_parameter[PARAMETER_BITS*c +: PARAMETER_BITS]),
+      .word_valid(word_valid[c]),
+      .word_ready(word_ready[c]),
+      .word(word[DATA_BITS*c +: DATA_BITS]),
+      .is_over(is_over[c]),
+      .result_valid(result_valid[c]),
+      .result_ready(result_ready[c]),
+      .result(result[RESULT_BITS*c +: RESULT_BITS]),
+      .m_valid(outcome_valid[c]),
+      .m_ready(outcome_ready[c]),
+      .m_endpoint(outcome_endpoint[ENDPOINT_BITS*c +: ENDPOINT_BITS]),
+      .m_line(outcome_line[AREA_BITS*c +: AREA_BITS]),
+      .m_is_last(outcome_is_last[c]),
+      .m_outcome(outcome[OUTCOME_BITS*c +: OUTCOME_BITS])
     );
   end
 

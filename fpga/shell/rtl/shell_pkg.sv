@@ -10,7 +10,7 @@
 package shell_pkg;
   localparam int TAG_BITS = 7;         // tags of a card: 128 commands in flight
   localparam int USER_TAG_BITS = 8;    // tags of a user: the host has 128 buffers each way
-  localparam int ENDPOINT_BITS = 8;    // originating endpoints, Willow's HRE (section 2.6)
+  localparam int ENDPOINT_BITS = 6;    // originating endpoints, Willow's HRE (section 2.6)
   localparam int PAGE_BITS = 26;       // of a card: 512 GB in pages of 8 KiB
   localparam int ERASE_BITS = 14;      // 2^14 pages: a block of each chip; see extent_check
   localparam int DATA_BITS = 128;
@@ -63,6 +63,37 @@ package shell_pkg;
   localparam int OFFSET_BITS = 24;     // of a page in its file
   localparam int SEGMENT_BITS = 8;     // 2^8 pages that lie together: 2 MiB
   localparam int NUMBER_BITS = PAGE_BITS - SEGMENT_BITS;
+
+  // A part of a command to an accelerator slot: pages of a file, and what the kernel is told. Minerva
+  // (section III-B) has sequence number, process, kernel's name, parameters and file extents; here
+  // a slot is a kernel, and small requests share a command (section IV-A), each with a result.
+  localparam int SEQUENCE_BITS = 16;   // of commands
+  localparam int PARAMETER_BITS = 64;
+  localparam int RESULT_BITS = 64;
+  localparam int AREA_BITS = 7;        // an endpoint's status area has 2^7 lines
+
+  typedef struct packed {
+    logic                      is_last;       // of its command
+    logic [SEQUENCE_BITS-1:0]  sequence_number;
+    logic [ENDPOINT_BITS-1:0]  endpoint;
+    logic [AREA_BITS-1:0]      line;          // where its status goes, in the endpoint's area
+    logic [HANDLE_BITS-1:0]    handle;
+    logic [OFFSET_BITS-1:0]    offset;
+    logic [OFFSET_BITS-1:0]    length;        // pages
+    logic [PARAMETER_BITS-1:0] parameter_word;
+  } work_t;
+
+  localparam int WORK_BITS = 1 + SEQUENCE_BITS + ENDPOINT_BITS + AREA_BITS + HANDLE_BITS +
+                             2 * OFFSET_BITS + PARAMETER_BITS;
+
+  // A line of a status area.
+  typedef struct packed {
+    logic [SEQUENCE_BITS-1:0]  sequence_number;
+    logic [STATUS_BITS-1:0]    status;        // of the first page that was not read, or DONE
+    logic [RESULT_BITS-1:0]    result;        // of the kernel, over the pages that were
+  } outcome_t;
+
+  localparam int OUTCOME_BITS = SEQUENCE_BITS + STATUS_BITS + RESULT_BITS;
 endpackage
 
 `default_nettype wire

@@ -5,10 +5,11 @@
 //
 //   --reads    random pages that the host reads
 //   --jobs     erase blocks that the host erases, writes pages of, and reads these again
-//   --pages    pages that an in-store processor reads in order from each card's files, at random
-//   --length   pages of a request of that one; with --hostile they differ, and some are behind the
-//              end of a file
-//   --raw      random pages that another one reads from each card as they come, 96 at a time
+//   --pages    pages that the kernel of each card's slot has from files, at random, by commands of
+//              one part; with --hostile of several, on pages some of which there are not
+//   --length   pages of a part
+//   --raw      random pages that an in-store processor reads from each card as they come, 96 at a
+//              time
 //   --hostile  some requests are of endpoints that have no right to what they want
 //   --jitter   users offer and take things only in about half of the clocks
 //   --fast     chips and buses are so fast that the device is what is held up
@@ -37,13 +38,19 @@ constexpr unsigned CARDS = 2;
 constexpr unsigned BUFFERS = 128;
 constexpr unsigned BURST = 16;
 constexpr unsigned TAG_BITS = 7;
-constexpr unsigned ENDPOINT_BITS = 8;
+constexpr unsigned ENDPOINT_BITS = 6;
 constexpr unsigned PAGE_BITS = 26;
 constexpr unsigned HANDLE_BITS = 6;
 constexpr unsigned OFFSET_BITS = 24;
 constexpr unsigned SEGMENT_BITS = 8;
 constexpr unsigned COMMAND_BITS = 2 + ENDPOINT_BITS + PAGE_BITS;
 constexpr unsigned BURST_BITS = 129;
+constexpr unsigned AREA_BITS = 7;
+constexpr unsigned SEQUENCE_BITS = 16;
+constexpr unsigned WORK_BITS = 1 + SEQUENCE_BITS + ENDPOINT_BITS + AREA_BITS + HANDLE_BITS +
+                               2 * OFFSET_BITS + 64;
+// Parts of commands that a slot takes without holding up other requests.
+constexpr unsigned SLOT_PARTS = 48;
 
 // PCIe of the paper (section 5): 1.6 GB/s to the host's memory, 1.0 from there, in bytes of a clock
 // of 6.4 ns, times 1000. How long a fetch takes it does not state.
@@ -142,10 +149,28 @@ struct Job {
     static constexpr unsigned PAGES = 3;
 };
 
-// A page that an in-store processor waits for.
+// A page that a kernel waits for.
 struct Wanted {
     unsigned status = DONE;
     uint64_t contents = 0;
+};
+
+// A part of a command, and what must come of it.
+struct Part {
+    bool is_last = true;
+    unsigned sequence = 0, endpoint = 2, line = 0, handle = 0, offset = 0, length = 1;
+    uint64_t parameter = 0;
+    std::vector<Wanted> pages;     // those that give words
+    unsigned status = DONE;        // of the first that does not
+    // What the kernels here make of it.
+    uint64_t result() const { return mix(parameter + pages.size()); }
+};
+
+// What the host sends: to a unit, so many bits.
+struct Sent {
+    unsigned unit = 0;
+    std::array<uint32_t, (WORK_BITS + 31) / 32> bits{};
+    std::optional<Part> part;
 };
 
 // A page that an in-store processor takes as it comes.
@@ -200,9 +225,9 @@ public:
         std::printf("{\"clocks\": %" PRIu64 ", \"read\": %" PRIu64 ", \"written\": %" PRIu64
                     ", \"erased\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"refused\": %" PRIu64
                     ", \"streamed\": %" PRIu64 ", \"out_of_bounds\": %" PRIu64
-                    ", \"taken\": %" PRIu64 ", \"overtaken\": %" PRIu64,
+                    ", \"outcomes\": %" PRIu64 ", \"taken\": %" PRIu64 ", \"overtaken\": %" PRIu64,
                     clock_, read_, written_, erased_, failed_, refused_, streamed_, out_of_bounds_,
-                    taken_, overtaken_);
+                    outcomes_, taken_, overtaken_);
         report_rates();
         std::printf(", \"first_word\": %" PRIu64 ", \"last_word\": %" PRIu64
                     ", \"completion\": %" PRIu64 "}\n", first_word_, last_word_, completion_);
@@ -240,9 +265,9 @@ private:
         for (const auto& extent : EXTENTS) {
             device_.load_extent = (1u << CARDS) - 1;
             device_.extent_line = extent.line;
-            device_.extent = uint64_t{1} << 61 | uint64_t{extent.may_write} << 60 |
-                             uint64_t{extent.endpoint} << 52 | uint64_t{extent.first} << 26 |
-                             extent.last;
+            device_.extent = (uint64_t{1} << 1 | extent.may_write) << (ENDPOINT_BITS + 2 * PAGE_BITS) |
+                             uint64_t{extent.endpoint} << 2 * PAGE_BITS |
+                             uint64_t{extent.first} << PAGE_BITS | extent.last;
             tick();
         }
         device_.load_extent = 0;
@@ -269,9 +294,9 @@ private:
 
     bool is_over() const {
         bool is_over = reads_left_ == 0 && ready_jobs_.empty() && in_flight_ == 0 && !request_ &&
-                       !is_taking_;
+                       !is_taking_ && commands_.empty();
         for (unsigned c = 0; c < CARDS; ++c)
-            is_over = is_over && pages_left_[c] == 0 && wanted_[c].empty() && raw_left_[c] == 0 &&
+            is_over = is_over && pages_left_[c] == 0 && parts_left_[c] == 0 && raw_left_[c] == 0 &&
                       raw_in_flight_[c] == 0;
         return is_over;
     }
@@ -280,13 +305,13 @@ private:
         for (auto& card : cards_) card->tick(clock_);
         drive_cards();
         drive_host();
-        drive_servers();
+        drive_kernels();
         drive_raw();
         device_.clk = 0;
         device_.eval();
         look_at_cards();
         look_at_host();
-        look_at_servers();
+        look_at_kernels();
         look_at_raw();
         device_.clk = 1;
         device_.eval();
@@ -354,14 +379,15 @@ private:
         if (!request_ && !is_taking_ && (!options_.one || in_flight_ == 0)) choose();
         device_.free_read_ready = is_taking_ && next_.command.operation == READ;
         device_.free_write_ready = is_taking_ && next_.command.operation != READ;
-        device_.host_valid = request_.has_value() && coin();
-        if (request_) {
-            device_.host_card = request_->card;
-            device_.host_command = uint64_t{request_->command.operation} << 34 |
-                                   uint64_t{request_->command.endpoint} << 26 |
-                                   request_->command.page;
-            device_.host_buffer = request_->buffer;
+        if (!sending_) choose_sent();
+        device_.host_valid = sending_.has_value() && coin();
+        if (sending_) {
+            device_.host_unit = sending_->unit;
+            for (unsigned w = 0; w < sending_->bits.size(); ++w)
+                device_.host_request[w] = sending_->bits[w];
         }
+        device_.answer_ready = coin();
+        device_.over_ready = coin();
         device_.give_back_valid = !to_give_back_.empty();
         if (!to_give_back_.empty()) {
             device_.give_back = to_give_back_.front();
@@ -434,11 +460,16 @@ private:
             is_taking_ = false;
             ++in_flight_;
         }
+        if (device_.is_unknown) throw Failure("a request is for no unit");
         if (device_.host_valid && device_.host_ready) {
             sent_at_ = clock_;
-            request_.reset();
+            if (sending_->unit == 0) request_.reset();
+            if (sending_->part) parts_[sending_->unit - 2].push_back(*sending_->part);
+            sending_.reset();
             ++progress_;
         }
+        if (device_.over_valid && device_.over_ready) end_command();
+        if (device_.answer_valid && device_.answer_ready) compare_outcome();
         if (device_.store_valid && device_.store_ready) store();
         if (device_.fetch_valid && device_.fetch_ready) {
             const auto& request = writing_[device_.fetch_buffer];
@@ -512,95 +543,197 @@ private:
         }
     }
 
-    // In-store processors.
+    // Commands to the slots, and their kernels.
 
-    void drive_servers() {
-        device_.server_valid = device_.stream_ready = 0;
-        for (unsigned c = 0; c < CARDS; ++c) {
-            if (coin()) device_.stream_ready |= 1u << c;
-            if (pages_left_[c] == 0 || !coin() || (options_.one && !wanted_[c].empty())) continue;
-            if (!asks_[c]) asks_[c] = ask(c);
-            device_.server_valid |= 1u << c;
-            put_narrow(device_.server_endpoint, ENDPOINT_BITS * c, ENDPOINT_BITS, asks_[c]->endpoint);
-            put_narrow(device_.server_handle, HANDLE_BITS * c, HANDLE_BITS, asks_[c]->handle);
-            put_narrow(device_.server_offset, OFFSET_BITS * c, OFFSET_BITS, asks_[c]->offset);
-            put_narrow(device_.server_length, OFFSET_BITS * c, OFFSET_BITS, asks_[c]->length);
+    // The next thing that goes to the request scheduler, if there is one.
+    void choose_sent() {
+        Sent sent;
+        const unsigned first = random_() % (2 + CARDS);
+        for (unsigned i = 0; i < 2 + CARDS; ++i) {
+            sent.unit = (first + i) % (2 + CARDS);
+            if (sent.unit == 0 && request_) {
+                const uint64_t command = uint64_t{request_->command.operation}
+                                             << (ENDPOINT_BITS + PAGE_BITS) |
+                                         uint64_t{request_->command.endpoint} << PAGE_BITS |
+                                         request_->command.page;
+                put(sent.bits, 0, COMMAND_BITS, command);
+                put(sent.bits, COMMAND_BITS, 7, request_->buffer);
+                put(sent.bits, COMMAND_BITS + 7, 1, request_->card);
+                sending_ = sent;
+                return;
+            }
+            if (sent.unit == 1 && !to_read_.empty()) {
+                put_part(sent, to_read_.front());
+                reading_lines_.push_back(to_read_.front());
+                to_read_.pop_front();
+                sending_ = sent;
+                return;
+            }
+            if (sent.unit < 2) continue;
+            sent.part = next_part(sent.unit - 2);
+            if (sent.part) {
+                put_part(sent, *sent.part);
+                sending_ = sent;
+                return;
+            }
         }
     }
 
-    struct Ask {
-        unsigned endpoint = 2, handle = 0, offset = 0, length = 1;
-    };
+    static void put_part(Sent& sent, const Part& part) {
+        unsigned low = 0;
+        const auto field = [&](unsigned count, uint64_t bits) {
+            put(sent.bits, low, count, bits);
+            low += count;
+        };
+        field(64, part.parameter);
+        field(OFFSET_BITS, part.length);
+        field(OFFSET_BITS, part.offset);
+        field(HANDLE_BITS, part.handle);
+        field(AREA_BITS, part.line);
+        field(ENDPOINT_BITS, part.endpoint);
+        field(SEQUENCE_BITS, part.sequence);
+        field(1, part.is_last);
+    }
 
-    Ask ask(unsigned card) {
-        Ask ask;
-        ask.handle = random_() % FILES;
-        ask.offset = random_() % FILE_PAGES;
+    // Parts come to a slot command by command; each has a line of its endpoint's area that no other
+    // has.
+    std::optional<Part> next_part(unsigned card) {
+        if (options_.one && !commands_.empty()) return {};
+        if (parts_left_[card] == 0 && pages_left_[card] == 0) return {};
+        if (slot_parts_[card] == SLOT_PARTS) return {};
+        Part& command = command_[card];
+        if (parts_left_[card] == 0) {
+            command = Part();
+            if (options_.hostile) command.endpoint = random_() % 4;
+            parts_left_[card] = options_.hostile ? 1 + random_() % 4 : 1;
+            command.sequence = ++sequence_;
+        }
+        auto& lines = lines_[command.endpoint];
+        unsigned line = random_() % lines.size();
+        for (unsigned i = 0; i < lines.size() && lines[line]; ++i) line = (line + 1) % lines.size();
+        if (lines[line]) return {};
+        lines[line] = true;
+        Part part = command;
+        part.line = line;
+        part.parameter = random_();
+        part.is_last = --parts_left_[card] == 0;
+        choose_pages(card, part);
+        pages_left_[card] -= part.length;
+        ++slot_parts_[card];
+        commands_[part.sequence].push_back(part);
+        slot_of_[part.sequence] = card;
+        return part;
+    }
+
+    void choose_pages(unsigned card, Part& part) {
+        part.handle = random_() % FILES;
+        part.offset = random_() % FILE_PAGES;
+        part.length = std::min<uint64_t>(1, pages_left_[card]);
         if (options_.length > 1) {
-            ask.length = std::min(options_.length, pages_left_[card]);
-            ask.offset -= ask.offset % options_.length;
-            ask.length = std::min(ask.length, FILE_PAGES - ask.offset);
+            part.offset -= part.offset % options_.length;
+            part.length = std::min({options_.length, pages_left_[card],
+                                    uint64_t{FILE_PAGES - part.offset}});
         }
         if (options_.hostile) {
-            ask.length = std::min<uint64_t>(random_() % 6, pages_left_[card]);
-            ask.endpoint = random_() % 4;
-            if (random_() % 4 == 0) ask.handle = random_() % (1u << HANDLE_BITS);
-            if (random_() % 4 == 0) ask.offset = FILE_PAGES - random_() % 4;
-            if (random_() % 16 == 0) ask.offset = (1u << OFFSET_BITS) - 1 - random_() % 3;
+            part.length = std::min<uint64_t>(random_() % 6, pages_left_[card]);
+            if (random_() % 4 == 0) part.handle = random_() % (1u << HANDLE_BITS);
+            if (random_() % 4 == 0) part.offset = FILE_PAGES - random_() % 4;
+            if (random_() % 16 == 0) part.offset = (1u << OFFSET_BITS) - 1 - random_() % 3;
         }
-        return ask;
-    }
-
-    void look_at_servers() {
-        for (unsigned c = 0; c < CARDS; ++c) {
-            if ((device_.server_valid & device_.server_ready) >> c & 1) {
-                const Ask& ask = *asks_[c];
-                for (unsigned i = 0; i < ask.length; ++i) wanted_[c].push_back(wanted(c, ask, i));
-                pages_left_[c] -= ask.length;
-                asks_[c].reset();
-                asked_at_ = clock_;
-                ++progress_;
-            }
-            if ((device_.stream_valid & device_.stream_ready) >> c & 1) stream(c);
+        for (unsigned i = 0; i < part.length; ++i) {
+            const Wanted page = wanted(card, part, i);
+            if (page.status == DONE) part.pages.push_back(page);
+            else if (part.status == DONE) part.status = page.status;
+            refused_ += page.status == REFUSED;
+            out_of_bounds_ += page.status == OUT_OF_BOUNDS;
         }
     }
 
-    Wanted wanted(unsigned card, const Ask& ask, unsigned at) const {
-        const uint64_t offset = uint64_t{ask.offset} + at;
-        if (ask.handle >= FILES || offset >= FILE_PAGES) return {OUT_OF_BOUNDS, 0};
-        const uint32_t segment = segments_[card][ask.handle * FILE_SEGMENTS + (offset >> SEGMENT_BITS)];
+    Wanted wanted(unsigned card, const Part& part, unsigned at) const {
+        const uint64_t offset = uint64_t{part.offset} + at;
+        if (part.handle >= FILES || offset >= FILE_PAGES) return {OUT_OF_BOUNDS, 0};
+        const uint32_t segment =
+            segments_[card][part.handle * FILE_SEGMENTS + (offset >> SEGMENT_BITS)];
         const uint32_t page = segment << SEGMENT_BITS | (offset & ((1u << SEGMENT_BITS) - 1));
-        if (!is_allowed({READ, ask.endpoint, page})) return {REFUSED, 0};
+        if (!is_allowed({READ, part.endpoint, page})) return {REFUSED, 0};
         return {DONE, first_of(card) + page};
     }
 
-    void stream(unsigned c) {
-        const std::string what = "the stream of card " + std::to_string(c);
-        if (wanted_[c].empty()) throw Failure(what + " brings a page that nobody asked for");
-        const Wanted& wanted = wanted_[c].front();
-        const unsigned status = device_.stream_status >> 2 * c & 3;
-        const bool is_last = device_.stream_is_last >> c & 1;
-        if (status != wanted.status)
-            throw Failure(what + ": status " + std::to_string(status) + ", wanted " +
-                          std::to_string(wanted.status));
-        if (is_last != (status != DONE || stream_words_[c] == PAGE_WORDS - 1))
-            throw Failure(what + ": a page is of another length");
-        if (status == DONE &&
-            get_word(device_.stream_data, 128 * c) != pattern(wanted.contents, stream_words_[c]))
-            throw Failure(what + ": word " + std::to_string(stream_words_[c]) + " is another");
-        if (stream_words_[c] == 0) first_word_ = clock_ - asked_at_;
-        ++stream_words_[c];
-        ++progress_;
-        if (!is_last) return;
-        last_word_ = clock_ - asked_at_;
-        stream_words_[c] = 0;
-        refused_ += status == REFUSED;
-        out_of_bounds_ += status == OUT_OF_BOUNDS;
-        if (status == DONE) {
-            ++streamed_;
-            stream_times_.push_back(clock_);
+    void drive_kernels() {
+        device_.start_ready = device_.word_ready = device_.result_valid = 0;
+        for (unsigned c = 0; c < CARDS; ++c) {
+            if (coin()) device_.start_ready |= 1u << c;
+            if (coin()) device_.word_ready |= 1u << c;
+            // A register: a result does not wait for the clock in which a kernel is over.
+            if (is_over_[c] && coin()) device_.result_valid |= 1u << c;
+            if (!parts_[c].empty()) put(device_.result, 64 * c, 64, parts_[c].front().result());
         }
-        wanted_[c].pop_front();
+    }
+
+    void look_at_kernels() {
+        for (unsigned c = 0; c < CARDS; ++c) {
+            const std::string what = "the kernel of card " + std::to_string(c);
+            if ((device_.start_valid & device_.start_ready) >> c & 1) {
+                if (parts_[c].empty() || is_started_[c])
+                    throw Failure(what + " starts with nothing to do");
+                if (get(device_.start_parameter, 64 * c, 64) != parts_[c].front().parameter)
+                    throw Failure(what + " starts with the parameter of another part");
+                is_started_[c] = true;
+                kernel_pages_[c] = kernel_words_[c] = 0;
+                ++progress_;
+            }
+            if ((device_.word_valid & device_.word_ready) >> c & 1) take_word(c, what);
+            is_over_[c] = device_.is_over >> c & 1;
+            if ((device_.result_valid & device_.result_ready) >> c & 1) {
+                if (!is_started_[c] || kernel_pages_[c] != parts_[c].front().pages.size())
+                    throw Failure(what + " is over before it had all pages");
+                parts_[c].pop_front();
+                is_started_[c] = is_over_[c] = false;
+                ++progress_;
+            }
+        }
+    }
+
+    void take_word(unsigned c, const std::string& what) {
+        if (!is_started_[c] || kernel_pages_[c] == parts_[c].front().pages.size())
+            throw Failure(what + " gets a word too many");
+        const Wanted& page = parts_[c].front().pages[kernel_pages_[c]];
+        if (get_word(device_.word, 128 * c) != pattern(page.contents, kernel_words_[c]))
+            throw Failure(what + ": word " + std::to_string(kernel_words_[c]) + " is another");
+        if (kernel_words_[c] == 0) first_word_ = clock_ - sent_at_;
+        ++progress_;
+        if (++kernel_words_[c] < PAGE_WORDS) return;
+        last_word_ = clock_ - sent_at_;
+        kernel_words_[c] = 0;
+        ++kernel_pages_[c];
+        ++streamed_;
+        stream_times_.push_back(clock_);
+    }
+
+    // A command is over: the host reads its parts' lines.
+    void end_command() {
+        const auto found = commands_.find(device_.over_sequence);
+        if (found == commands_.end() || found->second.front().endpoint != device_.over_endpoint ||
+            !found->second.back().is_last)
+            throw Failure("a command is over that is not under way");
+        for (const auto& part : found->second) to_read_.push_back(part);
+        ++progress_;
+    }
+
+    void compare_outcome() {
+        const Part part = reading_lines_.front();
+        reading_lines_.pop_front();
+        const uint64_t result = get(device_.answer, 0, 64), status = get(device_.answer, 64, 2);
+        if (get(device_.answer, 66, SEQUENCE_BITS) != part.sequence || status != part.status ||
+            result != part.result())
+            throw Failure("the outcome of command " + std::to_string(part.sequence) + ", line " +
+                          std::to_string(part.line) + ", is another: status " +
+                          std::to_string(status) + ", wanted " + std::to_string(part.status));
+        lines_[part.endpoint][part.line] = false;
+        --slot_parts_[slot_of_[part.sequence]];
+        ++outcomes_;
+        ++progress_;
+        if (part.is_last) commands_.erase(part.sequence);
     }
 
     // In-store processors that take pages as they come.
@@ -625,7 +758,8 @@ private:
             device_.raw_valid |= 1u << c;
             const auto& [tag, command] = *raw_next_[c];
             put(device_.raw_command, COMMAND_BITS * c, COMMAND_BITS,
-                uint64_t{command.operation} << 34 | uint64_t{command.endpoint} << 26 | command.page);
+                uint64_t{command.operation} << (ENDPOINT_BITS + PAGE_BITS) |
+                    uint64_t{command.endpoint} << PAGE_BITS | command.page);
             put_narrow(device_.raw_tag, 8 * c, 8, tag);
         }
     }
@@ -696,16 +830,25 @@ private:
 
     std::array<std::vector<uint32_t>, CARDS> segments_;
     std::array<uint64_t, CARDS> pages_left_{};
-    std::array<std::optional<Ask>, CARDS> asks_;
-    std::array<std::deque<Wanted>, CARDS> wanted_;
-    std::array<unsigned, CARDS> stream_words_{};
+    std::optional<Sent> sending_;
+    std::array<Part, CARDS> command_;                       // what its parts have in common
+    std::array<uint64_t, CARDS> parts_left_{};              // of that command
+    std::array<unsigned, CARDS> slot_parts_{};              // whose outcome was not read
+    unsigned sequence_ = 0;
+    std::map<unsigned, std::vector<Part>> commands_;        // under way, by sequence number
+    std::map<unsigned, unsigned> slot_of_;
+    std::array<std::array<bool, 1 << AREA_BITS>, 4> lines_{};  // of endpoints: in use
+    std::deque<Part> to_read_, reading_lines_;
+    std::array<std::deque<Part>, CARDS> parts_;             // that the slots have
+    std::array<bool, CARDS> is_started_{}, is_over_{};
+    std::array<size_t, CARDS> kernel_pages_{}, kernel_words_{};
 
     std::array<std::array<std::optional<Raw>, RAW_TAGS>, CARDS> raw_;
     std::array<std::optional<std::pair<unsigned, Command>>, CARDS> raw_next_;
     std::array<uint64_t, CARDS> raw_left_{}, raw_in_flight_{}, raw_number_{}, raw_newest_{};
 
     uint64_t read_ = 0, taken_ = 0, written_ = 0, erased_ = 0, failed_ = 0, refused_ = 0, streamed_ = 0;
-    uint64_t out_of_bounds_ = 0, overtaken_ = 0;
+    uint64_t out_of_bounds_ = 0, overtaken_ = 0, outcomes_ = 0;
     uint64_t sent_at_ = 0, asked_at_ = 0, first_word_ = 0, last_word_ = 0, completion_ = 0;
     std::vector<uint64_t> host_times_, stream_times_, raw_times_;
 };
