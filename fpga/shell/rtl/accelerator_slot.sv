@@ -1,7 +1,7 @@
 // Runs commands on a kernel, one after the other, over pages of files.
 //
-// BlueDBM, section 4: accelerators are shared first come, first served. Minerva, sections III-A and
-// III-B: commands have file extents and parameters, many small requests share a command, and loading
+// BlueDBM, section 4: accelerators are shared first come, first served. Minerva, sections III and
+// IV-A: commands have file extents and parameters, small requests share a command, and loading
 // overlaps computing. Here parts of commands go to the flash server as soon as that takes them, up
 // to AHEAD before the one at which the kernel is: the server's page buffers are the double buffer.
 //

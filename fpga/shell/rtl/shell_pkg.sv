@@ -64,9 +64,10 @@ package shell_pkg;
   localparam int SEGMENT_BITS = 8;     // 2^8 pages that lie together: 2 MiB
   localparam int NUMBER_BITS = PAGE_BITS - SEGMENT_BITS;
 
-  // A part of a command to an accelerator slot: pages of a file, and what the kernel is told. Minerva
-  // (section III-B) has sequence number, process, kernel's name, parameters and file extents; here
-  // a slot is a kernel, and small requests share a command (section IV-A), each with a result.
+  // A part of a command to an accelerator slot: pages of a file, and what the kernel is told.
+  // Minerva (section III-B) has sequence number, process, kernel's name, parameters and file
+  // extents; here a slot is a kernel, and small requests share a command (section IV-A), each with
+  // a result.
   localparam int SEQUENCE_BITS = 16;   // of commands
   localparam int PARAMETER_BITS = 64;
   localparam int RESULT_BITS = 64;

@@ -72,7 +72,7 @@ module proof #(
   assign s_work.length = length_of(in_count);
   assign s_work.parameter_word = in_count;
 
-  // The flash server gives pages of the parts that it has taken, in their order (completion_buffer).
+  // The flash server gives pages of the parts that it has taken, in order (completion_buffer).
   wire has_page = served != in_count && served_pages != length_of(served);
   wire page_valid = has_page && page_is_given;
   wire [STATUS_BITS-1:0] page_status = served_word ? shell_pkg::DONE : page_any_status;
@@ -158,7 +158,8 @@ module proof #(
                                         page_valid && page_status == shell_pkg::DONE);
         a_once: assert ((word_valid && word_ready) ==
                         (page_valid && page_ready && page_status == shell_pkg::DONE));
-        a_over: assert (is_over == (is_running && (ahead != '0 || served_pages == length_of(served))));
+        a_over: assert (is_over == (is_running && (ahead != '0 ||
+                                                   served_pages == length_of(served))));
         a_result: assert ((result_valid && result_ready) == (m_valid && m_ready));
         if (m_valid) a_status: assert (m_endpoint == out_count && m_line == out_count &&
           m_is_last == out_count[0] && m_outcome.sequence_number == out_count &&

@@ -135,10 +135,8 @@ module proof #(
   end
 
   logic                       was_taken;        // in the last clock: what is shown is new
-  logic [OWNER_BITS-1:0]      last_writer;
   shell_pkg::burst_t          last_data;
   logic [TAGS-1:0]            last_open;
-  logic [TAGS*OWNER_BITS-1:0] last_ours;
   logic                       write_pending;
   logic [TAG_BITS-1:0]        last_write_tag;
   shell_pkg::burst_t          last_write_burst;
@@ -190,7 +188,6 @@ module proof #(
 
     // Of the candidates one was chosen, which shows in the next clock.
     was_taken <= write_take;
-    last_writer <= writer;
     last_data <= data;
     last_open <= candidates;
     last_write_tag <= write_tag;
@@ -311,7 +308,8 @@ module proof #(
         user_read_tag == read_owner[USER_TAG_BITS-1:0] && user_read_burst == wanted_burst);
       a_request: assert (user_request_valid ==
         (request_pending ? USERS'(1) << request_owner[OWNER_BITS-1 -: USER_BITS] : '0));
-      if (request_pending) a_request_tag: assert (request_owner[OWNER_BITS-1 -: USER_BITS] < USERS &&
+      if (request_pending) a_request_tag: assert (
+        request_owner[OWNER_BITS-1 -: USER_BITS] < USERS &&
         user_request_tag == request_owner[USER_TAG_BITS-1:0]);
       a_ack: assert (user_ack_valid ==
                      (ack_pending ? USERS'(1) << ack_owner[OWNER_BITS-1 -: USER_BITS] : '0));
