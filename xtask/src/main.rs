@@ -52,7 +52,7 @@ enum Task {
     Kernels,
     /// Check the HLS sources: C simulation, sanitizers, the sandbox, mutants (fpga/check)
     Fpga,
-    /// Check the storage network in SystemVerilog: lint, proofs, mutants, simulation (fpga/rtl)
+    /// Check device and network in SystemVerilog: lint, proofs, mutants, simulation (fpga/rtl)
     Rtl,
     /// Write the papers' figures as the model of the appliance gives them into docs (docs/model.md)
     Figures,

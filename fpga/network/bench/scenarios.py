@@ -8,10 +8,10 @@ import sys
 import mesh
 import topology
 import traffic
+from network.bench.simulator import Simulator  # noqa: F401: for fpga/rtl
 from steps import Failure, run
 
 ENDPOINTS = [*mesh.ENDPOINTS]
-RTL = pathlib.Path(__file__).resolve().parent.parent / "rtl"
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
 
 # Seeds are those of FLASHMESH_TEST_SEED, or fixed ones: the same run everywhere.
@@ -98,7 +98,7 @@ def few_ports(simulator, bench):
     """Nodes that are built with 1 and with 3 ports."""
     delivered = 0
     for ports, rack in ((1, topology.line(2)), (3, topology.mesh(2, 3))):
-        small = simulator.build(RTL, f"node-{ports}", ports)
+        small = simulator.build(f"node-{ports}", ports=ports)
         trace = traffic.uniform(topology.up_down(rack, ENDPOINTS, SEED), 500, SEED)
         delivered += simulator.run(small, trace, "--seed", SEED, "--jitter")["delivered"]
     return f"{delivered} packets, seed {SEED}"
