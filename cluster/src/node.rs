@@ -14,6 +14,10 @@ use crate::commands::{CommandServer, MeshPeers};
 use crate::copies::{Copies, CopyFile, Places, RackCopy, copy_number};
 use crate::mesh::{Mesh, Streams};
 
+/// How often a node is asked that does not answer when a head starts: each takes as long as the mesh
+/// waits for a link, or for an answer.
+const GREETINGS: u32 = 3;
+
 /// What a node that is not the head may take up.
 #[derive(Debug, Clone, Copy)]
 pub struct ServingOptions {
@@ -126,6 +130,14 @@ impl Head {
             .iter()
             .flat_map(|(node, cards)| cards.iter().map(|card| (*node, *card)));
         let nodes = others.iter().map(|(node, _)| *node);
+        for (node, cards) in others {
+            let greeted = cards
+                .first()
+                .map(|card| greet(&reached, *node, *card, own.term));
+            if let (Some(Err(error)), None) = (greeted, &own.copies) {
+                return Err(error);
+            }
+        }
         let (mut home, mut cards, mut copies) = (None, own.cards, None);
         match own.copies {
             None => {
@@ -196,6 +208,19 @@ impl Head {
         RackSide {
             key: self.key.clone(),
             peers: Arc::clone(&self.peers) as _,
+        }
+    }
+}
+
+/// Asks a node for a card until it answers. The first answers of nodes that knew this one before its
+/// restart may be lost.
+fn greet(cards: &Cards, node: NodeId, card: CardId, term: u64) -> Result<()> {
+    let mut asked = 0;
+    loop {
+        asked += 1;
+        match cards.open(node, card, term) {
+            Err(StorageError::Io { .. }) if asked < GREETINGS => {}
+            answered => return answered.map(|_| ()),
         }
     }
 }

@@ -102,9 +102,13 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
     rack.key().map_err(of_rack)?;
     let reporter = Arc::new(Reporter::new(&rack, &node));
     let socket = StatusSocket::open(&reporter, &node.folder)?;
-    let mesh_runtime = mesh_runtime()?;
+    let mesh_runtime = MeshRuntime::start()?;
     let (of_node, number) = (Arc::clone(&rack), node.number());
-    let mesh = mesh_runtime.spawn(async move { Mesh::start(&of_node, number).await });
+    let runtime = mesh_runtime
+        .0
+        .as_ref()
+        .expect("it is there until it is dropped");
+    let mesh = runtime.spawn(async move { Mesh::start(&of_node, number).await });
     let mesh = mesh
         .await
         .map_err(|error| Error::io("starting the mesh", std::io::Error::other(error)))?;
@@ -135,7 +139,7 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
     if let Some(mesh) = Arc::into_inner(running.mesh) {
         mesh.close().await;
     }
-    mesh_runtime.shutdown_background();
+    drop(mesh_runtime);
     drop(socket);
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
@@ -391,11 +395,26 @@ impl Running {
 }
 
 /// What moves packets has threads of its own: others wait for them.
-fn mesh_runtime() -> Result<Runtime> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(MESH_THREADS).thread_name("mesh");
-    let runtime = runtime.enable_all().build();
-    runtime.map_err(|error| Error::io("starting the threads of the mesh", error))
+struct MeshRuntime(Option<Runtime>);
+
+impl MeshRuntime {
+    fn start() -> Result<Self> {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(MESH_THREADS).thread_name("mesh");
+        let runtime = runtime.enable_all().build();
+        let runtime =
+            runtime.map_err(|error| Error::io("starting the threads of the mesh", error))?;
+        Ok(Self(Some(runtime)))
+    }
+}
+
+impl Drop for MeshRuntime {
+    fn drop(&mut self) {
+        // A task, where it is dropped when a node can't start, may not wait for it.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Where clients reach a node with that Flight address.
