@@ -27,6 +27,9 @@ SET_UP = ("pip install", "cargo install", "./dev")
 PASSWORD = "correct horses"
 
 
+PROGRAM = str(Path(sys.executable).with_name("flashmesh"))
+
+
 def blocks(document: Path) -> list[tuple[str, str]]:
     found = BLOCK.finditer(document.read_text())
     return [(m["hidden"] or m["shown"], m["code"] or m["text"] or "") for m in found]
@@ -51,6 +54,8 @@ class Reader:
             if isinstance(value, flashmesh.Connection):
                 value.close()
         self.stop_server()
+        for rack in self.folder.glob("*/rack.toml"):
+            subprocess.run([PROGRAM, "rack", "down", rack, "--kill"], check=True)
 
     def run(self, language: str, text: str) -> None:
         # Several tests may run at once.
@@ -68,7 +73,7 @@ class Reader:
             if not command or line.startswith(SET_UP):
                 continue
             if command[0] == "flashmesh":
-                command[0] = str(Path(sys.executable).with_name("flashmesh"))
+                command[0] = PROGRAM
             if command[1:2] == ["serve"]:
                 self.serve(command)
                 continue
