@@ -2,6 +2,8 @@
 //! cards of its flash and run what the head pushes down to them.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use flashmesh_pages::flash::Flash;
 use flashmesh_pages::store::{CardId, NodeId, PageStore, StoreCard};
@@ -14,9 +16,11 @@ use crate::commands::{CommandServer, MeshPeers};
 use crate::copies::{Copies, CopyFile, Places, RackCopy, copy_number};
 use crate::mesh::{Mesh, Streams};
 
-/// How often a node is asked that does not answer when a head starts: each takes as long as the mesh
-/// waits for a link, or for an answer.
-const GREETINGS: u32 = 3;
+/// How long a head that starts asks a node which can't be reached, beyond what the mesh waits for a
+/// link: neighbours dial again after a second at most.
+const GREETING: Duration = Duration::from_secs(3);
+/// How long it rests between.
+const GREETING_REST: Duration = Duration::from_millis(50);
 
 /// What a node that is not the head may take up.
 #[derive(Debug, Clone, Copy)]
@@ -215,11 +219,14 @@ impl Head {
 /// Asks a node for a card until it answers. The first answers of nodes that knew this one before its
 /// restart may be lost.
 fn greet(cards: &Cards, node: NodeId, card: CardId, term: u64) -> Result<()> {
+    let begun = Instant::now();
     let mut asked = 0;
     loop {
         asked += 1;
         match cards.open(node, card, term) {
-            Err(StorageError::Io { .. }) if asked < GREETINGS => {}
+            Err(StorageError::Io { .. }) if asked < 2 || begun.elapsed() < GREETING => {
+                thread::sleep(GREETING_REST);
+            }
             answered => return answered.map(|_| ()),
         }
     }

@@ -298,8 +298,8 @@ def test_copies_stand_in_for_a_node_that_was_killed_and_it_catches_up(racks) -> 
         kill(rack, killed)
         # Nobody has to ask twice, at whichever node; and what is said to be committed is kept.
         assert rack.rows("n00", ANSWER) == answer
-        step = f"INSERT INTO reading SELECT id, sensor, 'of {killed}' FROM reading WHERE id <= 100000"
-        rack.execute("n00", step)
+        of_first = "FROM reading WHERE id <= 100000 AND note LIKE 'reading%'"
+        rack.execute("n00", f"INSERT INTO reading SELECT id, sensor, 'of {killed}' {of_first}")
         rows = rack.rows("n00", f"SELECT count(*) FROM reading WHERE note = 'of {killed}'")
         assert rows == [(100_000,)]
         status = flashmesh("rack", "status", rack.file, check=False).stdout

@@ -113,9 +113,12 @@ impl TestRack {
         let head_mesh = meshes.next().unwrap();
         let all: Vec<_> = (0..nodes).map(NodeId).collect();
         let cards_at = |at: u16| {
-            let is_held = |of: &u16| holders(&all, NodeId(*of), replicas).contains(&NodeId(at));
-            let held = (0..nodes).filter(|of| *of != at).filter(is_held);
-            held.map(move |of| card(of, at))
+            let is_held = |of: &u16| {
+                let holders = holders(&all, NodeId(*of), replicas);
+                *of != at && holders.contains(&NodeId(at))
+            };
+            let held = (0..nodes).filter(is_held);
+            held.map(|of| card(of, at)).collect::<Vec<_>>()
         };
         let serving = (1..nodes).zip(meshes).map(|(node, mesh)| {
             let serving = ServingNode::start(
@@ -140,7 +143,7 @@ impl TestRack {
         let folder = tempfile::tempdir().unwrap();
         let copies = (replicas > 1).then(|| CopyParts {
             replicas,
-            held: cards_at(0).collect(),
+            held: cards_at(0),
             file: CopyFile::open(folder.path().join("copies")).unwrap(),
         });
         let others: Vec<_> = (1..nodes).map(|n| (NodeId(n), vec![CardId(0)])).collect();
