@@ -424,7 +424,8 @@ def test_what_keeps_a_node_from_starting_is_said(racks) -> None:
 def test_the_heads_database_may_be_open_elsewhere(racks) -> None:
     rack = racks(2)
     rack.up()
-    rack.down()
+    os.kill(rack.status()["n00"]["pid"], signal.SIGTERM)
+    eventually(lambda: rack.states()["n00"] == "down", "the head has ended")
     shell = subprocess.Popen(
         [binary(), "serve", "--db", rack.folder / "n00/db", "--listen", "127.0.0.1:0", "--http", "none"],
         stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ mod lock;
 mod pass;
 mod status;
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -202,6 +203,8 @@ impl Running {
     /// The head: opens the catalog and answers clients of all nodes.
     async fn serve_clients(&self, database: &EngineArguments) -> Result<()> {
         let options = self.server_options()?;
+        // Other nodes are waited for: what is wrong here is said before.
+        drop(listen(options.listen).await?);
         // From now on they wait.
         let passed = self.streams.listen(pass::SERVICE).map_err(of_mesh)?;
         let engine = self.open_engine(database).await?;
@@ -355,13 +358,7 @@ impl Running {
         let listener = match self.node.flight {
             Some(flight) => {
                 self.server_options()?;
-                let listener = TcpListener::bind(flight).await.map_err(|e| {
-                    Error::io(
-                        format!("listening on {flight} (is it taken? name another)"),
-                        e,
-                    )
-                })?;
-                Some(listener)
+                Some(listen(flight).await?)
             }
             None => None,
         };
@@ -394,6 +391,16 @@ impl Running {
     }
 }
 
+/// Takes an address for clients.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|e| {
+        Error::io(
+            format!("listening on {address} (is it taken? name another)"),
+            e,
+        )
+    })
+}
+
 /// What moves packets has threads of its own: others wait for them.
 struct MeshRuntime(Option<Runtime>);
 
@@ -418,7 +425,7 @@ impl Drop for MeshRuntime {
 }
 
 /// Where clients reach a node with that Flight address.
-pub(super) fn address(rack: &Rack, flight: std::net::SocketAddr) -> String {
+pub(super) fn address(rack: &Rack, flight: SocketAddr) -> String {
     let scheme = match rack.clients.tls {
         Some(_) => "grpc+tls",
         None => "grpc",
