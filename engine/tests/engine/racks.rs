@@ -98,9 +98,16 @@ impl TestRack {
                  [[node.card]]\nid = 0\npath = 'n{node}'\n",
             );
         }
-        for node in 1..nodes {
-            let before = node - 1;
-            let _ = write!(text, "[[cable]]\nfrom = 'n{before}/1'\nto = 'n{node}/0'\n");
+        for to in 1..nodes {
+            // Where nodes may end, no way leads through another one.
+            let first = if replicas > 1 { 0 } else { to - 1 };
+            for from in first..to {
+                let (at, into) = if replicas > 1 { (to - 1, from) } else { (1, 0) };
+                let _ = write!(
+                    text,
+                    "[[cable]]\nfrom = 'n{from}/{at}'\nto = 'n{to}/{into}'\n"
+                );
+            }
         }
         let rack = Rack::parse(&text).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()

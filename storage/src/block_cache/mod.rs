@@ -180,11 +180,12 @@ impl BlockCache {
         let mut state = State::new(regions as usize, pages);
         let gone = restore(&mut state, index, store);
         drop(gone);
+        let usage = store.usage();
         let shared = Shared {
             store: Arc::clone(store),
             folder: folder.to_path_buf(),
             is_file,
-            erase_blocks: geometry.erase_blocks,
+            erase_blocks: usage.allocated_blocks + usage.free_blocks,
             state: Mutex::new(state),
             work: Condvar::new(),
             idle: Condvar::new(),

@@ -503,8 +503,10 @@ impl PageStore {
             };
             let kept = COLLECTION_BLOCKS + in_memory + SPARE_BLOCKS;
             let card = &self.cards[card];
-            let share = card.flash.geometry().erase_blocks / 64;
-            card.allocator.lock().free_blocks() <= kept + share
+            let usage = card.allocator.lock().usage();
+            // Of what pages can be addressed on: a file says that it may grow far beyond.
+            let share = (usage.allocated_blocks + usage.free_blocks) / 64;
+            usage.free_blocks <= kept + share
         })
     }
 
