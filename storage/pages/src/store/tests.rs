@@ -1136,3 +1136,17 @@ fn a_page_of_which_one_copy_is_damaged_is_read_from_another_and_written_anew() {
     assert!(is_behind(1));
     check_run(&mut open(&flash, 0, &runs).reader().unwrap(), &runs[0]);
 }
+
+#[test]
+fn a_file_that_may_grow_is_not_short_of_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = FileFlashOptions {
+        create: true,
+        ..FileFlashOptions::default()
+    };
+    let flash = Arc::new(FileFlash::open(folder.path().join("card"), options).unwrap());
+    let store = open(&flash, 0, &[]);
+    append(&store, &[(1, 50)]);
+    assert!(!store.is_short_of_blocks());
+    assert!(open(&memory(8, 1), 0, &[]).is_short_of_blocks());
+}
