@@ -6,14 +6,16 @@
 //! verifies. The answer is a stream of frames: batches as an Arrow IPC stream, then what was counted,
 //! or an error. How bytes get there is not known here: see [`Peers`].
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, Schema};
-use arrow::ipc::reader::StreamDecoder;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::ipc::reader::read_record_batch;
+use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use flashmesh_pushdown::{Limits, Program, RuntimeFilter, VerifiedProgram, verify};
@@ -21,6 +23,7 @@ use prost::Message;
 
 use crate::accelerator::ScanMetrics;
 use crate::capability::{Capability, CapabilityRecord};
+use crate::page::plain::plain_schema;
 use crate::segment::Segment;
 use crate::store::NodeId;
 use crate::table::{ShippedTable, TableSnapshot};
@@ -143,7 +146,8 @@ impl PeerCommand {
     }
 }
 
-const BATCHES: u8 = 1;
+/// A batch as a message of Arrow IPC behind its CRC-32C.
+const BATCH: u8 = 1;
 const END: u8 = 2;
 const ERROR: u8 = 3;
 /// Rows without columns, of which an Arrow IPC stream has nothing to read.
@@ -189,12 +193,19 @@ impl Frames {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let writer = StreamWriter::try_new(vec![BATCHES], &batch.schema());
+                let writer = StreamWriter::try_new(Vec::new(), &batch.schema());
                 self.writer.insert(writer.map_err(failed)?)
             }
         };
+        // Who asked knows the schema, which is all that was written so far; its check goes behind the
+        // kind of the frame, in front of the batch.
+        writer.get_mut().clear();
+        writer.get_mut().extend([BATCH, 0, 0, 0, 0]);
         writer.write(&batch).map_err(failed)?;
-        Ok(Some(std::mem::replace(writer.get_mut(), vec![BATCHES])))
+        let mut frame = std::mem::take(writer.get_mut());
+        let check = crc_fast::crc32_iscsi(&frame[5..]);
+        frame[1..5].copy_from_slice(&check.to_le_bytes());
+        Ok(Some(frame))
     }
 
     /// What was counted; nothing follows.
@@ -254,10 +265,8 @@ fn compact(array: &ArrayRef) -> ArrayRef {
 pub(crate) struct PeerStream {
     node: NodeId,
     answer: Box<dyn Answer>,
-    decoder: StreamDecoder,
-    /// Bytes of the last frame that were not decoded yet.
-    rest: Buffer,
-    columns: usize,
+    /// That of its batches. One that a node names would be another thing to trust.
+    schema: SchemaRef,
     metrics: Arc<ScanMetrics>,
     /// What it was asked to do; empty once something has come of it.
     segments: Vec<Arc<Segment>>,
@@ -286,6 +295,10 @@ impl PeerStream {
         let bytes = command.encode(segments).ok_or_else(|| {
             StorageError::Invalid("a command for another node needs a table's capability".into())
         })?;
+        let schema = match command.plain_text {
+            true => plain_schema(command.program.output_schema()),
+            false => Arc::clone(command.program.output_schema()),
+        };
         let count = |counter: &std::sync::atomic::AtomicU64, value: usize| {
             counter.fetch_add(value as u64, std::sync::atomic::Ordering::Relaxed);
         };
@@ -294,9 +307,7 @@ impl PeerStream {
         Ok(Self {
             node,
             answer: peers.send(node, bytes)?,
-            decoder: StreamDecoder::new(),
-            rest: Buffer::from_vec(Vec::<u8>::new()),
-            columns: command.program.output_schema().fields().len(),
+            schema,
             metrics: Arc::clone(metrics),
             segments: segments.to_vec(),
         })
@@ -324,17 +335,6 @@ impl PeerStream {
     /// What the node met, naming it; `Io` when it went away.
     pub fn poll(&mut self, waker: &Waker) -> Poll<Result<Option<RecordBatch>>> {
         loop {
-            while !self.rest.is_empty() {
-                let decoded = self.decoder.decode(&mut self.rest);
-                match decoded.map_err(|error| self.unreadable(&error))? {
-                    Some(batch) if batch.num_columns() == self.columns => {
-                        self.segments.clear();
-                        return Poll::Ready(Ok(Some(batch)));
-                    }
-                    Some(_) => return Poll::Ready(Err(self.unreadable(&"other columns"))),
-                    None => {}
-                }
-            }
             let Poll::Ready(frame) = self.answer.poll_frame(waker) else {
                 return Poll::Pending;
             };
@@ -344,11 +344,16 @@ impl PeerStream {
             let bytes = &self.metrics.bytes_from_nodes;
             bytes.fetch_add(frame.len() as u64, std::sync::atomic::Ordering::Relaxed);
             match frame.first() {
-                Some(&BATCHES) => self.rest = Buffer::from(frame.slice(1..)),
+                Some(&BATCH) => {
+                    let batch = self.batch(&frame);
+                    let batch = batch.map_err(|why| self.unreadable(&why))?;
+                    self.segments.clear();
+                    return Poll::Ready(Ok(Some(batch)));
+                }
                 Some(&ROWS) => {
                     let rows = <[u8; 8]>::try_from(&frame[1..]).map(u64::from_le_bytes);
                     let rows = rows.ok().and_then(|rows| usize::try_from(rows).ok());
-                    return Poll::Ready(match rows.filter(|_| self.columns == 0) {
+                    return Poll::Ready(match rows.filter(|_| self.schema.fields().is_empty()) {
                         Some(rows) => {
                             self.segments.clear();
                             Ok(Some(without_columns(rows)))
@@ -357,8 +362,6 @@ impl PeerStream {
                     });
                 }
                 Some(&END) => {
-                    let finished = self.decoder.finish();
-                    finished.map_err(|error| self.unreadable(&error))?;
                     let end = EndRecord::decode(&frame[1..]);
                     let end = end.map_err(|error| self.unreadable(&error))?;
                     self.metrics.add_work(&end.work);
@@ -372,6 +375,27 @@ impl PeerStream {
                 _ => return Poll::Ready(Err(self.unreadable(&"a frame of no kind"))),
             }
         }
+    }
+
+    fn batch(&self, frame: &Bytes) -> std::result::Result<RecordBatch, String> {
+        // Arrow's reader panics at places that lie outside of a message: what was damaged on its way is
+        // not for it.
+        let check = frame.get(1..5).ok_or("a batch that is cut off")?;
+        if crc_fast::crc32_iscsi(&frame[5..]).to_le_bytes() != check {
+            return Err("a batch with a wrong checksum".into());
+        }
+        let message = &frame[5..];
+        // A marker and the header's length are in front of the header.
+        let length = message.get(4..8).and_then(|bytes| bytes.try_into().ok());
+        let length = length.map_or(0, |bytes| u32::from_le_bytes(bytes) as usize);
+        let header = message.get(8..).and_then(|bytes| bytes.get(..length));
+        let header = header.ok_or("a header that is cut off")?;
+        let header = root_as_message(header).map_err(|error| error.to_string())?;
+        let batch = header.header_as_record_batch().ok_or("no batch")?;
+        let body = Buffer::from(frame.slice(5 + 8 + length..));
+        let (schema, none) = (Arc::clone(&self.schema), HashMap::new());
+        read_record_batch(&body, batch, schema, &none, None, &header.version())
+            .map_err(|error| error.to_string())
     }
 
     fn unreadable(&self, why: &dyn std::fmt::Display) -> StorageError {

@@ -331,10 +331,11 @@ fn top_k_with_thresholds() {
     });
 }
 
-/// Damaged commands are refused or run as what they have become; nothing panics.
+/// Damaged commands are refused or run as what they have become, damaged answers are errors; nothing
+/// panics.
 #[test]
-fn damaged_commands_do_no_harm() {
-    testing::for_each_case("damaged commands", 60, |generator| {
+fn damaged_commands_and_answers_do_no_harm() {
+    testing::for_each_case("damaged commands and answers", 300, |generator| {
         let batches = batches(generator, 3, 2, 300);
         let table = TestTable::of_another_node(batches);
         let program = generator.program(&table.snapshot.schema, &table.batches[0]);

@@ -22,8 +22,9 @@ use crate::flash::PAGE_SIZE_BYTES;
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::table::manifest::{
     HistoryRecords, RowsRecord, SegmentRecord, ShapeRecord, TableRecord, VersionRecord,
-    decode_rows, decode_schema, decode_segment, encode_rows, encode_segment,
+    decode_rows, decode_segment, encode_rows, encode_segment,
 };
+use crate::table::schema_record::decode_schema;
 use crate::table::state::Labels;
 use crate::table::{ColumnStatistics, TableSnapshot, scan_schema};
 use crate::{Result, StorageError};

@@ -5,9 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use arrow::ipc::convert::{IpcSchemaEncoder, fb_to_schema};
-use arrow::ipc::root_as_schema;
+use arrow::datatypes::{Field, Schema};
 use flashmesh_pushdown::Scalar;
 use prost::Message;
 use roaring::RoaringBitmap;
@@ -19,6 +17,7 @@ use crate::segment::{
     Chunk, ChunkRecord, Segment, SegmentId, TableId, page_index_identity, shared_identity,
 };
 use crate::store::{CardId, NodeId, PageAddress, PageRun, RunPart};
+use crate::table::schema_record::{decode_schema, encode_schema};
 use crate::table::state::Labels;
 use crate::table::{ColumnStatistics, TableLayout};
 use crate::{Result, StorageError};
@@ -427,18 +426,6 @@ fn checksum(key: &[u8], body: &[u8]) -> u32 {
     digest.update(key);
     digest.update(body);
     digest.finalize() as u32
-}
-
-pub(super) fn encode_schema(schema: &SchemaRef) -> Vec<u8> {
-    let mut encoder = IpcSchemaEncoder::new();
-    encoder.schema_to_fb(schema).finished_data().to_vec()
-}
-
-pub(super) fn decode_schema(bytes: &[u8], what: &str) -> Result<SchemaRef> {
-    // The record's checksum was verified: these are the bytes that `encode_schema` made.
-    root_as_schema(bytes)
-        .map(|schema| Arc::new(fb_to_schema(schema)))
-        .map_err(|e| StorageError::corrupt(format!("{what}: the schema does not decode: {e}")))
 }
 
 fn encode_chunk_record(chunk: &Chunk) -> ChunkRecord {

@@ -24,6 +24,7 @@ mod load;
 mod manifest;
 mod past;
 mod schema;
+mod schema_record;
 mod scrub;
 mod sequences;
 mod shipped;

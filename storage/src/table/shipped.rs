@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use super::manifest::{
-    SegmentRecord, decode_schema, decode_segment, encode_schema, encode_segment,
-};
+use super::manifest::{SegmentRecord, decode_segment, encode_segment};
+use super::schema_record::{decode_schema, encode_schema};
 use super::state::Labels;
 use super::{TableLayout, TableSnapshot, scan_schema};
 use crate::Result;

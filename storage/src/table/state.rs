@@ -18,8 +18,9 @@ use crate::table::edit::{
 use crate::table::history::{CatalogHistory, History, Version};
 use crate::table::manifest::{
     ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_layout, decode_part,
-    decode_schema, decode_segment,
+    decode_segment,
 };
+use crate::table::schema_record::decode_schema;
 use crate::table::{Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 

@@ -132,7 +132,7 @@ const NODE: NodeId = NodeId(5);
 #[derive(Debug)]
 struct OtherNode {
     node: Arc<StorageNode>,
-    /// Flips bits of what it is sent, after this seed; 0: none.
+    /// Flips bits of what it is sent and of what it answers, after this seed; 0: none.
     damage: Arc<AtomicU64>,
 }
 
@@ -143,23 +143,35 @@ impl Peers for OtherNode {
 
     fn send(&self, _: NodeId, mut command: Vec<u8>) -> Result<Box<dyn Answer>> {
         let seed = self.damage.load(Ordering::Relaxed);
-        if seed > 0 {
-            let mut rng = StdRng::seed_from_u64(seed);
-            for _ in 0..rng.random_range(1..5) {
-                let at = rng.random_range(0..command.len());
-                match rng.random_bool(0.8) {
-                    true => command[at] ^= 1 << rng.random_range(0..8),
-                    false => command.truncate(at.max(1)),
-                }
-            }
+        let mut rng = StdRng::seed_from_u64(seed);
+        let damages_command = seed > 0 && rng.random();
+        if damages_command {
+            damage(&mut command, &mut rng);
         }
         let mut frames = VecDeque::new();
-        self.node
-            .serve(&command, 2, &AtomicBool::new(false), &mut |frame| {
+        self.node.serve(
+            &command,
+            THREADS_THERE,
+            &AtomicBool::new(false),
+            &mut |mut frame| {
+                if seed > 0 && !damages_command {
+                    damage(&mut frame, &mut rng);
+                }
                 frames.push_back(frame);
                 Ok(())
-            })?;
+            },
+        )?;
         Ok(Box::new(Frames(frames)))
+    }
+}
+
+fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) {
+    for _ in 0..rng.random_range(1..5) {
+        let at = rng.random_range(0..bytes.len());
+        match rng.random_bool(0.8) {
+            true => bytes[at] ^= 1 << rng.random_range(0..8),
+            false => bytes.truncate(at.max(1)),
+        }
     }
 }
 
@@ -180,7 +192,12 @@ pub struct TestTable {
     pub node: Arc<StorageNode>,
     pub metrics: Arc<ScanMetrics>,
     damage: Arc<AtomicU64>,
+    /// Streams of another node, whose rows come beside those of here.
+    streams_there: usize,
 }
+
+/// Threads of the other node.
+const THREADS_THERE: usize = 2;
 
 impl TestTable {
     #[allow(dead_code, reason = "not every test has the usual accelerator")]
@@ -223,10 +240,11 @@ impl TestTable {
             StorageNode::with_parts(store, accelerators, None, Some(rack))
         });
         table.damage = of_node;
+        table.streams_there = table.snapshot.segments.len().min(THREADS_THERE);
         table
     }
 
-    /// From now on commands to the other node are damaged on their way.
+    /// From now on commands to the other node, or its answers, are damaged on their way.
     #[allow(dead_code, reason = "few tests have several nodes")]
     pub fn damage_commands(&self, seed: u64) {
         self.damage.store(seed.max(1), Ordering::Relaxed);
@@ -264,6 +282,7 @@ impl TestTable {
             store,
             metrics: Arc::default(),
             damage: Arc::default(),
+            streams_there: 0,
         }
     }
 
@@ -339,6 +358,7 @@ pub fn check(
         expected,
     ) {
         (Ok(output), Ok(_)) => {
+            let streams = streams + table.streams_there;
             if let Err(difference) = testing::check_output(program, &input, &output, streams) {
                 if std::env::var(testing::SEED_VARIABLE).is_ok() {
                     println!("input {input:?}\noutput {output:?}");
