@@ -334,46 +334,47 @@ impl PeerStream {
     /// # Errors
     /// What the node met, naming it; `Io` when it went away.
     pub fn poll(&mut self, waker: &Waker) -> Poll<Result<Option<RecordBatch>>> {
-        loop {
-            let Poll::Ready(frame) = self.answer.poll_frame(waker) else {
-                return Poll::Pending;
-            };
-            let Some(frame) = frame? else {
-                return Poll::Ready(Err(self.unreadable(&"it ends in the middle")));
-            };
-            let bytes = &self.metrics.bytes_from_nodes;
-            bytes.fetch_add(frame.len() as u64, std::sync::atomic::Ordering::Relaxed);
-            match frame.first() {
-                Some(&BATCH) => {
-                    let batch = self.batch(&frame);
-                    let batch = batch.map_err(|why| self.unreadable(&why))?;
-                    self.segments.clear();
-                    return Poll::Ready(Ok(Some(batch)));
-                }
-                Some(&ROWS) => {
-                    let rows = <[u8; 8]>::try_from(&frame[1..]).map(u64::from_le_bytes);
-                    let rows = rows.ok().and_then(|rows| usize::try_from(rows).ok());
-                    return Poll::Ready(match rows.filter(|_| self.schema.fields().is_empty()) {
-                        Some(rows) => {
-                            self.segments.clear();
-                            Ok(Some(without_columns(rows)))
-                        }
-                        None => Err(self.unreadable(&"a number of rows in place of rows")),
-                    });
-                }
-                Some(&END) => {
-                    let end = EndRecord::decode(&frame[1..]);
-                    let end = end.map_err(|error| self.unreadable(&error))?;
-                    self.metrics.add_work(&end.work);
-                    return Poll::Ready(Ok(None));
-                }
-                Some(&ERROR) => {
-                    let error = ErrorRecord::decode(&frame[1..]);
-                    let error = error.map_err(|error| self.unreadable(&error))?;
-                    return Poll::Ready(Err(self.of_node(error)));
-                }
-                _ => return Poll::Ready(Err(self.unreadable(&"a frame of no kind"))),
+        let Poll::Ready(frame) = self.answer.poll_frame(waker) else {
+            return Poll::Pending;
+        };
+        let Some(frame) = frame? else {
+            return Poll::Ready(Err(self.unreadable(&"it ends in the middle")));
+        };
+        let bytes = &self.metrics.bytes_from_nodes;
+        bytes.fetch_add(frame.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        let read = self.read(&frame);
+        if let Ok(Some(_)) = read {
+            self.segments.clear();
+        }
+        Poll::Ready(read)
+    }
+
+    fn read(&self, frame: &Bytes) -> Result<Option<RecordBatch>> {
+        match frame.first() {
+            Some(&BATCH) => {
+                let batch = self.batch(frame);
+                batch.map(Some).map_err(|why| self.unreadable(&why))
             }
+            Some(&ROWS) => {
+                let rows = <[u8; 8]>::try_from(&frame[1..]).map(u64::from_le_bytes);
+                let rows = rows.ok().and_then(|rows| usize::try_from(rows).ok());
+                match rows.filter(|_| self.schema.fields().is_empty()) {
+                    Some(rows) => Ok(Some(without_columns(rows))),
+                    None => Err(self.unreadable(&"a number of rows in place of rows")),
+                }
+            }
+            Some(&END) => {
+                let end = EndRecord::decode(&frame[1..]);
+                let end = end.map_err(|error| self.unreadable(&error))?;
+                self.metrics.add_work(&end.work);
+                Ok(None)
+            }
+            Some(&ERROR) => {
+                let error = ErrorRecord::decode(&frame[1..]);
+                let error = error.map_err(|error| self.unreadable(&error))?;
+                Err(self.of_node(error))
+            }
+            _ => Err(self.unreadable(&"a frame of no kind")),
         }
     }
 
