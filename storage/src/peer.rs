@@ -108,7 +108,7 @@ impl PeerCommand {
             accelerator: self.accelerator.as_deref().map(Into::into),
             capability: CapabilityRecord::new(&self.capability)?,
         };
-        Some(record.encode_to_vec())
+        Some(message(COMMAND, &record))
     }
 
     /// The command of these bytes; its capability is verified by whoever runs it.
@@ -121,7 +121,10 @@ impl PeerCommand {
                 "what came from another node is no command: {error}"
             ))
         };
-        let record = CommandRecord::decode(bytes).map_err(|e| malformed(&e))?;
+        if !is_sound(bytes) || bytes[4] != COMMAND {
+            return Err(malformed(&"its checksum or kind is wrong"));
+        }
+        let record = CommandRecord::decode(&bytes[START_BYTES..]).map_err(|e| malformed(&e))?;
         let table = record.table.unpack()?;
         let program = Program::decode(&record.program).map_err(|e| malformed(&e))?;
         let limits = Limits::default();
@@ -146,7 +149,8 @@ impl PeerCommand {
     }
 }
 
-/// A batch as a message of Arrow IPC behind its CRC-32C.
+const COMMAND: u8 = 0;
+/// A batch, as a message of Arrow IPC.
 const BATCH: u8 = 1;
 const END: u8 = 2;
 const ERROR: u8 = 3;
@@ -186,7 +190,9 @@ impl Frames {
         }
         if batch.num_columns() == 0 {
             let rows = batch.num_rows() as u64;
-            return Ok(Some([&[ROWS], rows.to_le_bytes().as_slice()].concat()));
+            let mut frame = start_of(ROWS).to_vec();
+            frame.extend(rows.to_le_bytes());
+            return Ok(Some(sealed(frame)));
         }
         let columns: Vec<_> = batch.columns().iter().map(compact).collect();
         let batch = RecordBatch::try_new(batch.schema(), columns).map_err(failed)?;
@@ -197,15 +203,11 @@ impl Frames {
                 self.writer.insert(writer.map_err(failed)?)
             }
         };
-        // Who asked knows the schema, which is all that was written so far; its check goes behind the
-        // kind of the frame, in front of the batch.
+        // Who asked knows the schema, which is all that was written so far.
         writer.get_mut().clear();
-        writer.get_mut().extend([BATCH, 0, 0, 0, 0]);
+        writer.get_mut().extend(start_of(BATCH));
         writer.write(&batch).map_err(failed)?;
-        let mut frame = std::mem::take(writer.get_mut());
-        let check = crc_fast::crc32_iscsi(&frame[5..]);
-        frame[1..5].copy_from_slice(&check.to_le_bytes());
-        Ok(Some(frame))
+        Ok(Some(sealed(std::mem::take(writer.get_mut()))))
     }
 
     /// What was counted; nothing follows.
@@ -234,9 +236,32 @@ fn without_columns(rows: usize) -> RecordBatch {
 }
 
 fn message(kind: u8, message: &impl Message) -> Vec<u8> {
-    let mut bytes = vec![kind];
-    message.encode(&mut bytes).expect("a Vec grows");
-    bytes
+    let mut frame = start_of(kind).to_vec();
+    message.encode(&mut frame).expect("a Vec grows");
+    sealed(frame)
+}
+
+/// Bytes in front of what a frame carries: CRC-32C of all that follows it, kind, zeros, so that the
+/// buffers of a batch lie as aligned as the frame does.
+const START_BYTES: usize = 16;
+
+fn start_of(kind: u8) -> [u8; START_BYTES] {
+    let mut start = [0; START_BYTES];
+    start[4] = kind;
+    start
+}
+
+/// A frame with its checksum. Arrow's reader panics at places outside of a message, and a number that
+/// was damaged on its way is another number: neither is for whoever reads frames.
+fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    let check = crc_fast::crc32_iscsi(&frame[4..]);
+    frame[..4].copy_from_slice(&check.to_le_bytes());
+    frame
+}
+
+/// Whether it is a frame as [`sealed`] gives.
+fn is_sound(frame: &[u8]) -> bool {
+    frame.len() >= START_BYTES && crc_fast::crc32_iscsi(&frame[4..]).to_le_bytes() == frame[..4]
 }
 
 /// The same values without what their buffers hold beside them: all of these would travel.
@@ -350,27 +375,31 @@ impl PeerStream {
     }
 
     fn read(&self, frame: &Bytes) -> Result<Option<RecordBatch>> {
-        match frame.first() {
-            Some(&BATCH) => {
-                let batch = self.batch(frame);
+        if !is_sound(frame) {
+            return Err(self.unreadable(&"a frame with a wrong checksum"));
+        }
+        let content = frame.slice(START_BYTES..);
+        match frame[4] {
+            BATCH => {
+                let batch = self.batch(&content);
                 batch.map(Some).map_err(|why| self.unreadable(&why))
             }
-            Some(&ROWS) => {
-                let rows = <[u8; 8]>::try_from(&frame[1..]).map(u64::from_le_bytes);
+            ROWS => {
+                let rows = <[u8; 8]>::try_from(&*content).map(u64::from_le_bytes);
                 let rows = rows.ok().and_then(|rows| usize::try_from(rows).ok());
                 match rows.filter(|_| self.schema.fields().is_empty()) {
                     Some(rows) => Ok(Some(without_columns(rows))),
                     None => Err(self.unreadable(&"a number of rows in place of rows")),
                 }
             }
-            Some(&END) => {
-                let end = EndRecord::decode(&frame[1..]);
+            END => {
+                let end = EndRecord::decode(content);
                 let end = end.map_err(|error| self.unreadable(&error))?;
                 self.metrics.add_work(&end.work);
                 Ok(None)
             }
-            Some(&ERROR) => {
-                let error = ErrorRecord::decode(&frame[1..]);
+            ERROR => {
+                let error = ErrorRecord::decode(content);
                 let error = error.map_err(|error| self.unreadable(&error))?;
                 Err(self.of_node(error))
             }
@@ -378,14 +407,8 @@ impl PeerStream {
         }
     }
 
-    fn batch(&self, frame: &Bytes) -> std::result::Result<RecordBatch, String> {
-        // Arrow's reader panics at places that lie outside of a message: what was damaged on its way is
-        // not for it.
-        let check = frame.get(1..5).ok_or("a batch that is cut off")?;
-        if crc_fast::crc32_iscsi(&frame[5..]).to_le_bytes() != check {
-            return Err("a batch with a wrong checksum".into());
-        }
-        let message = &frame[5..];
+    /// The batch of a message, whose schema is the one that was asked for.
+    fn batch(&self, message: &Bytes) -> std::result::Result<RecordBatch, String> {
         // A marker and the header's length are in front of the header.
         let length = message.get(4..8).and_then(|bytes| bytes.try_into().ok());
         let length = length.map_or(0, |bytes| u32::from_le_bytes(bytes) as usize);
@@ -393,7 +416,7 @@ impl PeerStream {
         let header = header.ok_or("a header that is cut off")?;
         let header = root_as_message(header).map_err(|error| error.to_string())?;
         let batch = header.header_as_record_batch().ok_or("no batch")?;
-        let body = Buffer::from(frame.slice(5 + 8 + length..));
+        let body = Buffer::from(message.slice(8 + length..));
         let (schema, none) = (Arc::clone(&self.schema), HashMap::new());
         read_record_batch(&body, batch, schema, &none, None, &header.version())
             .map_err(|error| error.to_string())

@@ -1,8 +1,8 @@
 //! Tables for tests: batches encoded into segments on flash in memory, without a database.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use arrow::array::RecordBatch;
@@ -128,12 +128,27 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
 /// The node that has the segments.
 const NODE: NodeId = NodeId(5);
 
+/// What happens to a command for another node and its answer.
+#[allow(dead_code, reason = "few tests have several nodes")]
+#[derive(Debug, Clone, Copy)]
+pub enum Damage {
+    /// The command is changed, and its checksum is that of what it became.
+    Forged,
+    /// Command and answer are changed.
+    OnTheWay,
+}
+
+type NextDamage = Arc<Mutex<Option<(Damage, StdRng)>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test goes on after a panic")
+}
+
 /// Another node that answers at once.
 #[derive(Debug)]
 struct OtherNode {
     node: Arc<StorageNode>,
-    /// Flips bits of what it is sent and of what it answers, after this seed; 0: none.
-    damage: Arc<AtomicU64>,
+    damage: NextDamage,
 }
 
 impl Peers for OtherNode {
@@ -142,11 +157,22 @@ impl Peers for OtherNode {
     }
 
     fn send(&self, _: NodeId, mut command: Vec<u8>) -> Result<Box<dyn Answer>> {
-        let seed = self.damage.load(Ordering::Relaxed);
-        let mut rng = StdRng::seed_from_u64(seed);
-        let damages_command = seed > 0 && rng.random();
-        if damages_command {
-            damage(&mut command, &mut rng);
+        let mut damage = lock(&self.damage).take();
+        match &mut damage {
+            Some((Damage::Forged, rng)) => {
+                flip(&mut command, rng);
+                let check = crc_fast::crc32_iscsi(command.get(4..).unwrap_or_default());
+                let place = command.first_chunk_mut::<4>();
+                place
+                    .into_iter()
+                    .for_each(|place| *place = check.to_le_bytes());
+            }
+            Some((Damage::OnTheWay, rng)) => {
+                if rng.random() {
+                    flip(&mut command, rng);
+                }
+            }
+            None => {}
         }
         let mut frames = VecDeque::new();
         self.node.serve(
@@ -154,8 +180,10 @@ impl Peers for OtherNode {
             THREADS_THERE,
             &AtomicBool::new(false),
             &mut |mut frame| {
-                if seed > 0 && !damages_command {
-                    damage(&mut frame, &mut rng);
+                if let Some((Damage::OnTheWay, rng)) = &mut damage
+                    && rng.random()
+                {
+                    flip(&mut frame, rng);
                 }
                 frames.push_back(frame);
                 Ok(())
@@ -165,7 +193,7 @@ impl Peers for OtherNode {
     }
 }
 
-fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) {
+fn flip(bytes: &mut Vec<u8>, rng: &mut StdRng) {
     for _ in 0..rng.random_range(1..5) {
         let at = rng.random_range(0..bytes.len());
         match rng.random_bool(0.8) {
@@ -191,9 +219,9 @@ pub struct TestTable {
     pub store: Arc<PageStore>,
     pub node: Arc<StorageNode>,
     pub metrics: Arc<ScanMetrics>,
-    damage: Arc<AtomicU64>,
+    damage: NextDamage,
     /// Streams of another node, whose rows come beside those of here.
-    streams_there: usize,
+    pub streams_there: usize,
 }
 
 /// Threads of the other node.
@@ -224,7 +252,7 @@ impl TestTable {
     #[allow(dead_code, reason = "few tests have several nodes")]
     pub fn of_another_node(batches: Vec<RecordBatch>) -> Self {
         let key = CapabilityKey::new(&[3; 32]);
-        let damage = Arc::new(AtomicU64::new(0));
+        let damage = NextDamage::default();
         let of_node = Arc::clone(&damage);
         let mut table = Self::with_node(batches, 1 << 20, |store| {
             let there = StorageNode::serving(Arc::clone(&store), key.clone());
@@ -244,10 +272,10 @@ impl TestTable {
         table
     }
 
-    /// From now on commands to the other node, or its answers, are damaged on their way.
+    /// The next command for the other node is damaged.
     #[allow(dead_code, reason = "few tests have several nodes")]
-    pub fn damage_commands(&self, seed: u64) {
-        self.damage.store(seed.max(1), Ordering::Relaxed);
+    pub fn damage(&self, damage: Damage, seed: u64) {
+        *lock(&self.damage) = Some((damage, StdRng::seed_from_u64(seed)));
     }
 
     fn with_node(
@@ -347,18 +375,27 @@ pub fn check(
 ) {
     let verified = verify(program.clone(), &table.snapshot.schema, &Limits::default())
         .expect("a valid program");
+    let result = table.run(Arc::new(verified), filters, streams, batch_rows);
+    let streams = streams + table.streams_there;
+    check_result(table, program, result, filters, streams);
+}
+
+/// Holds what a Program gave in `streams` streams of all nodes against the interpreter.
+pub fn check_result(
+    table: &TestTable,
+    program: &Program,
+    result: Result<Vec<RecordBatch>>,
+    filters: &[RuntimeFilter],
+    streams: usize,
+) {
     let input: Vec<RecordBatch> = table
         .batches
         .iter()
         .map(|b| b.project(&testing::ordinals(program)).expect("its columns"))
         .collect();
     let expected = interpreter::run(program, &input);
-    match (
-        table.run(Arc::new(verified), filters, streams, batch_rows),
-        expected,
-    ) {
+    match (result, expected) {
         (Ok(output), Ok(_)) => {
-            let streams = streams + table.streams_there;
             if let Err(difference) = testing::check_output(program, &input, &output, streams) {
                 if std::env::var(testing::SEED_VARIABLE).is_ok() {
                     println!("input {input:?}\noutput {output:?}");
