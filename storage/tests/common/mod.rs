@@ -167,11 +167,7 @@ impl Peers for OtherNode {
                     .into_iter()
                     .for_each(|place| *place = check.to_le_bytes());
             }
-            Some((Damage::OnTheWay, rng)) => {
-                if rng.random() {
-                    flip(&mut command, rng);
-                }
-            }
+            Some((Damage::OnTheWay, rng)) => flip_half(&mut command, rng),
             None => {}
         }
         let mut frames = VecDeque::new();
@@ -180,16 +176,21 @@ impl Peers for OtherNode {
             THREADS_THERE,
             &AtomicBool::new(false),
             &mut |mut frame| {
-                if let Some((Damage::OnTheWay, rng)) = &mut damage
-                    && rng.random()
-                {
-                    flip(&mut frame, rng);
+                if let Some((Damage::OnTheWay, rng)) = &mut damage {
+                    flip_half(&mut frame, rng);
                 }
                 frames.push_back(frame);
                 Ok(())
             },
         )?;
         Ok(Box::new(Frames(frames)))
+    }
+}
+
+/// Damages every second frame.
+fn flip_half(bytes: &mut Vec<u8>, rng: &mut StdRng) {
+    if rng.random() {
+        flip(bytes, rng);
     }
 }
 

@@ -7,7 +7,7 @@ mod records;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut, Range};
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
@@ -60,33 +60,67 @@ enum Handle {
     Lost(String),
 }
 
-/// An open `redb`, there until it is dropped. It writes when it is closed, and panics at damaged
-/// bytes then as at any other time.
-struct Redb(Option<redb::Database>);
+/// An open `redb`, there until it is dropped.
+///
+/// It commits once more when it is closed, and over bytes that are not what was written it would
+/// take pages for free that are in use, and may end the process: so it does that only where it has
+/// verified all its pages.
+struct Redb {
+    database: Option<redb::Database>,
+    is_verified: bool,
+}
+
+impl Redb {
+    fn open(file: &Arc<CatalogFile>) -> Result<Self, redb::DatabaseError> {
+        let mut builder = redb::Builder::new();
+        let builder = builder.set_cache_size(CACHE_BYTES);
+        Ok(Self {
+            database: Some(builder.create_with_backend(file::Lease(Arc::clone(file)))?),
+            is_verified: false,
+        })
+    }
+
+    /// Verifies the checksums of all pages; `false` where something had to be repaired.
+    fn verify(&mut self) -> Result<bool, redb::DatabaseError> {
+        self.is_verified = false;
+        let is_clean = self.deref_mut().check_integrity()?;
+        self.is_verified = true;
+        Ok(is_clean)
+    }
+}
 
 impl Deref for Redb {
     type Target = redb::Database;
 
     fn deref(&self) -> &redb::Database {
-        self.0.as_ref().expect("it is not closed")
+        self.database.as_ref().expect("it is not closed")
     }
 }
 
 impl DerefMut for Redb {
     fn deref_mut(&mut self) -> &mut redb::Database {
-        self.0.as_mut().expect("it is not closed")
+        self.database.as_mut().expect("it is not closed")
     }
 }
 
 impl Drop for Redb {
     fn drop(&mut self) {
-        let closed = guarded(|| {
-            drop(self.0.take());
-            Ok(())
-        });
-        if let Err(error) = closed {
-            log::warn!("closing the catalog: {error}");
+        let database = self.database.take();
+        if self.is_verified {
+            let closed = guarded(|| {
+                drop(database);
+                Ok(())
+            });
+            if let Err(error) = closed {
+                log::warn!("closing the catalog: {error}");
+            }
+            return;
         }
+        // There is no call to close it without a commit, but it makes none while a panic unwinds.
+        let _unwound = catch_unwind(AssertUnwindSafe(move || {
+            let _database = database;
+            resume_unwind(Box::new("the catalog is closed as it is"))
+        }));
     }
 }
 
@@ -185,6 +219,7 @@ impl Catalog {
         first: &FirstState,
     ) -> Result<Self> {
         let catalog = Self::over(path, database, file, false)?;
+        catalog.check_integrity()?;
         let (tables, generations) = first.whole.greatest_numbers();
         let sequences = first.sequences.keys().max();
         let numbers = tables.max(sequences.copied().unwrap_or(0));
@@ -262,7 +297,7 @@ impl Catalog {
         let Handle::Open(db) = &mut *handle else {
             return Ok(());
         };
-        let checked = guarded(|| db.check_integrity().map_err(|e| open_error(e, &self.path)));
+        let checked = guarded(|| db.verify().map_err(|e| open_error(e, &self.path)));
         match checked {
             Ok(true) => {}
             Ok(false) => log::warn!("{}: redb has repaired it", self.path.display()),
@@ -273,7 +308,7 @@ impl Catalog {
     }
 
     fn over(path: &Path, database: &Path, file: Arc<CatalogFile>, read_only: bool) -> Result<Self> {
-        let opened = guarded(|| open_redb(&file).map_err(|e| open_error(e, database)))?;
+        let opened = guarded(|| Redb::open(&file).map_err(|e| open_error(e, database)))?;
         Ok(Self {
             file,
             read_only,
@@ -481,6 +516,9 @@ impl Catalog {
                 reason: "it was opened for reading only".into(),
             });
         }
+        if let Some(damage) = self.damage.lock().clone() {
+            return Err(StorageError::corrupt(damage));
+        }
         let handle = &mut *self.handle.write();
         let db = match handle {
             Handle::Open(db) => db,
@@ -526,7 +564,8 @@ impl Catalog {
             Err(StorageError::Catalog("a sync of it has failed".into()))
         } else {
             guarded(|| {
-                let db = open_redb(file).map_err(|e| open_error(e, &self.path))?;
+                let mut db = Redb::open(file).map_err(|e| open_error(e, &self.path))?;
+                db.verify().map_err(|e| open_error(e, &self.path))?;
                 let found = records::commit_number(&db.begin_read().map_err(other)?)?;
                 Ok((db, found))
             })
@@ -546,13 +585,6 @@ impl Catalog {
 
 /// Bound of `redb`'s own cache: what it holds is read once, when the database is opened.
 const CACHE_BYTES: usize = 8 << 20;
-
-fn open_redb(file: &Arc<CatalogFile>) -> Result<Redb, redb::DatabaseError> {
-    let mut builder = redb::Builder::new();
-    let builder = builder.set_cache_size(CACHE_BYTES);
-    let opened = builder.create_with_backend(file::Lease(Arc::clone(file)))?;
-    Ok(Redb(Some(opened)))
-}
 
 thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
