@@ -182,6 +182,33 @@ fn check_answers(
     Some(database)
 }
 
+/// `redb` commits when it is closed; over damaged bytes that wrote where others' pages are, and with
+/// some of them it ended the process.
+#[test]
+fn a_catalog_that_is_damaged_is_closed_as_it_is() {
+    let image = images(1).into_iter().next().unwrap();
+    let pages = (PAGE_BYTES..image.catalog.len()).step_by(PAGE_BYTES);
+    let mut noticed = 0;
+    for page in pages {
+        let mut disks = image.copy(1);
+        if disks.catalog[page..page + PAGE_BYTES].iter().all(|b| *b == 0) {
+            continue;
+        }
+        disks.catalog[page..page + PAGE_BYTES].fill(0);
+        let damaged = disks.catalog[PAGE_BYTES..].to_vec();
+        let rig = Rig::new(disks, 1);
+        let is_noticed = open(&rig).map_or(true, |database| database.damage().is_some());
+        if is_noticed {
+            noticed += 1;
+            let left = rig.restart(1).catalog;
+            // The header says that it was not closed.
+            let left = &left[PAGE_BYTES..];
+            assert!(left == damaged, "page {} was damaged", page / PAGE_BYTES);
+        }
+    }
+    assert!(noticed > 0);
+}
+
 /// `FLASHMESH_DAMAGE_SEED` sets the seed, `FLASHMESH_DAMAGE_TRIALS` how many there are.
 #[test]
 fn a_damaged_catalog_gives_right_answers_or_clear_errors() {
