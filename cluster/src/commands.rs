@@ -36,6 +36,14 @@ const READ_STEP: usize = 1 << 20;
 #[derive(Debug)]
 pub struct CommandServer {
     _accepting: JoinSet<()>,
+    /// What has not arrived as a whole, or waits, is not counted.
+    running: Arc<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    at_once: usize,
+    permits: Semaphore,
 }
 
 impl CommandServer {
@@ -53,16 +61,21 @@ impl CommandServer {
     ) -> std::result::Result<Self, MeshError> {
         let mut listener = streams.listen(SERVICE)?;
         let runtime = mesh.runtime().clone();
-        let permits = Arc::new(Semaphore::new(at_once.max(1)));
+        let at_once = at_once.max(1);
+        let shared = Arc::new(Running {
+            at_once,
+            permits: Semaphore::new(at_once),
+        });
+        let running_now = Arc::clone(&shared);
         let mut accepting = JoinSet::new();
         let accept = async move {
             // Ends with the mesh; what runs ends with this task.
             let mut running = JoinSet::new();
             while let Ok((from, stream)) = listener.accept().await {
                 while running.try_join_next().is_some() {}
-                let (node, permits) = (Arc::clone(&node), Arc::clone(&permits));
+                let (node, shared) = (Arc::clone(&node), Arc::clone(&shared));
                 running.spawn(async move {
-                    let ended = run(stream, &node, threads, &permits).await;
+                    let ended = run(stream, &node, threads, &shared.permits).await;
                     if let Err(error) = ended {
                         log::debug!("a command of node {}: {error}", from.0);
                     }
@@ -72,7 +85,14 @@ impl CommandServer {
         accepting.spawn_on(accept, &runtime);
         Ok(Self {
             _accepting: accepting,
+            running: running_now,
         })
+    }
+
+    /// How many commands run now.
+    pub fn running(&self) -> usize {
+        let free = self.running.permits.available_permits();
+        self.running.at_once.saturating_sub(free)
     }
 }
 

@@ -37,7 +37,7 @@ pub struct ServingOptions {
 /// that.
 #[derive(Debug)]
 pub struct ServingNode {
-    _commands: CommandServer,
+    commands: CommandServer,
     _cards: Cards,
 }
 
@@ -70,9 +70,14 @@ impl ServingNode {
         let cards = Cards::start(mesh, served, terms, &CardOptions::default())?;
         let commands = CommandServer::start(mesh, streams, node, options.threads, options.commands);
         Ok(Self {
-            _commands: commands.map_err(|error| StorageError::Invalid(error.to_string()))?,
+            commands: commands.map_err(|error| StorageError::Invalid(error.to_string()))?,
             _cards: cards,
         })
+    }
+
+    /// How many commands of the head run now.
+    pub fn commands_running(&self) -> usize {
+        self.commands.running()
     }
 }
 

@@ -17,7 +17,7 @@ use arrow::datatypes::DataType;
 use flashmesh_pushdown::{KernelId, Program, RuntimeFilter, VerifiedProgram};
 use parking_lot::RwLock;
 
-use crate::accelerator::cpu::CpuAccelerator;
+use crate::accelerator::cpu::{ChunkZones, CpuAccelerator};
 use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, MAX_AHEAD, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
@@ -348,9 +348,12 @@ impl StorageNode {
         };
         let mut left: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
         work.segments.get_or_init(|| {
+            let mut zones = ChunkZones::new(program, filters);
             let mut here = Vec::new();
             for segment in &work.all {
                 match segment.node().and_then(|node| peers.holder(node)) {
+                    // What is known here leaves nothing of it: nobody has to be asked.
+                    Some(_) if zones.rule_out(segment, &command.metrics) => {}
                     Some(node) => left.entry(node).or_default().push(Arc::clone(segment)),
                     None => here.push(Arc::clone(segment)),
                 }

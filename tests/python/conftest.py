@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -150,3 +151,20 @@ def path(request, place, serve, tmp_path):
 def db(path):
     with flashmesh.connect(path) as connection:
         yield connection
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("THE PAGE IS NOT TESTED: chromium is missing; `./dev test` installs it")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    options = [
+        *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+        *("--disable-background-networking", "--disable-component-update"),
+    ]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=options)
+        yield browser
+        browser.close()

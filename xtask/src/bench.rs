@@ -50,6 +50,9 @@ pub enum Bench {
     /// Racks of 1, 2, 4 and 8 nodes on this machine: what travels between nodes with pushdown on and
     /// off, what a query costs more than on one node, memory a node
     Rack(ScaleArgs),
+    /// A rack of 4 nodes in network namespaces with links of 1 Gbit/s: bytes over them and time, with
+    /// pushdown on and off, against DataFusion on the same tables as Parquet. Needs root
+    RackNetwork(RackNetworkArgs),
     /// The server: SELECT * of lineitem over ADBC against a bare Arrow Flight server of the same
     /// batches, 200 clients at once, and what 100 clients leave that vanish mid-stream
     Server(ServerArgs),
@@ -99,6 +102,16 @@ pub struct ScaleArgs {
     /// Measured runs; the median is printed
     #[arg(long, default_value_t = 5)]
     runs: u32,
+}
+
+/// Options of `bench rack-network`.
+#[derive(Args)]
+pub struct RackNetworkArgs {
+    #[command(flatten)]
+    scale: ScaleArgs,
+    /// Mbit/s of each link, each way
+    #[arg(long, default_value_t = 1000)]
+    mbits: u32,
 }
 
 /// Options of `bench cold-scan`: the tables must be larger than the cache.
@@ -226,6 +239,13 @@ impl Bench {
                 build_programs()?;
                 scaled(&mut script, "rack", args);
                 script.env("FLASHMESH_BIN", flashmesh_binary());
+            }
+            Bench::RackNetwork(args) => {
+                build_programs()?;
+                scaled(&mut script, "rack_network", &args.scale);
+                script
+                    .args(["--mbits", &args.mbits.to_string()])
+                    .env("FLASHMESH_BIN", flashmesh_binary());
             }
             Bench::Keys => {
                 script.arg("bench/keys.py");

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::Extension;
 use axum::Json;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Path, Request, State as Shared};
@@ -14,6 +15,7 @@ use axum::routing::{get, post};
 use axum::serve::IncomingStream;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::future::BoxFuture;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
@@ -46,12 +48,28 @@ impl Connected<IncomingStream<'_, Incoming>> for Caller {
     }
 }
 
+/// How the nodes of the server's rack are.
+pub trait RackReport: Send + Sync {
+    /// `{"nodes": […]}`, as `flashmesh rack status --format json` prints it. Takes as long as nodes that are
+    /// away are waited for.
+    fn report(&self) -> BoxFuture<'_, serde_json::Value>;
+}
+
+type AnyRack = Option<Arc<dyn RackReport>>;
+
 /// Serves until `stop`.
-pub(super) async fn serve(listener: TcpListener, state: Arc<State>, stop: CancellationToken) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    state: Arc<State>,
+    rack: AnyRack,
+    stop: CancellationToken,
+) {
     let guarded = axum::Router::new()
         .route("/", get(page))
         .route("/api/queries", get(queries))
         .route("/api/queries/{id}/kill", post(kill))
+        .route("/api/rack", get(nodes))
+        .layer(Extension(rack))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&state),
             admins_only,
@@ -243,6 +261,14 @@ struct Overview {
     sessions: usize,
     connections: usize,
     queries: Vec<Row>,
+}
+
+/// Those of `flashmesh rack status`; `null` where the server is none of a rack.
+async fn nodes(Extension(rack): Extension<AnyRack>) -> Json<serde_json::Value> {
+    Json(match rack {
+        Some(rack) => rack.report().await,
+        None => serde_json::Value::Null,
+    })
 }
 
 async fn queries(Shared(state): Shared<Arc<State>>) -> Json<Overview> {

@@ -42,6 +42,7 @@ use shares::{Quota, Shares};
 use state::{Compute, State};
 use users::{Users, UsersFile};
 
+pub use http::RackReport;
 pub use listen::{Bytes, Passed};
 pub use options::{Limits, ServerOptions, TlsFiles};
 pub use tokens::{Claims, Tokens};
@@ -52,6 +53,7 @@ pub struct Server {
     state: Arc<State>,
     flight: TcpListener,
     passed: Option<mpsc::Receiver<Passed>>,
+    rack: Option<Arc<dyn RackReport>>,
     tls: Option<ServerTlsConfig>,
     http: Option<TcpListener>,
     drain_time: Duration,
@@ -126,6 +128,7 @@ impl Server {
             state: Arc::new(state),
             flight,
             passed: None,
+            rack: None,
             tls,
             http,
             drain_time: options.drain_time,
@@ -138,6 +141,13 @@ impl Server {
     pub fn with_passed(self, passed: mpsc::Receiver<Passed>) -> Self {
         let passed = Some(passed);
         Self { passed, ..self }
+    }
+
+    /// Has the page show a rack.
+    #[must_use]
+    pub fn of_rack(self, rack: Arc<dyn RackReport>) -> Self {
+        let rack = Some(rack);
+        Self { rack, ..self }
     }
 
     /// Where Flight SQL listens: the port that was chosen where 0 was asked for.
@@ -176,7 +186,8 @@ impl Server {
         tokio::spawn(expire_sessions(Arc::clone(&self.state), stop.clone()));
         tokio::spawn(revoke_rights(Arc::clone(&self.state), stop.clone()));
         if let Some(listener) = self.http {
-            tokio::spawn(http::serve(listener, Arc::clone(&self.state), stop.clone()));
+            let state = Arc::clone(&self.state);
+            tokio::spawn(http::serve(listener, state, self.rack, stop.clone()));
         }
         let flight = Flight(FlightSql::new(Arc::clone(&self.state)));
         let limit = self.state.limits.message_bytes;

@@ -271,6 +271,61 @@ async fn scans_are_left_to_the_nodes_that_have_the_segments() {
     }
 }
 
+/// Rows that take more than the pages that they are in stay there; the pages travel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_goes_where_fewer_bytes_travel() {
+    let rack = TestRack::new(3, threads(2));
+    let session = rack.session();
+    for statement in statements() {
+        run(&session, statement).await;
+    }
+    for (query, is_left) in [
+        ("SELECT id, k FROM t", false),
+        ("SELECT id, k FROM t WHERE x >= 0", false),
+        ("SELECT id, k FROM t WHERE s LIKE '%d 57%'", true),
+        ("SELECT id, k FROM t ORDER BY x LIMIT 5", true),
+        ("SELECT k, sum(id) FROM t GROUP BY k", true),
+        // What a join leaves of it is not known before.
+        (
+            "SELECT u.v, t.k FROM u JOIN t ON t.id = u.id WHERE u.v < 9",
+            true,
+        ),
+    ] {
+        for mode in MODES {
+            run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+            let plan = rows(&session, &format!("EXPLAIN ANALYZE {query}")).await;
+            let expected = mode == "always" || (mode == "auto" && is_left);
+            let left = metric(&plan, "segments_of_nodes");
+            assert_eq!(left > 0, expected, "{mode}: {query}: {plan:#?}");
+        }
+    }
+}
+
+/// The head knows the zone maps of all segments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_node_is_asked_for_segments_that_zone_maps_rule_out() {
+    let rack = TestRack::new(3, threads(2));
+    let session = rack.session();
+    for statement in statements() {
+        run(&session, statement).await;
+    }
+    for (filter, most) in [("id > 1000000", 0), ("id = 70001", 1), ("k = 97", 0)] {
+        let query = format!("SELECT sum(x), count(s) FROM t WHERE {filter}");
+        let mut answers = Vec::new();
+        for mode in MODES {
+            run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+            let plan = rows(&session, &format!("EXPLAIN ANALYZE {query}")).await;
+            let left = metric(&plan, "segments_of_nodes");
+            assert!(left <= most, "{mode}: {filter}: {plan:#?}");
+            let skipped = metric(&plan, "segments_skipped_zone_map");
+            assert_eq!(skipped > 0, mode != "never", "{mode}: {filter}: {plan:#?}");
+            answers.push(rows(&session, &query).await);
+        }
+        answers.dedup();
+        assert_eq!(answers.len(), 1, "{filter}: {answers:?}");
+    }
+}
+
 /// Queries of all kinds that are pushed down, and some that are not, against one node, while rows
 /// change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

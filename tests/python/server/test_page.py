@@ -1,30 +1,11 @@
 """The server's page in headless Chromium."""
 
 import os
-import shutil
 import threading
 
 import adbc_driver_manager
 import pytest
 from serving import PATIENCE, execute, rows
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="THE PAGE IS NOT TESTED: chromium is missing; `./dev test` installs it")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    options = [
-        *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-        *("--disable-background-networking", "--disable-component-update"),
-    ]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield browser
-        browser.close()
-
 
 @pytest.fixture(params=["light", "dark"])
 def page(browser, server, request):

@@ -21,8 +21,9 @@ use flashmesh_storage::node::{
 use futures::Stream;
 use parking_lot::Mutex;
 
-use super::FlashScanExec;
 use super::runtime::DynamicFilters;
+use super::{FlashScanExec, statistics};
+use crate::config::Pushdown;
 use crate::error::from_storage;
 use crate::kernels::aside;
 
@@ -113,6 +114,11 @@ impl Execution {
         let dynamic =
             DynamicFilters::new(scan.spec(), scan.partitions(), Arc::clone(&runtime_filters));
         let work = scan.spec().work(scan.access().cloned());
+        if scan.spec().mode == Pushdown::Auto
+            && statistics::outgrows_pages(scan.spec(), &scan.schema(), scan.partitions())
+        {
+            work.keep_here();
+        }
         if let Some(calls) = context.session_config().get_extension::<QueryCalls>() {
             work.run_kernels_of(calls);
         }

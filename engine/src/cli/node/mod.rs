@@ -35,7 +35,7 @@ use lock::NodeLock;
 use status::{Reporter, StatusSocket};
 
 pub(super) use lock::holder;
-pub(super) use status::{NodeState, NodeStatus, SOCKET, ask};
+pub(super) use status::{NodeState, NodeStatus, SOCKET, ask, tell_replicas_behind};
 
 /// Connections that were passed on and wait for the head's server.
 const WAITING: usize = 64;
@@ -214,7 +214,7 @@ impl Running {
         }
         let server = Server::bind(engine, options).await?;
         let (sender, receiver) = mpsc::channel(WAITING);
-        let server = server.with_passed(receiver);
+        let server = server.with_passed(receiver).of_rack(self.reporter.clone());
         let taking = tokio::spawn(pass::take_passed(Arc::clone(&self.rack), passed, sender));
         if let Some(page) = server.http_address()? {
             println!("Page: http://{page}");
@@ -353,7 +353,8 @@ impl Running {
 
     /// Every other node: serves its cards to the head, and passes clients on to it.
     async fn serve_head(&self, database: &EngineArguments) -> Result<()> {
-        let cards = self.serve_cards(database)?;
+        let cards = Arc::new(self.serve_cards(database)?);
+        self.reporter.set_serving(&cards);
         let stop = CancellationToken::new();
         let listener = match self.node.flight {
             Some(flight) => {

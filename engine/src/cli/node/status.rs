@@ -8,14 +8,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use flashmesh_cluster::mesh::{LinkStatus, Mesh, Streams};
-use flashmesh_cluster::node::Head;
+use flashmesh_cluster::node::{Head, ServingNode};
 use flashmesh_cluster::{Node, Rack};
+use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
+use crate::server::RackReport;
 use crate::{Engine, Error, Result};
 
 /// The socket, in the node's folder.
@@ -72,6 +74,9 @@ pub(in crate::cli) struct NodeStatus {
     pub flight: Option<String>,
     /// Clients' connections that it passes on to the head.
     pub passed_clients: Option<usize>,
+    /// Commands of the head that it runs now.
+    #[serde(default)]
+    pub commands: Option<usize>,
     /// Its links, as it sees them.
     pub links: Vec<Link>,
     /// Of the head: tables and segments of the catalog.
@@ -96,6 +101,14 @@ pub(in crate::cli) struct Link {
     pub state: LinkState,
     /// How often it was connected.
     pub connections: u64,
+    /// Bytes of the packets that this end sent and received, forwarded ones included, and packets that were lost
+    /// when it was given up; since the node was started.
+    #[serde(default)]
+    pub sent_bytes: u64,
+    #[serde(default)]
+    pub received_bytes: u64,
+    #[serde(default)]
+    pub lost_packets: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +147,9 @@ impl From<LinkStatus> for Link {
                 (false, true) => LinkState::GivenUp,
             },
             connections: status.connections,
+            sent_bytes: status.sent_bytes,
+            received_bytes: status.received_bytes,
+            lost_packets: status.lost_packets,
         }
     }
 }
@@ -148,6 +164,7 @@ impl NodeStatus {
             pid: None,
             flight: node.flight.map(|flight| flight.to_string()),
             passed_clients: None,
+            commands: None,
             links: Vec::new(),
             tables: None,
             segments: None,
@@ -163,6 +180,17 @@ impl NodeStatus {
     }
 }
 
+/// Tells each node of a rack with copies what its head knows of those that it has.
+pub(in crate::cli) fn tell_replicas_behind(statuses: &mut [NodeStatus]) {
+    let mut heads = statuses.iter_mut();
+    let Some(behind) = heads.find_map(|status| status.copies_behind.take()) else {
+        return;
+    };
+    for status in statuses {
+        status.replicas_behind = Some(behind.get(&status.name).copied().unwrap_or(0));
+    }
+}
+
 /// What a node's process says of itself.
 pub(super) struct Reporter {
     rack: Arc<Rack>,
@@ -172,6 +200,7 @@ pub(super) struct Reporter {
     mesh: OnceLock<(Weak<Mesh>, Streams)>,
     engine: OnceLock<Weak<Engine>>,
     head: OnceLock<Weak<Head>>,
+    serving: OnceLock<Weak<ServingNode>>,
 }
 
 impl Reporter {
@@ -186,6 +215,7 @@ impl Reporter {
             mesh: OnceLock::new(),
             engine: OnceLock::new(),
             head: OnceLock::new(),
+            serving: OnceLock::new(),
         }
     }
 
@@ -206,6 +236,11 @@ impl Reporter {
     /// From now on it says how copies are.
     pub fn set_head(&self, head: &Arc<Head>) {
         let _ = self.head.set(Arc::downgrade(head));
+    }
+
+    /// From now on it says what runs for the head.
+    pub fn set_serving(&self, serving: &Arc<ServingNode>) {
+        let _ = self.serving.set(Arc::downgrade(serving));
     }
 
     /// How many copies can't be read, by the names of who has them.
@@ -230,6 +265,8 @@ impl Reporter {
             status.links = mesh.links().into_iter().map(Link::from).collect();
         }
         status.copies_behind = self.copies_behind();
+        let serving = self.serving.get().and_then(Weak::upgrade);
+        status.commands = serving.map(|serving| serving.commands_running());
         match self.engine.get().and_then(Weak::upgrade) {
             Some(engine) => {
                 let (tables, segments) = contents(&engine);
@@ -276,6 +313,14 @@ impl Reporter {
         }
     }
 
+    /// How all nodes are, in the order of the rack file.
+    pub async fn of_all(&self) -> Vec<NodeStatus> {
+        let asked = self.rack.nodes.iter().map(|node| self.of(&node.name));
+        let mut statuses = join_all(asked).await;
+        tell_replicas_behind(&mut statuses);
+        statuses
+    }
+
     /// Answers other nodes until the mesh is closed.
     ///
     /// # Errors
@@ -319,6 +364,12 @@ impl Reporter {
                 let _ = timeout(SOCKET_TIME, answered).await;
             });
         }
+    }
+}
+
+impl RackReport for Reporter {
+    fn report(&self) -> BoxFuture<'_, serde_json::Value> {
+        Box::pin(async { serde_json::json!({ "nodes": self.of_all().await }) })
     }
 }
 

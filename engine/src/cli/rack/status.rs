@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use flashmesh_cluster::{Node, Rack};
 use futures::future::join_all;
 
-use super::super::node::{NodeState, NodeStatus, ask, holder, of_rack};
+use super::super::node::{NodeState, NodeStatus, ask, holder, of_rack, tell_replicas_behind};
 use super::arguments::{RackStatusArguments, StatusFormat};
 use crate::{Error, Result};
 
@@ -67,13 +67,7 @@ pub(super) async fn statuses(rack: &Rack) -> Result<Vec<NodeStatus>> {
     for (at, status) in join_all(asked).await {
         statuses[at] = status;
     }
-    let mut said = statuses.iter_mut();
-    let said = said.find_map(|status| status.copies_behind.take());
-    if let Some(behind) = said {
-        for status in &mut statuses {
-            status.replicas_behind = Some(behind.get(&status.name).copied().unwrap_or(0));
-        }
-    }
+    tell_replicas_behind(&mut statuses);
     Ok(statuses)
 }
 

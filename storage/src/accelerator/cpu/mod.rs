@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod bitmap;
+mod chunk_zones;
 mod columns;
 mod eval;
 mod filter;
@@ -34,6 +35,7 @@ use crate::segment::{RowSelection, Segment};
 use crate::store::PageReader;
 use aggregate::Aggregation;
 use bitmap::Bitmap;
+pub(crate) use chunk_zones::ChunkZones;
 use columns::Columns;
 use eval::Evaluator;
 use eval::graph::Graph;

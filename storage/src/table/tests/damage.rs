@@ -191,7 +191,10 @@ fn a_catalog_that_is_damaged_is_closed_as_it_is() {
     let mut noticed = 0;
     for page in pages {
         let mut disks = image.copy(1);
-        if disks.catalog[page..page + PAGE_BYTES].iter().all(|b| *b == 0) {
+        if disks.catalog[page..page + PAGE_BYTES]
+            .iter()
+            .all(|b| *b == 0)
+        {
             continue;
         }
         disks.catalog[page..page + PAGE_BYTES].fill(0);

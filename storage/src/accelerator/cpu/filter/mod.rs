@@ -138,14 +138,9 @@ impl Filter {
         rows: u32,
         reader: &mut PageReader,
     ) -> Result<Option<ZonePlan>> {
-        let chunk = |c: usize| columns.facts(c);
-        let mut verdicts = Vec::with_capacity(self.tests.len());
-        for test in &self.tests {
-            match test.verdict(graph, &chunk) {
-                Verdict::Drop => return Ok(None),
-                verdict => verdicts.push(verdict),
-            }
-        }
+        let Some(verdicts) = self.chunk_verdicts(graph, columns) else {
+            return Ok(None);
+        };
         columns.read_page_indexes(reader)?;
         let mut plan = ZonePlan {
             rows: Bitmap::filled(rows as usize, true),
@@ -159,6 +154,15 @@ impl Filter {
             plan.undecided.push(undecided);
         }
         Ok(plan.rows.any().then_some(plan))
+    }
+
+    /// What the zone maps of the chunks say of each test. `None`: no row of the segment can survive.
+    pub fn chunk_verdicts(&self, graph: &Graph, columns: &Columns) -> Option<Vec<Verdict>> {
+        let verdicts = self.tests.iter().map(|test| {
+            let verdict = test.verdict(graph, &|column| columns.facts(column));
+            (verdict != Verdict::Drop).then_some(verdict)
+        });
+        verdicts.collect()
     }
 
     /// Calls `f` with each column that is read, and for which of `rows`.
