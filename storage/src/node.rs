@@ -347,8 +347,8 @@ impl StorageNode {
             return Default::default();
         };
         let mut left: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
+        let mut zones = ChunkZones::new(program, filters);
         work.segments.get_or_init(|| {
-            let mut zones = ChunkZones::new(program, filters);
             let mut here = Vec::new();
             for segment in &work.all {
                 match segment.node().and_then(|node| peers.holder(node)) {
@@ -364,17 +364,17 @@ impl StorageNode {
         if left.is_empty() {
             return (streams, again);
         }
-        let to_send = PeerCommand {
-            program: Arc::clone(program),
-            table: Arc::clone(&command.table),
-            runtime_filters: filters.to_vec(),
-            batch_rows: command.batch_rows,
-            plain_text: work.plain_text.load(Ordering::Relaxed),
-            forbids_fallback: work.forbids_fallback.load(Ordering::Relaxed),
-            accelerator: asked_for.map(Into::into),
-            capability: Arc::clone(&command.capability),
-        };
         for (node, segments) in left {
+            let to_send = PeerCommand {
+                program: Arc::clone(program),
+                table: Arc::clone(&command.table),
+                runtime_filters: zones.narrowed(&segments),
+                batch_rows: command.batch_rows,
+                plain_text: work.plain_text.load(Ordering::Relaxed),
+                forbids_fallback: work.forbids_fallback.load(Ordering::Relaxed),
+                accelerator: asked_for.map(Into::into),
+                capability: Arc::clone(&command.capability),
+            };
             match PeerStream::start(peers.as_ref(), node, &to_send, &segments, &command.metrics) {
                 Ok(stream) => streams.push_back(stream),
                 Err(error) => {

@@ -31,6 +31,8 @@ use crate::{Result, StorageError};
 
 /// Bytes that a command may have, and a frame of its answer.
 pub const MESSAGE_MAX_BYTES: usize = 256 << 20;
+/// Bytes of a command from which on it is compressed.
+const COMPRESSED_FROM: usize = 16 << 10;
 /// Rows of a batch that may be asked for.
 const BATCH_ROWS_MAX: u32 = 1 << 20;
 
@@ -108,7 +110,17 @@ impl PeerCommand {
             accelerator: self.accelerator.as_deref().map(Into::into),
             capability: CapabilityRecord::new(&self.capability)?,
         };
-        Some(message(COMMAND, &record))
+        let content = record.encode_to_vec();
+        if content.len() >= COMPRESSED_FROM
+            && let Ok(length) = u32::try_from(content.len())
+            && let Ok(compressed) = zstd::bulk::compress(&content, 1)
+        {
+            let start = start_of(COMPRESSED_COMMAND);
+            return Some(sealed(
+                [&start[..], &length.to_le_bytes(), &compressed].concat(),
+            ));
+        }
+        Some(sealed([&start_of(COMMAND)[..], &content].concat()))
     }
 
     /// The command of these bytes; its capability is verified by whoever runs it.
@@ -121,10 +133,21 @@ impl PeerCommand {
                 "what came from another node is no command: {error}"
             ))
         };
-        if !is_sound(bytes) || bytes[4] != COMMAND {
-            return Err(malformed(&"its checksum or kind is wrong"));
-        }
-        let record = CommandRecord::decode(&bytes[START_BYTES..]).map_err(|e| malformed(&e))?;
+        let wrong = || malformed(&"its checksum or kind is wrong");
+        let (start, content) = bytes.split_at_checked(START_BYTES).ok_or_else(wrong)?;
+        let decoded = match start[4] {
+            _ if !is_sound(bytes) => return Err(wrong()),
+            COMMAND => CommandRecord::decode(content),
+            COMPRESSED_COMMAND => {
+                let (length, content) = content.split_first_chunk().ok_or_else(wrong)?;
+                let length = u32::from_le_bytes(*length) as usize;
+                let length = length.min(MESSAGE_MAX_BYTES);
+                let content = zstd::bulk::decompress(content, length).map_err(|e| malformed(&e))?;
+                CommandRecord::decode(&*content)
+            }
+            _ => return Err(wrong()),
+        };
+        let record = decoded.map_err(|e| malformed(&e))?;
         let table = record.table.unpack()?;
         let program = Program::decode(&record.program).map_err(|e| malformed(&e))?;
         let limits = Limits::default();
@@ -154,6 +177,9 @@ const COMMAND: u8 = 0;
 const BATCH: u8 = 1;
 const END: u8 = 2;
 const ERROR: u8 = 3;
+/// A command, compressed: its length (u32), and what zstd makes of it. Long ones hold the keys that a join
+/// looks for, or zeros in their place.
+const COMPRESSED_COMMAND: u8 = 5;
 /// Rows without columns, of which an Arrow IPC stream has nothing to read.
 const ROWS: u8 = 4;
 

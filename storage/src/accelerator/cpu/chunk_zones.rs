@@ -1,13 +1,14 @@
 //! What the zone maps of chunks, which are in memory, say of whole segments.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use flashmesh_pushdown::{Program, RuntimeFilter};
+use flashmesh_pushdown::{Program, RuntimeFilter, RuntimePredicate};
 
 use super::columns::Columns;
 use super::eval::graph::Graph;
 use super::filter::{Filter, chunk_verdict};
-use super::prune::Verdict;
+use super::prune::{Span, Verdict};
 use super::{ScanMetrics, add};
 use crate::kernel::KernelSet;
 use crate::segment::Segment;
@@ -30,6 +31,51 @@ impl<'a> ChunkZones<'a> {
             columns: Columns::new(program),
             graph,
         }
+    }
+
+    /// The runtime filters as far as they tell rows of these segments apart. A set of keys that all nodes
+    /// have a part of the rows of would travel to each as a whole else.
+    pub fn narrowed(&mut self, segments: &[Arc<Segment>]) -> Vec<RuntimeFilter> {
+        let mut filters = self.runtime.to_vec();
+        for filter in &mut filters {
+            if let RuntimePredicate::Bitmap { base, bits } = &mut filter.predicate
+                && let Some(needed) = self.words_for(filter.column, *base, bits.len(), segments)
+            {
+                let mut narrowed = vec![0; bits.len()];
+                for words in needed {
+                    narrowed[words.clone()].copy_from_slice(&bits[words]);
+                }
+                *bits = narrowed.into();
+            }
+        }
+        filters
+    }
+
+    /// The words of a bitmap that keys of these segments fall into; `None`: it may be all.
+    fn words_for(
+        &mut self,
+        column: u32,
+        base: i64,
+        words: usize,
+        segments: &[Arc<Segment>],
+    ) -> Option<Vec<Range<usize>>> {
+        let column = column as usize;
+        let mut needed = Vec::new();
+        for segment in segments {
+            self.columns.open(segment).ok()?;
+            let (facts, kind) = (self.columns.facts(column), self.columns.kind(column));
+            self.columns.close();
+            if facts.values == Span::Nothing {
+                continue;
+            }
+            let (min, max) = facts.numbers(kind)?;
+            let word = |key: i128| (key - i128::from(base)).div_euclid(64);
+            let (first, last) = (word(min).max(0), word(max).min(words as i128 - 1));
+            if first <= last {
+                needed.push(first as usize..last as usize + 1);
+            }
+        }
+        Some(needed)
     }
 
     /// Whether no row of the segment passes; counts it as skipped then.
