@@ -301,7 +301,7 @@ def main() -> None:
     parser.add_argument("--scale-factor", default="1")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mbits", type=int, default=1000, help="of each link, each way")
-    parser.add_argument("--cache-size", default="64MB", help="of each node's cache of pages")
+    parser.add_argument("--cache-size", default="16MB", help="of each node's cache of pages")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
