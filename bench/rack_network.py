@@ -83,7 +83,8 @@ class Network:
         """What all nodes have put on their links."""
         total = 0
         for space in self.spaces:
-            shown = subprocess.run(["ip", "-n", space, "-s", "-j", "link", "show", "uplink"], check=True, capture_output=True)
+            command = ["ip", "-n", space, "-s", "-j", "link", "show", "uplink"]
+            shown = subprocess.run(command, check=True, capture_output=True)
             total += json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"]
         return total
 
@@ -271,7 +272,14 @@ def datafusion(network: Network, folder: Path):
     context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(common.THREADS))
     for node in range(1, NODES):
         endpoint = f"http://{network.address(node)}:{HTTP_PORT}"
-        store = AmazonS3(bucket_name=f"n{node}", region="here", access_key_id="a", secret_access_key="b", endpoint=endpoint, allow_http=True)
+        store = AmazonS3(
+            bucket_name=f"n{node}",
+            region="here",
+            access_key_id="a",
+            secret_access_key="b",
+            endpoint=endpoint,
+            allow_http=True,
+        )
         context.register_object_store("s3://", store, f"n{node}")
     for table in sorted(path.name for path in folder.iterdir() if path.is_dir()):
         for node in range(NODES):

@@ -6,7 +6,7 @@
 //! stream); the counters of [`ScanMetrics`] are the status.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -22,6 +22,7 @@ use crate::accelerator::offload::Fallback;
 use crate::accelerator::{Accelerator, MAX_AHEAD, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
+use crate::flash::PAGE_SIZE_BYTES;
 use crate::functions::Kernels;
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::lookup::KeyLookup;
@@ -34,6 +35,11 @@ use crate::{Result, StorageError};
 /// How long a capability holds: longer than a query waits and runs, short enough that one which
 /// got out is soon worth nothing.
 pub const CAPABILITY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Answers of nodes that are expected to be shorter are always asked for.
+const ANSWER_MIN_BYTES: f64 = 16384.0;
+/// Segments of a node whose pages are looked for in the cache.
+const SAMPLED_SEGMENTS: usize = 64;
 
 /// One machine's flash with the accelerators beside it.
 #[derive(Debug)]
@@ -358,6 +364,18 @@ impl StorageNode {
                     None => here.push(Arc::clone(segment)),
                 }
             }
+            // Pages travel where they are less than what would come back.
+            let looked_at = here.len() + left.values().map(Vec::len).sum::<usize>();
+            let expected = work.expected_bytes.load(Ordering::Relaxed) as f64;
+            left.retain(|_, segments| {
+                let answer = expected * segments.len() as f64 / looked_at as f64;
+                let is_left =
+                    answer < ANSWER_MIN_BYTES || answer <= self.bytes_to_fetch(program, segments);
+                if !is_left {
+                    here.append(segments);
+                }
+                is_left
+            });
             here
         });
         let (mut streams, mut again) = (VecDeque::new(), VecDeque::new());
@@ -387,6 +405,30 @@ impl StorageNode {
     }
 }
 
+impl StorageNode {
+    /// Bytes of the pages that a Program may read of these segments and that are not in memory; of many
+    /// segments an even sample is looked at.
+    fn bytes_to_fetch(&self, program: &Program, segments: &[Arc<Segment>]) -> f64 {
+        let step = segments.len().div_ceil(SAMPLED_SEGMENTS).max(1);
+        let (mut sampled, mut pages) = (0, 0);
+        for segment in segments.iter().step_by(step) {
+            let columns = program.columns.iter();
+            let chunks = columns.filter_map(|c| segment.chunks.get(c.ordinal as usize));
+            let runs = chunks.map(|chunk| match &chunk.run.part {
+                Some(part) => part.run.as_ref(),
+                None => &chunk.run,
+            });
+            // Columns may share their pages.
+            let runs: BTreeMap<_, _> = runs.map(|run| (run.first, run)).collect();
+            let on_flash = runs.values().map(|run| self.store.pages_on_flash(run));
+            pages += on_flash.sum::<u32>();
+            sampled += 1;
+        }
+        let share = segments.len() as f64 / f64::from(sampled.max(1));
+        f64::from(pages) * share * PAGE_SIZE_BYTES as f64
+    }
+}
+
 /// The segments of a scan that no stream has taken up yet.
 #[derive(Debug)]
 pub struct SegmentQueue {
@@ -394,6 +436,7 @@ pub struct SegmentQueue {
     /// Those of them that are not left to other nodes, from the first stream on.
     segments: OnceLock<Vec<Arc<Segment>>>,
     keeps_here: AtomicBool,
+    expected_bytes: AtomicU64,
     next: AtomicUsize,
     streams: AtomicUsize,
     access: SharedAccess,
@@ -416,6 +459,7 @@ impl SegmentQueue {
             all: segments,
             segments: OnceLock::new(),
             keeps_here: AtomicBool::new(false),
+            expected_bytes: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             access: SharedAccess::new(access),
@@ -429,6 +473,12 @@ impl SegmentQueue {
     /// Leaves no segment to the node that has it; before its streams are submitted.
     pub fn keep_here(&self) {
         self.keeps_here.store(true, Ordering::Relaxed);
+    }
+
+    /// Says how much is expected to come of all segments together: those of nodes that have less of it
+    /// in pages, beside what is cached here, are not left to them. Before its streams are submitted.
+    pub fn expect_bytes(&self, bytes: u64) {
+        self.expected_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Makes it an error of the scan if a device fails at what was given to it; before its streams

@@ -114,10 +114,9 @@ impl Execution {
         let dynamic =
             DynamicFilters::new(scan.spec(), scan.partitions(), Arc::clone(&runtime_filters));
         let work = scan.spec().work(scan.access().cloned());
-        if scan.spec().mode == Pushdown::Auto
-            && statistics::outgrows_pages(scan.spec(), &scan.schema(), scan.partitions())
-        {
-            work.keep_here();
+        if scan.spec().mode == Pushdown::Auto {
+            let (schema, partitions) = (scan.schema(), scan.partitions());
+            work.expect_bytes(statistics::expected_bytes(scan.spec(), &schema, partitions));
         }
         if let Some(calls) = context.session_config().get_extension::<QueryCalls>() {
             work.run_kernels_of(calls);

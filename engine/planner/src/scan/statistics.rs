@@ -137,15 +137,14 @@ pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize) -> Statistic
     })
 }
 
-/// Whether more leaves the scan than its columns have on flash: then pages travel between nodes in
-/// place of rows. What filters of joins will remove is not known, so it is taken for much.
-pub fn outgrows_pages(spec: &ScanSpec, schema: &Schema, partitions: usize) -> bool {
-    let known = &spec.table.statistics;
-    let columns = spec.ordinals().into_iter();
-    let on_flash = columns.filter_map(|ordinal| Some(known.get(ordinal as usize)?.bytes_on_flash));
-    let leaving = of_scan(spec, schema, partitions).total_byte_size;
-    let leaving = leaving.get_value().map_or(0, |bytes| *bytes as u64);
-    spec.dynamic_filters.is_empty() && leaving > on_flash.sum()
+/// Bytes that are expected to leave a scan, 0 where that is not known: what filters of joins will remove
+/// is not known before.
+pub fn expected_bytes(spec: &ScanSpec, schema: &Schema, partitions: usize) -> u64 {
+    if !spec.dynamic_filters.is_empty() {
+        return 0;
+    }
+    let bytes = of_scan(spec, schema, partitions).total_byte_size;
+    bytes.get_value().map_or(0, |bytes| *bytes as u64)
 }
 
 fn scale(count: &Precision<usize>, share: f64) -> Precision<usize> {

@@ -105,6 +105,11 @@ impl PageCache {
         self.indexes.clear();
     }
 
+    /// Whether a page is in it, which stays as likely to go as it was.
+    pub(super) fn has(&self, address: &PageAddress) -> bool {
+        self.pages.contains_key(address)
+    }
+
     #[inline]
     pub(super) fn get(&self, address: &PageAddress) -> Option<Arc<Page>> {
         self.pages.get(address)

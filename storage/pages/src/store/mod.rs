@@ -411,6 +411,15 @@ impl PageStore {
         with_room.next().unwrap_or(next % self.cards.len())
     }
 
+    /// How many of a run's pages are not in memory.
+    pub fn pages_on_flash(&self, run: &PageRun) -> u32 {
+        if run.first.card == MEMORY_CARD {
+            return 0;
+        }
+        let on_flash = |page: &u32| !self.cache.has(&reader::page_address(run, *page));
+        (0..run.count).filter(on_flash).count() as u32
+    }
+
     /// A reader for the calling thread.
     pub fn reader(self: &Arc<Self>) -> Result<PageReader> {
         Ok(PageReader::new(self.clone(), self.queues.lease()?))

@@ -685,7 +685,7 @@ pub(super) fn page_number(run: &PageRun, page: u32) -> u64 {
     run.first.number().saturating_add(u64::from(page))
 }
 
-fn page_address(run: &PageRun, page: u32) -> PageAddress {
+pub(super) fn page_address(run: &PageRun, page: u32) -> PageAddress {
     PageAddress {
         page: FlashPage(run.first.page.0.saturating_add(u64::from(page))),
         ..run.first
