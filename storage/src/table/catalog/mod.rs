@@ -10,6 +10,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use redb::{ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
@@ -74,10 +76,21 @@ impl Redb {
     fn open(file: &Arc<CatalogFile>) -> Result<Self, redb::DatabaseError> {
         let mut builder = redb::Builder::new();
         let builder = builder.set_cache_size(CACHE_BYTES);
-        Ok(Self {
-            database: Some(builder.create_with_backend(file::Lease(Arc::clone(file)))?),
-            is_verified: false,
-        })
+        let until = Instant::now() + CHILD_TIME;
+        loop {
+            let opened = builder.create_with_backend(file::Lease(Arc::clone(file)));
+            match opened {
+                Err(redb::DatabaseError::DatabaseAlreadyOpen) if Instant::now() < until => {
+                    thread::sleep(CHILD_TIME / 50);
+                }
+                opened => {
+                    return Ok(Self {
+                        database: Some(opened?),
+                        is_verified: false,
+                    });
+                }
+            }
+        }
     }
 
     /// Verifies the checksums of all pages; `false` where something had to be repaired.
@@ -585,6 +598,10 @@ impl Catalog {
 
 /// Bound of `redb`'s own cache: what it holds is read once, when the database is opened.
 const CACHE_BYTES: usize = 8 << 20;
+
+/// How long a file may be locked that nobody uses: a child of the process that closed it has the
+/// files that were open when it was made until it runs its own program.
+const CHILD_TIME: Duration = Duration::from_millis(100);
 
 thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
