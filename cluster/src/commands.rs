@@ -36,14 +36,9 @@ const READ_STEP: usize = 1 << 20;
 #[derive(Debug)]
 pub struct CommandServer {
     _accepting: JoinSet<()>,
-    /// What has not arrived as a whole, or waits, is not counted.
-    running: Arc<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
     at_once: usize,
-    permits: Semaphore,
+    /// Each command that runs has one.
+    permits: Arc<Semaphore>,
 }
 
 impl CommandServer {
@@ -62,20 +57,17 @@ impl CommandServer {
         let mut listener = streams.listen(SERVICE)?;
         let runtime = mesh.runtime().clone();
         let at_once = at_once.max(1);
-        let shared = Arc::new(Running {
-            at_once,
-            permits: Semaphore::new(at_once),
-        });
-        let running_now = Arc::clone(&shared);
+        let permits = Arc::new(Semaphore::new(at_once));
+        let of_all = Arc::clone(&permits);
         let mut accepting = JoinSet::new();
         let accept = async move {
             // Ends with the mesh; what runs ends with this task.
             let mut running = JoinSet::new();
             while let Ok((from, stream)) = listener.accept().await {
                 while running.try_join_next().is_some() {}
-                let (node, shared) = (Arc::clone(&node), Arc::clone(&shared));
+                let (node, permits) = (Arc::clone(&node), Arc::clone(&of_all));
                 running.spawn(async move {
-                    let ended = run(stream, &node, threads, &shared.permits).await;
+                    let ended = run(stream, &node, threads, &permits).await;
                     if let Err(error) = ended {
                         log::debug!("a command of node {}: {error}", from.0);
                     }
@@ -85,14 +77,15 @@ impl CommandServer {
         accepting.spawn_on(accept, &runtime);
         Ok(Self {
             _accepting: accepting,
-            running: running_now,
+            at_once,
+            permits,
         })
     }
 
-    /// How many commands run now.
+    /// How many commands run now. What waits, or has not arrived as a whole, is not counted.
     pub fn running(&self) -> usize {
-        let free = self.running.permits.available_permits();
-        self.running.at_once.saturating_sub(free)
+        let free = self.permits.available_permits();
+        self.at_once.saturating_sub(free)
     }
 }
 

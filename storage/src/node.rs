@@ -329,6 +329,11 @@ impl StorageNode {
 }
 
 impl StorageNode {
+    /// Whether segments may lie on other nodes, which work on them.
+    pub fn has_peers(&self) -> bool {
+        self.peers.is_some()
+    }
+
     /// Leaves segments to the nodes on whose cards they are, or copies of them, by the first stream of
     /// a scan. What an index names are few rows of many segments: their pages are read from here.
     ///

@@ -114,7 +114,7 @@ impl Execution {
         let dynamic =
             DynamicFilters::new(scan.spec(), scan.partitions(), Arc::clone(&runtime_filters));
         let work = scan.spec().work(scan.access().cloned());
-        if scan.spec().mode == Pushdown::Auto {
+        if scan.node().has_peers() && scan.spec().mode == Pushdown::Auto {
             let (schema, partitions) = (scan.schema(), scan.partitions());
             work.expect_bytes(statistics::expected_bytes(scan.spec(), &schema, partitions));
         }
