@@ -55,6 +55,7 @@ mod generated;
 mod parse;
 mod session_functions;
 mod settings;
+mod summarize;
 mod system;
 
 // Plans of statements that DataFusion has none for.

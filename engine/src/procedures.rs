@@ -1,10 +1,11 @@
-//! `BACKUP DATABASE`, `CLEAR CACHE` and `EXPLAIN RACK`, which are calls of procedures: parsers of
-//! drivers that do not know the statements know CALL.
+//! `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK` and `SUMMARIZE`, which are calls of procedures:
+//! parsers of drivers that do not know the statements know CALL.
 
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, Value,
 };
+use datafusion::sql::sqlparser::dialect::DuckDbDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -18,14 +19,16 @@ const BACKUP: &str = "backup_database";
 const CLEAR_CACHE: &str = "clear_cache";
 /// The procedure that `EXPLAIN RACK` is.
 const EXPLAIN_RACK: &str = "explain_rack";
+/// The procedure that `SUMMARIZE` is.
+const SUMMARIZE: &str = "summarize";
 
-/// Parses `BACKUP DATABASE`, `CLEAR CACHE` or `EXPLAIN RACK` as the call of a procedure, where one
-/// comes next.
+/// Parses `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK` or `SUMMARIZE` as the call of a procedure,
+/// where one comes next.
 pub(crate) fn parse_procedure(
     parser: &mut DFParser<'_>,
 ) -> Result<Option<ParsedStatement>, ParserError> {
     let parser = &mut parser.parser;
-    for parse in [parse_backup, parse_clear, parse_explain_rack] {
+    for parse in [parse_backup, parse_clear, parse_explain_rack, parse_summarize] {
         if let Some((procedure, arguments)) = parse(parser)? {
             return Ok(Some(call(procedure, arguments)));
         }
@@ -101,6 +104,26 @@ fn parse_explain_rack(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserE
     let query = Expr::Subquery(parser.parse_query()?);
     let arguments = [file, query].into_iter().chain(scale);
     Ok(Some((EXPLAIN_RACK, arguments.collect())))
+}
+
+/// Parses `SUMMARIZE table` or `SUMMARIZE query`.
+fn parse_summarize(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    if !is_word(&parser.peek_token_ref().token, "summarize") {
+        return Ok(None);
+    }
+    parser.advance_token();
+    let query = match begins_query(&parser.peek_token_ref().token) {
+        true => parser.parse_query()?,
+        // A table, a file in quotes, a table function.
+        false => {
+            let relation = parser.parse_table_factor()?;
+            let query = format!("SELECT * FROM {relation}");
+            Parser::new(&DuckDbDialect {})
+                .try_with_sql(&query)?
+                .parse_query()?
+        }
+    };
+    Ok(Some((SUMMARIZE, vec![Expr::Subquery(query)])))
 }
 
 fn begins_query(token: &Token) -> bool {
@@ -187,6 +210,25 @@ pub(crate) fn parsed_explain_rack(call: &ast::Function) -> Result<Option<Explain
     }
 }
 
+/// The query that a parsed CALL of `summarize` is about, if it is one.
+///
+/// # Errors
+/// [`Error::Usage`] for other arguments.
+pub(crate) fn parsed_summarize(call: &ast::Function) -> Result<Option<Box<Query>>> {
+    if !call.name.to_string().eq_ignore_ascii_case(SUMMARIZE) {
+        return Ok(None);
+    }
+    if let FunctionArguments::List(list) = &call.args
+        && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(query)))] =
+            list.args.as_slice()
+    {
+        return Ok(Some(query.clone()));
+    }
+    Err(Error::usage(
+        "SUMMARIZE takes a table or a query: SUMMARIZE orders; SUMMARIZE SELECT …",
+    ))
+}
+
 /// What another parsed CALL is.
 ///
 /// # Errors
@@ -210,7 +252,7 @@ fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
     let name = call.name.to_string();
     if !name.eq_ignore_ascii_case(BACKUP) {
         return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {BACKUP}, {CLEAR_CACHE} and {EXPLAIN_RACK}"
+            "there is no procedure '{name}', only {BACKUP}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
         )));
     }
     let wrong = || {

@@ -38,11 +38,12 @@ use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
 use crate::parse::parse;
-use crate::procedures::{parsed_call, parsed_explain_rack};
+use crate::procedures::{parsed_call, parsed_explain_rack, parsed_summarize};
 use crate::returning::{Returning, take_returning};
 use crate::same_names;
 use crate::settings;
 use crate::show_functions;
+use crate::summarize;
 use crate::system::parsed_kill;
 use crate::table_options::TableOptions;
 use crate::transactions::parsed_transaction;
@@ -113,6 +114,12 @@ impl Session {
         if let ParsedStatement::Statement(parsed) = &statement {
             if let ast::Statement::Execute { .. } = parsed.as_ref() {
                 return self.plan_execute(&state, parsed.as_ref().clone()).await;
+            }
+            if let ast::Statement::Call(call) = parsed.as_ref()
+                && let Some(query) = parsed_summarize(call)?
+            {
+                let summary = summarize::summary(self, query, variables).await?;
+                return Box::pin(self.plan_in(summary, variables)).await;
             }
             if let Some(own) = self.parsed_own(&state, parsed).await? {
                 return Ok(own.into_plan());

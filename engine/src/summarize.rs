@@ -1,0 +1,154 @@
+//! `SUMMARIZE`: a row for each column of a table or query, with what its values are like, as DuckDB
+//! gives it. It is one query over one scan, so that counts, minima and maxima come from the store.
+
+use arrow::datatypes::DataType;
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement, TableFactor, Value};
+
+use crate::Session;
+use crate::error::{Error, Result};
+use crate::parameters::Values;
+use crate::parse::parse;
+
+/// The columns of the answer: name, type, and what gives the value for a column of the query, which
+/// [`Summarized`] says.
+type Column = (&'static str, &'static str, fn(&Summarized) -> Option<String>);
+
+const COLUMNS: [Column; 12] = [
+    ("column_name", "VARCHAR", |c| Some(c.name.clone())),
+    ("column_type", "VARCHAR", |c| Some(text(&c.data_type.to_string()))),
+    ("min", "VARCHAR", |c| c.if_ordered("min")),
+    ("max", "VARCHAR", |c| c.if_ordered("max")),
+    ("approx_unique", "BIGINT", Summarized::distinct),
+    ("avg", "DOUBLE", |c| c.if_number("avg({})")),
+    ("std", "DOUBLE", |c| c.if_number("stddev({})")),
+    ("q25", "DOUBLE", |c| c.quantile("0.25")),
+    ("q50", "DOUBLE", |c| c.quantile("0.5")),
+    ("q75", "DOUBLE", |c| c.quantile("0.75")),
+    ("count", "BIGINT", |_| Some("count(*)".into())),
+    ("null_percentage", "DOUBLE", |c| {
+        let alias = &c.alias;
+        Some(format!(
+            "round(100.0 * (count(*) - count({alias})) / nullif(count(*), 0), 2)"
+        ))
+    }),
+];
+
+/// A column that is summarised.
+struct Summarized {
+    /// As a literal.
+    name: String,
+    data_type: DataType,
+    /// What it is called in the query: names may be there twice.
+    alias: String,
+}
+
+impl Summarized {
+    fn is_text(&self) -> bool {
+        self.data_type.is_string()
+    }
+
+    fn is_number(&self) -> bool {
+        self.data_type.is_numeric()
+    }
+
+    fn is_ordered(&self) -> bool {
+        let is_time = self.data_type.is_temporal()
+            && !matches!(self.data_type, DataType::Interval(_) | DataType::Duration(_));
+        self.is_number() || self.is_text() || is_time || self.data_type == DataType::Boolean
+    }
+
+    fn if_ordered(&self, function: &str) -> Option<String> {
+        let aggregate = format!("{function}({})", self.alias);
+        self.is_ordered().then_some(aggregate)
+    }
+
+    fn if_number(&self, aggregate: &str) -> Option<String> {
+        self.is_number().then(|| aggregate.replace("{}", &self.alias))
+    }
+
+    fn quantile(&self, at: &str) -> Option<String> {
+        self.if_number(&format!(
+            "approx_percentile_cont({at}) WITHIN GROUP (ORDER BY CAST({{}} AS DOUBLE))"
+        ))
+    }
+
+    fn distinct(&self) -> Option<String> {
+        // It takes no floats, whose texts tell them apart as well.
+        let value = match self.data_type.is_floating() {
+            true => format!("CAST({} AS VARCHAR)", self.alias),
+            false => self.alias.clone(),
+        };
+        self.is_ordered().then(|| format!("approx_distinct({value})"))
+    }
+}
+
+fn text(text: &str) -> String {
+    Value::SingleQuotedString(text.into()).to_string()
+}
+
+/// The query that summarises another one.
+///
+/// # Errors
+/// Those of planning the query; [`Error::Usage`] where it has no columns.
+pub(crate) async fn summary(
+    session: &Session,
+    query: Box<Query>,
+    variables: &Values,
+) -> Result<ParsedStatement> {
+    let statement = ParsedStatement::Statement(Box::new(Statement::Query(query.clone())));
+    let plan = Box::pin(session.plan_in(statement, variables)).await?;
+    let fields = plan.schema().fields().iter().enumerate();
+    let columns: Vec<_> = fields
+        .map(|(number, field)| Summarized {
+            name: text(field.name()),
+            data_type: field.data_type().clone(),
+            alias: format!("c{number}"),
+        })
+        .collect();
+    if columns.is_empty() {
+        return Err(Error::usage("SUMMARIZE needs a table or a query that has columns"));
+    }
+    let list = |items: Vec<String>| items.join(", ");
+    let arrays = COLUMNS.map(|(name, sql_type, value)| {
+        let of_column = |column: &Summarized| {
+            let value = value(column).unwrap_or_else(|| "NULL".into());
+            format!("CAST({value} AS {sql_type})")
+        };
+        format!("[{}] AS {name}", list(columns.iter().map(of_column).collect()))
+    });
+    let unnested = COLUMNS.map(|(name, ..)| format!("unnest({name}) AS {name}"));
+    let aliases = columns.iter().map(|column| column.alias.clone()).collect();
+    let summary = format!(
+        "SELECT {} FROM (SELECT {} FROM (SELECT 1) AS summarized({}))",
+        list(unnested.into()),
+        list(arrays.into()),
+        list(aliases),
+    );
+    let mut parsed = parse(&summary, "generic")?.pop();
+    let inner = parsed.as_mut().and_then(|parsed| match parsed {
+        ParsedStatement::Statement(statement) => match statement.as_mut() {
+            Statement::Query(outer) => subquery(outer).and_then(subquery),
+            _ => None,
+        },
+        _ => None,
+    });
+    // As it was parsed, with what its text would not tell: parameters, versions of tables.
+    *inner.ok_or_else(no_query)? = *query;
+    parsed.ok_or_else(no_query)
+}
+
+fn no_query() -> Error {
+    Error::usage("SUMMARIZE has no query")
+}
+
+/// What a query selects from, where that is a query.
+fn subquery(query: &mut Query) -> Option<&mut Query> {
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return None;
+    };
+    match &mut select.from.first_mut()?.relation {
+        TableFactor::Derived { subquery, .. } => Some(subquery),
+        _ => None,
+    }
+}
