@@ -55,7 +55,6 @@ mod generated;
 mod parse;
 mod session_functions;
 mod settings;
-mod summarize;
 mod system;
 
 // Plans of statements that DataFusion has none for.

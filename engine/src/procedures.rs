@@ -28,7 +28,12 @@ pub(crate) fn parse_procedure(
     parser: &mut DFParser<'_>,
 ) -> Result<Option<ParsedStatement>, ParserError> {
     let parser = &mut parser.parser;
-    for parse in [parse_backup, parse_clear, parse_explain_rack, parse_summarize] {
+    for parse in [
+        parse_backup,
+        parse_clear,
+        parse_explain_rack,
+        parse_summarize,
+    ] {
         if let Some((procedure, arguments)) = parse(parser)? {
             return Ok(Some(call(procedure, arguments)));
         }

@@ -12,11 +12,17 @@ use crate::parse::parse;
 
 /// The columns of the answer: name, type, and what gives the value for a column of the query, which
 /// [`Summarized`] says.
-type Column = (&'static str, &'static str, fn(&Summarized) -> Option<String>);
+type Column = (
+    &'static str,
+    &'static str,
+    fn(&Summarized) -> Option<String>,
+);
 
 const COLUMNS: [Column; 12] = [
     ("column_name", "VARCHAR", |c| Some(c.name.clone())),
-    ("column_type", "VARCHAR", |c| Some(text(&c.data_type.to_string()))),
+    ("column_type", "VARCHAR", |c| {
+        Some(text(&c.data_type.to_string()))
+    }),
     ("min", "VARCHAR", |c| c.if_ordered("min")),
     ("max", "VARCHAR", |c| c.if_ordered("max")),
     ("approx_unique", "BIGINT", Summarized::distinct),
@@ -54,7 +60,10 @@ impl Summarized {
 
     fn is_ordered(&self) -> bool {
         let is_time = self.data_type.is_temporal()
-            && !matches!(self.data_type, DataType::Interval(_) | DataType::Duration(_));
+            && !matches!(
+                self.data_type,
+                DataType::Interval(_) | DataType::Duration(_)
+            );
         self.is_number() || self.is_text() || is_time || self.data_type == DataType::Boolean
     }
 
@@ -64,7 +73,8 @@ impl Summarized {
     }
 
     fn if_number(&self, aggregate: &str) -> Option<String> {
-        self.is_number().then(|| aggregate.replace("{}", &self.alias))
+        self.is_number()
+            .then(|| aggregate.replace("{}", &self.alias))
     }
 
     fn quantile(&self, at: &str) -> Option<String> {
@@ -79,7 +89,8 @@ impl Summarized {
             true => format!("CAST({} AS VARCHAR)", self.alias),
             false => self.alias.clone(),
         };
-        self.is_ordered().then(|| format!("approx_distinct({value})"))
+        self.is_ordered()
+            .then(|| format!("approx_distinct({value})"))
     }
 }
 
@@ -107,7 +118,9 @@ pub(crate) async fn summary(
         })
         .collect();
     if columns.is_empty() {
-        return Err(Error::usage("SUMMARIZE needs a table or a query that has columns"));
+        return Err(Error::usage(
+            "SUMMARIZE needs a table or a query that has columns",
+        ));
     }
     let list = |items: Vec<String>| items.join(", ");
     let arrays = COLUMNS.map(|(name, sql_type, value)| {
@@ -115,7 +128,10 @@ pub(crate) async fn summary(
             let value = value(column).unwrap_or_else(|| "NULL".into());
             format!("CAST({value} AS {sql_type})")
         };
-        format!("[{}] AS {name}", list(columns.iter().map(of_column).collect()))
+        format!(
+            "[{}] AS {name}",
+            list(columns.iter().map(of_column).collect())
+        )
     });
     let unnested = COLUMNS.map(|(name, ..)| format!("unnest({name}) AS {name}"));
     let aliases = columns.iter().map(|column| column.alias.clone()).collect();

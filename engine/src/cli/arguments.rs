@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{EngineOptions, Error, Result};
@@ -13,15 +13,16 @@ use flashmesh_storage::kernel::Kind;
 
 use super::node::NodeArguments;
 use super::rack::RackCommand;
+use super::shell::suggest;
 use crate::server::telemetry::LogFormat;
 
 const EXAMPLES: &str = "\
 Examples:
   flashmesh                                        a shell on a temporary database
   flashmesh -c \"SELECT count(*) FROM 'x.parquet'\"  SQL straight on a file
-  flashmesh --db sales                             a shell on the database in folder sales
+  flashmesh sales                                  a shell on the database in folder sales
   flashmesh load --db sales orders data/*.parquet  load files into table orders
-  flashmesh --db sales -f report.sql --format csv  run a script
+  flashmesh sales -f report.sql --format csv       run a script
   flashmesh fsck --db sales                        check every page
   flashmesh backup --db sales s3://backups/sales   copy what is new since the last backup
   flashmesh serve --db sales                       serve it to Flight SQL clients on this machine
@@ -33,12 +34,14 @@ Examples:
 /// SQL over tables that live on flash: filters, aggregates and top-k run beside the pages.
 ///
 /// Without -c, -f or a command: a shell (.help there lists its commands), or the SQL that is piped
-/// in. Without --db: a temporary
-/// database that is gone at exit.
+/// in. Without a database: a temporary one that is gone at exit.
 #[derive(Debug, Parser)]
 #[command(name = "flashmesh", version, after_help = EXAMPLES, after_long_help = EXAMPLES)]
 #[command(subcommand_negates_reqs = true, disable_help_subcommand = true)]
 pub(super) struct Arguments {
+    /// Folder of the database, as --db; made when missing
+    #[arg(value_name = "DATABASE", conflicts_with_all = ["db", "connect"])]
+    database: Option<PathBuf>,
     /// Run this SQL (may be given several times; -c and -f run in the order given)
     #[arg(short = 'c', long = "command", value_name = "SQL")]
     sql: Vec<String>,
@@ -54,8 +57,23 @@ pub(super) struct Arguments {
     pub engine: EngineArguments,
     #[command(flatten)]
     pub output: OutputArguments,
+    #[command(flatten)]
+    pub shell: ShellArguments,
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+/// Options of the shell.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shell")]
+pub(super) struct ShellArguments {
+    /// What the shell runs first: statements, and lines for the shell [default: ~/.flashmeshrc, if that
+    /// is there]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sql", "file"])]
+    pub init: Option<PathBuf>,
+    /// Run nothing first
+    #[arg(long, conflicts_with = "init")]
+    pub no_init: bool,
 }
 
 /// SQL to run.
@@ -94,6 +112,13 @@ pub(super) enum Command {
     Rack(RackCommand),
     /// Run one node of a rack until SIGTERM or Ctrl-C (flashmesh rack up starts all of a machine)
     Node(NodeArguments),
+    /// Print a script that completes flashmesh's arguments in a shell, e.g. in ~/.bashrc:
+    /// source <(flashmesh completions bash)
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Make TPC-H data, load it, run a tour of queries and show what pushdown saved
     Demo(DemoArguments),
 }
@@ -197,9 +222,15 @@ pub(super) struct ConnectArguments {
     /// $FLASHMESH_TOKEN needs neither
     #[arg(long, value_name = "NAME", requires = "connect")]
     pub user: Option<String>,
-    /// Certificates (PEM) of those who sign the server's certificate
+    /// Certificates (PEM) of those who sign the server's certificate [default: the system's]
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub tls_ca: Option<PathBuf>,
+    /// Certificate (PEM) that the client shows
+    #[arg(id = "client_cert", long = "tls-client-cert", value_name = "FILE", requires_all = ["connect", "client_key"])]
+    pub client_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(id = "client_key", long = "tls-client-key", value_name = "FILE", requires_all = ["connect", "client_cert"])]
+    pub client_key: Option<PathBuf>,
 }
 
 /// How results are printed.
@@ -219,13 +250,33 @@ pub(super) struct OutputArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// table
+    /// table; of EXPLAIN on a terminal, a tree
     Automatic,
     Table,
+    /// A table in lines
+    Box,
+    /// A line for each value
+    Line,
+    /// A table of Markdown
+    Markdown,
+    /// A table of HTML
+    Html,
+    /// An INSERT statement for each row
+    Insert,
     Csv,
     Tsv,
     Json,
     NdJson,
+}
+
+impl Format {
+    /// Whether it is printed when all rows are there.
+    pub fn needs_all_rows(self) -> bool {
+        matches!(
+            self,
+            Self::Automatic | Self::Table | Self::Box | Self::Markdown
+        )
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -525,6 +576,28 @@ pub(super) enum UserCommand {
         #[arg(long)]
         admin: bool,
     },
+    /// Change a user's password. The tokens that it had end
+    Passwd {
+        /// Name
+        name: String,
+        /// The users file
+        #[arg(long, value_name = "FILE")]
+        users: PathBuf,
+    },
+    /// List users: who is an admin, and what the others may do
+    List {
+        /// The users file
+        #[arg(long, value_name = "FILE")]
+        users: PathBuf,
+    },
+    /// Remove a user, whose sessions and tokens end
+    Remove {
+        /// Name
+        name: String,
+        /// The users file
+        #[arg(long, value_name = "FILE")]
+        users: PathBuf,
+    },
     /// Print a token with which a user connects without a password
     Token {
         /// Name of a user of the users file
@@ -562,6 +635,14 @@ impl Arguments {
             std::mem::take(&mut arguments.sql),
             std::mem::take(&mut arguments.file),
         );
+        if let Some(database) = arguments.database.take() {
+            if let Some(why) = mistyped(&database) {
+                Self::command()
+                    .error(clap::error::ErrorKind::InvalidSubcommand, why)
+                    .exit();
+            }
+            arguments.engine.db = Some(database);
+        }
         if arguments.command.is_some() && !arguments.sources.is_empty() {
             Self::command()
                 .error(
@@ -572,6 +653,22 @@ impl Arguments {
         }
         arguments
     }
+}
+
+/// Says that a word was most likely meant as a command: no new database is made of it.
+fn mistyped(database: &Path) -> Option<String> {
+    let word = database
+        .to_str()
+        .filter(|word| !word.contains(['/', '.']))?;
+    if database.exists() {
+        return None;
+    }
+    let commands = Arguments::command();
+    let names = commands.get_subcommands().map(clap::Command::get_name);
+    let meant = suggest::nearest(word, names)?;
+    Some(format!(
+        "there is no command '{word}'; did you mean '{meant}'? A new database of that name: --db {word}"
+    ))
 }
 
 /// The sources of SQL in the order in which the command line names them.

@@ -20,16 +20,17 @@ mod user;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flashmesh_storage::accelerator::xrt::{HOST_ARGUMENT, host_main};
 
-use crate::{Engine, Error, Result};
+use crate::{Engine, EngineOptions, Error, Result};
 use arguments::{Arguments, Command, ConnectArguments, Source};
 use output::Output;
-use shell::{Login, Remote};
+use shell::{Login, Remote, Tls};
 
 /// Runs a command line, of which the first argument is the command itself. Exit codes: 0 done, 1
 /// an error (a statement failed, `fsck` found something), 2 wrong arguments, 128 + n ended by
@@ -80,6 +81,11 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::Kernel(command)) => kernel::run(command).await,
         Some(Command::Rack(command)) => rack::run(&arguments.engine, command).await,
         Some(Command::Node(node)) => node::run(&arguments.engine, node).await,
+        Some(Command::Completions { shell }) => {
+            let mut command = <Arguments as clap::CommandFactory>::command();
+            clap_complete::generate(shell, &mut command, "flashmesh", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Command::Demo(demo)) => demo::run(&arguments.engine, demo).await,
         None => run_sql(arguments).await,
     }
@@ -91,7 +97,7 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     if let Some(address) = &arguments.server.connect {
         let remote = connect(address, &arguments.server).await?;
         if interactive {
-            shell::run(Arc::new(remote), &arguments.output).await?;
+            shell::run(Arc::new(remote), None, &arguments.shell, &arguments.output).await?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut output = Output::new(&arguments.output);
@@ -108,7 +114,23 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     let session = engine.session()?;
     if interactive {
         let backend = Arc::new(shell::Local::new(&session));
-        shell::run(backend, &arguments.output).await?;
+        // The database goes once another one is opened in its place.
+        drop((session, engine));
+        let Arguments {
+            engine,
+            shell,
+            output,
+            ..
+        } = arguments;
+        let open = move |folder: Option<&Path>| {
+            let options = EngineOptions {
+                path: folder.map(Path::to_path_buf),
+                ..engine.options()?
+            };
+            let session = Engine::open(options)?.session()?;
+            Ok(Arc::new(shell::Local::new(&session)) as _)
+        };
+        shell::run(backend, Some(Box::new(open)), &shell, &output).await?;
         return Ok(ExitCode::SUCCESS);
     }
     shell::locate_errors(&session);
@@ -143,10 +165,16 @@ async fn connect(address: &str, arguments: &ConnectArguments) -> Result<Remote> 
             Login::Password(user.clone(), password)
         }
     };
-    let ca = arguments.tls_ca.as_deref();
+    let tls = Tls {
+        ca: arguments.tls_ca.clone(),
+        identity: arguments
+            .client_cert
+            .clone()
+            .zip(arguments.client_key.clone()),
+    };
     match rack::addresses(address)? {
-        Some(addresses) => Remote::connect_any(&addresses, login, ca).await,
-        None => Remote::connect(address, login, ca).await,
+        Some(addresses) => Remote::connect_any(&addresses, login, &tls).await,
+        None => Remote::connect(address, login, &tls).await,
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn run(session: &Session, sql: &str, output: &mut Output) -> Re
         let rows = output
             .print(frame.execute_stream().await?, all_rows, &options)
             .await?;
-        output.summary(rows, start.elapsed());
+        output.summary(rows, all_rows, start.elapsed());
     }
     Ok(())
 }
@@ -40,7 +40,7 @@ pub(super) async fn run_on_server(
         let answer = server.run(statement).await?;
         let options = server.format_options();
         let rows = output.print(answer.rows, answer.all_rows, &options).await?;
-        output.summary(rows, start.elapsed());
+        output.summary(rows, answer.all_rows, start.elapsed());
     }
     Ok(())
 }

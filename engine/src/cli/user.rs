@@ -1,14 +1,14 @@
 //! `flashmesh user`.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
-use crate::server::{Tokens, add_user, hash_password};
+use crate::server::{Tokens, add_user, hash_password, list_users, remove_user, set_password};
 use crate::{Error, Result};
 
 use super::arguments::UserCommand;
 
-/// Adds a user, or prints a token.
+/// Adds, changes, lists or removes users, or prints a token.
 pub(super) fn run(command: UserCommand) -> Result<ExitCode> {
     match command {
         UserCommand::Add { name, users, admin } => {
@@ -22,6 +22,19 @@ pub(super) fn run(command: UserCommand) -> Result<ExitCode> {
                 "'{name}' {may}; {} says so and can be edited",
                 users.display()
             );
+        }
+        UserCommand::Passwd { name, users } => {
+            set_password(&users, &name, &hash_password(&password(&name)?)?)?;
+            println!("'{name}' has a new password");
+        }
+        UserCommand::List { users } => {
+            for (name, may) in list_users(&users)? {
+                println!("{}  {may}", super::escape::shown(&name));
+            }
+        }
+        UserCommand::Remove { name, users } => {
+            remove_user(&users, &name)?;
+            println!("'{name}' is no user any more");
         }
         UserCommand::Token {
             name,
@@ -54,9 +67,18 @@ pub(super) fn password(name: &str) -> Result<String> {
         false => None,
     };
     let mut line = String::new();
-    stdin.lock().read_line(&mut line).map_err(reading)?;
-    if hidden.is_some() {
-        eprintln!();
+    match &hidden {
+        Some(_) => {
+            let typed = typed(stdin.lock()).map_err(reading)?;
+            eprintln!();
+            let Some(typed) = typed else {
+                drop(hidden);
+                // As a shell tells that it was Ctrl-C.
+                std::process::exit(128 + libc::SIGINT);
+            };
+            line = typed;
+        }
+        None => drop(stdin.lock().read_line(&mut line).map_err(reading)?),
     }
     if line.is_empty() {
         return Err(Error::usage(format!(
@@ -66,7 +88,38 @@ pub(super) fn password(name: &str) -> Result<String> {
     Ok(line.trim_end_matches(['\r', '\n']).to_string())
 }
 
-/// Keeps the terminal from showing what is typed.
+/// A line from a terminal that leaves the keys to us; `None` where Ctrl-C ended it.
+fn typed(stdin: impl Read) -> std::io::Result<Option<String>> {
+    let mut line = Vec::new();
+    for byte in stdin.bytes() {
+        match byte? {
+            INTERRUPT => return Ok(None),
+            b'\n' | b'\r' => break,
+            END if line.is_empty() => return Ok(Some(String::new())),
+            END => break,
+            ERASE_LINE => line.clear(),
+            BACKSPACE | DELETE => {
+                // A character may be several bytes.
+                while line.pop().is_some_and(|byte: u8| byte & 0xc0 == 0x80) {}
+            }
+            byte => line.push(byte),
+        }
+    }
+    line.push(b'\n');
+    let text = String::from_utf8(line);
+    text.map(Some)
+        .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
+}
+
+/// Keys that a terminal would see to itself.
+const INTERRUPT: u8 = 3;
+const END: u8 = 4;
+const BACKSPACE: u8 = 8;
+const ERASE_LINE: u8 = 21;
+const DELETE: u8 = 127;
+
+/// Keeps the terminal from showing what is typed, and from ending the process at Ctrl-C, which would
+/// leave it like that.
 struct Hidden(libc::termios);
 
 impl Hidden {
@@ -78,7 +131,8 @@ impl Hidden {
             return Err(std::io::Error::last_os_error());
         }
         let mut hidden = shown;
-        hidden.c_lflag &= !libc::ECHO;
+        hidden.c_lflag &= !(libc::ECHO | libc::ICANON | libc::ISIG);
+        (hidden.c_cc[libc::VMIN], hidden.c_cc[libc::VTIME]) = (1, 0);
         // SAFETY: as above.
         if unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, &hidden) } != 0 {
             return Err(std::io::Error::last_os_error());
@@ -91,5 +145,21 @@ impl Drop for Hidden {
     fn drop(&mut self) {
         // SAFETY: the pointer is to the termios that was read at the start.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, &self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::typed;
+
+    #[test]
+    fn keys_of_the_terminal_work_as_elsewhere() {
+        let line = |keys: &str| typed(keys.as_bytes()).unwrap();
+        assert_eq!(line("secret\rmore"), Some("secret\n".into()));
+        assert_eq!(line("se\u{8}\u{7f}topé\u{7f}\n"), Some("top\n".into()));
+        assert_eq!(line("wrong\u{15}right\n"), Some("right\n".into()));
+        assert_eq!(line("sec\u{3}ret\n"), None);
+        assert_eq!(line("\u{4}"), Some(String::new()));
+        assert!(typed([0xff, b'\n'].as_slice()).is_err());
     }
 }

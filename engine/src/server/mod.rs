@@ -46,7 +46,7 @@ pub use http::RackReport;
 pub use listen::{Bytes, Passed};
 pub use options::{Limits, ServerOptions, TlsFiles};
 pub use tokens::{Claims, Tokens};
-pub use users::{add_user, hash_password};
+pub use users::{add_user, hash_password, list_users, remove_user, set_password};
 
 /// A server that listens. It serves while [`Server::run`] is polled.
 pub struct Server {

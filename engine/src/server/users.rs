@@ -230,6 +230,83 @@ pub fn add_user(path: &Path, name: &str, hash: &str, admin: bool) -> Result<()> 
     write_private(path, &text)
 }
 
+/// Changes the text of a users file, of which all else stays as it is.
+fn edit(path: &Path, name: &str, change: impl FnOnce(&mut toml_edit::Table)) -> Result<()> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let users = parse(path, &text)?.users;
+    if !users.contains_key(name) {
+        let names: Vec<_> = users.keys().map(String::as_str).collect();
+        let names = names.join(", ");
+        return Err(Error::usage(format!(
+            "{} has no user '{name}', but {names}",
+            path.display()
+        )));
+    }
+    let wrong = |e: &dyn std::fmt::Display| Error::usage(format!("{}: {e}", path.display()));
+    let mut document: toml_edit::DocumentMut = text.parse().map_err(|e| wrong(&e))?;
+    let users = document
+        .get_mut("users")
+        .and_then(toml_edit::Item::as_table_mut);
+    change(users.ok_or_else(|| wrong(&"it has no tables [users.NAME]; edit it by hand"))?);
+    let text = document.to_string();
+    parse(path, &text)?;
+    write_private(path, &text)
+}
+
+/// Changes the hash of a user's password in a users file.
+///
+/// # Errors
+/// [`Error::Usage`] where the file is broken or has no such user.
+pub fn set_password(path: &Path, name: &str, hash: &str) -> Result<()> {
+    edit(path, name, |users| {
+        users[name]["password"] = toml_edit::value(hash)
+    })
+}
+
+/// Removes a user from a users file.
+///
+/// # Errors
+/// [`Error::Usage`] where the file is broken, has no such user, or would have no user any more: a
+/// server does not start with that.
+pub fn remove_user(path: &Path, name: &str) -> Result<()> {
+    let users = list_users(path)?;
+    if users.len() == 1 && users[0].0 == name {
+        return Err(Error::usage(format!(
+            "'{name}' is the last user of {0}, and with none the server lets nobody in; add another first",
+            path.display()
+        )));
+    }
+    edit(path, name, |users| drop(users.remove(name)))
+}
+
+/// The users of a users file: name, and in words what they may do.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Usage`] where the file is broken.
+pub fn list_users(path: &Path) -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let users = parse(path, &text)?.users.into_iter();
+    let users = users.map(|(name, entry)| {
+        let may = match (entry.admin, entry.grants.len(), entry.password.is_some()) {
+            (true, _, true) => "admin".to_string(),
+            (true, _, false) => "admin, without a password".to_string(),
+            (false, grants, has_password) => format!(
+                "{grants} grant{}{}",
+                if grants == 1 { "" } else { "s" },
+                if has_password {
+                    ""
+                } else {
+                    ", without a password"
+                }
+            ),
+        };
+        (name, may)
+    });
+    Ok(users.collect())
+}
+
 /// Replaces a file that only its owner may read, whole or not at all.
 fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::io::Write;
@@ -270,6 +347,30 @@ mod tests {
         add_user(&path, "o'b \"x\"", &hash_password("p").unwrap(), false).unwrap();
         let bob = verify("o'b \"x\"", "p").await.unwrap();
         assert!(!bob.admin && !bob.rights("public", "t").is_empty());
+
+        // What the owner wrote stays, and a changed password is good at once.
+        let noted = format!("# ours\n{}", std::fs::read_to_string(&path).unwrap());
+        std::fs::write(&path, noted).unwrap();
+        set_password(&path, "o'b \"x\"", &hash_password("q").unwrap()).unwrap();
+        assert!(
+            std::fs::read_to_string(&path)
+                .unwrap()
+                .starts_with("# ours\n")
+        );
+        assert_eq!(verify("o'b \"x\"", "p").await, None);
+        assert!(verify("o'b \"x\"", "q").await.is_some());
+        let listed = list_users(&path).unwrap();
+        let listed: Vec<_> = listed
+            .iter()
+            .map(|(n, may)| (n.as_str(), may.as_str()))
+            .collect();
+        assert_eq!(listed, [("ada", "admin"), ("o'b \"x\"", "1 grant")]);
+        let nobody = set_password(&path, "eve", "x").unwrap_err().to_string();
+        assert!(nobody.contains("no user 'eve'"), "{nobody}");
+        remove_user(&path, "o'b \"x\"").unwrap();
+        assert_eq!(verify("o'b \"x\"", "q").await, None);
+        let last = remove_user(&path, "ada").unwrap_err().to_string();
+        assert!(last.contains("last user"), "{last}");
 
         let again = add_user(&path, "ada", "x", true).unwrap_err();
         assert!(again.to_string().contains("already"), "{again}");

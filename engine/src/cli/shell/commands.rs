@@ -4,7 +4,7 @@ use super::catalog::Catalog;
 use super::completion::{Completion, words};
 use super::suggest;
 use crate::cli::arguments::{Format, parse_rows};
-use crate::cli::output::FORMATS;
+use crate::cli::output::{Chart, FORMATS};
 
 /// A command, understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,9 +15,20 @@ pub(super) enum Command {
     Schema(Option<String>),
     Indexes,
     Timer(bool),
-    Mode(Format),
+    Types(bool),
+    /// Of INSERT statements also which table they are for.
+    Mode(Format, Option<String>),
     MaxRows(usize),
     Read(String),
+    /// A file for all results from now on; `None`: the terminal.
+    Output(Option<String>),
+    /// A file for the next statement's result.
+    Once(String),
+    /// A database in place of this one; `None`: a temporary one.
+    Open(Option<String>),
+    /// All tables and views, or one.
+    Dump(Option<String>),
+    Chart(Chart, String),
     Import {
         file: String,
         table: String,
@@ -34,11 +45,29 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     (".timer", "on|off", "time of each statement"),
     (
         ".mode",
-        "FORMAT",
-        "how results are printed: table, csv, tsv, json, ndjson",
+        "FORMAT [TABLE]",
+        "how results are printed: automatic, table, box, line, markdown, html, insert (into TABLE), csv, tsv, json, ndjson",
     ),
+    (".types", "on|off", "types of columns below their names"),
     (".maxrows", "N|inf", "rows shown of a table"),
+    (
+        ".output",
+        "[FILE]",
+        "write results to a file from now on, or to the terminal again",
+    ),
+    (".once", "FILE", "write the next result to a file"),
+    (
+        ".chart",
+        "[bar|line] QUERY",
+        "draw a query's result: first column what, last column how much",
+    ),
     (".read", "FILE", "run the statements in a file"),
+    (".open", "[DIR]", "another database, or a new temporary one"),
+    (
+        ".dump",
+        "[TABLE]",
+        "statements that make the tables and views anew, or one of them",
+    ),
     (
         ".import",
         "FILE TABLE",
@@ -59,6 +88,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("\\dt", ".tables"),
     ("\\di", ".indexes"),
     ("\\i", ".read"),
+    ("\\o", ".output"),
     ("\\timing", ".timer"),
     (".exit", ".quit"),
     (".describe", ".schema"),
@@ -74,8 +104,39 @@ pub(super) fn help() -> String {
     text
 }
 
+fn parse_switch(word: &str) -> Option<bool> {
+    match word.to_lowercase().as_str() {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// A chart of a query, where a line asks for one: the query is as it was typed.
+fn parse_chart(line: &str) -> Option<Result<Command, String>> {
+    let line = line.trim().trim_end_matches(';').trim_end();
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    if !name.eq_ignore_ascii_case(".chart") {
+        return None;
+    }
+    let rest = rest.trim();
+    let (kind, query) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let (chart, query) = match kind.to_lowercase().as_str() {
+        "bar" => (Chart::Bar, query.trim()),
+        "line" => (Chart::Line, query.trim()),
+        _ => (Chart::Bar, rest),
+    };
+    Some(match query.is_empty() {
+        true => Err("write .chart [bar|line] QUERY".into()),
+        false => Ok(Command::Chart(chart, query.into())),
+    })
+}
+
 /// Understands a line; the error says what to write.
 pub(super) fn parse(line: &str) -> Result<Command, String> {
+    if let Some(chart) = parse_chart(line) {
+        return chart;
+    }
     let arguments = split(line)?;
     let typed = arguments.first().map_or("", String::as_str).to_lowercase();
     let alias = ALIASES.iter().find(|(alias, _)| *alias == typed);
@@ -94,19 +155,19 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         (".schema", []) => Command::Schema(None),
         (".schema", [table]) => Command::Schema(Some(table.clone())),
         (".indexes", []) => Command::Indexes,
-        (".timer", [switch]) => Command::Timer(match switch.to_lowercase().as_str() {
-            "on" => true,
-            "off" => false,
-            _ => return Err(wrong()),
-        }),
-        (".mode", [format]) => {
+        (".timer", [switch]) => Command::Timer(parse_switch(switch).ok_or_else(wrong)?),
+        (".types", [switch]) => Command::Types(parse_switch(switch).ok_or_else(wrong)?),
+        (".mode", [format, table @ ..]) if table.len() <= 1 => {
             let formats = FORMATS.iter();
             let known = formats.clone().map(|(name, _)| *name);
             match formats
                 .clone()
                 .find(|(name, _)| name.eq_ignore_ascii_case(format))
             {
-                Some((_, format)) => Command::Mode(*format),
+                Some((_, format)) if table.is_empty() || *format == Format::Insert => {
+                    Command::Mode(*format, table.first().cloned())
+                }
+                Some(_) => return Err(wrong()),
                 None => {
                     let names: Vec<_> = known.clone().collect();
                     let meant = suggest::nearest(format, known);
@@ -121,6 +182,13 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         }
         (".maxrows", [rows]) => Command::MaxRows(parse_rows(rows)?),
         (".read", [file]) => Command::Read(file.clone()),
+        (".output", []) => Command::Output(None),
+        (".output", [file]) => Command::Output(Some(file.clone()).filter(|file| *file != "-")),
+        (".once", [file]) => Command::Once(file.clone()),
+        (".open", []) => Command::Open(None),
+        (".open", [folder]) => Command::Open(Some(folder.clone())),
+        (".dump", []) => Command::Dump(None),
+        (".dump", [table]) => Command::Dump(Some(table.clone())),
         (".import", [file, table]) => Command::Import {
             file: file.clone(),
             table: table.clone(),
@@ -171,10 +239,11 @@ pub(super) fn complete(line: &str, offset: usize, catalog: &Catalog) -> Completi
         alias.map_or(command.as_str(), |(_, name)| name),
         before.count(),
     ) {
-        (".schema", 0) | (".import", 1) => offered(tables()),
-        (".timer", 0) => offered(vec!["on".into(), "off".into()]),
+        (".schema" | ".dump", 0) | (".import", 1) => offered(tables()),
+        (".chart", 0) => offered(vec!["bar".into(), "line".into(), "SELECT".into()]),
+        (".timer" | ".types", 0) => offered(vec!["on".into(), "off".into()]),
         (".mode", 0) => offered(FORMATS.iter().map(|(name, _)| name.to_string()).collect()),
-        (".read" | ".import", 0) => Completion::File,
+        (".read" | ".import" | ".output" | ".once" | ".open", 0) => Completion::File,
         _ => offered(vec![]),
     }
 }
@@ -192,7 +261,25 @@ mod tests {
             ("exit", Command::Quit),
             ("\\d t", Command::Schema(Some("t".into()))),
             (".timer ON", Command::Timer(true)),
-            (".mode NDJSON", Command::Mode(Format::NdJson)),
+            (".mode NDJSON", Command::Mode(Format::NdJson, None)),
+            (
+                ".mode insert t",
+                Command::Mode(Format::Insert, Some("t".into())),
+            ),
+            (".types on", Command::Types(true)),
+            (".output", Command::Output(None)),
+            (".output -", Command::Output(None)),
+            (".once 'a b.csv'", Command::Once("a b.csv".into())),
+            (".open", Command::Open(None)),
+            (".dump t", Command::Dump(Some("t".into()))),
+            (
+                ".chart LINE SELECT 'a  b', 1;",
+                Command::Chart(Chart::Line, "SELECT 'a  b', 1".into()),
+            ),
+            (
+                ".chart select 1",
+                Command::Chart(Chart::Bar, "select 1".into()),
+            ),
             (".maxrows inf", Command::MaxRows(usize::MAX)),
             (".read 'a file.sql'", Command::Read("a file.sql".into())),
             (
@@ -216,6 +303,10 @@ mod tests {
             (".timer perhaps", "write .timer on|off"),
             (".mode cvs", "did you mean csv?"),
             (".maxrows few", "a number"),
+            (".mode csv t", "write .mode FORMAT [TABLE]"),
+            (".chart", "write .chart [bar|line] QUERY"),
+            (".chart bar", "write .chart [bar|line] QUERY"),
+            (".once", "write .once FILE"),
             (".read 'x", "no end"),
             (".import x", "write .import FILE TABLE"),
             (".help me", "write .help"),

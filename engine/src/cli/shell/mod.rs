@@ -8,6 +8,7 @@ mod catalog;
 mod commands;
 mod complete;
 mod completion;
+mod dump;
 mod editor;
 mod keywords;
 mod lex;
@@ -16,7 +17,7 @@ pub(super) mod pager;
 mod progress;
 mod remote;
 mod report;
-mod suggest;
+pub(super) mod suggest;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,12 +40,12 @@ use editor::LineHelper;
 use lex::Item;
 pub(super) use local::{Local, catalog_of, locate_errors};
 use progress::ProgressLine;
-pub(super) use remote::{Login, Remote};
+pub(super) use remote::{Login, Remote, Tls};
 pub(super) use report::report;
 
-use super::arguments::OutputArguments;
+use super::arguments::{OutputArguments, ShellArguments};
 use super::escape::{complain, shown};
-use super::output::Output;
+use super::output::{Chart, Output, has_colours};
 
 /// Statements that the history keeps.
 const HISTORY_ENTRIES: usize = 10_000;
@@ -52,6 +53,8 @@ const HISTORY_ENTRIES: usize = 10_000;
 const MAX_READ_DEPTH: usize = 16;
 /// Where a statement is typed.
 const PROMPT: &str = "flashmesh> ";
+/// What a shell runs first, in the user's home.
+const RC_FILE: &str = ".flashmeshrc";
 
 /// What came of a line.
 enum Outcome {
@@ -63,13 +66,23 @@ enum Outcome {
     Quit,
 }
 
-/// Reads and runs statements until the user leaves.
-pub(super) async fn run(backend: Arc<dyn Backend>, output: &OutputArguments) -> Result<()> {
+/// Opens a database in place of the shell's: in a folder, or a temporary one.
+pub(super) type Open = Box<dyn Fn(Option<&Path>) -> Result<Arc<dyn Backend>> + Send + Sync>;
+
+/// Reads and runs statements until the user leaves. `open` opens other databases, where they are in
+/// this process.
+pub(super) async fn run(
+    backend: Arc<dyn Backend>,
+    open: Option<Open>,
+    arguments: &ShellArguments,
+    output: &OutputArguments,
+) -> Result<()> {
     let mut shell = Shell {
         output: Output::new(output).with_pager(),
         catalog: Arc::default(),
         refresh: None,
         backend,
+        open,
     };
     // From here on an interrupt is for the statement that runs, and at the prompt for the line.
     let _interrupts = interrupts()?;
@@ -80,6 +93,12 @@ pub(super) async fn run(backend: Arc<dyn Backend>, output: &OutputArguments) -> 
             env!("CARGO_PKG_VERSION"),
             shell.backend.description()
         );
+    }
+    if let Some((path, text)) = first_lines(arguments)?
+        && let Outcome::Quit = shell.run_text(&text, 0).await
+    {
+        log::debug!("{} leaves the shell", path.display());
+        return Ok(());
     }
     let mut editor = shell.editor()?;
     let history = history_file();
@@ -106,6 +125,29 @@ pub(super) async fn run(backend: Arc<dyn Backend>, output: &OutputArguments) -> 
             Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => return Err(Error::usage(format!("the terminal failed: {error}"))),
         }
+    }
+}
+
+/// The user's file that a shell begins with, and what is in it: the one that is named, else
+/// `~/.flashmeshrc` if that is there.
+///
+/// # Errors
+/// [`Error::Io`] where a file that is named can't be read, or the other is there and can't.
+fn first_lines(arguments: &ShellArguments) -> Result<Option<(PathBuf, String)>> {
+    let path = match (&arguments.init, arguments.no_init) {
+        (_, true) => return Ok(None),
+        (Some(path), _) => path.clone(),
+        (None, _) => match std::env::var_os("HOME") {
+            Some(home) => PathBuf::from(home).join(RC_FILE),
+            None => return Ok(None),
+        },
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path, text))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && arguments.init.is_none() => {
+            Ok(None)
+        }
+        Err(error) => Err(Error::io(format!("reading {}", path.display()), error)),
     }
 }
 
@@ -147,6 +189,7 @@ struct Shell {
     /// For completion: as of the last statement.
     catalog: Arc<RwLock<Catalog>>,
     refresh: Option<SpawnedTask<()>>,
+    open: Option<Open>,
 }
 
 impl Shell {
@@ -160,10 +203,9 @@ impl Shell {
         editor
             .set_max_history_size(HISTORY_ENTRIES)
             .map_err(failed)?;
-        let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         editor.set_helper(Some(LineHelper::new(
             Arc::clone(&self.catalog),
-            has_colours,
+            has_colours(),
         )));
         Ok(editor)
     }
@@ -187,16 +229,11 @@ impl Shell {
         for item in items.into_iter().chain(last.map(Item::Statement)) {
             let done = match item {
                 Item::Statement(sql) => {
-                    let done = self.run_statement(sql).await;
+                    let done = self.run_statement(sql, None).await;
                     self.refresh_catalog();
                     match done {
                         Ok(outcome) => outcome,
-                        Err(_) if self.output.is_closed() => return Outcome::Quit,
-                        Err(error) => {
-                            let catalog = self.backend.catalog().await.unwrap_or_default();
-                            complain(&format!("{}\n", report(&error, sql, &catalog)));
-                            return Outcome::Stopped;
-                        }
+                        Err(error) => return self.failed(&error, sql).await,
                     }
                 }
                 Item::Command(line) => match self.run_command(line, depth).await {
@@ -215,7 +252,24 @@ impl Shell {
         Outcome::Done
     }
 
-    async fn run_statement(&mut self, sql: &str) -> Result<Outcome> {
+    /// Tells what is wrong with a statement.
+    async fn failed(&self, error: &Error, sql: &str) -> Outcome {
+        if self.output.is_closed() {
+            return Outcome::Quit;
+        }
+        let catalog = self.backend.catalog().await.unwrap_or_default();
+        complain(&format!("{}\n", report(error, sql, &catalog)));
+        Outcome::Stopped
+    }
+
+    /// Runs a statement and prints its result, or draws it.
+    async fn run_statement(&mut self, sql: &str, chart: Option<Chart>) -> Result<Outcome> {
+        let done = self.start_statement(sql, chart).await;
+        self.output.end_of_statement()?;
+        done
+    }
+
+    async fn start_statement(&mut self, sql: &str, chart: Option<Chart>) -> Result<Outcome> {
         let start = Instant::now();
         let mut interrupts = interrupts()?;
         let work = {
@@ -230,15 +284,23 @@ impl Shell {
         drop(line);
         let answer = answer.map_err(|e| Error::usage(format!("the statement failed: {e}")))??;
         let line = ProgressLine::start(start, answer.progress);
-        let rows = progress::until_printed(answer.rows, line, self.output.is_streaming());
+        let is_streaming = chart.is_none() && self.output.is_streaming();
+        let rows = progress::until_printed(answer.rows, line, is_streaming);
         let options = self.backend.format_options();
+        let printing = async {
+            match chart {
+                Some(chart) => self.output.print_chart(chart, rows).await,
+                None => self.output.print(rows, answer.all_rows, &options).await,
+            }
+        };
         let printed = tokio::select! {
-            printed = self.output.print(rows, answer.all_rows, &options) => Some(printed?),
+            printed = printing => Some(printed?),
             _ = interrupts.recv() => None,
         };
         match printed {
             Some(rows) => {
-                self.output.summary(rows, start.elapsed());
+                let all_rows = answer.all_rows || chart.is_some();
+                self.output.summary(rows, all_rows, start.elapsed());
                 Ok(Outcome::Done)
             }
             None => Ok(self.interrupted().await),
@@ -258,7 +320,48 @@ impl Shell {
             Command::Help => println!("{}\n", commands::help()),
             Command::Quit => return Ok(Outcome::Quit),
             Command::Timer(on) => self.output.set_times(on),
-            Command::Mode(format) => self.output.set_format(format),
+            Command::Types(on) => self.output.set_types(on),
+            Command::Mode(format, table) => self.output.set_format(format, table),
+            Command::Output(file) => {
+                let file = file.as_deref().map(Path::new);
+                self.output.set_file(file, false).map_err(text)?;
+            }
+            Command::Once(file) => {
+                let file = Some(Path::new(&file));
+                self.output.set_file(file, true).map_err(text)?;
+            }
+            Command::Chart(chart, query) => {
+                return match self.run_statement(&query, Some(chart)).await {
+                    Ok(outcome) => Ok(outcome),
+                    Err(error) => Ok(self.failed(&error, &query).await),
+                };
+            }
+            Command::Open(folder) => {
+                let open = self.open.as_ref().ok_or(
+                    "this shell talks to a server; leave it, and start one with the database's folder",
+                )?;
+                let opened = open(folder.as_deref().map(Path::new)).map_err(text)?;
+                // Completion asked the one before.
+                self.refresh = None;
+                self.backend = opened;
+                self.refresh_catalog();
+                println!("{}\n", self.backend.description());
+            }
+            Command::Dump(table) => {
+                let catalog = self.backend.catalog().await.map_err(text)?;
+                let mut interrupts = interrupts().map_err(text)?;
+                let dumped = tokio::select! {
+                    dumped = dump::dump(
+                        self.backend.as_ref(),
+                        &mut self.output,
+                        &catalog,
+                        table.as_deref(),
+                    ) => dumped,
+                    _ = interrupts.recv() => return Ok(self.interrupted().await),
+                };
+                dumped.map_err(text)?;
+                self.output.end_of_statement().map_err(text)?;
+            }
             Command::MaxRows(rows) => self.output.set_max_rows(rows),
             Command::Tables => {
                 let catalog = self.backend.catalog().await.map_err(text)?;
@@ -296,7 +399,7 @@ impl Shell {
                 let rows = rows.map_err(|e| e.to_string())?.map_err(text)?;
                 self.refresh_catalog();
                 println!("added to {table}:");
-                self.output.summary(rows as usize, start.elapsed());
+                self.output.summary(rows as usize, true, start.elapsed());
             }
         }
         Ok(Outcome::Done)

@@ -1,6 +1,6 @@
 //! A database behind a server, by Flight SQL.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
 use tonic::Code;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use url::Url;
 
 use super::backend::{Answer, Ask, Backend};
@@ -47,6 +47,15 @@ pub(in crate::cli) struct Remote {
     running: Mutex<Option<FlightInfo>>,
 }
 
+/// By which certificates client and server know each other.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Tls {
+    /// Those that sign the server's, where the system does not know them.
+    pub ca: Option<PathBuf>,
+    /// The client's, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
 /// Who connects.
 pub(in crate::cli) enum Login {
     /// To a server without users.
@@ -58,14 +67,13 @@ pub(in crate::cli) enum Login {
 }
 
 impl Remote {
-    /// Connects to `grpc://host:port` or `grpc+tls://host:port`; `ca` holds the certificates that
-    /// sign the server's, where the system does not know them.
+    /// Connects to `grpc://host:port` or `grpc+tls://host:port`.
     ///
     /// # Errors
     /// [`Error::Usage`] for an address that is none, for a server that does not answer, and for a
     /// login that it does not take.
-    pub async fn connect(address: &str, login: Login, ca: Option<&Path>) -> Result<Self> {
-        let client = Self::reach(address, ca).await?;
+    pub async fn connect(address: &str, login: Login, tls: &Tls) -> Result<Self> {
+        let client = Self::reach(address, tls).await?;
         Self::log_in(client, address, login).await
     }
 
@@ -73,14 +81,10 @@ impl Remote {
     ///
     /// # Errors
     /// As [`Remote::connect`]; where none answers, what each of them said.
-    pub async fn connect_any(
-        addresses: &[String],
-        login: Login,
-        ca: Option<&Path>,
-    ) -> Result<Self> {
+    pub async fn connect_any(addresses: &[String], login: Login, tls: &Tls) -> Result<Self> {
         let mut tried = Vec::new();
         for address in addresses {
-            let mut client = match Self::reach(address, ca).await {
+            let mut client = match Self::reach(address, tls).await {
                 Ok(client) => client,
                 Err(error) => {
                     tried.push(error.to_string());
@@ -104,11 +108,11 @@ impl Remote {
     }
 
     /// Connects, without a login.
-    async fn reach(address: &str, ca: Option<&Path>) -> Result<FlightSqlServiceClient<Channel>> {
+    async fn reach(address: &str, tls: &Tls) -> Result<FlightSqlServiceClient<Channel>> {
         let url = parse(address)?;
         let tls = match url.scheme() {
             "grpc" | "grpc+tcp" => None,
-            _ => Some(tls(ca)?),
+            _ => Some(tls.config()?),
         };
         let scheme = if tls.is_some() { "https" } else { "http" };
         let host = url.host_str().unwrap_or("127.0.0.1");
@@ -276,19 +280,25 @@ fn parse(address: &str) -> Result<Url> {
     Ok(url)
 }
 
-fn tls(ca: Option<&Path>) -> Result<ClientTlsConfig> {
-    // Dependencies bring two providers of cryptography, between which rustls does not choose. An
-    // error says that there is one already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let config = ClientTlsConfig::new();
-    let Some(path) = ca else {
-        return Err(Error::usage(
-            "a server with TLS needs --tls-ca FILE: the certificates that sign the server's",
-        ));
-    };
-    let pem = std::fs::read(path)
-        .map_err(|e| Error::io(format!("reading certificates from {}", path.display()), e))?;
-    Ok(config.ca_certificate(Certificate::from_pem(pem)))
+impl Tls {
+    fn config(&self) -> Result<ClientTlsConfig> {
+        // Dependencies bring two providers of cryptography, between which rustls does not choose. An
+        // error says that there is one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let read = |path: &Path| {
+            let pem = std::fs::read(path);
+            pem.map_err(|e| Error::io(format!("reading {}", path.display()), e))
+        };
+        let mut config = ClientTlsConfig::new();
+        config = match &self.ca {
+            Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
+            None => config.with_native_roots(),
+        };
+        if let Some((certificate, key)) = &self.identity {
+            config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        Ok(config)
+    }
 }
 
 /// What the server said, without what wraps it.

@@ -2,7 +2,7 @@
 
 /// The candidate with the fewest edits from `name` (Damerau and Levenshtein's, without regard to
 /// case), if they are few enough for a slip: one in three characters, one at least.
-pub(super) fn nearest<'a>(
+pub(in crate::cli) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

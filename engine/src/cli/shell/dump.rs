@@ -1,0 +1,168 @@
+//! `.dump`: statements that make tables and views anew, elsewhere or in another database.
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Schema, TimeUnit};
+use futures::TryStreamExt;
+
+use super::backend::Backend;
+use super::catalog::{Catalog, Table, quoted};
+use crate::cli::output::Output;
+use crate::{Error, Result};
+
+/// Writes the tables and views of the database, or the one of that name, as one transaction.
+///
+/// # Errors
+/// [`Error::Usage`] where there is no such table, and for types of which SQL has no literals.
+pub(super) async fn dump(
+    backend: &dyn Backend,
+    output: &mut Output,
+    catalog: &Catalog,
+    name: Option<&str>,
+) -> Result<()> {
+    let is_wanted = |table: &&Table| match name {
+        Some(name) => {
+            let full = format!("{}.{}", table.schema, table.name);
+            name == full || name == table.name && table.schema == catalog.default_schema
+        }
+        None => matches!(table.kind, "table" | "view") && !is_systems(table),
+    };
+    let wanted: Vec<_> = catalog.tables.iter().filter(is_wanted).collect();
+    if let (Some(name), true) = (name, wanted.is_empty()) {
+        return Err(Error::usage(format!("there is no table {name}")));
+    }
+    output.write_text("BEGIN TRANSACTION;\n")?;
+    let (views, tables): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|t| t.kind == "view");
+    for table in tables {
+        let full = format!("{}.{}", quoted(&table.schema), quoted(&table.name));
+        let answer = backend.run(&format!("SELECT * FROM {full}")).await?;
+        output.write_text(&create_table(catalog, table, &answer.rows.schema())?)?;
+        let shown = catalog.shown(&table.schema, &table.name);
+        output.print_inserts(&shown, answer.rows).await?;
+        output.write_text(&create_indexes(catalog, table))?;
+    }
+    // A view may name any table, and another view that was made before it.
+    for view in views {
+        let text = |text: &str| text.replace('\'', "''");
+        let question = format!(
+            "SELECT definition FROM information_schema.views WHERE table_schema = '{}' AND table_name = '{}'",
+            text(&view.schema),
+            text(&view.name)
+        );
+        let rows: Vec<RecordBatch> = backend.run(&question).await?.rows.try_collect().await?;
+        for batch in rows {
+            let definitions = cast(batch.column(0), &DataType::Utf8)?;
+            for definition in definitions.as_string::<i32>().iter().flatten() {
+                output.write_text(&format!("{definition};\n"))?;
+            }
+        }
+    }
+    output.write_text("COMMIT;\n")
+}
+
+fn is_systems(table: &Table) -> bool {
+    matches!(table.schema.as_str(), "system" | "information_schema")
+}
+
+fn create_table(catalog: &Catalog, table: &Table, schema: &Schema) -> Result<String> {
+    let mut columns = Vec::new();
+    for field in schema.fields() {
+        let sql = sql_type(field.data_type()).ok_or_else(|| {
+            Error::usage(format!(
+                "column '{}' of {}.{} is {}, which .dump can not write; COPY … TO 'file.parquet' can",
+                field.name(),
+                table.schema,
+                table.name,
+                field.data_type()
+            ))
+        })?;
+        let known = table
+            .columns
+            .iter()
+            .find(|column| column.name == *field.name());
+        let constraint = match known.is_some_and(|column| !column.nullable) {
+            true => " NOT NULL",
+            false => "",
+        };
+        columns.push(format!("{} {sql}{constraint}", quoted(field.name())));
+    }
+    let keys = catalog.indexes.iter().filter(|index| {
+        index.schema == table.schema
+            && index.table == table.name
+            && index.constraint == "primary key"
+    });
+    columns.extend(keys.map(|key| format!("PRIMARY KEY ({})", names(&key.columns))));
+    let name = catalog.shown(&table.schema, &table.name);
+    Ok(format!(
+        "CREATE TABLE {name} (\n  {}\n);\n",
+        columns.join(",\n  ")
+    ))
+}
+
+fn create_indexes(catalog: &Catalog, table: &Table) -> String {
+    let indexes = catalog.indexes.iter().filter(|index| {
+        index.schema == table.schema
+            && index.table == table.name
+            && index.constraint != "primary key"
+    });
+    let create = indexes.map(|index| {
+        let unique = match index.constraint {
+            "unique" => "UNIQUE ",
+            _ => "",
+        };
+        format!(
+            "CREATE {unique}INDEX {} ON {} USING {} ({});\n",
+            quoted(&index.name),
+            catalog.shown(&table.schema, &table.name),
+            index.kind,
+            names(&index.columns)
+        )
+    });
+    create.collect()
+}
+
+fn names(columns: &[String]) -> String {
+    let names = columns.iter().map(|column| quoted(column));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The type of a column in SQL; `None` where it has no name there.
+fn sql_type(data_type: &DataType) -> Option<String> {
+    Some(match data_type {
+        DataType::Boolean => "BOOLEAN".into(),
+        DataType::Int8 => "TINYINT".into(),
+        DataType::Int16 => "SMALLINT".into(),
+        DataType::Int32 => "INT".into(),
+        DataType::Int64 => "BIGINT".into(),
+        DataType::UInt8 => "TINYINT UNSIGNED".into(),
+        DataType::UInt16 => "SMALLINT UNSIGNED".into(),
+        DataType::UInt32 => "INT UNSIGNED".into(),
+        DataType::UInt64 => "BIGINT UNSIGNED".into(),
+        DataType::Float32 => "REAL".into(),
+        DataType::Float64 => "DOUBLE".into(),
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            format!("DECIMAL({precision}, {scale})")
+        }
+        string if string.is_string() => "VARCHAR".into(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA".into(),
+        DataType::Date32 => "DATE".into(),
+        DataType::Time64(TimeUnit::Nanosecond) => "TIME".into(),
+        DataType::Timestamp(unit, None) => {
+            let digits = match unit {
+                TimeUnit::Second => 0,
+                TimeUnit::Millisecond => 3,
+                TimeUnit::Microsecond => 6,
+                TimeUnit::Nanosecond => 9,
+            };
+            format!("TIMESTAMP({digits})")
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, Some(zone)) if zone.as_ref() == "UTC" => {
+            "TIMESTAMP WITH TIME ZONE".into()
+        }
+        DataType::List(element) => format!("{}[]", sql_type(element.data_type())?),
+        DataType::FixedSizeList(element, length) => {
+            format!("{}[{length}]", sql_type(element.data_type())?)
+        }
+        _ => return None,
+    })
+}
