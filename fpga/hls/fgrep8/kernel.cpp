@@ -99,8 +99,8 @@ extern "C" void fgrep8_stream(axis &texts, uint32_t count, flashmesh::wide_port 
 {
 #pragma HLS INTERFACE axis port=texts
 #pragma HLS INTERFACE axis port=results
-#pragma HLS INTERFACE m_axi port=patterns bundle=wide offset=slave max_read_burst_length=64
-#pragma HLS INTERFACE m_axi port=lengths bundle=narrow offset=slave
+#pragma HLS INTERFACE m_axi port=patterns bundle=wide offset=slave num_read_outstanding=1
+#pragma HLS INTERFACE m_axi port=lengths bundle=narrow offset=slave num_read_outstanding=1
 #pragma HLS INTERFACE s_axilite port=count
 #pragma HLS INTERFACE ap_ctrl_chain port=return
     patterns_table table;

@@ -342,7 +342,7 @@ extern "C" void hamming_nearest_stream(axis &codes, uint32_t pages, uint32_t cod
 #pragma HLS INTERFACE axis port=codes
 #pragma HLS INTERFACE axis port=nearest
 #pragma HLS INTERFACE m_axi port=selected bundle=narrow offset=slave num_read_outstanding=32
-#pragma HLS INTERFACE m_axi port=query bundle=wide offset=slave max_read_burst_length=64
+#pragma HLS INTERFACE m_axi port=query bundle=wide offset=slave num_read_outstanding=2
 #pragma HLS INTERFACE s_axilite port=pages
 #pragma HLS INTERFACE s_axilite port=code_bytes
 #pragma HLS INTERFACE s_axilite port=rows
@@ -385,7 +385,7 @@ FLASHMESH_KERNEL void hamming_nearest(flashmesh::wide_port codes, uint32_t code_
 {
 #pragma HLS INTERFACE m_axi port=codes bundle=wide offset=slave num_read_outstanding=32 max_read_burst_length=64
 #pragma HLS INTERFACE m_axi port=selected bundle=narrow offset=slave num_read_outstanding=32
-#pragma HLS INTERFACE m_axi port=query bundle=wide_query offset=slave max_read_burst_length=64
+#pragma HLS INTERFACE m_axi port=query bundle=wide_query offset=slave num_read_outstanding=2
 #pragma HLS INTERFACE m_axi port=result_rows bundle=rows offset=slave
 #pragma HLS INTERFACE m_axi port=result_distances bundle=distances offset=slave
 #pragma HLS INTERFACE m_axi port=found bundle=rows offset=slave

@@ -181,7 +181,7 @@ extern "C" void morris_pratt_stream(axis &texts, uint32_t count, flashmesh::wide
 {
 #pragma HLS INTERFACE axis port=texts
 #pragma HLS INTERFACE axis port=results
-#pragma HLS INTERFACE m_axi port=pattern bundle=wide offset=slave
+#pragma HLS INTERFACE m_axi port=pattern bundle=wide offset=slave num_read_outstanding=1
 #pragma HLS INTERFACE s_axilite port=count
 #pragma HLS INTERFACE s_axilite port=pattern_length
 #pragma HLS INTERFACE ap_ctrl_chain port=return
@@ -210,17 +210,41 @@ void find(const uint32_t *text_offsets, flashmesh::wide_port text_bytes, uint32_
     FLASHMESH_STAGE(flashmesh::receive_results, results, rows, positions);
 }
 
+// Bytes of an array that are mostly read one behind the other: a beat is read once.
+class reader {
+public:
+    reader(flashmesh::wide_port port, uint64_t array_bytes) : port_(port), array_bytes_(array_bytes)
+    {
+    }
+
+    uint8_t at(uint32_t byte)
+    {
+        if (!has_beat_ || byte / flashmesh::BEAT_BYTES != index_) {
+            index_ = byte / flashmesh::BEAT_BYTES;
+            flashmesh::request(port_, index_, 1);
+            beat_ = flashmesh::load(port_, index_, array_bytes_);
+            has_beat_ = true;
+        }
+        return flashmesh::byte_of(beat_, byte % flashmesh::BEAT_BYTES);
+    }
+
+private:
+    flashmesh::wide_port port_;
+    uint64_t array_bytes_;
+    uint32_t index_ = 0;
+    bool has_beat_ = false;
+    beat beat_ = {};
+};
+
 // Whether the bytes of a long pattern behind its prefix stand in `at` .. `end`.
-bool has_rest(const uint8_t *text_bytes, uint32_t at, uint32_t end, const uint8_t *pattern,
-              uint32_t pattern_length)
+bool has_rest(reader &text, uint32_t at, uint32_t end, reader &pattern, uint32_t pattern_length)
 {
     if (pattern_length - PREFIX_BYTES > end - at) {
         return false;
     }
 rest:
     for (uint32_t i = PREFIX_BYTES; i < pattern_length; ++i) {
-#pragma HLS PIPELINE II=1
-        if (text_bytes[at + i - PREFIX_BYTES] != pattern[i]) {
+        if (text.at(at + i - PREFIX_BYTES) != pattern.at(i)) {
             return false;
         }
     }
@@ -228,9 +252,14 @@ rest:
 }
 
 // One process, without streams: it goes back in the text, which a stage behind a stream can't.
-void find_long(const uint32_t *text_offsets, const uint8_t *text_bytes, const uint8_t *pattern,
-               uint32_t pattern_length, uint32_t rows, uint32_t *positions)
+void find_long(const uint32_t *text_offsets, flashmesh::wide_port text_bytes,
+               flashmesh::wide_port pattern, uint32_t pattern_length, uint32_t rows,
+               uint32_t *positions)
 {
+    reader text(text_bytes, rows == 0 ? 0 : text_offsets[rows]);
+    reader rest(pattern, pattern_length);
+    // Bytes in memory are read again for the rest, whose place in the text is another.
+    reader compared(text_bytes, rows == 0 ? 0 : text_offsets[rows]);
     automaton machine;
 #pragma HLS ARRAY_PARTITION variable=machine.prefix complete
 #pragma HLS ARRAY_PARTITION variable=machine.links complete
@@ -245,11 +274,11 @@ rows:
         state matched = 0;
     steps:
         while (at < end && position == NOT_FOUND) {
-            if (step(machine, text_bytes[at], matched)) {
+            if (step(machine, text.at(at), matched)) {
                 ++at;
             }
             if (matched == PREFIX_BYTES) {
-                if (has_rest(text_bytes, at, end, pattern, pattern_length)) {
+                if (has_rest(compared, at, end, rest, pattern_length)) {
                     position = at - start - PREFIX_BYTES;
                 }
                 matched = machine.links[PREFIX_BYTES];
