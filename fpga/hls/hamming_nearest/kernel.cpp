@@ -12,7 +12,8 @@
 // For the host: `hamming_nearest`, over arrays. `codes` has `rows` codes of code_bytes bytes,
 // `query` one; `selected` is a bitmap of rows. `found` is the smaller of `k` and the number of
 // selected rows, and so many elements of `result_rows` and `result_distances` are written. Pages
-// without a selected row are not read. More than MAX_NEIGHBOURS neighbours, or codes longer than
+// without a selected row are not read, for which this form looks at `selected` in two stages: on a
+// device it would need two ports. More than MAX_NEIGHBOURS neighbours, or codes longer than
 // MAX_CODE_BYTES, are not looked for: `found` is 0 then.
 //
 // Intended, not measured: a beat of codes, 64 bytes, per cycle, or a code where that is shorter; and

@@ -34,10 +34,6 @@ constexpr uint32_t PAGE_BEATS = PAGE_BYTES / BEAT_BYTES;
 constexpr uint32_t AXIS_DEPTH = PAGE_BEATS;
 // Bits of TID: rows of a call, or pages on their way.
 constexpr uint32_t TAG_BITS = 32;
-// Bursts of a wide port that may be under way, and beats of each: kernels give them to the port's
-// pragma (num_read_outstanding, max_read_burst_length).
-constexpr uint32_t READS_OUTSTANDING = 32;
-constexpr uint32_t BURST_BEATS = 64;
 
 struct beat {
     // Byte i is byte i % 8 of word i / 8, lowest first; bytes that do not count are 0.

@@ -109,7 +109,10 @@ pub(super) fn stream_top(keys: Option<Keys>) -> Result<Option<StreamTop>, String
         };
         let argument = argument(Keys::new("stream.argument.", table))?;
         if arguments.iter().any(|other| other.name == argument.name) {
-            return Err(format!("two arguments of '{name}' are named '{}'", argument.name));
+            return Err(format!(
+                "two arguments of '{name}' are named '{}'",
+                argument.name
+            ));
         }
         arguments.push(argument);
     }
@@ -130,7 +133,9 @@ pub(super) fn stream_top(keys: Option<Keys>) -> Result<Option<StreamTop>, String
 }
 
 fn argument(mut keys: Keys) -> Result<StreamArgument, String> {
-    let name = keys.string("name")?.ok_or("stream.argument.name is missing")?;
+    let name = keys
+        .string("name")?
+        .ok_or("stream.argument.name is missing")?;
     if !is_c_identifier(&name) {
         return Err(format!(
             "stream.argument.name is {name:?}; write a C identifier"

@@ -161,16 +161,32 @@ fn a_streaming_form_has_ports_of_stated_widths() {
         ("top = \"band_stream\"", "", "stream.top is missing"),
         ("ap_ctrl_chain", "ap_ctrl_none", "ap_ctrl_chain or"),
         ("direction = \"in\"", "", "needs a direction"),
-        ("bits = 512\ndepth", "bits = 256\ndepth", "stream.argument.bits is 256"),
+        (
+            "bits = 512\ndepth",
+            "bits = 256\ndepth",
+            "stream.argument.bits is 256",
+        ),
         ("depth = 128", "", "needs depth = 128"),
         ("bits = 32", "bits = 64", "needs bits = 32"),
         ("bundle = \"narrow\"", "bundle = \"wide\"", "several widths"),
         ("bundle = \"narrow\"", "", "needs a bundle"),
         ("outstanding = 1\n", "", "needs outstanding"),
-        ("name = \"lengths\"", "name = \"table\"", "are named 'table'"),
-        ("use = \"stream\"\ndirection = \"in\"\nbits = 512\ndepth = 128", "use = \"scalar\"", "no argument"),
+        (
+            "name = \"lengths\"",
+            "name = \"table\"",
+            "are named 'table'",
+        ),
+        (
+            "use = \"stream\"\ndirection = \"in\"\nbits = 512\ndepth = 128",
+            "use = \"scalar\"",
+            "no argument",
+        ),
         ("use = \"scalar\"", "use = \"scalar\"\nbits = 32", "no key"),
-        ("use = \"scalar\"", "use = \"inout\"", "write scalar, in, out or stream"),
+        (
+            "use = \"scalar\"",
+            "use = \"inout\"",
+            "write scalar, in, out or stream",
+        ),
     ] {
         let changed = text.replacen(old, new, 1);
         assert_ne!(changed, text, "{old}");
