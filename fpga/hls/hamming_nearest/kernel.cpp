@@ -7,7 +7,8 @@
 // On a card: `hamming_nearest_stream`. A packet of `codes` is a page of rows_per_page(code_bytes)
 // codes, its tag p says that its first row is p times that; packets come in any order. A word of
 // the packet of `nearest` is a row (low half) and its distance in bits, nearest first; among rows
-// equally far, lower ones first, in whatever order they came.
+// equally far, lower ones first, in whatever order they came. There are MAX_NEIGHBOURS at most, and
+// none of codes longer than MAX_CODE_BYTES.
 //
 // For the host: `hamming_nearest`, over arrays. `codes` has `rows` codes of code_bytes bytes,
 // `query` one; `selected` is a bitmap of rows. `found` is the smaller of `k` and the number of
@@ -116,7 +117,9 @@ void measure(flashmesh::wide_port query, uint32_t code_bytes, uint32_t pages, ui
 {
     uint64_t query_words[flashmesh::PAGE_BEATS][BEAT_WORDS];
 #pragma HLS ARRAY_PARTITION variable=query_words complete dim=2
-    const uint32_t query_beats = (code_bytes + BEAT_BYTES - 1) / BEAT_BYTES;
+    // Of codes that are too long no page has a row.
+    const uint32_t query_beats =
+        code_bytes > MAX_CODE_BYTES ? 0 : (code_bytes + BEAT_BYTES - 1) / BEAT_BYTES;
     flashmesh::request(query, 0, query_beats);
 query:
     for (uint32_t i = 0; i < query_beats; ++i) {
@@ -199,8 +202,9 @@ bool is_nearer(const neighbour &a, const neighbour &b)
 
 // A cell holds the nearest of all that have come to it, and passes the others on, one a cycle: so
 // the first holds the nearest of all, the next the nearest of the rest.
-void keep_nearest(uint32_t k, flashmesh::stream<neighbour, DEPTH> &candidates, axis &nearest)
+void keep_nearest(uint32_t wanted, flashmesh::stream<neighbour, DEPTH> &candidates, axis &nearest)
 {
+    const uint32_t k = wanted < MAX_NEIGHBOURS ? wanted : MAX_NEIGHBOURS;
     neighbour held[MAX_NEIGHBOURS];
     neighbour passed[MAX_NEIGHBOURS];
 #pragma HLS ARRAY_PARTITION variable=held complete

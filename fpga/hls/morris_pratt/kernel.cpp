@@ -7,7 +7,8 @@
 //
 // On a card: `morris_pratt_stream`, over packets of texts (flashmesh/text.hpp) and a pattern of up
 // to PREFIX_BYTES bytes; the result of a text is the pattern's place in bytes from its start,
-// NOT_FOUND where the pattern is not. The empty pattern is at 0 of every text.
+// NOT_FOUND where the pattern is not. The empty pattern is at 0 of every text; of a longer pattern
+// the first PREFIX_BYTES bytes are looked for.
 //
 // For the host: `morris_pratt`, over arrays: row i is the bytes text_offsets[i] ..
 // text_offsets[i + 1] of `text_bytes`, positions[i] its result. Of a longer pattern one automaton
