@@ -185,7 +185,7 @@ class StreamTop:
 
     def check_pragmas(self, source):
         """Compares the ports with the pragmas of the function in the text of its source."""
-        body = source[source.index(f'extern "C" void {self.top}('):]
+        body = source[source.index(f"FLASHMESH_STREAM_TOP void {self.top}("):]
         body = body[:body.index("\n}\n")]
         pragmas = set(re.findall(r"#pragma HLS INTERFACE (.*)", body))
         wanted = {f"{self.control} port=return", *map(pragma, self.ports)}

@@ -94,8 +94,9 @@ any:
 
 } // namespace
 
-extern "C" void fgrep8_stream(axis &texts, uint32_t count, flashmesh::wide_port patterns,
-                              const uint32_t *lengths, axis &results)
+FLASHMESH_STREAM_TOP void fgrep8_stream(axis &texts, uint32_t count,
+                                        flashmesh::wide_port patterns, const uint32_t *lengths,
+                                        axis &results)
 {
 #pragma HLS INTERFACE axis port=texts
 #pragma HLS INTERFACE axis port=results

@@ -340,9 +340,10 @@ beats:
 
 } // namespace
 
-extern "C" void hamming_nearest_stream(axis &codes, uint32_t pages, uint32_t code_bytes,
-                                       uint32_t rows, const uint64_t *selected,
-                                       flashmesh::wide_port query, uint32_t k, axis &nearest)
+FLASHMESH_STREAM_TOP void hamming_nearest_stream(axis &codes, uint32_t pages, uint32_t code_bytes,
+                                                 uint32_t rows, const uint64_t *selected,
+                                                 flashmesh::wide_port query, uint32_t k,
+                                                 axis &nearest)
 {
 #pragma HLS INTERFACE axis port=codes
 #pragma HLS INTERFACE axis port=nearest

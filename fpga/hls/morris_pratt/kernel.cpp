@@ -177,8 +177,9 @@ texts:
 
 } // namespace
 
-extern "C" void morris_pratt_stream(axis &texts, uint32_t count, flashmesh::wide_port pattern,
-                                    uint32_t pattern_length, axis &results)
+FLASHMESH_STREAM_TOP void morris_pratt_stream(axis &texts, uint32_t count,
+                                              flashmesh::wide_port pattern,
+                                              uint32_t pattern_length, axis &results)
 {
 #pragma HLS INTERFACE axis port=texts
 #pragma HLS INTERFACE axis port=results

@@ -126,9 +126,10 @@ beats:
 
 } // namespace
 
-extern "C" void read_modify_write_stream(axis &pages, uint32_t page_count,
-                                         const uint64_t *operations, uint32_t operation_count,
-                                         axis &result_pages, uint64_t *previous)
+FLASHMESH_STREAM_TOP void read_modify_write_stream(axis &pages, uint32_t page_count,
+                                                   const uint64_t *operations,
+                                                   uint32_t operation_count, axis &result_pages,
+                                                   uint64_t *previous)
 {
 #pragma HLS INTERFACE axis port=pages
 #pragma HLS INTERFACE axis port=result_pages

@@ -25,6 +25,14 @@
 #include <hls_burst_maxi.h>
 #endif
 
+// Stands before what a slot on a card calls. Elsewhere nothing but the kernel's own file does, and
+// versions of a kernel may be linked together.
+#if defined(__SYNTHESIS__)
+#define FLASHMESH_STREAM_TOP extern "C"
+#else
+#define FLASHMESH_STREAM_TOP static
+#endif
+
 namespace flashmesh {
 
 constexpr uint32_t BEAT_BYTES = 64;
