@@ -17,6 +17,7 @@ KEYS = {
     "fpga": {"compute_units", "clock_mhz", "banks"},
     "intent": {"initiation_interval", "bytes_per_cycle"},
     "argument": {"name", "type", "use"},
+    "stream": {"top", "control", "argument"},
     "test": {"reference", "tolerance"},
 }
 ELEMENTS = {
@@ -25,6 +26,13 @@ ELEMENTS = {
 }
 TYPES = {"u8", "i32", "u32", "i64", "u64", "f32", "f64"}
 USES = {"scalar", "in", "out", "inout"}
+C_TYPES = {"u8": "uint8_t", "i32": "int32_t", "u32": "uint32_t", "i64": "int64_t",
+           "u64": "uint64_t", "f32": "float", "f64": "double"}
+# Of a port, the keys of its [[stream.argument]] beside name, type and use.
+PORT_KEYS = {"scalar": set(), "stream": {"direction", "bits", "depth"},
+             "in": {"bits", "outstanding", "bundle"}, "out": {"bits", "outstanding", "bundle"}}
+BEAT_BITS = 512
+EDGE_BEATS = 128
 
 
 class ManifestError(Exception):
@@ -66,6 +74,7 @@ class Manifest:
         self.nulls = kernel.get("nulls", "strict")
         self.sources = [path.parent / s for s in kernel.get("sources", ["kernel.cpp"])]
         self.calls = tables.get("calls", {}).get("kernels", [])
+        self.stream = StreamTop(tables["stream"]) if "stream" in tables else None
         if (self.kind == "aggregate" and "signature" in kernel) != ("state_words" in kernel):
             raise ManifestError("state_words is for aggregates, which need it")
         if ("signature" in kernel) == ("argument" in tables):
@@ -150,6 +159,60 @@ class Manifest:
                                    Argument("result", result, "out"),
                                    Argument("result_valid", "u64", "out")],
         }
+
+
+class StreamTop:
+    """[stream]: what a slot on a card calls; `declaration` is its C++."""
+
+    def __init__(self, table):
+        self.top = table["top"]
+        self.control = table["control"]
+        self.ports = table["argument"]
+        widths = {}
+        for port in self.ports:
+            keys = PORT_KEYS.get(port["use"])
+            if keys is None or set(port) != keys | {"name", "type", "use"} or (
+                    port["type"] not in TYPES):
+                raise ManifestError(f"[[stream.argument]] {port}")
+            if port["use"] == "stream" and (port["direction"] not in ("in", "out") or (
+                    port["bits"], port["depth"]) != (BEAT_BITS, EDGE_BEATS)):
+                raise ManifestError(f"no stream: {port}")
+            if "bundle" in port and widths.setdefault(port["bundle"], port["bits"]) != port["bits"]:
+                raise ManifestError(f"bundle '{port['bundle']}' has ports of several widths")
+        if not any(port["use"] == "stream" for port in self.ports):
+            raise ManifestError("[stream] without a stream")
+        self.declaration = f"void {self.top}({', '.join(map(declare, self.ports))})"
+
+    def check_pragmas(self, source):
+        """Compares the ports with the pragmas of the function in the text of its source."""
+        body = source[source.index(f"FLASHMESH_STREAM_TOP void {self.top}("):]
+        body = body[:body.index("\n}\n")]
+        pragmas = set(re.findall(r"#pragma HLS INTERFACE (.*)", body))
+        wanted = {f"{self.control} port=return", *map(pragma, self.ports)}
+        if pragmas != wanted:
+            raise ManifestError(f"{self.top}: the manifest has {sorted(wanted - pragmas)}, the "
+                                f"source {sorted(pragmas - wanted)}")
+
+
+def declare(port):
+    """A port of a streaming form in C++, with the types of flashmesh/beat.hpp."""
+    name, element = port["name"], C_TYPES[port["type"]]
+    if port["use"] == "in":
+        return (f"flashmesh::wide_port {name}" if port["bits"] == BEAT_BITS
+                else f"const {element} *{name}")
+    return {"scalar": f"{element} {name}", "stream": f"flashmesh::axis &{name}",
+            "out": f"{element} *{name}"}[port["use"]]
+
+
+def pragma(port):
+    """The interface pragma of a port."""
+    if port["use"] == "scalar":
+        return f"s_axilite port={port['name']}"
+    if port["use"] == "stream":
+        return f"axis port={port['name']}"
+    way = "read" if port["use"] == "in" else "write"
+    return (f"m_axi port={port['name']} bundle={port['bundle']} offset=slave "
+            f"num_{way}_outstanding={port['outstanding']}")
 
 
 def split(text):

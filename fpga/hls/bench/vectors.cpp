@@ -1,8 +1,11 @@
-// Runs the vectors of a kernel in C simulation: `bench <file.vec>`.
+// Runs the vectors of a kernel in C simulation: `bench <file.vec> [seed]`. With a seed, packets are
+// delivered in the order of that seed (flashmesh/beat.hpp); without, in their own.
 //
 // tests/vectors/README.md describes the file. What differs is printed with case, argument and
 // element; the exit status is 1 then, and 2 where the file itself is wrong.
 #include "vectors.hpp"
+
+#include <flashmesh/beat.hpp>
 
 #include <cmath>
 #include <cstdio>
@@ -320,9 +323,12 @@ private:
 
 int main(int argument_count, char **arguments)
 {
-    if (argument_count != 2) {
-        std::fprintf(stderr, "usage: %s <file.vec>\n", arguments[0]);
+    if (argument_count != 2 && argument_count != 3) {
+        std::fprintf(stderr, "usage: %s <file.vec> [seed]\n", arguments[0]);
         return 2;
+    }
+    if (argument_count == 3) {
+        flashmesh::delivery_seed = static_cast<uint32_t>(std::stoul(arguments[2]));
     }
     std::ifstream file(arguments[1]);
     runner runner;
@@ -335,6 +341,10 @@ int main(int argument_count, char **arguments)
         std::fprintf(stderr, "%s:%zu: %s\n", arguments[1], runner.line_number(), problem.what());
         return 2;
     }
-    std::printf("%u cases %s\n", runner.cases(), runner.passed() ? "pass" : "run, some differ");
+    std::printf("%u cases %s", runner.cases(), runner.passed() ? "pass" : "run, some differ");
+    if (flashmesh::delivery_seed != 0) {
+        std::printf(", packets in the order of seed %u", flashmesh::delivery_seed);
+    }
+    std::printf("\n");
     return runner.passed() ? 0 : 1;
 }

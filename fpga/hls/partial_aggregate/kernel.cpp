@@ -11,13 +11,21 @@
 // sum 0, minimum 2^63 - 1 and maximum -2^63. More than MAX_GROUPS groups are not computed: nothing
 // is written then.
 //
-// Intended, not measured: an initiation interval of 4, in which a group's state is read, changed
-// and written on chip; 12 bytes and two bits per interval.
+// States that have just changed wait in registers before they are written, and a row takes its
+// group's state from there if it is among them: so a row does not wait for the one before, though
+// the memory on chip takes cycles to read and write.
+//
+// Intended, not measured: a row per cycle, 12 bytes and two bits.
 #include <flashmesh/kernel.hpp>
 
 namespace {
 
 constexpr uint32_t MAX_GROUPS = 4096;
+// Changed states in registers. One is written when WRITTEN rows have come behind it, and stays for
+// RECENT - WRITTEN more, which is the time that the memory has to write it.
+constexpr uint32_t RECENT = 8;
+constexpr uint32_t WRITTEN = 4;
+constexpr uint32_t NO_GROUP = 0xffffffff;
 
 struct state {
     uint64_t count;
@@ -29,6 +37,11 @@ struct state {
 
 constexpr int64_t LEAST = INT64_MIN;
 constexpr int64_t GREATEST = INT64_MAX;
+
+struct change {
+    uint32_t group;
+    state value;
+};
 
 state with(state group, int64_t value)
 {
@@ -43,6 +56,31 @@ state with(state group, int64_t value)
     return group;
 }
 
+// Changes the state of `place` by `value`, or of no group.
+void add(state *states, change *recent, uint32_t place, int64_t value)
+{
+#pragma HLS INLINE
+    state current = place == NO_GROUP ? state{} : states[place];
+forward:
+    // From the oldest on: the newest counts.
+    for (uint32_t i = RECENT; i > 0; --i) {
+#pragma HLS UNROLL
+        if (recent[i - 1].group == place) {
+            current = recent[i - 1].value;
+        }
+    }
+    const change due = recent[WRITTEN - 1];
+    if (due.group != NO_GROUP) {
+        states[due.group] = due.value;
+    }
+shift:
+    for (uint32_t i = RECENT - 1; i > 0; --i) {
+#pragma HLS UNROLL
+        recent[i] = recent[i - 1];
+    }
+    recent[0] = {place, place == NO_GROUP ? state{} : with(current, value)};
+}
+
 } // namespace
 
 FLASHMESH_KERNEL void partial_aggregate(const int64_t *values, const uint64_t *valid,
@@ -50,14 +88,14 @@ FLASHMESH_KERNEL void partial_aggregate(const int64_t *values, const uint64_t *v
                                         uint32_t groups, uint32_t rows, uint64_t *counts,
                                         int64_t *sums, int64_t *minima, int64_t *maxima)
 {
-#pragma HLS INTERFACE m_axi port=values bundle=gmem0 offset=slave
-#pragma HLS INTERFACE m_axi port=valid bundle=gmem1 offset=slave
-#pragma HLS INTERFACE m_axi port=selection bundle=gmem1 offset=slave
-#pragma HLS INTERFACE m_axi port=group bundle=gmem2 offset=slave
-#pragma HLS INTERFACE m_axi port=counts bundle=gmem3 offset=slave
-#pragma HLS INTERFACE m_axi port=sums bundle=gmem3 offset=slave
-#pragma HLS INTERFACE m_axi port=minima bundle=gmem3 offset=slave
-#pragma HLS INTERFACE m_axi port=maxima bundle=gmem3 offset=slave
+#pragma HLS INTERFACE m_axi port=values bundle=values offset=slave num_read_outstanding=32
+#pragma HLS INTERFACE m_axi port=valid bundle=valid offset=slave num_read_outstanding=32
+#pragma HLS INTERFACE m_axi port=selection bundle=selection offset=slave num_read_outstanding=32
+#pragma HLS INTERFACE m_axi port=group bundle=group offset=slave num_read_outstanding=32
+#pragma HLS INTERFACE m_axi port=counts bundle=counts offset=slave
+#pragma HLS INTERFACE m_axi port=sums bundle=sums offset=slave
+#pragma HLS INTERFACE m_axi port=minima bundle=minima offset=slave
+#pragma HLS INTERFACE m_axi port=maxima bundle=maxima offset=slave
 #pragma HLS INTERFACE s_axilite port=groups
 #pragma HLS INTERFACE s_axilite port=rows
 #pragma HLS INTERFACE s_axilite port=return
@@ -71,17 +109,36 @@ clear:
 #pragma HLS PIPELINE II=1
         states[i] = {0, 0, 0, GREATEST, LEAST};
     }
+    change recent[RECENT];
+#pragma HLS ARRAY_PARTITION variable=recent complete
+none:
+    for (uint32_t i = 0; i < RECENT; ++i) {
+#pragma HLS UNROLL
+        recent[i] = {NO_GROUP, {}};
+    }
+    uint64_t counted = 0;
 rows:
     for (uint32_t row = 0; row < rows; ++row) {
-#pragma HLS PIPELINE II=4
-        const uint32_t place = group[row];
-        if (place < groups && flashmesh::is_selected(selection, row) &&
-            flashmesh::is_valid(valid, row)) {
-            states[place] = with(states[place], values[row]);
+#pragma HLS PIPELINE II=1
+// Written WRITTEN rows behind its change, read from memory RECENT + 1 behind: 5 rows in between.
+#pragma HLS DEPENDENCE variable=states type=inter direction=RAW distance=5 true
+        if (row % flashmesh::WORD_BITS == 0) {
+            const uint32_t word = row / flashmesh::WORD_BITS;
+            counted = selection[word] & valid[word];
         }
+        const uint32_t place = group[row];
+        const bool is_counted =
+            place < groups && (counted >> (row % flashmesh::WORD_BITS) & 1) != 0;
+        add(states, recent, is_counted ? place : NO_GROUP, values[row]);
+    }
+rest:
+    for (uint32_t i = 0; i < WRITTEN; ++i) {
+#pragma HLS PIPELINE II=1
+        add(states, recent, NO_GROUP, 0);
     }
 write:
     for (uint32_t i = 0; i < groups; ++i) {
+// A port for each array: two words of sums a group.
 #pragma HLS PIPELINE II=2
         counts[i] = states[i].count;
         sums[2 * i] = static_cast<int64_t>(states[i].low);

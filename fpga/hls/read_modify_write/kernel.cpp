@@ -2,10 +2,17 @@
 //
 // Minerva (section IV-A, RMW) reads, changes and writes back small pieces of a file in the store:
 // half the latency of two I/Os from the host for one, and far more for many in one command. The
-// pages here are those of a command; `result_pages` is what is to be written in their place. As
-// flash pages are not written twice, that is elsewhere, and header and checksum are the host's.
+// pages here are those of a command; what leaves is to be written in their place. As flash pages
+// are not written twice, that is elsewhere, and header and checksum are the host's.
 //
-// Shapes: `pages` and `result_pages` have page_count pages of 8 KiB; `operations` four words each:
+// On a card: `read_modify_write_stream`. A packet of `pages` is a page, its tag its number in the
+// command; packets come in any order and leave, changed, with the same tag. A page is changed on
+// chip.
+//
+// For the host: `read_modify_write`, over arrays: `pages` and `result_pages` have page_count pages
+// of 8 KiB.
+//
+// `operations` has four words for each operation:
 //
 // | word | |
 // |---|---|
@@ -22,42 +29,28 @@
 // | 6 | operand if it is `compare`, else what it is |
 //
 // Words are little-endian. previous[i] is the word before operation i, which sees what the
-// operations before it have done. An operation of another opcode, or outside the pages, or not on
-// a multiple of 8, changes nothing, and its `previous` is all ones.
+// operations before it have done: those of other pages have done nothing to it. An operation of
+// another opcode, or outside the pages, or not on a multiple of 8, changes nothing, and its
+// `previous` is all ones.
 //
-// Intended, not measured: 8 bytes per cycle for the copy; an operation depends on the one before.
+// Intended, not measured: 64 bytes per cycle for pages in and out; a page looks at all operations,
+// four cycles each: an operation is four words, and may depend on the one before.
+#include <flashmesh/beat.hpp>
 #include <flashmesh/kernel.hpp>
+#include <flashmesh/stream.hpp>
 
 namespace {
+
+using flashmesh::axis;
+using flashmesh::beat;
+using flashmesh::BEAT_WORDS;
+using flashmesh::PAGE_BEATS;
 
 constexpr uint32_t OPERATION_WORDS = 4;
 constexpr uint32_t WORD_BYTES = 8;
 constexpr uint64_t NOT_DONE = ~uint64_t{0};
 
 enum opcode : uint64_t { ADD = 1, AND = 2, OR = 3, XOR = 4, EXCHANGE = 5, COMPARE_EXCHANGE = 6 };
-
-void copy(const uint8_t *pages, uint32_t page_count, uint8_t *result_pages)
-{
-pages:
-    for (uint32_t page = 0; page < page_count; ++page) {
-    bytes:
-        for (uint32_t byte = 0; byte < flashmesh::PAGE_BYTES; ++byte) {
-#pragma HLS PIPELINE II=1
-#pragma HLS UNROLL factor=8
-            const uint64_t at = uint64_t{page} * flashmesh::PAGE_BYTES + byte;
-            result_pages[at] = pages[at];
-        }
-    }
-}
-
-void store(uint8_t *bytes, uint64_t word)
-{
-store:
-    for (uint32_t byte = 0; byte < WORD_BYTES; ++byte) {
-#pragma HLS UNROLL
-        bytes[byte] = static_cast<uint8_t>(word >> (8 * byte));
-    }
-}
 
 uint64_t apply(uint64_t operation, uint64_t word, uint64_t operand, uint64_t compare)
 {
@@ -77,34 +70,142 @@ uint64_t apply(uint64_t operation, uint64_t word, uint64_t operand, uint64_t com
     }
 }
 
+// Whether an operation is one, and on a word of a page of the command.
+bool is_sound(uint64_t place, uint64_t what, uint32_t page_count)
+{
+    const uint64_t byte = place & 0xffffffff;
+    return place >> 32 < page_count && byte < flashmesh::PAGE_BYTES && byte % WORD_BYTES == 0 &&
+           what >= ADD && what <= COMPARE_EXCHANGE;
+}
+
+// Does the operations on the page with number `page`.
+void change(uint64_t page[][BEAT_WORDS], uint32_t number, const uint64_t *operations,
+            uint32_t operation_count, uint32_t page_count, uint64_t *previous)
+{
+operations:
+    for (uint32_t i = 0; i < operation_count; ++i) {
+#pragma HLS PIPELINE II=4
+        const uint64_t *operation = operations + uint64_t{i} * OPERATION_WORDS;
+        const uint64_t place = operation[0];
+        const uint64_t what = operation[1];
+        if (place >> 32 != number || !is_sound(place, what, page_count)) {
+            continue;
+        }
+        const uint32_t at = static_cast<uint32_t>(place) / WORD_BYTES;
+        uint64_t &word = page[at / BEAT_WORDS][at % BEAT_WORDS];
+        previous[i] = word;
+        word = apply(what, word, operation[2], operation[3]);
+    }
+}
+
+void send_pages(flashmesh::wide_port pages, uint32_t page_count, axis &packets)
+{
+pages:
+    for (uint32_t i = 0; i < page_count; ++i) {
+        const uint32_t page = flashmesh::delivered(i, page_count);
+        flashmesh::send_packet(pages, uint64_t{page_count} * flashmesh::PAGE_BYTES,
+                               uint64_t{page} * flashmesh::PAGE_BYTES, flashmesh::PAGE_BYTES, page,
+                               packets);
+    }
+}
+
+void receive_pages(axis &packets, uint32_t page_count, uint64_t *result_pages)
+{
+beats:
+    for (uint64_t i = 0; i < uint64_t{page_count} * PAGE_BEATS; ++i) {
+#pragma HLS PIPELINE II=8
+        const beat next = flashmesh::receive(packets);
+        uint64_t *place = result_pages +
+                          (uint64_t{next.tag} * PAGE_BEATS + i % PAGE_BEATS) * BEAT_WORDS;
+    words:
+        for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+            place[word] = next.words[word];
+        }
+    }
+}
+
 } // namespace
 
-FLASHMESH_KERNEL void read_modify_write(const uint8_t *pages, uint32_t page_count,
+FLASHMESH_STREAM_TOP void read_modify_write_stream(axis &pages, uint32_t page_count,
+                                                   const uint64_t *operations,
+                                                   uint32_t operation_count, axis &result_pages,
+                                                   uint64_t *previous)
+{
+#pragma HLS INTERFACE axis port=pages
+#pragma HLS INTERFACE axis port=result_pages
+#pragma HLS INTERFACE m_axi port=operations bundle=operations offset=slave num_read_outstanding=16
+#pragma HLS INTERFACE m_axi port=previous bundle=previous offset=slave num_write_outstanding=16
+#pragma HLS INTERFACE s_axilite port=page_count
+#pragma HLS INTERFACE s_axilite port=operation_count
+#pragma HLS INTERFACE ap_ctrl_chain port=return
+refused:
+    for (uint32_t i = 0; i < operation_count; ++i) {
+#pragma HLS PIPELINE II=2
+        const uint64_t *operation = operations + uint64_t{i} * OPERATION_WORDS;
+        if (!is_sound(operation[0], operation[1], page_count)) {
+            previous[i] = NOT_DONE;
+        }
+    }
+pages:
+    for (uint32_t page = 0; page < page_count; ++page) {
+        uint64_t words[PAGE_BEATS][BEAT_WORDS];
+#pragma HLS ARRAY_PARTITION variable=words complete dim=2
+        uint32_t number = 0;
+    in:
+        for (uint32_t i = 0; i < PAGE_BEATS; ++i) {
+#pragma HLS PIPELINE II=1
+            const beat next = flashmesh::receive(pages);
+            number = next.tag;
+            for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+                words[i][word] = next.words[word];
+            }
+        }
+        change(words, number, operations, operation_count, page_count, previous);
+    out:
+        for (uint32_t i = 0; i < PAGE_BEATS; ++i) {
+#pragma HLS PIPELINE II=1
+            beat next = {};
+            for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+                next.words[word] = words[i][word];
+            }
+            next.tag = number;
+            next.bytes = flashmesh::BEAT_BYTES;
+            next.is_last = i + 1 == PAGE_BEATS;
+            flashmesh::send(result_pages, next);
+        }
+    }
+}
+
+namespace {
+
+void run(flashmesh::wide_port pages, uint32_t page_count, const uint64_t *operations,
+         uint32_t operation_count, uint64_t *result_pages, uint64_t *previous)
+{
+    FLASHMESH_STREAM(beat, packets, flashmesh::AXIS_DEPTH);
+    FLASHMESH_STREAM(beat, changed, flashmesh::AXIS_DEPTH);
+    FLASHMESH_DATAFLOW("read_modify_write");
+    FLASHMESH_STAGE(send_pages, pages, page_count, packets);
+    FLASHMESH_STAGE(read_modify_write_stream, packets, page_count, operations, operation_count,
+                    changed, previous);
+    FLASHMESH_STAGE(receive_pages, changed, page_count, result_pages);
+}
+
+} // namespace
+
+FLASHMESH_KERNEL void read_modify_write(flashmesh::wide_port pages, uint32_t page_count,
                                         const uint64_t *operations, uint32_t operation_count,
                                         uint8_t *result_pages, uint64_t *previous)
 {
-#pragma HLS INTERFACE m_axi port=pages bundle=gmem0 offset=slave
-#pragma HLS INTERFACE m_axi port=operations bundle=gmem1 offset=slave
-#pragma HLS INTERFACE m_axi port=result_pages bundle=gmem2 offset=slave
-#pragma HLS INTERFACE m_axi port=previous bundle=gmem3 offset=slave
+#pragma HLS INTERFACE m_axi port=pages bundle=wide offset=slave num_read_outstanding=32 max_read_burst_length=64
+#pragma HLS INTERFACE m_axi port=operations bundle=operations offset=slave num_read_outstanding=16
+#pragma HLS INTERFACE m_axi port=result_pages bundle=results offset=slave num_write_outstanding=16
+#pragma HLS INTERFACE m_axi port=previous bundle=previous offset=slave num_write_outstanding=16
 #pragma HLS INTERFACE s_axilite port=page_count
 #pragma HLS INTERFACE s_axilite port=operation_count
 #pragma HLS INTERFACE s_axilite port=return
-    copy(pages, page_count, result_pages);
-operations:
-    for (uint32_t i = 0; i < operation_count; ++i) {
-        const uint64_t *operation = operations + uint64_t{i} * OPERATION_WORDS;
-        const uint64_t page = operation[0] >> 32;
-        const uint64_t byte = operation[0] & 0xffffffff;
-        const uint64_t what = operation[1];
-        if (page >= page_count || byte >= flashmesh::PAGE_BYTES || byte % WORD_BYTES != 0 ||
-            what < ADD || what > COMPARE_EXCHANGE) {
-            previous[i] = NOT_DONE;
-            continue;
-        }
-        uint8_t *place = result_pages + page * flashmesh::PAGE_BYTES + byte;
-        const uint64_t word = flashmesh::load_u64(place);
-        store(place, apply(what, word, operation[2], operation[3]));
-        previous[i] = word;
-    }
+    // Arrays are aligned to 64 bytes.
+    run(pages, page_count, operations, operation_count, reinterpret_cast<uint64_t *>(result_pages),
+        previous);
 }

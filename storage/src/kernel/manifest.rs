@@ -15,6 +15,9 @@ use super::signature::Signature;
 use crate::{Result, StorageError};
 
 mod keys;
+mod stream;
+
+pub use self::stream::{Port, StreamArgument, StreamTop};
 
 /// Bytes of a manifest at most.
 pub const MAX_MANIFEST_BYTES: usize = 64 << 10;
@@ -149,6 +152,8 @@ pub struct Manifest {
     pub intent: Intent,
     /// What `flashmesh kernel test` compares it with.
     pub test: Option<Test>,
+    /// What a slot on a card calls, if the kernel has such a form.
+    pub stream: Option<StreamTop>,
     functions: Vec<CFunction>,
 }
 
@@ -268,6 +273,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
     let fpga = fpga(root.table("fpga")?, &functions)?;
     let intent = intent(root.table("intent")?)?;
     let test = test(root.table("test")?)?;
+    let stream = stream::stream_top(root.table("stream")?)?;
     root.finish()?;
     Ok(Manifest {
         name,
@@ -285,6 +291,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
         fpga,
         intent,
         test,
+        stream,
         functions,
     })
 }
@@ -532,6 +539,11 @@ fn listed_arguments(value: Option<Value>) -> Result<Option<Vec<CArgument>>, Stri
             format!("argument.type is {word:?}; write u8, i16, i32, u32, i64, u64, f32 or f64")
         })?;
         let word = keys.string("use")?.unwrap_or_default();
+        if word == "stream" {
+            return Err(format!(
+                "the host passes arrays, and '{name}' is a stream; list it as [[stream.argument]]"
+            ));
+        }
         let usage = usage(&word)
             .ok_or_else(|| format!("argument.use is {word:?}; write scalar, in, out or inout"))?;
         keys.finish()?;

@@ -19,7 +19,10 @@ pub use aggregate::States;
 pub use argument::{Argument, CallContext, ScalarArgument, Target};
 pub use call::Kernel;
 pub use functions::{CArgument, CFunction, Extent};
-pub use manifest::{Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls, Test};
+pub use manifest::{
+    Fpga, Intent, Kind, Limits, MAX_MANIFEST_BYTES, Manifest, Nulls, Port, StreamArgument,
+    StreamTop, Test,
+};
 pub(crate) use package::Cursor;
 pub use package::{MAX_PACKAGE_BYTES, Package, hexadecimal, source_digest};
 pub use query::{CallTime, QueryCalls};

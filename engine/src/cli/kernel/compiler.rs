@@ -26,6 +26,14 @@ const HEADERS: &[(&str, &str)] = &[
         "flashmesh/stream.hpp",
         include_str!("../../../../fpga/hls/include/flashmesh/stream.hpp"),
     ),
+    (
+        "flashmesh/beat.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/beat.hpp"),
+    ),
+    (
+        "flashmesh/text.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/text.hpp"),
+    ),
 ];
 
 /// Names another compiler than those that are looked for.

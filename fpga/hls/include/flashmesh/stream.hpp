@@ -7,6 +7,9 @@
 //     FLASHMESH_STAGE(count, length, words, counts);
 //     FLASHMESH_STAGE(write, length, counts, result);
 //
+// FLASHMESH_STREAMS(type, names, count, depth) is an array of streams, FLASHMESH_STAGES(i, count,
+// stage, arguments) a stage for each of its elements.
+//
 // Streams first, then the region, then its stages, as the last statements of a function. A stage
 // is a function that takes streams by reference; each stream has one stage that writes it and one
 // that reads it, and is empty when all stages have ended.
@@ -45,8 +48,16 @@ using stream = hls::stream<T>;
 #define FLASHMESH_STREAM(type, stream_name, stream_depth)              \
     ::flashmesh::stream<type, stream_depth> stream_name(#stream_name); \
     FLASHMESH_PRAGMA(HLS STREAM variable=stream_name depth=stream_depth)
+#define FLASHMESH_STREAMS(type, stream_name, stream_count, stream_depth) \
+    ::flashmesh::stream<type, stream_depth> stream_name[stream_count];   \
+    FLASHMESH_PRAGMA(HLS STREAM variable=stream_name depth=stream_depth)
 #define FLASHMESH_DATAFLOW(region) FLASHMESH_PRAGMA(HLS DATAFLOW)
 #define FLASHMESH_STAGE(stage, ...) stage(__VA_ARGS__)
+#define FLASHMESH_STAGES(index, count, stage, ...)         \
+    for (uint32_t index = 0; index < (count); ++index) {   \
+        FLASHMESH_PRAGMA(HLS UNROLL)                       \
+        stage(__VA_ARGS__);                                \
+    }
 
 #elif defined(__wasm__)
 
@@ -105,6 +116,7 @@ inline pool the_pool;
 template <typename T, uint32_t Depth>
 class stream {
 public:
+    stream() = default;
     explicit stream(const char *) {}
     stream(const stream &) = delete;
     stream &operator=(const stream &) = delete;
@@ -178,8 +190,14 @@ private:
 
 #define FLASHMESH_STREAM(type, stream_name, stream_depth) \
     ::flashmesh::stream<type, stream_depth> stream_name(#stream_name)
+#define FLASHMESH_STREAMS(type, stream_name, stream_count, stream_depth) \
+    ::flashmesh::stream<type, stream_depth> stream_name[stream_count]
 #define FLASHMESH_DATAFLOW(region) static_assert(sizeof(region) > 1, "a region has a name")
 #define FLASHMESH_STAGE(stage, ...) stage(__VA_ARGS__)
+#define FLASHMESH_STAGES(index, count, stage, ...)       \
+    for (uint32_t index = 0; index < (count); ++index) { \
+        stage(__VA_ARGS__);                              \
+    }
 
 #else
 
@@ -361,7 +379,7 @@ private:
 template <typename T, uint32_t Depth>
 class stream {
 public:
-    explicit stream(const char *name) : fifo_(name, Depth) {}
+    explicit stream(const char *name = "of an array") : fifo_(name, Depth) {}
     stream(const stream &) = delete;
     stream &operator=(const stream &) = delete;
 
@@ -424,10 +442,16 @@ private:
 
 #define FLASHMESH_STREAM(type, stream_name, stream_depth) \
     ::flashmesh::stream<type, stream_depth> stream_name(#stream_name)
+#define FLASHMESH_STREAMS(type, stream_name, stream_count, stream_depth) \
+    ::flashmesh::stream<type, stream_depth> stream_name[stream_count]
 #define FLASHMESH_DATAFLOW(region) ::flashmesh::detail::dataflow flashmesh_dataflow(region)
 // By reference: arguments live until the region has ended, which is before the function returns.
 #define FLASHMESH_STAGE(stage_function, ...) \
     flashmesh_dataflow.stage(#stage_function, [&] { stage_function(__VA_ARGS__); })
+#define FLASHMESH_STAGES(index, count, stage_function, ...)                                      \
+    for (uint32_t index = 0; index < (count); ++index) {                                         \
+        flashmesh_dataflow.stage(#stage_function, [&, index] { stage_function(__VA_ARGS__); }); \
+    }
 
 #endif
 #endif

@@ -116,6 +116,110 @@ fn arguments_may_be_listed_instead() {
     Manifest::parse(&with_states).unwrap_err();
 }
 
+const STREAM: &str = r#"
+[stream]
+top = "band_stream"
+control = "ap_ctrl_chain"
+[[stream.argument]]
+name = "prices"
+type = "f64"
+use = "stream"
+direction = "in"
+bits = 512
+depth = 128
+[[stream.argument]]
+name = "table"
+type = "u8"
+use = "in"
+bits = 512
+outstanding = 16
+bundle = "wide"
+[[stream.argument]]
+name = "lengths"
+type = "u32"
+use = "in"
+bits = 32
+outstanding = 1
+bundle = "narrow"
+[[stream.argument]]
+name = "count"
+type = "u32"
+use = "scalar"
+"#;
+
+#[test]
+fn a_streaming_form_has_ports_of_stated_widths() {
+    let text = format!("{PRICE_BAND}{STREAM}");
+    let stream = Manifest::parse(&text).unwrap().stream.unwrap();
+    assert_eq!(
+        stream.to_string(),
+        "void band_stream(flashmesh::axis &prices, flashmesh::wide_port table, const uint32_t \
+         *lengths, uint32_t count)"
+    );
+    assert!(stream.is_chained);
+    for (old, new, reason) in [
+        ("top = \"band_stream\"", "", "stream.top is missing"),
+        ("ap_ctrl_chain", "ap_ctrl_none", "ap_ctrl_chain or"),
+        ("direction = \"in\"", "", "needs a direction"),
+        (
+            "bits = 512\ndepth",
+            "bits = 256\ndepth",
+            "stream.argument.bits is 256",
+        ),
+        ("depth = 128", "", "needs depth = 128"),
+        ("bits = 32", "bits = 64", "needs bits = 32"),
+        ("bundle = \"narrow\"", "bundle = \"wide\"", "several widths"),
+        ("bundle = \"narrow\"", "", "needs a bundle"),
+        ("outstanding = 1\n", "", "needs outstanding"),
+        (
+            "name = \"lengths\"",
+            "name = \"table\"",
+            "are named 'table'",
+        ),
+        (
+            "use = \"stream\"\ndirection = \"in\"\nbits = 512\ndepth = 128",
+            "use = \"scalar\"",
+            "no argument",
+        ),
+        ("use = \"scalar\"", "use = \"scalar\"\nbits = 32", "no key"),
+        (
+            "use = \"scalar\"",
+            "use = \"inout\"",
+            "write scalar, in, out or stream",
+        ),
+    ] {
+        let changed = text.replacen(old, new, 1);
+        assert_ne!(changed, text, "{old}");
+        let error = Manifest::parse(&changed).unwrap_err().to_string();
+        assert!(error.contains(reason), "{new}: {error}");
+    }
+    // What the host calls takes arrays.
+    let listed = "[kernel]\nname = 'f'\nkind = 'scalar'\nversion = '0.1.0'\n\
+                  [[argument]]\nname = 'x'\ntype = 'u32'\nuse = 'stream'\n";
+    let error = Manifest::parse(listed).unwrap_err().to_string();
+    assert!(error.contains("[[stream.argument]]"), "{error}");
+}
+
+/// The kernels of our own have the streaming forms that their manifests say.
+#[test]
+fn our_own_streaming_forms_parse() {
+    for (text, declaration) in [
+        (
+            include_str!("../../../../fpga/hls/morris_pratt/kernel.toml"),
+            "void morris_pratt_stream(flashmesh::axis &texts, uint32_t count, \
+             flashmesh::wide_port pattern, uint32_t pattern_length, flashmesh::axis &results)",
+        ),
+        (
+            include_str!("../../../../fpga/hls/fgrep8/kernel.toml"),
+            "void fgrep8_stream(flashmesh::axis &texts, uint32_t count, flashmesh::wide_port \
+             patterns, const uint32_t *lengths, flashmesh::axis &results)",
+        ),
+    ] {
+        let stream = Manifest::parse(text).unwrap().stream.unwrap();
+        assert_eq!(stream.to_string(), declaration);
+    }
+}
+
 #[test]
 fn what_is_wrong_is_named_with_the_way_out() {
     let long_name = format!("name = '{}'", "a".repeat(64));
