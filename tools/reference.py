@@ -80,6 +80,8 @@ def described(section: dict[str, object], names: Iterable[str], what: str) -> No
 def cell(text: str) -> str:
     """A text as a cell of a table: one line, no bar, no tag."""
     text = re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+    # Links of DataFusion's texts to its own pages.
+    text = re.sub(r"\[([^\]]+)\]\((?!https?:|\.\./)[^)]*\)", r"\1", text)
     # Outside of code, `<` begins a tag, `*` and `[` are markup where DataFusion means the character.
     parts = text.split("`")
     parts[::2] = [part.replace("<", "&lt;").replace(">", "&gt;") for part in parts[::2]]
