@@ -61,6 +61,8 @@ enum Task {
     Reference(ReferenceArgs),
     /// Build the site out of docs, with search; a link or picture that is not there fails
     Docs,
+    /// Take the pictures of docs/tour.md anew, of the shell and of a server's page (needs Chromium)
+    Pictures,
     /// Build wheel, .deb and container image with licences and SBOM, and try them in an empty Debian
     Package(PackageArgs),
     /// Measure flashmesh beside its peers on this machine
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Task::Figures => checks::figures(),
         Task::Reference(args) => package::reference(args.check),
         Task::Docs => package::docs(),
+        Task::Pictures => package::pictures(),
         Task::Package(args) => package::package(args.no_chroot),
         Task::Bench(bench) => bench.run(),
         Task::Crash(args) => crash::run(&args),

@@ -43,6 +43,17 @@ pub fn docs() -> Result<()> {
     Ok(())
 }
 
+/// The pictures of `docs/tour.md`.
+pub fn pictures() -> Result<()> {
+    build_programs()?;
+    let venv = python::named_venv("pictures-venv")?;
+    venv.install_requirements("tools/pictures-requirements.txt")?;
+    run(venv
+        .python()
+        .arg("tools/pictures.py")
+        .arg(flashmesh_binary()))
+}
+
 /// All packages, and a try of them.
 pub fn package(no_chroot: bool) -> Result<()> {
     // Before the build, which is long.
