@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::run::{
     Error, Result, cargo, command, flashmesh_binary, run, target_dir, workspace_root,
 };
-use crate::{crash, floors, python};
+use crate::{crash, floors, package, python};
 
 /// Rounds of the crash test in CI; `cargo xtask crash --rounds 100` is the long form, also with `--power-loss`.
 const CI_CRASH_ROUNDS: u32 = 6;
@@ -15,12 +15,13 @@ const CI_CRASH_ROUNDS: u32 = 6;
 /// Runs every step, prints how long each took, stops at the first failure.
 pub fn ci() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
-    let steps: [Step; 11] = [
+    let steps: [Step; 12] = [
         ("fmt", fmt),
         ("floors", floors),
         ("clippy", clippy),
         ("test", || test(None)),
         ("doc", doc),
+        ("docs", package::docs),
         ("pytest", pytest),
         ("examples", examples),
         ("kernels", kernels),

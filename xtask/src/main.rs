@@ -7,6 +7,7 @@ mod bench;
 mod checks;
 mod crash;
 mod floors;
+mod package;
 mod python;
 mod run;
 
@@ -56,6 +57,14 @@ enum Task {
     Rtl,
     /// Write the papers' figures as the model of the appliance gives them into docs (docs/model.md)
     Figures,
+    /// Write docs/reference from the code: settings, functions, system tables, metrics, errors, commands
+    Reference(ReferenceArgs),
+    /// Build the site out of docs, with search; a link or picture that is not there fails
+    Docs,
+    /// Take the pictures of docs/tour.md anew, of the shell and of a server's page (needs Chromium)
+    Pictures,
+    /// Build wheel, .deb and container image with licences and SBOM, and try them in an empty Debian
+    Package(PackageArgs),
     /// Measure flashmesh beside its peers on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -76,6 +85,20 @@ struct TestArgs {
     filter: Option<String>,
 }
 
+#[derive(Args)]
+struct ReferenceArgs {
+    /// Write nothing; fail with a diff where a page is not as the code is
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Args)]
+struct PackageArgs {
+    /// Leave out the empty Debian, which takes root and Debian's mirrors, and so the container image
+    #[arg(long)]
+    no_chroot: bool,
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Demo(args) => checks::demo(args.scale_factor),
@@ -91,6 +114,10 @@ fn main() -> ExitCode {
         Task::Fpga => checks::fpga(),
         Task::Rtl => checks::rtl(),
         Task::Figures => checks::figures(),
+        Task::Reference(args) => package::reference(args.check),
+        Task::Docs => package::docs(),
+        Task::Pictures => package::pictures(),
+        Task::Package(args) => package::package(args.no_chroot),
         Task::Bench(bench) => bench.run(),
         Task::Crash(args) => crash::run(&args),
     };

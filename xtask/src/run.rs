@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What went wrong, as the one line that the user reads.
 #[derive(Debug)]
@@ -123,5 +123,22 @@ pub fn run(command: &mut Command) -> Result<()> {
         Ok(())
     } else {
         Err(Error::new(format!("`{}` failed: {status}", shown(command))))
+    }
+}
+
+/// Prints the command, runs it, gives what it prints, and fails unless it succeeds.
+pub fn output(command: &mut Command) -> Result<String> {
+    eprintln!("+ {}", shown(command));
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Error::new(format!("cannot start `{}`: {error}", shown(command))))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(Error::new(format!(
+            "`{}` failed: {}",
+            shown(command),
+            output.status
+        ))),
     }
 }
