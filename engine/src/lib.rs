@@ -81,6 +81,8 @@ mod indexes;
 mod parameters;
 mod transactions;
 
+mod summarize;
+
 mod alter;
 mod create_view;
 mod import;

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import os
 import random
 import subprocess
 import sys
@@ -108,6 +109,17 @@ def test_tls(serve, tmp_path):
     with flashmesh.connect(server.url, tls_ca=tmp_path / "ca.pem", **client) as con:
         con.load("t", pa.table({"a": range(100_000)}))
         assert pa.table(con.sql("SELECT a FROM t")).num_rows == 100_000
+    shell = [binary(), "--connect", server.url, "--format", "csv", "-c", "SELECT count(*) AS n FROM t"]
+    shows = ["--tls-client-cert", tmp_path / "client.pem", "--tls-client-key", tmp_path / "client.key"]
+    # The system's authorities, where no others are named.
+    for authorities in ({"SSL_CERT_FILE": tmp_path / "ca.pem"}, {"SSL_CERT_FILE": tmp_path / "other.pem"}):
+        environment = {**os.environ, **{name: str(path) for name, path in authorities.items()}}
+        done = subprocess.run([*shell, *shows], capture_output=True, text=True, env=environment)
+        knows = authorities["SSL_CERT_FILE"].name == "ca.pem"
+        assert (done.stdout == "n\n100000\n") == knows, done.stderr
+    shell += ["--tls-ca", tmp_path / "ca.pem"]
+    assert subprocess.run([*shell, *shows], capture_output=True, text=True).stdout == "n\n100000\n"
+    assert subprocess.run(shell, capture_output=True).returncode == 1
     for options in ({"tls_ca": tmp_path / "ca.pem"}, {"tls_ca": tmp_path / "other.pem", **client}):
         with pytest.raises(flashmesh.Error, match="can't be reached"):
             flashmesh.connect(server.url, **options)

@@ -1,6 +1,6 @@
 //! `flashmesh user`.
 
-use std::io::{BufRead, IsTerminal, Read, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::server::{Tokens, add_user, hash_password, list_users, remove_user, set_password};
@@ -89,7 +89,7 @@ pub(super) fn password(name: &str) -> Result<String> {
 }
 
 /// A line from a terminal that leaves the keys to us; `None` where Ctrl-C ended it.
-fn typed(stdin: impl Read) -> std::io::Result<Option<String>> {
+fn typed(stdin: impl BufRead) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
     for byte in stdin.bytes() {
         match byte? {

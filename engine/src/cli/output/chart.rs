@@ -274,7 +274,13 @@ mod tests {
     #[test]
     fn what_can_not_be_drawn_says_why() {
         let batch = rows(vec!["a"; 101], vec![Some(1); 101]);
-        let error = draw(Chart::Bar, &batch.schema(), &[batch.clone()], 80).unwrap_err();
+        let error = draw(
+            Chart::Bar,
+            &batch.schema(),
+            std::slice::from_ref(&batch),
+            80,
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("LIMIT 100"), "{error}");
         let labels = batch.project(&[0]).unwrap();
         let error = draw(Chart::Bar, &labels.schema(), &[labels], 80).unwrap_err();

@@ -281,7 +281,15 @@ mod tests {
         let batch = batch();
         let (schema, options) = (batch.schema(), FormatOptions::default().with_null("NULL"));
         let draw = |frame, rows, types| {
-            framed(frame, &schema, &[batch.clone()], rows, types, &options).unwrap()
+            framed(
+                frame,
+                &schema,
+                std::slice::from_ref(&batch),
+                rows,
+                types,
+                &options,
+            )
+            .unwrap()
         };
         let markdown = draw(Frame::Markdown, 9, false);
         let lines: Vec<_> = markdown.lines().collect();
