@@ -165,7 +165,7 @@ def functions(engine: Engine) -> str:
         )
 
     calls = {name: f"{name}({usage})" for name, usage in relations.items()}
-    calls |= {name: f"{name}(start, stop [, step])" for name in giving_tables}
+    calls |= {name: f"{name}(start, stop [, step])" for name in sorted(giving_tables)}
     return page(
         "Functions",
         "`SHOW FUNCTIONS` lists all but the first ones below, with those that users have added ([kernels](../kernels.md)).",
