@@ -576,7 +576,7 @@ pub(super) enum UserCommand {
         #[arg(long)]
         admin: bool,
     },
-    /// Change a user's password. The tokens that it had end
+    /// Change a user's password. Logins with the one before end
     Passwd {
         /// Name
         name: String,

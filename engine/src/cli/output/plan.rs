@@ -276,7 +276,7 @@ HashJoinExec
             "{long}  FlashScanExec: pushed=[{}]",
             "日本 = 1, ".repeat(30)
         );
-        for width in [34, 60, 120] {
+        for width in [40, 60, 120] {
             let drawn = tree(&plan, width, false);
             for line in drawn.lines() {
                 assert!(measure_text_width(line) <= width, "{width}: {line}");
