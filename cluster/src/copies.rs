@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,7 +19,8 @@ use flashmesh_pages::{Result, StorageError};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cards::Cards;
-use crate::sealed::SealedFile;
+use crate::catalog::Office;
+use crate::sealed::{Body, SealedFile};
 
 /// How often copies that are away are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -44,10 +46,10 @@ pub fn holders(nodes: &[NodeId], node: NodeId, replicas: u16) -> Vec<NodeId> {
 /// A copy: of which card of which node, and at which node.
 type Place = (NodeId, CardId, NodeId);
 
-/// The copies that lack something, in a file.
+/// The copies that lack something, in a file of the head or of the catalog's group.
 #[derive(Debug)]
 pub struct CopyFile {
-    file: SealedFile,
+    file: Box<dyn Body>,
     behind: Mutex<BTreeSet<Place>>,
 }
 
@@ -56,8 +58,19 @@ impl CopyFile {
     ///
     /// # Errors
     /// `Io`, and `Corrupt` for a file that is damaged.
-    pub fn open(path: impl Into<std::path::PathBuf>) -> Result<Arc<Self>> {
-        let file = SealedFile::new(path, MAGIC);
+    pub fn open(path: impl Into<PathBuf>) -> Result<Arc<Self>> {
+        Self::of(Box::new(SealedFile::new(path, MAGIC)))
+    }
+
+    /// As the group that keeps the catalog has it.
+    ///
+    /// # Errors
+    /// `Io`, and `Corrupt` for what is damaged.
+    pub fn of_group(office: &Arc<Office>) -> Result<Arc<Self>> {
+        Self::of(Box::new(Arc::clone(office)))
+    }
+
+    fn of(file: Box<dyn Body>) -> Result<Arc<Self>> {
         let body = file.load()?.unwrap_or_default();
         let (places, rest) = body.as_chunks::<6>();
         if !rest.is_empty() {
@@ -87,6 +100,14 @@ impl CopyFile {
         }
         Ok(())
     }
+}
+
+/// What the file of a head says.
+///
+/// # Errors
+/// `Io`, and `Corrupt` for a file that is damaged.
+pub(crate) fn behind_in_file(path: &Path) -> Result<Vec<u8>> {
+    Ok(SealedFile::new(path, MAGIC).load()?.unwrap_or_default())
 }
 
 /// What the file says of one card.

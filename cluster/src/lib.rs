@@ -8,6 +8,7 @@
 //! [`model`] says what BlueDBM's hardware would make of a query's counts, on a [`ModelledRack`].
 
 pub mod cards;
+pub mod catalog;
 pub mod commands;
 pub mod copies;
 pub mod mesh;
@@ -19,6 +20,6 @@ mod sealed;
 
 pub use modelled::{Answers, ModelledRack, ScanCounts};
 pub use rack::{
-    Address, Authorities, Cable, Card, Clients, DATABASE_FOLDER, Endpoint, Flow, Identity,
+    Address, Authorities, COMMITS, Cable, Card, Clients, DATABASE_FOLDER, Endpoint, Flow, Identity,
     MeshSettings, Node, Port, Rack, RackError, RackKey, Route, STREAMS, Shape,
 };

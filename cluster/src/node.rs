@@ -9,9 +9,11 @@ use flashmesh_pages::flash::Flash;
 use flashmesh_pages::store::{CardId, NodeId, PageStore, StoreCard};
 use flashmesh_storage::capability::CapabilityKey;
 use flashmesh_storage::node::{RackSide, StorageNode};
+use flashmesh_storage::table::CatalogStore;
 use flashmesh_storage::{Result, StorageError};
 
 use crate::cards::{CardOptions, Cards, TermStore};
+use crate::catalog::Office;
 use crate::commands::{CommandServer, MeshPeers};
 use crate::copies::{Copies, CopyFile, Places, RackCopy, copy_number};
 use crate::mesh::{Mesh, Streams};
@@ -104,6 +106,8 @@ pub struct CopyParts {
     pub held: Vec<StoreCard>,
     /// Which copies lack something.
     pub file: Arc<CopyFile>,
+    /// The catalog, where a group keeps it.
+    pub catalog: Option<Arc<Office>>,
 }
 
 /// The head's ways to the other nodes.
@@ -113,6 +117,7 @@ pub struct Head {
     key: CapabilityKey,
     peers: Arc<MeshPeers>,
     home: Option<Arc<dyn Flash>>,
+    catalog: Option<Arc<Office>>,
     cards: Vec<StoreCard>,
     copies: Option<Copies>,
     reached: Arc<Cards>,
@@ -148,6 +153,7 @@ impl Head {
             }
         }
         let (mut home, mut cards, mut copies) = (None, own.cards, None);
+        let mut catalog = None;
         match own.copies {
             None => {
                 for (node, card) in places {
@@ -178,6 +184,7 @@ impl Head {
                 cards = wanted.iter().filter_map(of_store).collect();
                 home = Some(cards.remove(0).flash);
                 copies = Some(opened);
+                catalog = parts.catalog;
             }
         }
         let view = copies.as_ref().map(Copies::view);
@@ -186,6 +193,7 @@ impl Head {
             key: CapabilityKey::new(key),
             peers: Arc::new(MeshPeers::new(mesh, streams.clone(), nodes, view)),
             home,
+            catalog,
             cards,
             copies,
             reached,
@@ -200,6 +208,11 @@ impl Head {
     /// The card of the head's database, where it has copies.
     pub fn home(&self) -> Option<Arc<dyn Flash>> {
         self.home.clone()
+    }
+
+    /// Where the catalog is, if a group keeps it.
+    pub fn catalog(&self) -> Option<Arc<dyn CatalogStore>> {
+        self.catalog.clone().map(|office| office as _)
     }
 
     /// All cards of the rack but that of the head's database.

@@ -164,6 +164,7 @@ impl Engine {
                 read_only: options.read_only,
                 temporary: temporary.is_some() && !options.read_only,
                 card: options.card,
+                catalog: rack.and_then(|rack| rack.catalog()),
                 node: rack.map(|rack| rack.node()).unwrap_or_default(),
                 cards: rack.map(|rack| rack.cards()).unwrap_or_default(),
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use flashmesh_pages::Result;
 
-use crate::sealed::SealedFile;
+use crate::sealed::{Body, SealedFile};
 
 /// Keeps the greatest term that a node has seen, so that it still refuses lower ones after a
 /// restart.

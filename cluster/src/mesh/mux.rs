@@ -63,6 +63,10 @@ impl Mux {
         })
     }
 
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// Bytes of data in a packet.
     fn most_data(&self) -> usize {
         let most = self.endpoint.network().settings.packet_bytes as usize;

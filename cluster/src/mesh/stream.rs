@@ -35,6 +35,11 @@ impl Streams {
         Self { mux }
     }
 
+    /// Where the mesh runs.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.mux.runtime()
+    }
+
     /// Opens a stream to a service of a node, this one included.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{DATABASE_FOLDER, Rack, RackError, STREAMS};
+use super::{COMMITS, DATABASE_FOLDER, Rack, RackError, STREAMS};
 
 /// The ports of a node of the seeds (BlueDBM section 3.2): a draft uses no more.
 const PORTS_MAX: usize = 8;
@@ -120,7 +120,7 @@ impl Rack {
                 "{nodes} nodes of this shape take {most} ports of a node, which has {PORTS_MAX}"
             )));
         }
-        let others = ["frontiers", "commits", STREAMS];
+        let others = ["frontiers", COMMITS, STREAMS];
         let endpoints = crate::cards::endpoint_names().into_iter().chain(others);
         if replicas > 1 {
             // Who waits for a node that does not come back waits no longer than people do.

@@ -19,6 +19,9 @@ pub use key::RackKey;
 /// nodes are.
 pub const STREAMS: &str = "streams";
 
+/// The endpoint of the rack file on which nodes agree on commits.
+pub const COMMITS: &str = "commits";
+
 /// The folder of the head's database, within its own.
 pub const DATABASE_FOLDER: &str = "db";
 

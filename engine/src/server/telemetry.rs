@@ -6,7 +6,7 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
@@ -49,6 +49,11 @@ pub fn start(filter: &str, format: LogFormat, otlp: Option<&str>) -> Result<Tele
             "'{filter}' is no log filter ({e}); write e.g. info or warn,flashmesh=debug"
         ))
     })?;
+    // It tells every message that does not arrive, of which nodes say what matters.
+    let targets = match filter.contains("openraft") {
+        true => targets,
+        false => targets.with_target("openraft", LevelFilter::OFF),
+    };
     let logs = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());

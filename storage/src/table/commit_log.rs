@@ -177,9 +177,14 @@ impl Log {
 
     /// The log in a file that may grow to `capacity` bytes.
     pub fn new(path: &Path, file: impl StorageBackend, capacity: u64) -> Self {
+        Self::boxed(path, Box::new(file), capacity)
+    }
+
+    /// [`Log::new`] in a file of any kind.
+    pub fn boxed(path: &Path, file: Box<dyn StorageBackend>, capacity: u64) -> Self {
         Self {
             capacity,
-            file: Box::new(file),
+            file,
             path: path.to_path_buf(),
         }
     }

@@ -20,7 +20,7 @@ use crate::table::change::conflict;
 use crate::table::commit_log::Log;
 use crate::table::commits::{self, Commits};
 use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit};
-use crate::table::folder::Folder;
+use crate::table::folder::{CatalogStore, Folder};
 use crate::table::history::CatalogHistory;
 use crate::table::indexing::put_next;
 use crate::table::manifest::{ColumnRecord, TableRecord, encode_defaults};
@@ -63,6 +63,9 @@ pub struct DatabaseOptions {
     /// The card, in place of the file in the folder: whoever opens the database again brings the same.
     /// It takes no other options.
     pub card: Option<Arc<dyn Flash>>,
+    /// Where the catalog and the log are, in place of files in the folder; with a `card`. Such a
+    /// database is not opened for reading only.
+    pub catalog: Option<Arc<dyn CatalogStore>>,
     /// The node of a rack that the database's own card is of.
     pub node: NodeId,
     /// Cards of the rack's other nodes: segments take turns between all of them.
@@ -87,6 +90,7 @@ impl Default for DatabaseOptions {
             io: IoMode::Auto,
             capacity_bytes: None,
             card: None,
+            catalog: None,
             node: NodeId::default(),
             cards: Vec::new(),
             block_cache_bytes: 0,
@@ -113,6 +117,8 @@ pub struct Core {
     path: PathBuf,
     read_only: bool,
     pub(super) catalog: Catalog,
+    /// Where that is, if not in the folder.
+    kept_by: Option<Arc<dyn CatalogStore>>,
     store: Arc<PageStore>,
     block_cache: Option<Arc<BlockCache>>,
     /// The committed state, as readers see it.
@@ -281,6 +287,7 @@ impl Database {
             path,
             read_only: options.read_only,
             catalog,
+            kept_by: options.catalog.clone(),
             store,
             block_cache,
             state: RwLock::new(state.clone()),
@@ -405,8 +412,12 @@ impl Core {
     /// A table, if there is one of that name.
     ///
     /// # Errors
-    /// `Corrupt` when the catalog lost what it knew of the table, or can't tell.
+    /// `Corrupt` when the catalog lost what it knew of the table, or can't tell; `Io` where another
+    /// process may have the database now.
     pub(super) fn find_table(&self, name: &ObjectName) -> Result<Option<TableState>> {
+        if let Some(keeper) = &self.kept_by {
+            keeper.check_current()?;
+        }
         self.find_table_in(&self.state.read(), name)
     }
 

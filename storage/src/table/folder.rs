@@ -1,9 +1,12 @@
 //! The folder of a database: what must be there, and the making of a new one.
 
+use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 
 use crate::flash::{make_folder, sync_folder};
@@ -15,6 +18,23 @@ use crate::{Result, StorageError};
 const CATALOG_FILE: &str = "catalog.redb";
 const CARD_FILE: &str = "card0.flash";
 const LOG_FILE: &str = "commits.log";
+
+/// Where the catalog and the log of a database are, in place of files in its folder. What is written
+/// is durable when it was synced, in the order in which it was written.
+pub trait CatalogStore: Debug + Send + Sync {
+    /// The catalog; empty before there is one. A write to an empty one is there as a whole or not at
+    /// all.
+    fn catalog(&self) -> Box<dyn StorageBackend>;
+
+    /// The log of commits.
+    fn log(&self) -> Box<dyn StorageBackend>;
+
+    /// Whether nobody else can have committed anything meanwhile: asked before anything is read.
+    ///
+    /// # Errors
+    /// `Io` where somebody may have.
+    fn check_current(&self) -> Result<()>;
+}
 
 /// The files of a database.
 pub(super) struct Folder {
@@ -39,6 +59,10 @@ impl Folder {
     /// # Errors
     /// `Corrupt` when the catalog, the card or the log is missing; nothing is changed then.
     pub fn open(&self, options: &DatabaseOptions) -> Result<(Catalog, Log)> {
+        if let Some(store) = &options.catalog {
+            let log = Log::boxed(&self.log, store.log(), CAPACITY_BYTES);
+            return Ok((self.open_catalog_in(store.catalog())?, log));
+        }
         let catalog = self.open_catalog(options)?;
         let log = match options.read_only {
             true if !self.log.exists() => Log::new(&self.log, InMemoryBackend::new(), 0),
@@ -56,6 +80,20 @@ impl Folder {
         let catalog = Catalog::make(&self.catalog, &self.path, file, &FirstState::empty())?;
         let log = Log::new(&self.log, InMemoryBackend::new(), CAPACITY_BYTES);
         Ok((catalog, log))
+    }
+
+    /// The catalog that is kept elsewhere; makes it where there is none.
+    fn open_catalog_in(&self, file: Box<dyn StorageBackend>) -> Result<Catalog> {
+        let failed = |e| self.failed("writing the catalog of", e);
+        if file.len().map_err(failed)? == 0 {
+            let made = CatalogFile::new(InMemoryBackend::new());
+            let first = FirstState::empty();
+            drop(Catalog::make(&self.catalog, &self.path, Arc::clone(&made), &first)?);
+            let bytes = made.content().map_err(failed)?;
+            file.write(0, &bytes).map_err(failed)?;
+            file.sync_data().map_err(failed)?;
+        }
+        Catalog::existing(&self.catalog, &self.path, CatalogFile::boxed(file))
     }
 
     /// Whether the log may be missing: databases of earlier formats get it now.

@@ -22,6 +22,7 @@ mod history;
 mod indexing;
 mod load;
 mod manifest;
+mod overlay;
 mod past;
 mod schema;
 mod schema_record;
@@ -48,8 +49,10 @@ pub use backup::{
 };
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use fsck::{FsckProgress, FsckReport};
+pub use folder::CatalogStore;
 pub use functions::{Callee, Function, FunctionQuota, NewFunction};
 pub use load::{Load, LoadTarget, LoadWriter};
+pub use overlay::Overlay;
 pub use past::{AsOf, TableVersion};
 pub use schema::normalise_schema;
 pub use scrub::ScrubStatus;

@@ -1,6 +1,8 @@
 //! `flashmesh node`: one node of a rack. The head keeps the catalog and answers SQL; the others
-//! serve their cards to it, and pass clients on to it.
+//! serve their cards to it, and pass clients on to it. Where a group keeps the catalog, any of its nodes
+//! may become the head.
 
+mod group;
 mod lock;
 mod pass;
 mod status;
@@ -9,20 +11,21 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
 use flashmesh_cluster::cards::{TermFile, TermStore};
+use flashmesh_cluster::catalog::{Office, watch_head};
 use flashmesh_cluster::copies::{CopyFile, holders};
 use flashmesh_cluster::mesh::{Mesh, MeshError, StartError, Streams};
 use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
-use flashmesh_cluster::{Card, DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
+use flashmesh_cluster::{COMMITS, Card, DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
 use flashmesh_storage::flash::{FileFlash, FileFlashOptions};
-use flashmesh_storage::store::StoreCard;
+use flashmesh_storage::store::{NodeId, StoreCard};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +37,7 @@ use crate::{Engine, Error, Result};
 use lock::NodeLock;
 use status::{Reporter, StatusSocket};
 
+pub(super) use group::{keepers, own_program};
 pub(super) use lock::holder;
 pub(super) use status::{NodeState, NodeStatus, SOCKET, ask, tell_replicas_behind};
 
@@ -45,6 +49,8 @@ const MESH_THREADS: usize = 2;
 const CACHE_BYTES: u64 = 256 << 20;
 /// Commands of the head that run at once, for each thread; those beyond wait.
 const COMMANDS_PER_THREAD: usize = 2;
+/// Which copies of cards lack something, in the folder of a head that keeps the catalog alone.
+const COPIES_FILE: &str = "copies-behind";
 /// How long an ending node waits until its neighbours have what it sent.
 const DRAIN_MESH: Duration = Duration::from_secs(2);
 
@@ -84,6 +90,8 @@ struct Running {
     streams: Streams,
     reporter: Arc<Reporter>,
     drain_time: Duration,
+    /// Cancelled by a signal, from when the node was up.
+    stopping: OnceLock<CancellationToken>,
 }
 
 /// Runs a node until SIGTERM or SIGINT; a second signal ends the process at once.
@@ -129,11 +137,9 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
         streams,
         reporter,
         drain_time: arguments.drain_time,
+        stopping: OnceLock::new(),
     };
-    match running.is_head() {
-        true => running.serve_clients(database).await?,
-        false => running.serve_head(database).await?,
-    }
+    running.serve(database).await?;
     // Others ask no more, and what they were sent arrives.
     let _ = timeout(DRAIN_MESH, running.mesh.drain()).await;
     tasks.shutdown().await;
@@ -147,12 +153,38 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
 }
 
 impl Running {
-    fn is_head(&self) -> bool {
+    fn is_first(&self) -> bool {
         self.rack.head().id == self.node.id
     }
 
+    /// Does the node's work until it is told to end.
+    async fn serve(&self, database: &EngineArguments) -> Result<()> {
+        let keepers = group::keepers(&self.rack);
+        if keepers.contains(&self.node.number()) {
+            return self.serve_in_group(database, keepers).await;
+        }
+        if keepers.is_empty() && self.is_first() {
+            return self.serve_clients(database, None).await;
+        }
+        // Whoever tells what changes is there as long as this.
+        let (_told, first) = watch::channel(Some(self.rack.head().number()));
+        let head = match keepers.is_empty() {
+            true => first,
+            false => watch_head(self.commit_streams(), keepers),
+        };
+        let never = std::future::pending::<()>();
+        self.serve_head(database, head, never).await.map(drop)
+    }
+
+    /// On which nodes agree on commits, beside what clients and commands send; a rack file of earlier
+    /// times may lack them.
+    fn commit_streams(&self) -> Streams {
+        let streams = self.mesh.streams(COMMITS);
+        streams.unwrap_or_else(|_| self.streams.clone())
+    }
+
     /// What the head is told of its clients, and other nodes' addresses are held to as well.
-    fn server_options(&self) -> Result<ServerOptions> {
+    fn server_options(&self, is_head: bool) -> Result<ServerOptions> {
         let clients = &self.rack.clients;
         let listen = self.node.flight.ok_or_else(|| {
             let name = &self.node.name;
@@ -163,7 +195,7 @@ impl Running {
         })?;
         let options = ServerOptions {
             listen,
-            http: clients.http.filter(|_| self.is_head()),
+            http: clients.http.filter(|_| is_head),
             tls: clients.tls.as_ref().map(|tls| TlsFiles {
                 certificate: tls.certificate.clone(),
                 key: tls.key.clone(),
@@ -186,28 +218,42 @@ impl Running {
     }
 
     /// From when the node is said to be up, it ends as it should.
-    fn is_up(&self) -> Result<impl Future<Output = ()> + Send + 'static> {
-        let stop = until_signal()?;
-        self.reporter.set(NodeState::Up);
-        if let Some(flight) = self.node.flight {
-            // Scripts read this line; everything else goes to standard error.
-            println!("Flight SQL: {}", address(&self.rack, flight));
+    fn is_up(&self) -> Result<CancellationToken> {
+        let stopping = match self.stopping.get() {
+            Some(stopping) => stopping.clone(),
+            None => {
+                let (stop, signal) = (CancellationToken::new(), until_signal()?);
+                let (reporter, stopping) = (Arc::clone(&self.reporter), stop.clone());
+                tokio::spawn(async move {
+                    signal.await;
+                    reporter.set(NodeState::Stopping);
+                    stopping.cancel();
+                });
+                if let Some(flight) = self.node.flight {
+                    // Scripts read this line; everything else goes to standard error.
+                    println!("Flight SQL: {}", address(&self.rack, flight));
+                }
+                self.stopping.get_or_init(|| stop).clone()
+            }
+        };
+        if !stopping.is_cancelled() {
+            self.reporter.set(NodeState::Up);
         }
-        let reporter = Arc::clone(&self.reporter);
-        Ok(async move {
-            stop.await;
-            reporter.set(NodeState::Stopping);
-        })
+        Ok(stopping)
     }
 
     /// The head: opens the catalog and answers clients of all nodes.
-    async fn serve_clients(&self, database: &EngineArguments) -> Result<()> {
-        let options = self.server_options()?;
+    async fn serve_clients(
+        &self,
+        database: &EngineArguments,
+        office: Option<Arc<Office>>,
+    ) -> Result<()> {
+        let options = self.server_options(true)?;
         // Other nodes are waited for: what is wrong here is said before.
         drop(listen(options.listen).await?);
         // From now on they wait.
         let passed = self.streams.listen(pass::SERVICE).map_err(of_mesh)?;
-        let engine = self.open_engine(database).await?;
+        let engine = self.open_engine(database, office).await?;
         self.reporter.set_engine(&engine);
         if options.users.is_none() {
             tracing::warn!("no users in [clients]: everybody who can connect may do everything");
@@ -219,14 +265,19 @@ impl Running {
         if let Some(page) = server.http_address()? {
             println!("Page: http://{page}");
         }
-        let served = server.run(self.is_up()?).await;
+        let stopping = self.is_up()?;
+        let served = server.run(async move { stopping.cancelled().await }).await;
         taking.abort();
         served
     }
 
     /// The engine of the head, on the cards of all nodes. Waits for the others, as long as the mesh
     /// does.
-    async fn open_engine(&self, database: &EngineArguments) -> Result<Arc<Engine>> {
+    async fn open_engine(
+        &self,
+        database: &EngineArguments,
+        office: Option<Arc<Office>>,
+    ) -> Result<Arc<Engine>> {
         let mut options = database.options()?;
         let node = &self.node;
         let folder = node.folder.join(DATABASE_FOLDER);
@@ -244,7 +295,11 @@ impl Running {
             true => Some(CopyParts {
                 replicas: self.rack.replicas,
                 held: self.open_copies()?,
-                file: CopyFile::open(node.folder.join("copies-behind"))?,
+                file: match &office {
+                    Some(office) => CopyFile::of_group(office)?,
+                    None => CopyFile::open(node.folder.join(COPIES_FILE))?,
+                },
+                catalog: office.clone(),
             }),
             false => None,
         };
@@ -264,7 +319,10 @@ impl Running {
             let own = HeadParts {
                 node: number,
                 cards: own,
-                term: terms.load()? + 1,
+                term: match &office {
+                    Some(office) => office.term(),
+                    None => terms.load()? + 1,
+                },
                 copies,
             };
             terms.store(own.term)?;
@@ -351,44 +409,61 @@ impl Running {
         TermFile::new(self.node.folder.join("term"))
     }
 
-    /// Every other node: serves its cards to the head, and passes clients on to it.
-    async fn serve_head(&self, database: &EngineArguments) -> Result<()> {
+    /// Every other node: serves its cards to the head, and passes clients on to it, until it is told to
+    /// end or `until` is there, which it then gives.
+    async fn serve_head<T>(
+        &self,
+        database: &EngineArguments,
+        head: watch::Receiver<Option<NodeId>>,
+        until: impl Future<Output = T>,
+    ) -> Result<Option<T>> {
         let cards = Arc::new(self.serve_cards(database)?);
         self.reporter.set_serving(&cards);
-        let stop = CancellationToken::new();
         let listener = match self.node.flight {
             Some(flight) => {
-                self.server_options()?;
+                self.server_options(false)?;
                 Some(listen(flight).await?)
             }
             None => None,
         };
-        let stopped = self.is_up()?;
-        let passing = async {
-            let Some(listener) = listener else {
-                return;
-            };
-            let head = self.rack.head().number();
+        let stopping = self.is_up()?;
+        let (closing, stop) = (CancellationToken::new(), CancellationToken::new());
+        let passing = listener.map(|listener| {
             let (streams, reporter) = (self.streams.clone(), Arc::clone(&self.reporter));
-            pass::pass_on(listener, streams, head, reporter, stop.clone()).await;
+            tokio::spawn(pass::pass_on(
+                listener,
+                streams,
+                head,
+                reporter,
+                closing.clone(),
+                stop.clone(),
+            ))
+        });
+        let ended = tokio::select! {
+            () = stopping.cancelled() => None,
+            ended = until => Some(ended),
         };
-        let stopping = async {
-            stopped.await;
-            stop.cancel();
+        closing.cancel();
+        let mut clients = match passing {
+            Some(passing) => passing.await.unwrap_or_default(),
+            None => JoinSet::new(),
         };
-        let drained = async {
-            stop.cancelled().await;
-            tokio::time::sleep(self.drain_time).await;
-        };
-        tokio::select! {
-            ((), ()) = async { tokio::join!(passing, stopping) } => {}
-            () = drained => tracing::warn!(
-                "clients that were still there after {} s are sent away",
-                self.drain_time.as_secs()
-            ),
+        match &ended {
+            // Who waits for a head waits for the one that this node becomes.
+            Some(_) => drop(tokio::spawn(clients.join_all())),
+            None => {
+                stop.cancel();
+                let gone = async { while clients.join_next().await.is_some() {} };
+                if timeout(self.drain_time, gone).await.is_err() {
+                    tracing::warn!(
+                        "clients that were still there after {} s are sent away",
+                        self.drain_time.as_secs()
+                    );
+                }
+            }
         }
         drop(cards);
-        Ok(())
+        Ok(ended)
     }
 }
 

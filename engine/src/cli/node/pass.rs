@@ -11,7 +11,7 @@ use flashmesh_cluster::mesh::{MeshStream, StreamListener, Streams};
 use flashmesh_storage::store::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -25,10 +25,10 @@ pub(super) const SERVICE: &str = "flight";
 /// Connections that a node passes on at once; others wait to be accepted. The head has a limit of
 /// its own for those of all nodes.
 const CONNECTIONS: usize = 1_000;
-/// The head takes a connection within this, or the client is sent away.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How often that is tried where the mesh refuses, and the rest between.
-const TRIES: u32 = 3;
+/// A head takes a connection within this, or the client is sent away: one may have to be elected, and
+/// opens the database.
+const CONNECT_TIME: Duration = Duration::from_secs(15);
+/// The rest between tries.
 const RETRY_REST: Duration = Duration::from_millis(50);
 /// A stream says whose it is within this.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -37,20 +37,21 @@ const COPY_BYTES: usize = 64 << 10;
 /// How long the port rests when it can't accept, for want of file descriptors most likely.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Passes what comes in at `listener` on to the head, until `stop`; then waits until the clients
-/// that are there have gone.
+/// Passes what comes in at `listener` on to the head, until `closing`; gives the clients that are there
+/// then. Those among them that no head has taken yet go on waiting for one until `stop`.
 pub(super) async fn pass_on(
     listener: TcpListener,
     streams: Streams,
-    head: NodeId,
+    head: watch::Receiver<Option<NodeId>>,
     reporter: Arc<Reporter>,
+    closing: CancellationToken,
     stop: CancellationToken,
-) {
+) -> JoinSet<()> {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut clients = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            () = stop.cancelled() => break,
+            () = closing.cancelled() => break,
             accepted = async {
                 let place = Arc::clone(&places).acquire_owned().await;
                 (listener.accept().await, place)
@@ -68,6 +69,7 @@ pub(super) async fn pass_on(
             (_, Err(_)) => break,
         };
         let (streams, stop, reporter) = (streams.clone(), stop.clone(), Arc::clone(&reporter));
+        let head = head.clone();
         clients.spawn(async move {
             reporter.passed_clients.fetch_add(1, Ordering::Relaxed);
             if let Err(why) = pass(stream, address, &streams, head, &stop).await {
@@ -77,9 +79,7 @@ pub(super) async fn pass_on(
             drop(place);
         });
     }
-    // Nobody else comes in.
-    drop(listener);
-    while clients.join_next().await.is_some() {}
+    clients
 }
 
 /// Passes on one connection until it ends.
@@ -87,19 +87,20 @@ async fn pass(
     mut client: TcpStream,
     address: SocketAddr,
     streams: &Streams,
-    head: NodeId,
+    head: watch::Receiver<Option<NodeId>>,
     stop: &CancellationToken,
 ) -> Result<(), String> {
     // Small answers shall not wait for more to send.
     client
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
+    let mut problem = "no head is known".to_string();
     let mut stream = tokio::select! {
-        connected = timeout(CONNECT_TIME, connect(address, streams, head)) => match connected {
-            Ok(connected) => connected?,
-            Err(_) => {
-                return Err(format!("the head did not answer within {} s", CONNECT_TIME.as_secs()));
-            }
+        connected = timeout(CONNECT_TIME, connect(address, streams, head, &mut problem)) => {
+            connected.map_err(|_| {
+                let seconds = CONNECT_TIME.as_secs();
+                format!("the head did not answer within {seconds} s: {problem}")
+            })?
         },
         () = stop.cancelled() => return Ok(()),
     };
@@ -113,15 +114,22 @@ async fn pass(
 }
 
 /// A stream to the head that says whose it is. Of what the client sends nothing has been read, so it
-/// is tried again: the mesh reports a restart of the head once, and only then goes on.
+/// is tried again, until whoever waits gives up: the mesh reports a restart of the head once, and only
+/// then goes on, and a head that was just elected has a database to open. `problem` is why the last
+/// try failed.
 async fn connect(
     client: SocketAddr,
     streams: &Streams,
-    head: NodeId,
-) -> Result<MeshStream, String> {
-    let mut tries = 1;
+    mut head: watch::Receiver<Option<NodeId>>,
+    problem: &mut String,
+) -> MeshStream {
     loop {
+        let known = match head.wait_for(Option::is_some).await {
+            Ok(head) => *head,
+            Err(_) => None,
+        };
         let connected = async {
+            let head = known.ok_or("the node ends")?;
             let stream = streams.connect(head, SERVICE).await;
             let mut stream = stream.map_err(|error| error.to_string())?;
             let greeted = stream.write_all(&greeting(client)).await;
@@ -129,10 +137,9 @@ async fn connect(
             Ok(stream)
         };
         match connected.await {
-            Err(_) if tries < TRIES => {}
-            done => return done,
+            Ok(stream) => return stream,
+            Err::<_, String>(why) => *problem = why,
         }
-        tries += 1;
         tokio::time::sleep(RETRY_REST).await;
     }
 }
@@ -234,8 +241,16 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let reporter = Arc::new(Reporter::new(&rack, &rack.nodes[1]));
         let stop = CancellationToken::new();
-        let passing = pass_on(listener, streams, head, Arc::clone(&reporter), stop.clone());
-        let passing = tokio::spawn(passing);
+        let (_known, watched) = watch::channel(Some(head));
+        let passing = pass_on(
+            listener,
+            streams,
+            watched,
+            Arc::clone(&reporter),
+            stop.clone(),
+            stop.clone(),
+        );
+        let passing = tokio::spawn(async { passing.await.join_all().await });
         let mut client = TcpStream::connect(address).await.unwrap();
         let mut at_head = passed.recv().await.unwrap();
         assert_eq!(at_head.client, client.local_addr().unwrap());

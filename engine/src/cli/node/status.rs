@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use flashmesh_cluster::catalog::Group;
 use flashmesh_cluster::mesh::{LinkStatus, Mesh, Streams};
 use flashmesh_cluster::node::{Head, ServingNode};
 use flashmesh_cluster::{Node, Rack};
@@ -17,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
+use super::group::keepers;
 use crate::server::RackReport;
 use crate::{Engine, Error, Result};
 
@@ -82,11 +84,12 @@ pub(in crate::cli) struct NodeStatus {
     /// Of the head: tables and segments of the catalog.
     pub tables: Option<usize>,
     pub segments: Option<usize>,
-    /// Of the head of a rack with replicas: how many copies can't be read now, by who has them.
+    /// Of the head of a rack with replicas: how many copies of cards, and of the catalog, can't be read
+    /// now, by who has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_behind: Option<BTreeMap<String, usize>>,
-    /// Copies of cards that it has and that can't be read, as the head says: it is away, or they lack
-    /// pages. Where the rack has replicas.
+    /// Copies of cards, and of the catalog, that it has and that can't be read, as the head says: it is
+    /// away, or they lack something. Where the rack has replicas.
     pub replicas_behind: Option<usize>,
     /// Why it is not up, where that is known.
     pub problem: Option<String>,
@@ -160,7 +163,7 @@ impl NodeStatus {
         Self {
             name: node.name.clone(),
             state,
-            is_head: rack.head().id == node.id,
+            is_head: rack.head().id == node.id && keepers(rack).is_empty(),
             pid: None,
             flight: node.flight.map(|flight| flight.to_string()),
             passed_clients: None,
@@ -196,10 +199,12 @@ pub(super) struct Reporter {
     rack: Arc<Rack>,
     own: NodeStatus,
     state: Mutex<NodeState>,
+    leads_group: AtomicBool,
     pub passed_clients: AtomicUsize,
     mesh: OnceLock<(Weak<Mesh>, Streams)>,
     engine: OnceLock<Weak<Engine>>,
     head: OnceLock<Weak<Head>>,
+    group: OnceLock<Weak<Group>>,
     serving: OnceLock<Weak<ServingNode>>,
 }
 
@@ -211,16 +216,28 @@ impl Reporter {
             rack: Arc::clone(rack),
             own,
             state: Mutex::new(NodeState::Starting),
+            leads_group: AtomicBool::new(false),
             passed_clients: AtomicUsize::new(0),
             mesh: OnceLock::new(),
             engine: OnceLock::new(),
             head: OnceLock::new(),
+            group: OnceLock::new(),
             serving: OnceLock::new(),
         }
     }
 
     pub fn set(&self, state: NodeState) {
         *self.state.lock() = state;
+    }
+
+    /// From now on it says, as the head, who lacks the catalog.
+    pub fn set_group(&self, group: &Arc<Group>) {
+        let _ = self.group.set(Arc::downgrade(group));
+    }
+
+    /// From now on this is the head.
+    pub fn set_head_of_group(&self) {
+        self.leads_group.store(true, Ordering::Relaxed);
     }
 
     /// From now on it says how its links are, and asks other nodes.
@@ -255,12 +272,20 @@ impl Reporter {
                 *behind.entry(node.name.clone()).or_default() += 1;
             }
         }
+        let group = self.group.get().and_then(Weak::upgrade);
+        let lack_catalog = group.map(|group| group.behind()).unwrap_or_default();
+        for node in &self.rack.nodes {
+            if lack_catalog.contains(&node.number()) {
+                *behind.entry(node.name.clone()).or_default() += 1;
+            }
+        }
         Some(behind)
     }
 
     fn now(&self) -> NodeStatus {
         let mut status = self.own.clone();
         status.state = *self.state.lock();
+        status.is_head |= self.leads_group.load(Ordering::Relaxed);
         if let Some(mesh) = self.mesh.get().and_then(|(mesh, _)| mesh.upgrade()) {
             status.links = mesh.links().into_iter().map(Link::from).collect();
         }

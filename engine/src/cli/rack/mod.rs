@@ -12,7 +12,7 @@ use flashmesh_cluster::Rack;
 use flashmesh_cluster::mesh::Network;
 
 use super::arguments::EngineArguments;
-use super::node::{address, of_rack};
+use super::node::{address, keepers, of_rack};
 use crate::{Error, Result};
 
 pub(super) use arguments::RackCommand;
@@ -60,7 +60,13 @@ fn check(file: &Path) -> Result<()> {
     let (rack, network) = network(file)?;
     let cards: usize = rack.nodes.iter().map(|node| node.cards.len()).sum();
     println!("nodes      {}, with {cards} cards", rack.nodes.len());
-    println!("head       {}", rack.head().name);
+    let keepers = keepers(&rack);
+    let of_group = rack.nodes.iter().filter(|node| keepers.contains(&node.number()));
+    let of_group: Vec<_> = of_group.map(|node| node.name.as_str()).collect();
+    match of_group.is_empty() {
+        true => println!("head       {}", rack.head().name),
+        false => println!("catalog    {}; one of them is the head", of_group.join(", ")),
+    }
     println!("cables     {}", rack.cables.len());
     let endpoints: Vec<_> = rack.endpoints.iter().map(|e| e.name.as_str()).collect();
     println!("endpoints  {}", endpoints.join(", "));

@@ -9,10 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flashmesh_cluster::{Node, Rack};
-use flashmesh_storage::accelerator::xrt::HostCommand;
 
 use super::super::arguments::EngineArguments;
-use super::super::node::{NodeState, address, holder, of_rack};
+use super::super::node::{NodeState, address, holder, of_rack, own_program};
 use super::super::signals::until_signal;
 use super::arguments::{RackDownArguments, RackUpArguments};
 use super::status::statuses;
@@ -30,11 +29,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// What was killed has ended within this.
 const KILL_TIME: Duration = Duration::from_secs(10);
-
-/// The command `flashmesh` itself: in Python, the running program is another.
-pub(super) fn own_program() -> Result<PathBuf> {
-    Ok(HostCommand::flashmesh()?.program)
-}
 
 /// A node's process that was started here.
 struct Started {
@@ -97,7 +91,7 @@ pub(super) async fn up(engine: &EngineArguments, arguments: &RackUpArguments) ->
                     "{error}\nNodes that have started run on; flashmesh rack down {file} ends them"
                 ))
             })?;
-        announce(&rack);
+        announce(&rack).await?;
         return Ok(ExitCode::SUCCESS);
     };
     let ready = until_ready(&rack, &mut started, arguments.timeout);
@@ -108,7 +102,7 @@ pub(super) async fn up(engine: &EngineArguments, arguments: &RackUpArguments) ->
     };
     let ended = match ready {
         Some(Ok(())) => {
-            announce(&rack);
+            announce(&rack).await?;
             let all_ended = tokio::select! {
                 all_ended = until_ended(&mut started) => Some(all_ended),
                 () = &mut signal => None,
@@ -136,10 +130,10 @@ pub(super) async fn up(engine: &EngineArguments, arguments: &RackUpArguments) ->
 }
 
 /// Says where clients come in.
-fn announce(rack: &Rack) {
-    for node in &rack.nodes {
+async fn announce(rack: &Rack) -> Result<()> {
+    for (node, status) in rack.nodes.iter().zip(statuses(rack).await?) {
         let at = node.flight.map(|flight| address(rack, flight));
-        let head = match node.id == rack.head().id {
+        let head = match status.is_head {
             true => "  (head)",
             false => "",
         };
@@ -149,6 +143,7 @@ fn announce(rack: &Rack) {
             at.unwrap_or_else(|| "no clients".into())
         );
     }
+    Ok(())
 }
 
 /// Starts the process of a node.
@@ -216,8 +211,12 @@ async fn until_ready(rack: &Rack, started: &mut [Started], limit: Duration) -> R
         }
         let statuses = statuses(rack).await?;
         let waited_for = statuses.iter().find(|status| !status.is_whole());
-        let Some(status) = waited_for else {
-            return Ok(());
+        let has_head = statuses.iter().any(|status| status.is_head);
+        let status = match waited_for {
+            Some(status) => status,
+            None if has_head => return Ok(()),
+            // Of all that are up, none was elected.
+            None => &statuses[0],
         };
         let gone = statuses
             .iter()
@@ -232,6 +231,7 @@ async fn until_ready(rack: &Rack, started: &mut [Started], limit: Duration) -> R
             let seconds = limit.as_secs();
             let name = &status.name;
             let lacks = match status.state {
+                NodeState::Up if status.is_whole() => "has no head".into(),
                 NodeState::Up => {
                     let down = status.links.iter().filter(|link| !link.is_up());
                     let down: Vec<_> = down.map(|link| link.link.as_str()).collect();
@@ -308,8 +308,12 @@ async fn stop<'a>(
     limit: Duration,
     kill: bool,
 ) -> Result<Vec<&'a Node>> {
-    let (heads, others): (Vec<&Node>, Vec<&Node>) =
-        nodes.iter().partition(|node| node.id == rack.head().id);
+    let statuses = statuses(rack).await?;
+    let is_head = |node: &&Node| {
+        let mut statuses = statuses.iter();
+        statuses.any(|status| status.is_head && status.name == node.name)
+    };
+    let (heads, others): (Vec<&Node>, Vec<&Node>) = nodes.iter().copied().partition(is_head);
     for group in [heads, others] {
         for node in &group {
             send(node, libc::SIGTERM)?;

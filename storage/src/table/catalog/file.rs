@@ -1,18 +1,17 @@
 //! The file under the catalog's `redb`.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
+
+use crate::table::overlay::Overlay;
 
 /// What `redb` keeps the catalog in. It outlives `redb`'s handle, so that a new handle can take
 /// over after an error without anybody else getting in between.
@@ -24,10 +23,21 @@ pub(in crate::table) struct CatalogFile {
 
 impl CatalogFile {
     pub(in crate::table) fn new(backend: impl StorageBackend) -> Arc<Self> {
+        Self::boxed(Box::new(backend))
+    }
+
+    pub(in crate::table) fn boxed(backend: Box<dyn StorageBackend>) -> Arc<Self> {
         Arc::new(Self {
-            backend: Box::new(backend),
+            backend,
             sync_has_failed: AtomicBool::new(false),
         })
+    }
+
+    /// All that is in it.
+    pub(in crate::table) fn content(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.backend.len()? as usize];
+        self.backend.read(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Opens the file at `path`; with `create` it is made.
@@ -44,9 +54,8 @@ impl CatalogFile {
 
     /// Opens the file at `path` for reading only.
     pub(super) fn open_to_read(path: &Path) -> Result<Arc<Self>, redb::DatabaseError> {
-        Ok(Self::new(Overlay::over(FileBackend::new(File::open(
-            path,
-        )?)?)?))
+        let file = FileBackend::new(File::open(path)?)?;
+        Ok(Self::new(ReadOnly(Overlay::over(file))))
     }
 
     /// Whether a sync failed: what was written before it may be lost although reading shows it.
@@ -67,79 +76,19 @@ pub(in crate::table) fn read_from_disk(file: &File) {
 
 /// A file that others may read too: what `redb` writes when it opens or repairs it stays here.
 #[derive(Debug)]
-struct Overlay {
-    file: FileBackend,
-    file_bytes: u64,
-    written: Mutex<Written>,
-}
+struct ReadOnly(Overlay);
 
-#[derive(Debug)]
-struct Written {
-    bytes: u64,
-    /// Blocks by number.
-    blocks: BTreeMap<u64, Vec<u8>>,
-}
-
-const BLOCK_BYTES: u64 = 4096;
-
-impl Overlay {
-    fn over(file: FileBackend) -> io::Result<Self> {
-        let file_bytes = file.len()?;
-        Ok(Self {
-            file,
-            file_bytes,
-            written: Mutex::new(Written {
-                bytes: file_bytes,
-                blocks: BTreeMap::new(),
-            }),
-        })
-    }
-
-    /// Reads what the file has; behind its end are zeros.
-    fn read_file(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let there = self.file_bytes.saturating_sub(offset).min(out.len() as u64) as usize;
-        out[there..].fill(0);
-        match there {
-            0 => Ok(()),
-            _ => self.file.read(offset, &mut out[..there]),
-        }
-    }
-}
-
-/// The blocks that so many bytes from `offset` on touch: number, range in the block, range in the
-/// bytes.
-fn blocks(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
-    let end = offset + bytes as u64;
-    (offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)).map(move |block| {
-        let start = block * BLOCK_BYTES;
-        let (from, to) = (offset.max(start), end.min(start + BLOCK_BYTES));
-        let within = |base: u64| (from - base) as usize..(to - base) as usize;
-        (block, within(start), within(offset))
-    })
-}
-
-impl StorageBackend for Overlay {
+impl StorageBackend for ReadOnly {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.written.lock().bytes)
+        self.0.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let written = self.written.lock();
-        if offset + out.len() as u64 > written.bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.read_file(offset, out)?;
-        for (block, inside, of_out) in blocks(offset, out.len()) {
-            if let Some(bytes) = written.blocks.get(&block) {
-                out[of_out].copy_from_slice(&bytes[inside]);
-            }
-        }
-        Ok(())
+        self.0.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.written.lock().bytes = len;
-        Ok(())
+        self.0.set_len(len, NEVER)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -147,23 +96,12 @@ impl StorageBackend for Overlay {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut written = self.written.lock();
-        for (block, inside, of_data) in blocks(offset, data.len()) {
-            if let Entry::Vacant(place) = written.blocks.entry(block) {
-                let mut bytes = vec![0; BLOCK_BYTES as usize];
-                self.read_file(block * BLOCK_BYTES, &mut bytes)?;
-                place.insert(bytes);
-            }
-            if let Some(bytes) = written.blocks.get_mut(&block) {
-                bytes[inside].copy_from_slice(&data[of_data]);
-            }
-        }
-        Ok(())
+        self.0.write(offset, data, NEVER)
     }
 
     /// Other readers are welcome, a writer is not.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.try_lock_shared_range(start, end)
+        self.0.base().try_lock_shared_range(start, end)
     }
 
     fn try_lock_shared_range(
@@ -171,21 +109,24 @@ impl StorageBackend for Overlay {
         start: Bound<u64>,
         end: Bound<u64>,
     ) -> Result<bool, BackendError> {
-        self.file.try_lock_shared_range(start, end)
+        self.0.base().try_lock_shared_range(start, end)
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.0.base().lock_shared_range(start, end)
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.0.base().lock_shared_range(start, end)
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.query_lock_range(start, end)
+        self.0.base().query_lock_range(start, end)
     }
 }
+
+/// The turn of what its file never gets.
+const NEVER: u64 = u64::MAX;
 
 /// The file as one handle of `redb` has it. Locks are given up with the file, not with the handle.
 #[derive(Debug)]

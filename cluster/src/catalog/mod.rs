@@ -1,0 +1,493 @@
+//! The catalog on several nodes: a group of three or five agrees on every write to it, by Raft
+//! (Ongaro and Ousterhout, USENIX ATC 2014; `openraft`).
+//!
+//! What the group agrees on are the writes between two syncs of the catalog's files: `redb`'s file, the
+//! log of commits, whose records are the edits of tables, and which copies of cards lack something.
+//! Its leader is the rack's head. It reads these files as the group has them, with its own writes over
+//! that ([`Office`]); a sync returns when more than half of the group has what was written before. So
+//! a commit that was told as done is there whichever of them goes away.
+//!
+//! A node that is elected takes office by an entry with a term of its own, which cards hold writers to
+//! ([`crate::cards`]); whoever was head before finds that it is not, and starts anew as a process.
+
+mod entry;
+mod files;
+mod network;
+mod office;
+mod raft_log;
+mod state;
+mod voters;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flashmesh_pages::store::NodeId;
+use flashmesh_pages::{Result, StorageError};
+use openraft::{Config, EmptyNode, Raft, RaftMetrics, ServerState, SnapshotPolicy};
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::block_in_place;
+
+#[cfg(test)]
+mod tests;
+
+use self::entry::{Change, FileWrite, Part, Types};
+use self::files::Files;
+use self::network::{Introduction, Member, Peers, draw_member, hello, node_of};
+use self::office::Lease;
+use self::raft_log::RaftLog;
+use self::state::Held;
+use self::voters::Voters;
+use crate::copies::{behind_in_file, holders};
+use crate::mesh::Streams;
+
+pub use network::watch_head;
+pub use office::Office;
+
+/// Threads of the group: votes and heartbeats wait for no query.
+const THREADS: usize = 2;
+/// How often the group is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often it is said what is waited for.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+/// The files are made durable, and the log is cut, after so many bytes.
+const MOST_UNSYNCED: u64 = 64 << 20;
+/// Entries that are kept beyond that, for nodes that were away shortly.
+const KEPT_ENTRIES: u64 = 256;
+/// Bytes of a file of a head alone that are an entry, when a group takes it over.
+const COPY_BYTES: usize = 1 << 20;
+/// What is added to the names of files that a group has taken over.
+const TAKEN_OVER: &str = "before-the-group";
+
+/// What a node of the group is made from.
+#[derive(Debug)]
+pub struct GroupParts {
+    /// Its number.
+    pub node: NodeId,
+    /// All nodes that keep the catalog.
+    pub group: Vec<NodeId>,
+    /// Whether it makes the catalog where there is none.
+    pub is_first: bool,
+    /// Where it keeps what it has of it.
+    pub folder: PathBuf,
+    /// The folder of the database of a head that kept the catalog alone, and its file of copies that
+    /// lack something: taken over when the group begins.
+    pub alone: Option<(PathBuf, PathBuf)>,
+    /// When a node counts as away.
+    pub deadline: Duration,
+}
+
+/// What a node is in the group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// It was elected and may take office.
+    Leads,
+    /// It keeps the catalog for the head, where that is known.
+    Follows(Option<NodeId>),
+    /// It can't go on, for this reason.
+    Failed(String),
+}
+
+/// A node of the group that keeps the catalog. Dropping it ends that.
+pub struct Group {
+    parts: Arc<Parts>,
+    raft: Raft<Types>,
+    held: Held,
+    role: watch::Receiver<Role>,
+    office: Arc<Mutex<Option<Arc<Office>>>>,
+    runtime: Option<Runtime>,
+}
+
+struct Parts {
+    group: Vec<NodeId>,
+    alone: Option<(PathBuf, PathBuf)>,
+    own: u64,
+    lease: Arc<Lease>,
+}
+
+fn of_raft(error: impl std::fmt::Display) -> StorageError {
+    StorageError::io("the group that keeps the catalog", std::io::Error::other(error.to_string()))
+}
+
+/// The nodes that keep the catalog: the head of the rack file and those behind it, in the order of
+/// their numbers. Three, five where the rack has three copies of each card; none where there are no
+/// copies, or not that many nodes: then the head keeps it alone.
+pub fn keepers(nodes: &[NodeId], head: NodeId, replicas: u16) -> Vec<NodeId> {
+    let count = match (replicas, nodes.len()) {
+        (..=1, _) | (_, ..=2) => return Vec::new(),
+        (3.., 5..) => 5,
+        _ => 3,
+    };
+    holders(nodes, head, count)
+}
+
+/// When leaders are missed. A leader whose heartbeats reach fewer than half of the others for less
+/// than `lease` stops before they elect another one.
+fn config(deadline: Duration) -> Config {
+    let deadline = (deadline.as_millis() as u64).max(100);
+    Config {
+        cluster_name: "catalog".into(),
+        heartbeat_interval: deadline / 4,
+        election_timeout_min: deadline * 3 / 4,
+        election_timeout_max: deadline,
+        install_snapshot_timeout: 600_000,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: KEPT_ENTRIES,
+        ..Config::default()
+    }
+}
+
+impl Group {
+    /// Begins. What it needs of others it waits for in the background.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`; `Invalid` where the mesh has such a group already.
+    pub fn start(streams: &Streams, parts: GroupParts) -> Result<Self> {
+        let folder = &parts.folder;
+        let opening = |error| StorageError::of_path("opening", folder, error);
+        let files = Files::open(folder).map_err(opening)?;
+        let log = RaftLog::open(&folder.join("group.redb"))?;
+        let own = match log.fact::<u64>("member").map_err(of_raft)? {
+            Some(own) => own,
+            None => {
+                let own = draw_member(parts.node, random());
+                log.set_fact("member", &own).map_err(of_raft)?;
+                own
+            }
+        };
+        if node_of(own) != parts.node {
+            return Err(StorageError::Invalid(format!(
+                "{} is what node {} has of the catalog, not node {}",
+                folder.display(),
+                node_of(own).0,
+                parts.node.0
+            )));
+        }
+        let held = Held::open(log.clone(), files)?;
+        let config = config(parts.deadline).validate();
+        let config = Arc::new(config.map_err(of_raft)?);
+        let listener = network::listen(streams);
+        let listener = listener.map_err(|error| StorageError::Invalid(error.to_string()))?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(THREADS).thread_name("catalog");
+        let runtime = runtime.enable_all().build();
+        let runtime = runtime.map_err(|error| StorageError::io("starting threads", error))?;
+        let lease = Duration::from_millis(config.election_timeout_min);
+        let network = Peers(streams.clone());
+        let raft = Raft::new(own, config, network, log, held.clone());
+        let raft = runtime.block_on(raft).map_err(of_raft)?;
+        let member = Arc::new(Member {
+            number: own,
+            raft: raft.clone(),
+            held: held.clone(),
+        });
+        runtime.spawn(network::answer(listener, member));
+        let (sender, role) = watch::channel(Role::Follows(None));
+        let until = Arc::new(Lease::new());
+        let looking = Looking {
+            raft: raft.clone(),
+            held: held.clone(),
+            lasts: lease,
+            lease: Arc::clone(&until),
+            role: sender,
+        };
+        runtime.spawn(looking.look());
+        let voters = Voters {
+            own,
+            wanted: parts.group.clone(),
+            streams: streams.clone(),
+            raft: raft.clone(),
+            held: held.clone(),
+        };
+        runtime.spawn(voters.tend());
+        if parts.is_first {
+            let others: Vec<_> = {
+                let others = parts.group.iter().copied();
+                others.filter(|node| *node != parts.node).collect()
+            };
+            runtime.spawn(begin(raft.clone(), own, streams.clone(), others));
+        }
+        Ok(Self {
+            parts: Arc::new(Parts {
+                group: parts.group,
+                alone: parts.alone,
+                own,
+                lease: until,
+            }),
+            raft,
+            held,
+            role,
+            office: Arc::default(),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// What the node is, as it changes.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.role.clone()
+    }
+
+    /// The head, as far as it is known here.
+    pub fn head(&self) -> watch::Receiver<Option<NodeId>> {
+        let mut role = self.role();
+        let own = node_of(self.parts.own);
+        let head = move |role: &Role| match role {
+            Role::Leads => Some(own),
+            Role::Follows(head) => *head,
+            Role::Failed(_) => None,
+        };
+        let (sender, receiver) = watch::channel(head(&role.borrow_and_update()));
+        self.spawn(async move {
+            while role.changed().await.is_ok() && !sender.is_closed() {
+                let _ = sender.send(head(&role.borrow_and_update()));
+            }
+        });
+        receiver
+    }
+
+    /// The nodes that are to keep the catalog and lack what the leader, this one, has: they have no vote,
+    /// or are away for longer.
+    pub fn behind(&self) -> Vec<NodeId> {
+        let metrics = self.raft.metrics().borrow().clone();
+        if metrics.state != ServerState::Leader {
+            return Vec::new();
+        }
+        let has_all = |node: &NodeId| voters::has_all(self.parts.own, *node, &metrics);
+        let group = self.parts.group.iter().copied();
+        group.filter(|node| !has_all(node)).collect()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(task);
+        }
+    }
+
+    /// Takes office, with a term greater than `term` and those of all heads before. Returns when more
+    /// than half of the nodes that are to keep the catalog do.
+    ///
+    /// # Errors
+    /// `Io` where another is elected meanwhile.
+    pub async fn take_office(&self, term: u64) -> Result<Arc<Office>> {
+        let (raft, held) = (self.raft.clone(), self.held.clone());
+        let (parts, role) = (Arc::clone(&self.parts), self.role());
+        let place = Arc::clone(&self.office);
+        let Some(runtime) = &self.runtime else {
+            return Err(of_raft("it has ended"));
+        };
+        let handle = runtime.handle().clone();
+        let taken = runtime.spawn(async move {
+            let office = take_office(&raft, &held, &parts, term, &role).await?;
+            let asking = office.ask_group(raft);
+            let office = Arc::new(office);
+            handle.spawn(asking);
+            handle.spawn(close_with(Arc::clone(&office), role));
+            *place.lock() = Some(Arc::clone(&office));
+            Ok(office)
+        });
+        taken.await.map_err(of_raft)?
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(office) = self.office.lock().take() {
+            office.close("the node ends");
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id()) & ((1 << 48) - 1)
+}
+
+/// Whoever waits for the group fails when another one leads it.
+async fn close_with(office: Arc<Office>, mut role: watch::Receiver<Role>) {
+    let is_over = role.wait_for(|role| *role != Role::Leads).await;
+    let why = match is_over.as_deref() {
+        Ok(Role::Failed(why)) => why.clone(),
+        _ => "this node is not the head any more".into(),
+    };
+    office.close(&why);
+}
+
+/// Begins the group where there is none: with this node alone, which takes up the others as soon as
+/// it has made the catalog. All of them must say that they have nothing, as this one could have lost
+/// what it had.
+async fn begin(raft: Raft<Types>, own: u64, streams: Streams, others: Vec<NodeId>) {
+    let mut said = Instant::now();
+    while let Ok(false) = raft.is_initialized().await {
+        let mut silent = Vec::new();
+        for node in &others {
+            match hello(&streams, *node).await {
+                Ok(Introduction { is_blank: true, .. }) => {}
+                Ok(_) => {
+                    log::info!("node {} has a catalog: it comes from there", node.0);
+                    return;
+                }
+                Err(_) => silent.push(node.0),
+            }
+        }
+        if silent.is_empty() {
+            if let Err(error) = raft.initialize(std::collections::BTreeSet::from([own])).await {
+                log::warn!("beginning the catalog: {error}");
+            }
+        } else if said.elapsed() > SAY_EVERY {
+            said = Instant::now();
+            log::info!("before a catalog is made, nodes {silent:?} must say that they have none");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Tells what the node is, and keeps the log short.
+struct Looking {
+    raft: Raft<Types>,
+    held: Held,
+    /// For how long after a leader was heard nobody else is elected.
+    lasts: Duration,
+    lease: Arc<Lease>,
+    role: watch::Sender<Role>,
+}
+
+impl Looking {
+    /// Until when nobody else is elected, as a leader was told; `None` where it is alone.
+    fn until(&self, now: &RaftMetrics<u64, EmptyNode>, told: Instant) -> Option<Instant> {
+        if now.membership_config.voter_ids().count() < 2 {
+            return None;
+        }
+        // One that was the leader before it was started is not heard yet.
+        let silent = now.millis_since_quorum_ack.map(Duration::from_millis);
+        Some(silent.map_or(told, |silent| told + self.lasts - silent))
+    }
+
+    async fn look(self) {
+        let mut metrics = self.raft.metrics();
+        let mut is_settling = false;
+        let mut told = Instant::now();
+        loop {
+            let now = metrics.borrow_and_update().clone();
+            let is = match (&now.running_state, now.state) {
+                (Err(error), _) => Role::Failed(error.to_string()),
+                (Ok(()), ServerState::Leader) => {
+                    let until = self.until(&now, told);
+                    self.lease.set(until);
+                    match until.is_none_or(|until| Instant::now() < until) {
+                        true => Role::Leads,
+                        false => Role::Follows(None),
+                    }
+                }
+                _ => Role::Follows(now.current_leader.map(node_of)),
+            };
+            let is_over = matches!(is, Role::Failed(_));
+            self.role
+                .send_if_modified(|known| std::mem::replace(known, is.clone()) != is);
+            if is_over {
+                return;
+            }
+            match self.held.unsynced() > MOST_UNSYNCED {
+                true if !is_settling => is_settling = self.raft.trigger().snapshot().await.is_ok(),
+                true => {}
+                false => is_settling = false,
+            }
+            // What is told now was so then, if not later: the process may be stopped in between.
+            let before = Instant::now();
+            tokio::select! {
+                changed = metrics.changed() => match changed {
+                    Ok(()) => told = before,
+                    Err(_) => {
+                        self.role.send_replace(Role::Failed("it has ended".into()));
+                        return;
+                    }
+                },
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+}
+
+async fn take_office(
+    raft: &Raft<Types>,
+    held: &Held,
+    parts: &Parts,
+    term: u64,
+    role: &watch::Receiver<Role>,
+) -> Result<Office> {
+    // All entries before are applied when this returns.
+    while let Err(error) = raft.ensure_linearizable().await {
+        if *role.borrow() != Role::Leads {
+            return Err(of_raft(error));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let is_new = held.term() == 0;
+    if let (true, Some((database, behind))) = (is_new, &parts.alone) {
+        for (part, path) in of_head_alone(database, behind) {
+            take_over(raft, part, &path).await?;
+        }
+    }
+    let term = held.term().max(term) + 1;
+    let taken = raft.client_write(Change::of_term(term)).await;
+    taken.map_err(of_raft)?;
+    if let Some((database, behind)) = &parts.alone {
+        for (_, path) in of_head_alone(database, behind) {
+            let mut name = path.clone().into_os_string();
+            name.push(format!(".{TAKEN_OVER}"));
+            std::fs::rename(&path, &name)
+                .map_err(|error| StorageError::of_path("renaming", &path, error))?;
+        }
+    }
+    let mut said = Instant::now();
+    loop {
+        let voters = raft.metrics().borrow().membership_config.voter_ids().count();
+        if voters > parts.group.len() / 2 {
+            return Ok(Office::new(term, held.files(), Arc::clone(&parts.lease)));
+        }
+        if *role.borrow() != Role::Leads {
+            return Err(of_raft("another node was elected"));
+        }
+        if said.elapsed() > SAY_EVERY {
+            said = Instant::now();
+            log::info!("waits for other nodes that are to keep the catalog");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What a head that kept the catalog alone has of it.
+fn of_head_alone(database: &Path, behind: &Path) -> Vec<(Part, PathBuf)> {
+    let in_folder = |part: Part| (part, database.join(part.file_name()));
+    let all = [
+        in_folder(Part::Catalog),
+        in_folder(Part::Log),
+        (Part::Behind, behind.to_path_buf()),
+    ];
+    all.into_iter().filter(|(_, path)| path.exists()).collect()
+}
+
+/// Has the group take over a file. It begins anew where it did not come to its end.
+async fn take_over(raft: &Raft<Types>, part: Part, path: &Path) -> Result<()> {
+    let bytes = match part {
+        Part::Behind => office::framed(&behind_in_file(path)?),
+        _ => block_in_place(|| std::fs::read(path))
+            .map_err(|error| StorageError::of_path("reading", path, error))?,
+    };
+    let write = |at, bytes| FileWrite { part, at, bytes };
+    let first = vec![write(0, None)];
+    let chunks = bytes.chunks(COPY_BYTES).enumerate();
+    let chunks = chunks.map(|(at, bytes)| {
+        let at = (at * COPY_BYTES) as u64;
+        vec![write(at, Some(bytes.to_vec()))]
+    });
+    for writes in std::iter::once(first).chain(chunks) {
+        let written = raft.client_write(Change::of_writes(&writes)).await;
+        written.map_err(of_raft)?;
+    }
+    Ok(())
+}

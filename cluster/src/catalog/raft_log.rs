@@ -1,0 +1,246 @@
+//! The group's log on this node's disk, in a `redb` of its own: entries, the vote, and up to where
+//! the files of the catalog are durable.
+
+use std::fmt::Debug;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use flashmesh_pages::{Result, StorageError};
+use openraft::storage::{LogFlushed, RaftLogStorage};
+use openraft::{
+    AnyError, Entry, LogId, LogState, OptionalSend, RaftLogReader, StorageIOError, Vote,
+};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::task::block_in_place;
+
+use super::entry::Types;
+
+const ENTRIES: TableDefinition<u64, &[u8]> = TableDefinition::new("entries");
+const FACTS: TableDefinition<&str, &[u8]> = TableDefinition::new("facts");
+
+const VOTE: &str = "vote";
+const PURGED: &str = "purged";
+
+/// What is cached of it.
+const CACHE_BYTES: usize = 8 << 20;
+/// What a follower is sent at once, unless one entry is more.
+const MOST_SENT_BYTES: usize = 4 << 20;
+
+type Failure = openraft::StorageError<u64>;
+
+/// The log. Its clones are the same one.
+#[derive(Debug, Clone)]
+pub(super) struct RaftLog {
+    database: Arc<Database>,
+}
+
+/// A value and a CRC32C of it.
+fn seal(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = postcard::to_allocvec(value).expect("it is plain data");
+    bytes.extend(crc_fast::crc32_iscsi(&bytes).to_le_bytes());
+    bytes
+}
+
+fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, AnyError> {
+    let damaged = || AnyError::error("a record of the log is damaged");
+    let (value, checksum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    if crc_fast::crc32_iscsi(value) != u32::from_le_bytes(*checksum) {
+        return Err(damaged());
+    }
+    postcard::from_bytes(value).map_err(|error| AnyError::new(&error))
+}
+
+fn any(error: impl Into<redb::Error>) -> AnyError {
+    AnyError::new(&error.into())
+}
+
+impl RaftLog {
+    /// Opens the log at `path`, which is made when missing.
+    ///
+    /// # Errors
+    /// `Io`, and `Corrupt` for another file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut builder = redb::Builder::new();
+        let opened = builder.set_cache_size(CACHE_BYTES).create(path);
+        let failed = |error: redb::Error| match error {
+            redb::Error::Io(error) => StorageError::of_path("opening", path, error),
+            error => StorageError::corrupt(format!(
+                "{}: {error}; where the rack's other nodes hold the catalog, its folder may be removed: \
+                 the node gets it from them",
+                path.display()
+            )),
+        };
+        let this = Self {
+            database: Arc::new(opened.map_err(|error| failed(error.into()))?),
+        };
+        let made = || {
+            let txn = this.database.begin_write()?;
+            txn.open_table(ENTRIES)?;
+            txn.open_table(FACTS)?;
+            txn.commit()?;
+            Ok(())
+        };
+        made().map_err(failed)?;
+        Ok(this)
+    }
+
+    /// Something that is kept by its name.
+    pub fn fact<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, AnyError> {
+        let txn = self.database.begin_read().map_err(any)?;
+        let facts = txn.open_table(FACTS).map_err(any)?;
+        let found = facts.get(name).map_err(any)?;
+        found.map(|bytes| unseal(bytes.value())).transpose()
+    }
+
+    /// Keeps something by its name, durably.
+    pub fn set_fact(&self, name: &str, value: &impl Serialize) -> Result<(), AnyError> {
+        self.write(|txn| {
+            let mut facts = txn.open_table(FACTS)?;
+            facts.insert(name, seal(value).as_slice())?;
+            Ok(())
+        })
+    }
+
+    fn write(
+        &self,
+        work: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), AnyError> {
+        let txn = self.database.begin_write().map_err(any)?;
+        work(&txn).map_err(any)?;
+        txn.commit().map_err(any)
+    }
+
+    /// Entries of a range, in order; at least one and then no more than so many bytes.
+    fn entries(
+        &self,
+        range: impl RangeBounds<u64>,
+        most_bytes: usize,
+    ) -> Result<Vec<Entry<Types>>, AnyError> {
+        let txn = self.database.begin_read().map_err(any)?;
+        let table = txn.open_table(ENTRIES).map_err(any)?;
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for found in table.range(range).map_err(any)? {
+            let (_, value) = found.map_err(any)?;
+            bytes += value.value().len();
+            if bytes > most_bytes && !entries.is_empty() {
+                break;
+            }
+            entries.push(unseal(value.value())?);
+        }
+        Ok(entries)
+    }
+
+    fn state(&self) -> Result<LogState<Types>, AnyError> {
+        let last_purged_log_id = self.fact(PURGED)?;
+        let txn = self.database.begin_read().map_err(any)?;
+        let table = txn.open_table(ENTRIES).map_err(any)?;
+        let last = match table.last().map_err(any)? {
+            Some((_, value)) => Some(unseal::<Entry<Types>>(value.value())?.log_id),
+            None => last_purged_log_id,
+        };
+        Ok(LogState {
+            last_purged_log_id,
+            last_log_id: last,
+        })
+    }
+
+    fn remove(
+        &self,
+        range: (Bound<u64>, Bound<u64>),
+        purged: Option<LogId<u64>>,
+    ) -> Result<(), AnyError> {
+        self.write(|txn| {
+            let mut table = txn.open_table(ENTRIES)?;
+            table.retain_in(range, |_, _| false)?;
+            if let Some(purged) = purged {
+                let mut facts = txn.open_table(FACTS)?;
+                facts.insert(PURGED, seal(&purged).as_slice())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn reading(error: AnyError) -> Failure {
+    StorageIOError::read_logs(error).into()
+}
+
+fn writing(error: AnyError) -> Failure {
+    StorageIOError::write_logs(error).into()
+}
+
+impl RaftLogReader<Types> for RaftLog {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry<Types>>, Failure> {
+        block_in_place(|| self.entries(range, usize::MAX)).map_err(reading)
+    }
+
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry<Types>>, Failure> {
+        block_in_place(|| self.entries(start..end, MOST_SENT_BYTES)).map_err(reading)
+    }
+}
+
+impl RaftLogStorage<Types> for RaftLog {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, Failure> {
+        block_in_place(|| self.state()).map_err(reading)
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), Failure> {
+        let saved = block_in_place(|| self.set_fact(VOTE, vote));
+        saved.map_err(|error| StorageIOError::write_vote(error).into())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, Failure> {
+        let read = block_in_place(|| self.fact(VOTE));
+        read.map_err(|error| StorageIOError::read_vote(error).into())
+    }
+
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<Types>,
+    ) -> Result<(), Failure>
+    where
+        I: IntoIterator<Item = Entry<Types>> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        block_in_place(|| {
+            self.write(|txn| {
+                let mut table = txn.open_table(ENTRIES)?;
+                for entry in entries {
+                    table.insert(entry.log_id.index, seal(&entry).as_slice())?;
+                }
+                Ok(())
+            })
+        })
+        .map_err(writing)?;
+        callback.log_io_completed(Ok(()));
+        Ok(())
+    }
+
+    async fn truncate(&mut self, log_id: LogId<u64>) -> Result<(), Failure> {
+        let range = (Bound::Included(log_id.index), Bound::Unbounded);
+        block_in_place(|| self.remove(range, None)).map_err(writing)
+    }
+
+    async fn purge(&mut self, log_id: LogId<u64>) -> Result<(), Failure> {
+        let range = (Bound::Unbounded, Bound::Included(log_id.index));
+        block_in_place(|| self.remove(range, Some(log_id))).map_err(writing)
+    }
+}

@@ -1,0 +1,250 @@
+//! What the group's entries make: the files of the catalog on this node's disk.
+//!
+//! Entries are writes of bytes, so applying some of them again, in their order up to the last one,
+//! makes the same files. They are therefore written without a sync, and the log is kept from the last
+//! point on at which the files were made durable; after a restart the entries behind it are applied
+//! again. Nobody reads the files in between: a head takes office when all entries before its own are
+//! applied. For the same reason an image for a node that lacks much may be a later one than it is
+//! said to be.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flashmesh_pages::{Result, StorageError};
+use openraft::storage::RaftStateMachine;
+use openraft::{
+    AnyError, EmptyNode, Entry, EntryPayload, LogId, OptionalSend, RaftSnapshotBuilder, Snapshot,
+    SnapshotMeta, StorageIOError, StoredMembership,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::task::block_in_place;
+
+use super::entry::Types;
+use super::files::Files;
+use super::raft_log::RaftLog;
+
+/// What the log knows of the files by this name.
+const APPLIED: &str = "applied";
+/// Whether an image is being taken over.
+const LOADING: &str = "loading";
+/// The image that is being taken over.
+const IMAGE_FILE: &str = "image";
+
+type Failure = openraft::StorageError<u64>;
+
+/// How far the files are.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Applied {
+    last: Option<LogId<u64>>,
+    membership: StoredMembership<u64, EmptyNode>,
+    /// Of the last head that took office.
+    term: u64,
+}
+
+/// The files, and how far they are. Its clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Held(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    log: RaftLog,
+    files: Files,
+    applied: Mutex<Applied>,
+    /// Bytes of entries that were applied since the files were made durable.
+    unsynced: AtomicU64,
+}
+
+/// The files as they travel to a node that lacks what the log has no more.
+#[derive(Debug)]
+pub(super) enum Image {
+    /// Those of this node.
+    Own(Held),
+    /// One that came, in a file that was checked.
+    Came { path: PathBuf, term: u64 },
+}
+
+impl Held {
+    /// Opens the files in their folder.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn open(log: RaftLog, files: Files) -> Result<Self> {
+        let unreadable = |error: AnyError| StorageError::corrupt(error.to_string());
+        let applied = log.fact(APPLIED).map_err(unreadable)?.unwrap_or_default();
+        let is_loading = log.fact(LOADING).map_err(unreadable)?.unwrap_or(false);
+        let this = Self(Arc::new(Shared {
+            log,
+            files,
+            applied: Mutex::new(applied),
+            unsynced: AtomicU64::new(0),
+        }));
+        if is_loading {
+            this.load()
+                .map_err(|error| StorageError::io("taking over the catalog", error))?;
+        }
+        Ok(this)
+    }
+
+    pub fn files(&self) -> &Files {
+        &self.0.files
+    }
+
+    /// The term of the last head that took office; 0 where none has.
+    pub fn term(&self) -> u64 {
+        self.0.applied.lock().term
+    }
+
+    /// Bytes that a restart would apply again.
+    pub fn unsynced(&self) -> u64 {
+        self.0.unsynced.load(Ordering::Relaxed)
+    }
+
+    /// An image and the term that is in it.
+    pub fn dump(&self, out: impl io::Write) -> io::Result<u64> {
+        // Nothing is applied meanwhile.
+        let applied = self.0.applied.lock();
+        self.0.files.dump(out)?;
+        Ok(applied.term)
+    }
+
+    fn image_path(&self) -> PathBuf {
+        self.0.files.folder().join(IMAGE_FILE)
+    }
+
+    /// Takes over the image that lies there, as the log says.
+    fn load(&self) -> io::Result<()> {
+        let path = self.image_path();
+        self.0.files.load(io::BufReader::new(File::open(&path)?))?;
+        self.0.files.sync()?;
+        self.0.log.set_fact(LOADING, &false).map_err(io::Error::other)?;
+        std::fs::remove_file(&path)
+    }
+
+    fn apply_entry(&self, entry: Entry<Types>) -> io::Result<()> {
+        let mut applied = self.0.applied.lock();
+        match entry.payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Membership(membership) => {
+                applied.membership = StoredMembership::new(Some(entry.log_id), membership);
+            }
+            EntryPayload::Normal(change) => {
+                for write in change.writes().map_err(io::Error::other)? {
+                    self.0.files.apply(&write)?;
+                }
+                applied.term = applied.term.max(change.term);
+                let bytes = change.packed_bytes() as u64;
+                self.0.unsynced.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+        applied.last = Some(entry.log_id);
+        Ok(())
+    }
+
+    /// Makes the files durable as they are.
+    fn settle(&self) -> Result<SnapshotMeta<u64, EmptyNode>, AnyError> {
+        let applied = self.0.applied.lock();
+        self.0.files.sync().map_err(|error| AnyError::new(&error))?;
+        self.0.log.set_fact(APPLIED, &*applied)?;
+        self.0.unsynced.store(0, Ordering::Relaxed);
+        Ok(meta(&applied))
+    }
+
+    fn take_over(
+        &self,
+        meta: &SnapshotMeta<u64, EmptyNode>,
+        path: &std::path::Path,
+        term: u64,
+    ) -> io::Result<()> {
+        let mut applied = self.0.applied.lock();
+        std::fs::rename(path, self.image_path())?;
+        flashmesh_pages::flash::sync_folder(self.0.files.folder())?;
+        // From here on a restart goes on with it.
+        self.0.log.set_fact(LOADING, &true).map_err(io::Error::other)?;
+        *applied = Applied {
+            last: meta.last_log_id,
+            membership: meta.last_membership.clone(),
+            term,
+        };
+        self.0.log.set_fact(APPLIED, &*applied).map_err(io::Error::other)?;
+        self.0.unsynced.store(0, Ordering::Relaxed);
+        self.load()
+    }
+}
+
+fn meta(applied: &Applied) -> SnapshotMeta<u64, EmptyNode> {
+    let last = applied.last;
+    SnapshotMeta {
+        last_log_id: last,
+        last_membership: applied.membership.clone(),
+        snapshot_id: last.map_or_else(|| "none".into(), |last| last.to_string()),
+    }
+}
+
+impl RaftSnapshotBuilder<Types> for Held {
+    /// Nothing is copied: that is done when a node needs it.
+    async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, Failure> {
+        let meta = block_in_place(|| self.settle());
+        Ok(Snapshot {
+            meta: meta.map_err(StorageIOError::write_state_machine)?,
+            snapshot: Box::new(Image::Own(self.clone())),
+        })
+    }
+}
+
+impl RaftStateMachine<Types> for Held {
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(
+        &mut self,
+    ) -> Result<(Option<LogId<u64>>, StoredMembership<u64, EmptyNode>), Failure> {
+        let applied = self.0.applied.lock();
+        Ok((applied.last, applied.membership.clone()))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<()>, Failure>
+    where
+        I: IntoIterator<Item = Entry<Types>> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        block_in_place(|| {
+            let apply = |entry: Entry<Types>| {
+                let at = entry.log_id;
+                self.apply_entry(entry)
+                    .map_err(|error| StorageIOError::apply(at, AnyError::new(&error)).into())
+            };
+            entries.into_iter().map(apply).collect()
+        })
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Image>, Failure> {
+        Ok(Box::new(Image::Own(self.clone())))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta<u64, EmptyNode>,
+        image: Box<Image>,
+    ) -> Result<(), Failure> {
+        let taken = match &*image {
+            Image::Own(_) => Ok(()),
+            Image::Came { path, term } => block_in_place(|| self.take_over(meta, path, *term)),
+        };
+        taken.map_err(|error| StorageIOError::write_state_machine(AnyError::new(&error)).into())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, Failure> {
+        let applied = self.0.applied.lock();
+        Ok(applied.last.is_some().then(|| Snapshot {
+            meta: meta(&applied),
+            snapshot: Box::new(Image::Own(self.clone())),
+        }))
+    }
+}

@@ -1,0 +1,224 @@
+//! Groups whose members end, come back, and lose what they had.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use flashmesh_storage::table::CatalogStore;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::*;
+use crate::mesh::Mesh;
+use crate::sealed::Body;
+use crate::{Rack, STREAMS, Shape};
+
+const DEADLINE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nodes that keep a catalog in folders of their own.
+struct Nodes {
+    folder: TempDir,
+    runtime: Runtime,
+    meshes: Vec<Mesh>,
+    groups: Vec<Option<Group>>,
+}
+
+fn eventually<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(there) = there() {
+            return there;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Nodes {
+    fn new(count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let rack = Rack::draft(folder.path(), count, Shape::Full, 1, 50051).unwrap();
+        let rack = Rack::parse(&rack).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
+        let meshes = runtime.block_on(async { Mesh::in_process(&rack) }).unwrap();
+        Self {
+            folder,
+            runtime,
+            groups: meshes.iter().map(|_| None).collect(),
+            meshes,
+        }
+    }
+
+    fn folder(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("{node}"))
+    }
+
+    fn start(&mut self, node: usize) {
+        let numbers: Vec<_> = (0..self.meshes.len()).map(|n| NodeId(n as u16)).collect();
+        let alone = self.folder.path().join("alone");
+        let parts = GroupParts {
+            node: NodeId(node as u16),
+            group: numbers,
+            is_first: node == 0,
+            folder: self.folder(node),
+            alone: (node == 0).then(|| (alone.clone(), alone.join("copies-behind"))),
+            deadline: DEADLINE,
+        };
+        let streams = self.meshes[node].streams(STREAMS).unwrap();
+        let streams = self.runtime.block_on(async { streams });
+        // The service of the one before may not be given up yet.
+        let start = || Group::start(&streams, parts_of(&parts)).ok();
+        self.groups[node] = Some(eventually("the group starts", start));
+    }
+
+    fn stop(&mut self, node: usize) {
+        self.groups[node] = None;
+    }
+
+    fn group(&self, node: usize) -> &Group {
+        self.groups[node].as_ref().unwrap()
+    }
+
+    fn running(&self) -> Vec<usize> {
+        let running = self.groups.iter().enumerate();
+        running.filter(|(_, one)| one.is_some()).map(|(at, _)| at).collect()
+    }
+
+    /// Who leads, as a whole: it has taken office.
+    fn office(&self) -> (usize, Arc<Office>) {
+        eventually("one is elected and takes office", || {
+            let running = self.running().into_iter();
+            let mut leading = running.filter(|at| *self.group(*at).role().borrow() == Role::Leads);
+            let leader = leading.next()?;
+            let office = self.runtime.block_on(self.group(leader).take_office(0)).ok()?;
+            Some((leader, office))
+        })
+    }
+
+    /// Waits until all that run vote.
+    fn all_vote(&self) {
+        let running = self.running();
+        eventually("all are voters", || {
+            running.iter().all(|at| {
+                let metrics = self.group(*at).raft.metrics().borrow().clone();
+                let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
+                running.iter().all(|of| voters.contains(&self.group(*of).parts.own))
+            }).then_some(())
+        });
+    }
+
+    /// Waits until all that run have the same files.
+    fn all_agree(&self) {
+        let image = |at: usize| {
+            let mut image = Vec::new();
+            self.group(at).held.dump(&mut image).unwrap();
+            image
+        };
+        let running = self.running();
+        eventually("all have the same files", || {
+            let first = image(running[0]);
+            running[1..].iter().all(|at| image(*at) == first).then_some(())
+        });
+    }
+}
+
+fn parts_of(parts: &GroupParts) -> GroupParts {
+    GroupParts {
+        group: parts.group.clone(),
+        folder: parts.folder.clone(),
+        alone: parts.alone.clone(),
+        ..*parts
+    }
+}
+
+fn content(file: &dyn redb::StorageBackend) -> Vec<u8> {
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Writes at random places and cuts, to the file and to what is expected of it.
+fn write_some(random: &mut StdRng, file: &dyn redb::StorageBackend, model: &mut Vec<u8>) {
+    for _ in 0..random.random_range(1..6) {
+        if random.random_bool(0.1) {
+            let bytes = random.random_range(0..=model.len());
+            file.set_len(bytes as u64).unwrap();
+            model.truncate(bytes);
+            continue;
+        }
+        let at = random.random_range(0..40_000);
+        let mut bytes = vec![0; random.random_range(1..20_000)];
+        random.fill_bytes(&mut bytes);
+        file.write(at as u64, &bytes).unwrap();
+        model.resize(model.len().max(at + bytes.len()), 0);
+        model[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+}
+
+/// Whatever node ends, with or without its disk: the next head has all that was synced, and nothing
+/// that was not.
+#[test]
+fn the_catalog_outlives_its_heads() {
+    let seed = rand::rng().next_u64();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut nodes = Nodes::new(3);
+    (0..3).for_each(|node| nodes.start(node));
+    let mut synced: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+    let mut term = 0;
+    for round in 0..8 {
+        let (leader, office) = nodes.office();
+        assert!(office.term() > term, "terms grow");
+        term = office.term();
+        let files = [("catalog", office.catalog()), ("log", office.log())];
+        for (name, file) in &files {
+            let expected = synced.entry(name).or_default();
+            assert!(content(&**file) == *expected, "round {round}: another {name}");
+        }
+        let behind = Arc::clone(&office).load().unwrap();
+        assert_eq!(behind, synced.get("behind").cloned());
+        let body = vec![round as u8; random.random_range(0..100)];
+        Arc::clone(&office).store(&body).unwrap();
+        synced.insert("behind", body);
+        for _ in 0..random.random_range(1..10) {
+            for (name, file) in &files {
+                write_some(&mut random, &**file, synced.get_mut(name).unwrap());
+            }
+            files.choose(&mut random).unwrap().1.sync_data().unwrap();
+            for (name, file) in &files {
+                assert!(content(&**file) == synced[name]);
+            }
+        }
+        // One that is not synced is with nobody.
+        files[1].1.write(0, b"not synced").unwrap();
+        nodes.all_vote();
+        let victim = match random.random_bool(0.6) {
+            true => leader,
+            false => random.random_range(0..3),
+        };
+        nodes.stop(victim);
+        if victim == leader {
+            let error = files[0].1.write(0, b"of nobody").and_then(|()| files[0].1.sync_data());
+            assert!(error.is_err());
+        } else {
+            // The two others go on.
+            write_some(&mut random, &*files[0].1, synced.get_mut("catalog").unwrap());
+            let log = synced.get_mut("log").unwrap();
+            log.splice(..10.min(log.len()), *b"not synced");
+            files[0].1.sync_data().unwrap();
+            // Its process ends, as another one is to lead.
+            nodes.stop(leader);
+            nodes.start(leader);
+        }
+        if random.random_bool(0.4) {
+            println!("round {round}: node {victim} loses its disk");
+            fs::remove_dir_all(nodes.folder(victim)).unwrap();
+        }
+        nodes.start(victim);
+        nodes.all_vote();
+    }
+    nodes.all_agree();
+}

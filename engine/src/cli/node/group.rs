@@ -1,0 +1,127 @@
+//! A node of the group that keeps the catalog: it follows the head until it is elected, and is the head
+//! until another one is.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flashmesh_cluster::cards::TermStore;
+use flashmesh_cluster::catalog::{self, Group, GroupParts, Role};
+use flashmesh_cluster::{DATABASE_FOLDER, Node, Rack};
+use flashmesh_storage::accelerator::xrt::HostCommand;
+use flashmesh_storage::store::NodeId;
+
+use super::super::arguments::EngineArguments;
+use super::status::NodeState;
+use super::{COPIES_FILE, Running};
+use crate::{Error, Result};
+
+/// What a node has of the catalog, in its folder.
+const FOLDER: &str = "catalog";
+
+/// The nodes that keep the catalog; none where the head does it alone.
+pub(in crate::cli) fn keepers(rack: &Rack) -> Vec<NodeId> {
+    let nodes: Vec<_> = rack.nodes.iter().map(Node::number).collect();
+    catalog::keepers(&nodes, rack.head().number(), rack.replicas)
+}
+
+impl Running {
+    /// Follows the head until it is elected, then is the head.
+    pub(super) async fn serve_in_group(
+        &self,
+        database: &EngineArguments,
+        keepers: Vec<NodeId>,
+    ) -> Result<()> {
+        let folder = &self.node.folder;
+        let parts = GroupParts {
+            node: self.node.number(),
+            group: keepers,
+            is_first: self.is_first(),
+            folder: folder.join(FOLDER),
+            alone: self.is_first().then(|| {
+                let database = folder.join(DATABASE_FOLDER);
+                (database, folder.join(COPIES_FILE))
+            }),
+            deadline: Duration::from_millis(self.rack.mesh.deadline_ms),
+        };
+        let streams = self.commit_streams();
+        let group = tokio::task::spawn_blocking(move || Group::start(&streams, parts));
+        let group = group
+            .await
+            .map_err(|error| Error::io("opening the catalog", std::io::Error::other(error)))??;
+        let group = Arc::new(group);
+        self.reporter.set_group(&group);
+        let mut role = group.role();
+        let elected = async {
+            match role.wait_for(|role| !matches!(role, Role::Follows(_))).await {
+                Ok(role) => role.clone(),
+                Err(_) => Role::Failed("it has ended".into()),
+            }
+        };
+        let ended = self.serve_head(database, group.head(), elected).await?;
+        match ended {
+            None => Ok(()),
+            Some(Role::Failed(why)) => Err(failed(&why)),
+            Some(_) => self.lead(database, &group).await,
+        }
+    }
+
+    /// The head, until it is told to end. When another one is elected, this process begins anew: what
+    /// the head has in memory may not be so, and nobody may be answered from it any more.
+    async fn lead(&self, database: &EngineArguments, group: &Group) -> Result<()> {
+        tracing::info!("is the head now");
+        self.reporter.set_head_of_group();
+        self.reporter.set(NodeState::Starting);
+        let mut role = group.role();
+        let lost = async {
+            match role.wait_for(|role| *role != Role::Leads).await {
+                Ok(role) => role.clone(),
+                Err(_) => Role::Follows(None),
+            }
+        };
+        let leads = async {
+            let term = self.terms().load()?;
+            let office = group.take_office(term).await?;
+            self.serve_clients(database, Some(Arc::clone(&office))).await
+        };
+        let served = tokio::select! {
+            served = leads => served,
+            role = lost => match role {
+                Role::Failed(why) => Err(failed(&why)),
+                _ => Err(begin_anew()),
+            },
+        };
+        // What failed may have failed for that.
+        match (&served, &*group.role().borrow()) {
+            (Err(error), Role::Follows(_)) => {
+                tracing::warn!(%error, "as the head");
+                Err(begin_anew())
+            }
+            _ => served,
+        }
+    }
+}
+
+fn failed(why: &str) -> Error {
+    let why = std::io::Error::other(why.to_string());
+    Error::io("the catalog that this node keeps with others", why)
+}
+
+/// The command `flashmesh` itself: in Python, the running program is another.
+pub(in crate::cli) fn own_program() -> Result<PathBuf> {
+    Ok(HostCommand::flashmesh()?.program)
+}
+
+/// Replaces the process by itself, as it was started: with it go threads, memory and locks. It returns
+/// only if that fails.
+fn begin_anew() -> Error {
+    tracing::warn!("is not the head any more, and starts anew");
+    let program = match own_program() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Error::io("starting anew", error)
+}
