@@ -19,7 +19,7 @@ use crate::copies::{Copies, CopyFile, Places, RackCopy, copy_number};
 use crate::mesh::{Mesh, Streams};
 
 /// How long a head that starts asks a node which can't be reached, beyond what the mesh waits for a
-/// link: neighbours dial again after a second at most.
+/// link: neighbours dial again after a second at most. One that was elected was heard before.
 const GREETING: Duration = Duration::from_secs(3);
 /// How long it rests between.
 const GREETING_REST: Duration = Duration::from_millis(50);
@@ -144,10 +144,15 @@ impl Head {
             .iter()
             .flat_map(|(node, cards)| cards.iter().map(|card| (*node, *card)));
         let nodes = others.iter().map(|(node, _)| *node);
+        let is_elected = own.copies.as_ref().is_some_and(|own| own.catalog.is_some());
+        let patience = match is_elected {
+            true => Duration::ZERO,
+            false => GREETING,
+        };
         for (node, cards) in others {
             let greeted = cards
                 .first()
-                .map(|card| greet(&reached, *node, *card, own.term));
+                .map(|card| greet(&reached, *node, *card, own.term, patience));
             if let (Some(Err(error)), None) = (greeted, &own.copies) {
                 return Err(error);
             }
@@ -236,13 +241,19 @@ impl Head {
 
 /// Asks a node for a card until it answers. The first answers of nodes that knew this one before its
 /// restart may be lost.
-fn greet(cards: &Cards, node: NodeId, card: CardId, term: u64) -> Result<()> {
+fn greet(
+    cards: &Cards,
+    node: NodeId,
+    card: CardId,
+    term: u64,
+    patience: Duration,
+) -> Result<()> {
     let begun = Instant::now();
     let mut asked = 0;
     loop {
         asked += 1;
         match cards.open(node, card, term) {
-            Err(StorageError::Io { .. }) if asked < 2 || begun.elapsed() < GREETING => {
+            Err(StorageError::Io { .. }) if asked < 2 || begun.elapsed() < patience => {
                 thread::sleep(GREETING_REST);
             }
             answered => return answered.map(|_| ()),

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
-use crate::spelling::respelled;
+use crate::spelling::{columns_quoted, respelled};
 use crate::{depth, past, precedence};
 
 /// Splits SQL of a dialect into statements.
@@ -15,7 +15,11 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     let dialect = dialect_from_str(dialect)
         .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
     depth::check(query, dialect.as_ref())?;
-    let parser = DFParserBuilder::new(query).with_dialect(dialect.as_ref());
+    let parser = match columns_quoted(query, dialect.as_ref()) {
+        Some(tokens) => DFParserBuilder::new(tokens),
+        None => DFParserBuilder::new(query),
+    };
+    let parser = parser.with_dialect(dialect.as_ref());
     let parsed = parser.build().map_err(Error::from).and_then(parse_all);
     let mut statements = parsed.or_else(|error| {
         let parser = DFParserBuilder::new(respelled(query, dialect.as_ref()).ok_or(error)?);

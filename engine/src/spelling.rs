@@ -19,13 +19,26 @@ const OPTIONS: [&str; 6] = [
 ];
 
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
-/// columns in any order, `DO NOTHING` in MERGE, and versions of tables.
+/// columns in any order, `DO NOTHING` in MERGE, versions of tables, and columns called `key` or `index`.
 pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let mut tokens = tokens(query, dialect)?;
     let has_sorted = sort_options(&mut tokens);
     let has_replaced = replace_nothing(&mut tokens, dialect);
     let has_versions = replace_versions(&mut tokens, dialect);
-    (has_sorted || has_replaced || has_versions).then_some(tokens)
+    let has_quoted = quote_columns(&mut tokens);
+    (has_sorted || has_replaced || has_versions || has_quoted).then_some(tokens)
+}
+
+/// The words of a text that creates a table whose columns are called `key` or `index`: some of these can
+/// be parsed, and mean something else.
+pub(crate) fn columns_quoted(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
+    let text = query.to_ascii_lowercase();
+    let has = |word| text.contains(word);
+    if !(has("create") && has("table") && (has("key") || has("index"))) {
+        return None;
+    }
+    let mut tokens = tokens(query, dialect)?;
+    quote_columns(&mut tokens).then_some(tokens)
 }
 
 fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
@@ -80,6 +93,32 @@ fn sort_options(tokens: &mut [TokenWithSpan]) -> bool {
         options.clone_from_slice(&groups.concat());
     }
     has_sorted
+}
+
+/// Puts names of new columns in quotes that begin MySQL's keys and indexes, which flashmesh has not:
+/// `CREATE TABLE t (key INT, …)`.
+fn quote_columns(tokens: &mut [TokenWithSpan]) -> bool {
+    let mut has_quoted = false;
+    let mut is_create = false;
+    for place in 1..tokens.len() {
+        let at = |place: usize| tokens.get(place).map(|token| &token.token);
+        match at(place) {
+            Some(Token::SemiColon) => is_create = false,
+            _ => is_create |= is(tokens.get(place), "TABLE"),
+        }
+        let begins = matches!(at(place - 1), Some(Token::LParen | Token::Comma));
+        let has_type = matches!(at(place + 1), Some(Token::Word(_)));
+        let is_name = ["KEY", "INDEX"].iter().any(|word| is(tokens.get(place), word));
+        if is_create && begins && has_type && is_name
+            && let Token::Word(word) = &mut tokens[place].token
+        {
+            // As it would be without quotes.
+            word.value = word.value.to_lowercase();
+            word.quote_style = Some('"');
+            has_quoted = true;
+        }
+    }
+    has_quoted
 }
 
 /// Puts what sets [`NOTHING`] in place of `THEN DO NOTHING`.
@@ -219,6 +258,17 @@ mod tests {
             ))
         );
         assert_eq!(text("ON CONFLICT DO NOTHING"), None);
+    }
+
+    #[test]
+    fn columns_may_be_called_key_and_index() {
+        assert_eq!(
+            text("CREATE TABLE kv (Key INT PRIMARY KEY, index TEXT)"),
+            Some("CREATE TABLE kv ( \"key\" INT PRIMARY KEY , \"index\" TEXT )".into())
+        );
+        for same in ["CREATE TABLE t (a INT, PRIMARY KEY (a))", "SELECT (key AS b)"] {
+            assert_eq!(text(same), None, "{same}");
+        }
     }
 
     #[test]

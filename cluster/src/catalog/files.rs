@@ -89,17 +89,29 @@ impl Files {
         PartFile(Arc::clone(&self.parts[part as usize]))
     }
 
+    /// # Errors
+    /// Those of the file, which they name.
     pub fn apply(&self, write: &FileWrite) -> io::Result<()> {
         let file = &self.parts[write.part as usize];
-        match &write.bytes {
+        let applied = match &write.bytes {
             Some(bytes) => file.write_all_at(bytes, write.at),
             None => file.set_len(write.at),
-        }
+        };
+        applied.map_err(|error| self.named(write.part, error))
     }
 
     /// Makes all durable that was applied.
+    ///
+    /// # Errors
+    /// Those of a file, which they name.
     pub fn sync(&self) -> io::Result<()> {
-        self.parts.iter().try_for_each(|file| file.sync_data())
+        let mut parts = Part::ALL.into_iter().zip(&self.parts);
+        parts.try_for_each(|(part, file)| file.sync_data().map_err(|e| self.named(part, e)))
+    }
+
+    fn named(&self, part: Part, error: io::Error) -> io::Error {
+        let path = self.folder.join(part.file_name());
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     }
 
     /// Writes all of them to `out`.

@@ -312,7 +312,7 @@ async fn close_with(office: Arc<Office>, mut role: watch::Receiver<Role>) {
     let is_over = role.wait_for(|role| *role != Role::Leads).await;
     let why = match is_over.as_deref() {
         Ok(Role::Failed(why)) => why.clone(),
-        _ => "this node is not the head any more".into(),
+        _ => "this node is not the head any more, and the next one knows whether this was committed: ask it".into(),
     };
     office.close(&why);
 }

@@ -44,6 +44,22 @@ async fn not_null_holds_in_a_table_made_of_a_query() {
 }
 
 #[tokio::test]
+async fn columns_may_be_called_key_and_index() {
+    let session = session();
+    session
+        .sql(
+            "CREATE TABLE kv (Key VARCHAR(10) PRIMARY KEY, index INT);
+             INSERT INTO kv (key, index) VALUES ('a', 1), ('b', 2)",
+        )
+        .await
+        .unwrap();
+    let sql = "SELECT index, key FROM kv WHERE key = 'b'";
+    assert_eq!(rows(&session, sql).await, ["2 b"]);
+    let message = error(&session, "INSERT INTO kv VALUES ('a', 3)").await;
+    assert!(message.contains("already"), "{message}");
+}
+
+#[tokio::test]
 async fn a_column_of_nothing_but_null_is_an_integer() {
     let session = session();
     session

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use flashmesh_cluster::catalog::Group;
+use flashmesh_cluster::catalog::{Group, Role};
 use flashmesh_cluster::mesh::{LinkStatus, Mesh, Streams};
 use flashmesh_cluster::node::{Head, ServingNode};
 use flashmesh_cluster::{Node, Rack};
@@ -290,6 +290,10 @@ impl Reporter {
             status.links = mesh.links().into_iter().map(Link::from).collect();
         }
         status.copies_behind = self.copies_behind();
+        let group = self.group.get().and_then(Weak::upgrade);
+        if group.is_some_and(|group| *group.role().borrow() == Role::Follows(None)) {
+            status.problem = Some("no head is elected".into());
+        }
         let serving = self.serving.get().and_then(Weak::upgrade);
         status.commands = serving.map(|serving| serving.commands_running());
         match self.engine.get().and_then(Weak::upgrade) {
