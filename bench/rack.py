@@ -40,12 +40,17 @@ POINT = "SELECT v FROM points WHERE id = {}"
 
 
 class Rack:
-    def __init__(self, folder: Path, nodes: int) -> None:
-        made = self.run("rack", "init", folder, "--nodes", nodes, "--flight-port", free_ports(nodes))
+    def __init__(self, folder: Path, nodes: int, *options: object) -> None:
+        made = self.run("rack", "init", folder, "--nodes", nodes, "--flight-port", free_ports(nodes), *options)
         self.file = Path(made.splitlines()[0])
+        self.up()
+        self.nodes = self.status()
+
+    def up(self) -> None:
         self.run("rack", "up", self.file, "--detach", "--threads", common.THREADS, "--cache-size", "1GB")
-        status = json.loads(self.run("rack", "status", self.file, "--format", "json"))
-        self.nodes = status["nodes"]
+
+    def status(self) -> list[dict]:
+        return json.loads(self.run("rack", "status", self.file, "--format", "json"))["nodes"]
 
     @staticmethod
     def run(*words: object) -> str:

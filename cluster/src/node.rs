@@ -241,13 +241,7 @@ impl Head {
 
 /// Asks a node for a card until it answers. The first answers of nodes that knew this one before its
 /// restart may be lost.
-fn greet(
-    cards: &Cards,
-    node: NodeId,
-    card: CardId,
-    term: u64,
-    patience: Duration,
-) -> Result<()> {
+fn greet(cards: &Cards, node: NodeId, card: CardId, term: u64, patience: Duration) -> Result<()> {
     let begun = Instant::now();
     let mut asked = 0;
     loop {

@@ -108,8 +108,13 @@ fn quote_columns(tokens: &mut [TokenWithSpan]) -> bool {
         }
         let begins = matches!(at(place - 1), Some(Token::LParen | Token::Comma));
         let has_type = matches!(at(place + 1), Some(Token::Word(_)));
-        let is_name = ["KEY", "INDEX"].iter().any(|word| is(tokens.get(place), word));
-        if is_create && begins && has_type && is_name
+        let is_name = ["KEY", "INDEX"]
+            .iter()
+            .any(|word| is(tokens.get(place), word));
+        if is_create
+            && begins
+            && has_type
+            && is_name
             && let Token::Word(word) = &mut tokens[place].token
         {
             // As it would be without quotes.
@@ -266,7 +271,10 @@ mod tests {
             text("CREATE TABLE kv (Key INT PRIMARY KEY, index TEXT)"),
             Some("CREATE TABLE kv ( \"key\" INT PRIMARY KEY , \"index\" TEXT )".into())
         );
-        for same in ["CREATE TABLE t (a INT, PRIMARY KEY (a))", "SELECT (key AS b)"] {
+        for same in [
+            "CREATE TABLE t (a INT, PRIMARY KEY (a))",
+            "SELECT (key AS b)",
+        ] {
             assert_eq!(text(same), None, "{same}");
         }
     }

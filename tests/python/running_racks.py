@@ -126,8 +126,10 @@ def racks(tmp_path_factory):
             assert "panicked" not in log.read_text(), log.read_text()
 
 
-def kill(rack: Rack, name: str) -> None:
-    os.kill(rack.status()[name]["pid"], signal.SIGKILL)
+def kill(rack: Rack, name: str, with_signal: signal.Signals = signal.SIGKILL) -> None:
+    process = rack.status()[name]["pid"]
+    if process is not None:
+        os.kill(process, with_signal)
     eventually(lambda: rack.states()[name] == "down", f"{name} is down")
 
 

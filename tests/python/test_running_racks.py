@@ -19,6 +19,7 @@ from running_racks import (  # noqa: F401
     binary,
     eventually,
     flashmesh,
+    free_ports,
     is_free,
     kill,
     racks,

@@ -50,6 +50,9 @@ pub enum Bench {
     /// Racks of 1, 2, 4 and 8 nodes on this machine: what travels between nodes with pushdown on and
     /// off, what a query costs more than on one node, memory a node
     Rack(ScaleArgs),
+    /// Racks: a commit where a group of nodes keeps the catalog beside a head alone, and how long nobody is
+    /// answered when the head is killed
+    RackCommits(RunsArgs),
     /// A rack of 4 nodes in network namespaces with links of 1 Gbit/s: bytes over them and time, with
     /// pushdown on and off, against DataFusion on the same tables as Parquet. Needs root
     RackNetwork(RackNetworkArgs),
@@ -238,6 +241,11 @@ impl Bench {
             Bench::Rack(args) => {
                 build_programs()?;
                 scaled(&mut script, "rack", args);
+                script.env("FLASHMESH_BIN", flashmesh_binary());
+            }
+            Bench::RackCommits(args) => {
+                build_programs()?;
+                searched(&mut script, "rack_commits", args);
                 script.env("FLASHMESH_BIN", flashmesh_binary());
             }
             Bench::RackNetwork(args) => {

@@ -60,7 +60,10 @@ impl<T: Read> Read for Summed<T> {
 }
 
 fn is_none() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is no image of a catalog, or is damaged")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "it is no image of a catalog, or is damaged",
+    )
 }
 
 impl Files {

@@ -108,7 +108,10 @@ struct Parts {
 }
 
 fn of_raft(error: impl std::fmt::Display) -> StorageError {
-    StorageError::io("the group that keeps the catalog", std::io::Error::other(error.to_string()))
+    StorageError::io(
+        "the group that keeps the catalog",
+        std::io::Error::other(error.to_string()),
+    )
 }
 
 /// The nodes that keep the catalog: the head of the rack file and those behind it, in the order of
@@ -335,7 +338,10 @@ async fn begin(raft: Raft<Types>, own: u64, streams: Streams, others: Vec<NodeId
             }
         }
         if silent.is_empty() {
-            if let Err(error) = raft.initialize(std::collections::BTreeSet::from([own])).await {
+            if let Err(error) = raft
+                .initialize(std::collections::BTreeSet::from([own]))
+                .await
+            {
                 log::warn!("beginning the catalog: {error}");
             }
         } else if said.elapsed() > SAY_EVERY {
@@ -445,7 +451,12 @@ async fn take_office(
     }
     let mut said = Instant::now();
     loop {
-        let voters = raft.metrics().borrow().membership_config.voter_ids().count();
+        let voters = raft
+            .metrics()
+            .borrow()
+            .membership_config
+            .voter_ids()
+            .count();
         if voters > parts.group.len() / 2 {
             return Ok(Office::new(term, held.files(), Arc::clone(&parts.lease)));
         }

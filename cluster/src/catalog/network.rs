@@ -108,7 +108,10 @@ async fn read<T: DeserializeOwned>(stream: &mut MeshStream) -> io::Result<T> {
 /// Asks a node who it is.
 pub(super) async fn hello(streams: &Streams, node: NodeId) -> io::Result<Introduction> {
     let asked = async {
-        let mut stream = streams.connect(node, SERVICE).await.map_err(io::Error::other)?;
+        let mut stream = streams
+            .connect(node, SERVICE)
+            .await
+            .map_err(io::Error::other)?;
         let what = Question::Hello;
         write(&mut stream, &Frame { to: None, what }).await?;
         let answer: Answer<Introduction> = read(&mut stream).await?;
@@ -125,7 +128,11 @@ pub fn watch_head(streams: Streams, group: Vec<NodeId>) -> watch::Receiver<Optio
         while !sender.is_closed() {
             let mut head = None;
             for node in &group {
-                if let Ok(Introduction { leader: Some(leader), .. }) = hello(&streams, *node).await {
+                if let Ok(Introduction {
+                    leader: Some(leader),
+                    ..
+                }) = hello(&streams, *node).await
+                {
                     head = Some(node_of(leader));
                     break;
                 }
@@ -208,7 +215,10 @@ impl Connection {
             io::Seek::rewind(&mut file)?;
             Ok::<_, io::Error>((file, term, bytes))
         })?;
-        log::info!("sends the catalog ({bytes} bytes) to node {}", node_of(self.member).0);
+        log::info!(
+            "sends the catalog ({bytes} bytes) to node {}",
+            node_of(self.member).0
+        );
         let mut stream = self.connected().await?;
         let question = Frame {
             to: Some(self.member),

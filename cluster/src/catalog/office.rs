@@ -216,7 +216,8 @@ impl StorageBackend for OfficeFile {
             at: len,
             bytes: None,
         };
-        self.journal.push(write, |turn| self.overlay.set_len(len, turn))
+        self.journal
+            .push(write, |turn| self.overlay.set_len(len, turn))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -298,7 +299,9 @@ impl CatalogStore for Office {
             true => Ok(()),
             false => Err(StorageError::io(
                 "reading the catalog",
-                io::Error::other("the other nodes that keep it are not heard: one of them may be the head"),
+                io::Error::other(
+                    "the other nodes that keep it are not heard: one of them may be the head",
+                ),
             )),
         }
     }

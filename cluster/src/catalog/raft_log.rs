@@ -210,12 +210,7 @@ impl RaftLogStorage<Types> for RaftLog {
         read.map_err(|error| StorageIOError::read_vote(error).into())
     }
 
-
-    async fn append<I>(
-        &mut self,
-        entries: I,
-        callback: LogFlushed<Types>,
-    ) -> Result<(), Failure>
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), Failure>
     where
         I: IntoIterator<Item = Entry<Types>> + OptionalSend,
         I::IntoIter: OptionalSend,

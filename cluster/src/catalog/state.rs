@@ -120,7 +120,10 @@ impl Held {
         let path = self.image_path();
         self.0.files.load(io::BufReader::new(File::open(&path)?))?;
         self.0.files.sync()?;
-        self.0.log.set_fact(LOADING, &false).map_err(io::Error::other)?;
+        self.0
+            .log
+            .set_fact(LOADING, &false)
+            .map_err(io::Error::other)?;
         std::fs::remove_file(&path)
     }
 
@@ -163,13 +166,19 @@ impl Held {
         std::fs::rename(path, self.image_path())?;
         flashmesh_pages::flash::sync_folder(self.0.files.folder())?;
         // From here on a restart goes on with it.
-        self.0.log.set_fact(LOADING, &true).map_err(io::Error::other)?;
+        self.0
+            .log
+            .set_fact(LOADING, &true)
+            .map_err(io::Error::other)?;
         *applied = Applied {
             last: meta.last_log_id,
             membership: meta.last_membership.clone(),
             term,
         };
-        self.0.log.set_fact(APPLIED, &*applied).map_err(io::Error::other)?;
+        self.0
+            .log
+            .set_fact(APPLIED, &*applied)
+            .map_err(io::Error::other)?;
         self.0.unsynced.store(0, Ordering::Relaxed);
         self.load()
     }

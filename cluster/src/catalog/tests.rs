@@ -84,7 +84,10 @@ impl Nodes {
 
     fn running(&self) -> Vec<usize> {
         let running = self.groups.iter().enumerate();
-        running.filter(|(_, one)| one.is_some()).map(|(at, _)| at).collect()
+        running
+            .filter(|(_, one)| one.is_some())
+            .map(|(at, _)| at)
+            .collect()
     }
 
     /// Who leads, as a whole: it has taken office.
@@ -93,7 +96,10 @@ impl Nodes {
             let running = self.running().into_iter();
             let mut leading = running.filter(|at| *self.group(*at).role().borrow() == Role::Leads);
             let leader = leading.next()?;
-            let office = self.runtime.block_on(self.group(leader).take_office(0)).ok()?;
+            let office = self
+                .runtime
+                .block_on(self.group(leader).take_office(0))
+                .ok()?;
             Some((leader, office))
         })
     }
@@ -102,11 +108,16 @@ impl Nodes {
     fn all_vote(&self) {
         let running = self.running();
         eventually("all are voters", || {
-            running.iter().all(|at| {
-                let metrics = self.group(*at).raft.metrics().borrow().clone();
-                let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
-                running.iter().all(|of| voters.contains(&self.group(*of).parts.own))
-            }).then_some(())
+            running
+                .iter()
+                .all(|at| {
+                    let metrics = self.group(*at).raft.metrics().borrow().clone();
+                    let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
+                    running
+                        .iter()
+                        .all(|of| voters.contains(&self.group(*of).parts.own))
+                })
+                .then_some(())
         });
     }
 
@@ -120,7 +131,10 @@ impl Nodes {
         let running = self.running();
         eventually("all have the same files", || {
             let first = image(running[0]);
-            running[1..].iter().all(|at| image(*at) == first).then_some(())
+            running[1..]
+                .iter()
+                .all(|at| image(*at) == first)
+                .then_some(())
         });
     }
 }
@@ -176,7 +190,10 @@ fn the_catalog_outlives_its_heads() {
         let files = [("catalog", office.catalog()), ("log", office.log())];
         for (name, file) in &files {
             let expected = synced.entry(name).or_default();
-            assert!(content(&**file) == *expected, "round {round}: another {name}");
+            assert!(
+                content(&**file) == *expected,
+                "round {round}: another {name}"
+            );
         }
         let behind = Arc::clone(&office).load().unwrap();
         assert_eq!(behind, synced.get("behind").cloned());
@@ -201,11 +218,18 @@ fn the_catalog_outlives_its_heads() {
         };
         nodes.stop(victim);
         if victim == leader {
-            let error = files[0].1.write(0, b"of nobody").and_then(|()| files[0].1.sync_data());
+            let error = files[0]
+                .1
+                .write(0, b"of nobody")
+                .and_then(|()| files[0].1.sync_data());
             assert!(error.is_err());
         } else {
             // The two others go on.
-            write_some(&mut random, &*files[0].1, synced.get_mut("catalog").unwrap());
+            write_some(
+                &mut random,
+                &*files[0].1,
+                synced.get_mut("catalog").unwrap(),
+            );
             let log = synced.get_mut("log").unwrap();
             log.splice(..10.min(log.len()), *b"not synced");
             files[0].1.sync_data().unwrap();

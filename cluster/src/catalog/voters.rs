@@ -116,7 +116,10 @@ fn changes(
     let members: BTreeSet<u64> = membership.nodes().map(|(member, _)| *member).collect();
     let place = |node: &NodeId| {
         let now = there.get(node).copied();
-        let before = voters.iter().copied().find(|voter| node_of(*voter) == *node);
+        let before = voters
+            .iter()
+            .copied()
+            .find(|voter| node_of(*voter) == *node);
         let able = now.filter(|now| {
             voters.contains(now) || (members.contains(now) && has_reached(own, *now, metrics))
         });

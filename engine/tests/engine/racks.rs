@@ -152,6 +152,7 @@ impl TestRack {
             replicas,
             held: cards_at(0),
             file: CopyFile::open(folder.path().join("copies")).unwrap(),
+            catalog: None,
         });
         let others: Vec<_> = (1..nodes).map(|n| (NodeId(n), vec![CardId(0)])).collect();
         let head = Head::connect(

@@ -88,7 +88,12 @@ impl Folder {
         if file.len().map_err(failed)? == 0 {
             let made = CatalogFile::new(InMemoryBackend::new());
             let first = FirstState::empty();
-            drop(Catalog::make(&self.catalog, &self.path, Arc::clone(&made), &first)?);
+            drop(Catalog::make(
+                &self.catalog,
+                &self.path,
+                Arc::clone(&made),
+                &first,
+            )?);
             let bytes = made.content().map_err(failed)?;
             file.write(0, &bytes).map_err(failed)?;
             file.sync_data().map_err(failed)?;

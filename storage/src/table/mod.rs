@@ -48,8 +48,8 @@ pub use backup::{
     Backup, BackupFiles, BackupFolder, BackupProgress, backups, check_backup, restore,
 };
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
-pub use fsck::{FsckProgress, FsckReport};
 pub use folder::CatalogStore;
+pub use fsck::{FsckProgress, FsckReport};
 pub use functions::{Callee, Function, FunctionQuota, NewFunction};
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use overlay::Overlay;

@@ -55,7 +55,10 @@ impl Running {
         self.reporter.set_group(&group);
         let mut role = group.role();
         let elected = async {
-            match role.wait_for(|role| !matches!(role, Role::Follows(_))).await {
+            match role
+                .wait_for(|role| !matches!(role, Role::Follows(_)))
+                .await
+            {
                 Ok(role) => role.clone(),
                 Err(_) => Role::Failed("it has ended".into()),
             }
@@ -84,7 +87,8 @@ impl Running {
         let leads = async {
             let term = self.terms().load()?;
             let office = group.take_office(term).await?;
-            self.serve_clients(database, Some(Arc::clone(&office))).await
+            self.serve_clients(database, Some(Arc::clone(&office)))
+                .await
         };
         let served = tokio::select! {
             served = leads => served,
@@ -122,6 +126,8 @@ fn begin_anew() -> Error {
         Ok(program) => program,
         Err(error) => return error,
     };
-    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    let error = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .exec();
     Error::io("starting anew", error)
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use flashmesh_cluster::{Rack, RackKey, Shape};
 
+use super::super::node::own_program;
 use super::super::node::{SOCKET, of_rack};
 use super::arguments::{RackInitArguments, RackShape};
-use super::super::node::own_program;
 use crate::{Error, Result};
 
 /// Where ports for clients are looked for.

@@ -61,11 +61,17 @@ fn check(file: &Path) -> Result<()> {
     let cards: usize = rack.nodes.iter().map(|node| node.cards.len()).sum();
     println!("nodes      {}, with {cards} cards", rack.nodes.len());
     let keepers = keepers(&rack);
-    let of_group = rack.nodes.iter().filter(|node| keepers.contains(&node.number()));
+    let of_group = rack
+        .nodes
+        .iter()
+        .filter(|node| keepers.contains(&node.number()));
     let of_group: Vec<_> = of_group.map(|node| node.name.as_str()).collect();
     match of_group.is_empty() {
         true => println!("head       {}", rack.head().name),
-        false => println!("catalog    {}; one of them is the head", of_group.join(", ")),
+        false => println!(
+            "catalog    {}; one of them is the head",
+            of_group.join(", ")
+        ),
     }
     println!("cables     {}", rack.cables.len());
     let endpoints: Vec<_> = rack.endpoints.iter().map(|e| e.name.as_str()).collect();
