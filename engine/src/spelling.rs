@@ -1,6 +1,7 @@
 //! What other databases take and the parser does not, in words that it takes.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 /// The column that a clause of MERGE sets which is to do nothing.
@@ -120,6 +121,7 @@ fn quote_columns(tokens: &mut [TokenWithSpan]) -> bool {
             // As it would be without quotes.
             word.value = word.value.to_lowercase();
             word.quote_style = Some('"');
+            word.keyword = Keyword::NoKeyword;
             has_quoted = true;
         }
     }

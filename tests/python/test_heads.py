@@ -141,3 +141,8 @@ def test_a_head_alone_becomes_one_of_a_group(racks) -> None:  # noqa: F811
     whole(rack)
     kill(rack, head(rack))
     assert rack.rows(head(rack), "SELECT count(*), sum(a) FROM t") == [(100_001, 4_999_949_999)]
+    rack.down()
+    rack.file.write_text(text)
+    # A head alone would begin with an empty catalog.
+    refused = rack.up(check=False)
+    assert refused.returncode == 1 and "several nodes keep the catalog" in rack.log("n00"), refused

@@ -147,6 +147,18 @@ impl Held {
         Ok(())
     }
 
+    /// Applies entries in their order; gives as many answers, or which one failed and why.
+    fn apply_all(
+        &self,
+        entries: impl IntoIterator<Item = Entry<Types>>,
+    ) -> Result<Vec<()>, (LogId<u64>, io::Error)> {
+        let apply = |entry: Entry<Types>| {
+            let at = entry.log_id;
+            self.apply_entry(entry).map_err(|error| (at, error))
+        };
+        entries.into_iter().map(apply).collect()
+    }
+
     /// Makes the files durable as they are.
     fn settle(&self) -> Result<SnapshotMeta<u64, EmptyNode>, AnyError> {
         let applied = self.0.applied.lock();
@@ -219,14 +231,8 @@ impl RaftStateMachine<Types> for Held {
         I: IntoIterator<Item = Entry<Types>> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        block_in_place(|| {
-            let apply = |entry: Entry<Types>| {
-                let at = entry.log_id;
-                self.apply_entry(entry)
-                    .map_err(|error| StorageIOError::apply(at, AnyError::new(&error)).into())
-            };
-            entries.into_iter().map(apply).collect()
-        })
+        block_in_place(|| self.apply_all(entries))
+            .map_err(|(at, error)| StorageIOError::apply(at, AnyError::new(&error)).into())
     }
 
     async fn get_snapshot_builder(&mut self) -> Self {

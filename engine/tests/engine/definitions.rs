@@ -56,7 +56,7 @@ async fn columns_may_be_called_key_and_index() {
     let sql = "SELECT index, key FROM kv WHERE key = 'b'";
     assert_eq!(rows(&session, sql).await, ["2 b"]);
     let message = error(&session, "INSERT INTO kv VALUES ('a', 3)").await;
-    assert!(message.contains("already"), "{message}");
+    assert!(message.contains("(key) = (a)"), "{message}");
 }
 
 #[tokio::test]

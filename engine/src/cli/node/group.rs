@@ -19,7 +19,7 @@ use super::{COPIES_FILE, Running};
 use crate::{Error, Result};
 
 /// What a node has of the catalog, in its folder.
-const FOLDER: &str = "catalog";
+pub(super) const FOLDER: &str = "catalog";
 
 /// The nodes that keep the catalog; none where the head does it alone.
 pub(in crate::cli) fn keepers(rack: &Rack) -> Vec<NodeId> {
@@ -94,12 +94,13 @@ impl Running {
             served = leads => served,
             role = lost => match role {
                 Role::Failed(why) => Err(failed(&why)),
+                _ if self.is_stopping() => Ok(()),
                 _ => Err(begin_anew()),
             },
         };
         // What failed may have failed for that.
         match (&served, &*group.role().borrow()) {
-            (Err(error), Role::Follows(_)) => {
+            (Err(error), Role::Follows(_)) if !self.is_stopping() => {
                 tracing::warn!(%error, "as the head");
                 Err(begin_anew())
             }

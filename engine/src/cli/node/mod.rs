@@ -164,6 +164,14 @@ impl Running {
             return self.serve_in_group(database, keepers).await;
         }
         if keepers.is_empty() && self.is_first() {
+            let of_group = self.node.folder.join(group::FOLDER);
+            if of_group.exists() {
+                return Err(Error::usage(format!(
+                    "several nodes keep the catalog of this rack ({} is this one's part): write replicas = \
+                     2 or more into the rack file again, which needs three nodes",
+                    of_group.display()
+                )));
+            }
             return self.serve_clients(database, None).await;
         }
         // Whoever tells what changes is there as long as this.
@@ -240,6 +248,11 @@ impl Running {
             self.reporter.set(NodeState::Up);
         }
         Ok(stopping)
+    }
+
+    fn is_stopping(&self) -> bool {
+        let stopping = self.stopping.get();
+        stopping.is_some_and(CancellationToken::is_cancelled)
     }
 
     /// The head: opens the catalog and answers clients of all nodes.
