@@ -9,7 +9,7 @@ use super::state::Image;
 
 openraft::declare_raft_types!(
     /// The types of the group.
-    pub(super) Types: D = Change, R = (), Node = EmptyNode, SnapshotData = Image
+    pub(super) Types: D = Change, R = bool, Node = EmptyNode, SnapshotData = Image
 );
 
 /// What an entry's writes may take up before they are packed.
@@ -55,6 +55,8 @@ pub(super) struct FileWrite {
 pub(super) struct Change {
     /// The term of the head that takes office with this entry; 0: none does.
     pub term: u64,
+    /// The term of the head that has written; 0: the catalog is taken over from a head alone.
+    pub of: u64,
     /// What the writes take up unpacked.
     bytes: usize,
     /// Writes, packed.
@@ -77,12 +79,13 @@ impl Change {
         }
     }
 
-    /// Of these writes.
-    pub fn of_writes(writes: &[FileWrite]) -> Self {
+    /// Of these writes of the head of that term.
+    pub fn of_writes(of: u64, writes: &[FileWrite]) -> Self {
         // Plain data, into memory: neither fails.
         let bytes = postcard::to_allocvec(writes).expect("it is plain data");
         Self {
             term: 0,
+            of,
             bytes: bytes.len(),
             packed: zstd::bulk::compress(&bytes, 1).expect("memory takes all"),
         }
@@ -128,7 +131,7 @@ mod tests {
                 bytes: None,
             },
         ];
-        let change = Change::of_writes(&writes);
+        let change = Change::of_writes(1, &writes);
         assert!(change.packed_bytes() < 1000);
         assert_eq!(change.writes().unwrap(), writes);
         assert_eq!(Change::of_term(3).writes().unwrap(), []);

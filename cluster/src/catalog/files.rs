@@ -67,13 +67,23 @@ fn is_none() -> io::Error {
 }
 
 impl Files {
-    /// In `folder`, which is made when missing, as the files are.
-    pub fn open(folder: &Path) -> io::Result<Self> {
+    /// In `folder`. Where `is_new`, it is made when missing, as the files are; else all must be there, as
+    /// what is missing would pass for empty.
+    ///
+    /// # Errors
+    /// Those of a file, which they name.
+    pub fn open(folder: &Path, is_new: bool) -> io::Result<Self> {
         make_folder(folder)?;
         let open = |part: Part| {
             let mut options = OpenOptions::new();
-            let options = options.read(true).write(true).create(true).truncate(false);
-            options.open(folder.join(part.file_name())).map(Arc::new)
+            let options = options
+                .read(true)
+                .write(true)
+                .create(is_new)
+                .truncate(false);
+            let path = folder.join(part.file_name());
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+            options.open(&path).map(Arc::new).map_err(named)
         };
         let parts = Part::ALL.into_iter().map(open).collect::<Result<_, _>>()?;
         sync_folder(folder)?;
@@ -218,7 +228,7 @@ mod tests {
     #[test]
     fn an_image_is_the_files_and_no_bit_of_it_may_differ() {
         let folder = tempfile::tempdir().unwrap();
-        let files = Files::open(&folder.path().join("a")).unwrap();
+        let files = Files::open(&folder.path().join("a"), true).unwrap();
         for (part, bytes) in [(Part::Catalog, 300), (Part::Log, 0), (Part::Behind, 17)] {
             let write = FileWrite {
                 part,
@@ -230,7 +240,7 @@ mod tests {
         let mut image = Vec::new();
         files.dump(&mut image).unwrap();
         Files::check(image.as_slice()).unwrap();
-        let other = Files::open(&folder.path().join("b")).unwrap();
+        let other = Files::open(&folder.path().join("b"), true).unwrap();
         let more = FileWrite {
             part: Part::Log,
             at: 0,

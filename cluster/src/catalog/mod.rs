@@ -18,10 +18,12 @@ mod raft_log;
 mod state;
 mod voters;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flashmesh_pages::flash::make_folder;
 use flashmesh_pages::store::NodeId;
 use flashmesh_pages::{Result, StorageError};
 use openraft::{Config, EmptyNode, Raft, RaftMetrics, ServerState, SnapshotPolicy};
@@ -82,8 +84,8 @@ pub struct GroupParts {
 /// What a node is in the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// It was elected and may take office.
-    Leads,
+    /// It was elected, in that term of the group, and may take office.
+    Leads(u64),
     /// It keeps the catalog for the head, where that is known.
     Follows(Option<NodeId>),
     /// It can't go on, for this reason.
@@ -132,6 +134,8 @@ fn config(deadline: Duration) -> Config {
     let deadline = (deadline.as_millis() as u64).max(100);
     Config {
         cluster_name: "catalog".into(),
+        // By [`Electing`], where more than half of the group hears no leader.
+        enable_elect: false,
         heartbeat_interval: deadline / 4,
         election_timeout_min: deadline * 3 / 4,
         election_timeout_max: deadline,
@@ -150,9 +154,17 @@ impl Group {
     pub fn start(streams: &Streams, parts: GroupParts) -> Result<Self> {
         let folder = &parts.folder;
         let opening = |error| StorageError::of_path("opening", folder, error);
-        let files = Files::open(folder).map_err(opening)?;
+        make_folder(folder).map_err(opening)?;
         let log = RaftLog::open(&folder.join("group.redb"))?;
-        let own = match log.fact::<u64>("member").map_err(of_raft)? {
+        let member = log.fact::<u64>("member").map_err(of_raft)?;
+        let files = Files::open(folder, member.is_none()).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => StorageError::corrupt(format!(
+                "{error}; remove the folder {}, and the node gets the catalog from the others",
+                folder.display()
+            )),
+            _ => opening(error),
+        })?;
+        let own = match member {
             Some(own) => own,
             None => {
                 let own = draw_member(parts.node, random());
@@ -178,21 +190,29 @@ impl Group {
         let runtime = runtime.enable_all().build();
         let runtime = runtime.map_err(|error| StorageError::io("starting threads", error))?;
         let lease = Duration::from_millis(config.election_timeout_min);
+        let heartbeats = Duration::from_millis(config.election_timeout_max / 8);
+        let deadline = Duration::from_millis(config.election_timeout_max);
         let network = Peers(streams.clone());
         let raft = Raft::new(own, config, network, log, held.clone());
         let raft = runtime.block_on(raft).map_err(of_raft)?;
+        let (sender, role) = watch::channel(Role::Follows(None));
+        let until = Arc::new(Lease::new());
         let member = Arc::new(Member {
             number: own,
             raft: raft.clone(),
             held: held.clone(),
+            role: role.clone(),
+            lease: Arc::clone(&until),
+            deadline,
+            heard: Mutex::default(),
         });
-        runtime.spawn(network::answer(listener, member));
-        let (sender, role) = watch::channel(Role::Follows(None));
-        let until = Arc::new(Lease::new());
+        runtime.spawn(network::answer(listener, Arc::clone(&member)));
+        runtime.spawn(elect(member, streams.clone()));
         let looking = Looking {
             raft: raft.clone(),
             held: held.clone(),
             lasts: lease,
+            heartbeats,
             lease: Arc::clone(&until),
             role: sender,
         };
@@ -237,7 +257,7 @@ impl Group {
         let mut role = self.role();
         let own = node_of(self.parts.own);
         let head = move |role: &Role| match role {
-            Role::Leads => Some(own),
+            Role::Leads(_) => Some(own),
             Role::Follows(head) => *head,
             Role::Failed(_) => None,
         };
@@ -312,7 +332,11 @@ fn random() -> u64 {
 
 /// Whoever waits for the group fails when another one leads it.
 async fn close_with(office: Arc<Office>, mut role: watch::Receiver<Role>) {
-    let is_over = role.wait_for(|role| *role != Role::Leads).await;
+    let leads = role.borrow().clone();
+    let is_over = match leads {
+        Role::Leads(_) => role.wait_for(|role| *role != leads).await,
+        _ => role.wait_for(|_| true).await,
+    };
     let why = match is_over.as_deref() {
         Ok(Role::Failed(why)) => why.clone(),
         _ => "this node is not the head any more, and the next one knows whether this was committed: ask it".into(),
@@ -352,12 +376,34 @@ async fn begin(raft: Raft<Types>, own: u64, streams: Streams, others: Vec<NodeId
     }
 }
 
+/// Lets the node stand for election when more than half of the group, itself included, has heard no
+/// leader for the deadline. One that was cut off and is back hears from the others that there is one,
+/// and does not raise the group's term.
+async fn elect(member: Arc<Member>, streams: Streams) {
+    loop {
+        let metrics = member.raft.metrics().borrow().clone();
+        let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
+        let mut deaf = usize::from(!member.hears_leader());
+        if deaf > 0 && voters.len() > 1 {
+            for voter in voters.iter().filter(|voter| **voter != member.number) {
+                let told = hello(&streams, node_of(*voter)).await;
+                let is_deaf = told.is_ok_and(|told| told.member == *voter && !told.hears_leader);
+                deaf += usize::from(is_deaf);
+            }
+        }
+        member.raft.runtime_config().elect(deaf * 2 > voters.len());
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Tells what the node is, and keeps the log short.
 struct Looking {
     raft: Raft<Types>,
     held: Held,
     /// For how long after a leader was heard nobody else is elected.
     lasts: Duration,
+    /// How often others are told that this one leads.
+    heartbeats: Duration,
     lease: Arc<Lease>,
     role: watch::Sender<Role>,
 }
@@ -376,20 +422,32 @@ impl Looking {
     async fn look(self) {
         let mut metrics = self.raft.metrics();
         let mut is_settling = false;
-        let mut told = Instant::now();
+        let mut sent = Instant::now();
+        // What is told now was so later than what was told two changes ago was seen: the process may
+        // be stopped anywhere in between.
+        let mut seen = [Instant::now(); 2];
         loop {
+            let (before, told) = (Instant::now(), seen[0]);
             let now = metrics.borrow_and_update().clone();
             let is = match (&now.running_state, now.state) {
                 (Err(error), _) => Role::Failed(error.to_string()),
                 (Ok(()), ServerState::Leader) => {
                     let until = self.until(&now, told);
                     self.lease.set(until);
+                    if sent.elapsed() >= self.heartbeats {
+                        sent = Instant::now();
+                        // It fails with the group, which is told below.
+                        let _ = self.raft.trigger().heartbeat().await;
+                    }
                     match until.is_none_or(|until| Instant::now() < until) {
-                        true => Role::Leads,
+                        true => Role::Leads(now.current_term),
                         false => Role::Follows(None),
                     }
                 }
-                _ => Role::Follows(now.current_leader.map(node_of)),
+                _ => {
+                    self.lease.end();
+                    Role::Follows(now.current_leader.map(node_of))
+                }
             };
             let is_over = matches!(is, Role::Failed(_));
             self.role
@@ -402,17 +460,15 @@ impl Looking {
                 true => {}
                 false => is_settling = false,
             }
-            // What is told now was so then, if not later: the process may be stopped in between.
-            let before = Instant::now();
             tokio::select! {
                 changed = metrics.changed() => match changed {
-                    Ok(()) => told = before,
+                    Ok(()) => seen = [seen[1], before],
                     Err(_) => {
                         self.role.send_replace(Role::Failed("it has ended".into()));
                         return;
                     }
                 },
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(LOOK_EVERY.min(self.heartbeats)) => {}
             }
         }
     }
@@ -425,9 +481,8 @@ async fn take_office(
     term: u64,
     role: &watch::Receiver<Role>,
 ) -> Result<Office> {
-    // All entries before are applied when this returns.
     while let Err(error) = raft.ensure_linearizable().await {
-        if *role.borrow() != Role::Leads {
+        if !matches!(*role.borrow(), Role::Leads(_)) {
             return Err(of_raft(error));
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -460,7 +515,7 @@ async fn take_office(
         if voters > parts.group.len() / 2 {
             return Ok(Office::new(term, held.files(), Arc::clone(&parts.lease)));
         }
-        if *role.borrow() != Role::Leads {
+        if !matches!(*role.borrow(), Role::Leads(_)) {
             return Err(of_raft("another node was elected"));
         }
         if said.elapsed() > SAY_EVERY {
@@ -497,7 +552,7 @@ async fn take_over(raft: &Raft<Types>, part: Part, path: &Path) -> Result<()> {
         vec![write(at, Some(bytes.to_vec()))]
     });
     for writes in std::iter::once(first).chain(chunks) {
-        let written = raft.client_write(Change::of_writes(&writes)).await;
+        let written = raft.client_write(Change::of_writes(0, &writes)).await;
         written.map_err(of_raft)?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flashmesh_pages::store::NodeId;
 use openraft::error::{
@@ -14,6 +14,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, EmptyNode, Raft, Snapshot, SnapshotMeta, Vote};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,9 +22,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::timeout;
 
+use super::Role;
 use super::entry::Types;
 use super::files::Files;
-use super::state::{Held, Image};
+use super::office::Lease;
+use super::state::{COMING, Held, Image};
 use crate::mesh::{MeshStream, StreamListener, Streams};
 
 /// The service of a node that is of the group.
@@ -57,7 +60,11 @@ pub(super) struct Introduction {
     pub member: u64,
     /// It has nothing, and knows of no group.
     pub is_blank: bool,
-    pub leader: Option<u64>,
+    /// Who leads, as far as it knows, and in which term.
+    pub leader: Option<u16>,
+    pub term: u64,
+    /// It is that one, or has heard of it lately.
+    pub hears_leader: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -126,17 +133,16 @@ pub fn watch_head(streams: Streams, group: Vec<NodeId>) -> watch::Receiver<Optio
     let runtime = streams.runtime().clone();
     runtime.spawn(async move {
         while !sender.is_closed() {
-            let mut head = None;
+            let mut found: Option<Introduction> = None;
             for node in &group {
-                if let Ok(Introduction {
-                    leader: Some(leader),
-                    ..
-                }) = hello(&streams, *node).await
+                if let Ok(told) = hello(&streams, *node).await
+                    && told.leader.is_some()
+                    && found.as_ref().is_none_or(|known| known.term < told.term)
                 {
-                    head = Some(node_of(leader));
-                    break;
+                    found = Some(told);
                 }
             }
+            let head = found.and_then(|told| told.leader).map(NodeId);
             sender.send_if_modified(|known| std::mem::replace(known, head) != head);
             tokio::select! {
                 () = tokio::time::sleep(ASK_EVERY) => {}
@@ -219,7 +225,7 @@ impl Connection {
             "sends the catalog ({bytes} bytes) to node {}",
             node_of(self.member).0
         );
-        let mut stream = self.connected().await?;
+        let mut stream = timeout(IMAGE_TIME, self.connected()).await??;
         let question = Frame {
             to: Some(self.member),
             what: Question::Image {
@@ -229,7 +235,7 @@ impl Connection {
                 bytes,
             },
         };
-        write(&mut stream, &question).await?;
+        timeout(IMAGE_TIME, write(&mut stream, &question)).await??;
         let mut buffer = vec![0; COPY_BYTES];
         loop {
             let count = block_in_place(|| io::Read::read(&mut file, &mut buffer))?;
@@ -276,7 +282,11 @@ impl RaftNetwork<Types> for Connection {
         tokio::select! {
             closed = cancel => Err(closed.into()),
             sent = self.send_image(vote, snapshot.meta, held) => {
-                sent.map_err(|error| Unreachable::new(&error).into())
+                let node = node_of(self.member).0;
+                sent.map_err(|error| {
+                    log::warn!("the catalog does not reach node {node}: {error}");
+                    Unreachable::new(&error).into()
+                })
             }
         }
     }
@@ -287,6 +297,12 @@ pub(super) struct Member {
     pub number: u64,
     pub raft: Raft<Types>,
     pub held: Held,
+    pub role: watch::Receiver<Role>,
+    pub lease: Arc<Lease>,
+    /// For how long a leader counts that was heard.
+    pub deadline: Duration,
+    /// When one was heard last.
+    pub heard: Mutex<Option<Instant>>,
 }
 
 /// Takes the streams of other nodes, until it is dropped.
@@ -321,17 +337,32 @@ impl Member {
             match what {
                 Question::Hello => {
                     let is_initialized = self.raft.is_initialized().await;
-                    let leader = self.raft.metrics().borrow().current_leader;
+                    let leader = match *self.role.borrow() {
+                        Role::Leads(_) => Some(node_of(self.number)),
+                        Role::Follows(leader) => leader,
+                        Role::Failed(_) => None,
+                    };
+                    let term = self.raft.metrics().borrow().current_term;
                     let introduction = is_initialized.map(|is| Introduction {
                         member: self.number,
                         is_blank: !is,
-                        leader,
+                        leader: leader.map(|node| node.0),
+                        term,
+                        hears_leader: self.hears_leader(),
                     });
                     write(&mut stream, &told(introduction)).await?;
                 }
                 Question::Append(request) => {
                     let answer = self.raft.append_entries(request).await;
+                    if !matches!(&answer, Err(_) | Ok(AppendEntriesResponse::HigherVote(_))) {
+                        *self.heard.lock() = Some(Instant::now());
+                    }
                     write(&mut stream, &told(answer)).await?;
+                }
+                // Who was cut off and is back shall not take the place of a leader that the others hear.
+                Question::Vote(_) if self.lease.holds() => {
+                    let refused: Answer<()> = Err("this node leads".into());
+                    write(&mut stream, &refused).await?;
                 }
                 Question::Vote(request) => {
                     let answer = self.raft.vote(request).await;
@@ -358,6 +389,12 @@ impl Member {
         }
     }
 
+    /// Whether this node leads, or has heard who does lately.
+    pub fn hears_leader(&self) -> bool {
+        let heard = *self.heard.lock();
+        self.lease.holds() || heard.is_some_and(|heard| heard.elapsed() < self.deadline)
+    }
+
     /// Writes the image that comes to a file, durably; the file goes with the path unless it is taken
     /// away.
     async fn take_image(
@@ -365,7 +402,9 @@ impl Member {
         stream: &mut MeshStream,
         bytes: u64,
     ) -> io::Result<tempfile::TempPath> {
-        let mut file = tempfile::NamedTempFile::new_in(self.held.files().folder())?;
+        let mut file = tempfile::Builder::new()
+            .prefix(COMING)
+            .tempfile_in(self.held.files().folder())?;
         let mut buffer = vec![0; COPY_BYTES];
         let mut left = bytes;
         while left > 0 {

@@ -19,9 +19,9 @@ use super::files::Files;
 use crate::sealed::Body;
 
 /// An entry takes no further writes when it has so many bytes.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 256 << 10;
 /// A write of more bytes is several entries.
-const MOST_WRITE_BYTES: usize = 4 << 20;
+const MOST_WRITE_BYTES: usize = 256 << 10;
 /// Writes that wait; who writes more waits as well.
 const MOST_WAITING_BYTES: usize = 32 << 20;
 
@@ -41,6 +41,11 @@ impl Lease {
         }
     }
 
+    /// It is over.
+    pub fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+
     /// It lasts until then; `None`: for good.
     pub fn set(&self, until: Option<Instant>) {
         let until = until.map_or(u64::MAX, |until| {
@@ -49,7 +54,7 @@ impl Lease {
         self.until.store(until, Ordering::Release);
     }
 
-    fn holds(&self) -> bool {
+    pub fn holds(&self) -> bool {
         (self.begun.elapsed().as_micros() as u64) < self.until.load(Ordering::Acquire)
     }
 }
@@ -225,6 +230,10 @@ impl StorageBackend for OfficeFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.part == Part::Catalog && self.len()? == 0 {
+            // A catalog is made as a whole.
+            return self.write_part(offset, data);
+        }
         let mut at = offset;
         for bytes in data.chunks(MOST_WRITE_BYTES) {
             self.write_part(at, bytes)?;
@@ -251,10 +260,19 @@ impl Office {
     /// another's office.
     pub(super) fn ask_group(&self, raft: Raft<Types>) -> impl Future<Output = ()> + use<> {
         let (journal, files) = (Arc::clone(&self.journal), Arc::clone(&self.files));
+        let term = self.term;
         async move {
             while let Some(batch) = journal.next().await {
-                if let Err(error) = raft.client_write(Change::of_writes(&batch.writes)).await {
-                    journal.fail(format!("the group that keeps the catalog: {error}"));
+                let asked = raft
+                    .client_write(Change::of_writes(term, &batch.writes))
+                    .await;
+                let refused = match asked {
+                    Ok(answer) if answer.data => None,
+                    Ok(_) => Some("another node is the head".to_string()),
+                    Err(error) => Some(error.to_string()),
+                };
+                if let Some(why) = refused {
+                    journal.fail(format!("the group that keeps the catalog: {why}"));
                     return;
                 }
                 // The files have it.

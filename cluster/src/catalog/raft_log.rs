@@ -2,19 +2,25 @@
 //! the files of the catalog are durable.
 
 use std::fmt::Debug;
+use std::fs::OpenOptions;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flashmesh_pages::{Result, StorageError};
+use flashmesh_storage::table::read_from_disk;
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{
     AnyError, Entry, LogId, LogState, OptionalSend, RaftLogReader, StorageIOError, Vote,
 };
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::task::block_in_place;
+use tokio::time::timeout;
 
 use super::entry::Types;
 
@@ -24,10 +30,12 @@ const FACTS: TableDefinition<&str, &[u8]> = TableDefinition::new("facts");
 const VOTE: &str = "vote";
 const PURGED: &str = "purged";
 
+/// How long a purge waits until the files are durable that stand for what it removes.
+const PURGE_TIME: Duration = Duration::from_secs(60);
 /// What is cached of it.
 const CACHE_BYTES: usize = 8 << 20;
 /// What a follower is sent at once, unless one entry is more.
-const MOST_SENT_BYTES: usize = 4 << 20;
+const MOST_SENT_BYTES: usize = 256 << 10;
 
 type Failure = openraft::StorageError<u64>;
 
@@ -35,6 +43,8 @@ type Failure = openraft::StorageError<u64>;
 #[derive(Debug, Clone)]
 pub(super) struct RaftLog {
     database: Arc<Database>,
+    /// The index up to which the files are durable, as they were made so since it was opened.
+    durable: Arc<watch::Sender<u64>>,
 }
 
 /// A value and a CRC32C of it.
@@ -64,7 +74,15 @@ impl RaftLog {
     /// `Io`, and `Corrupt` for another file.
     pub fn open(path: &Path) -> Result<Self> {
         let mut builder = redb::Builder::new();
-        let opened = builder.set_cache_size(CACHE_BYTES).create(path);
+        let builder = builder.set_cache_size(CACHE_BYTES);
+        let open = || {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create(true).truncate(false);
+            let file = options.open(path)?;
+            read_from_disk(&file);
+            builder.create_with_backend(FileBackend::new(file)?)
+        };
+        let opened = open();
         let failed = |error: redb::Error| match error {
             redb::Error::Io(error) => StorageError::of_path("opening", path, error),
             error => StorageError::corrupt(format!(
@@ -75,6 +93,7 @@ impl RaftLog {
         };
         let this = Self {
             database: Arc::new(opened.map_err(|error| failed(error.into()))?),
+            durable: Arc::new(watch::Sender::new(0)),
         };
         let made = || {
             let txn = this.database.begin_write()?;
@@ -97,9 +116,27 @@ impl RaftLog {
 
     /// Keeps something by its name, durably.
     pub fn set_fact(&self, name: &str, value: &impl Serialize) -> Result<(), AnyError> {
+        self.set_facts(&[(name, seal(value))])
+    }
+
+    /// Keeps how far the files are that are durable, and whether an image has yet to be taken over.
+    pub fn set_applied(
+        &self,
+        applied: (&str, &impl Serialize),
+        loading: (&str, bool),
+        last: Option<LogId<u64>>,
+    ) -> Result<(), AnyError> {
+        self.set_facts(&[(applied.0, seal(applied.1)), (loading.0, seal(&loading.1))])?;
+        self.durable.send_replace(last.map_or(0, |last| last.index));
+        Ok(())
+    }
+
+    fn set_facts(&self, values: &[(&str, Vec<u8>)]) -> Result<(), AnyError> {
         self.write(|txn| {
             let mut facts = txn.open_table(FACTS)?;
-            facts.insert(name, seal(value).as_slice())?;
+            for (name, value) in values {
+                facts.insert(*name, value.as_slice())?;
+            }
             Ok(())
         })
     }
@@ -234,7 +271,14 @@ impl RaftLogStorage<Types> for RaftLog {
         block_in_place(|| self.remove(range, None)).map_err(writing)
     }
 
+    /// Where an image came, that is taken over by another task: until then the entries are needed.
     async fn purge(&mut self, log_id: LogId<u64>) -> Result<(), Failure> {
+        let mut durable = self.durable.subscribe();
+        let is_durable = durable.wait_for(|index| *index >= log_id.index);
+        if timeout(PURGE_TIME, is_durable).await.is_err() {
+            let why = AnyError::error("the catalog's files do not become durable");
+            return Err(writing(why));
+        }
         let range = (Bound::Unbounded, Bound::Included(log_id.index));
         block_in_place(|| self.remove(range, Some(log_id))).map_err(writing)
     }

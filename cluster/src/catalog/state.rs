@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,6 +31,8 @@ use super::raft_log::RaftLog;
 const APPLIED: &str = "applied";
 /// Whether an image is being taken over.
 const LOADING: &str = "loading";
+/// How the names of files begin in which images come.
+pub(super) const COMING: &str = "coming-";
 /// The image that is being taken over.
 const IMAGE_FILE: &str = "image";
 
@@ -74,8 +76,11 @@ impl Held {
     /// `Io`, `Corrupt`.
     pub fn open(log: RaftLog, files: Files) -> Result<Self> {
         let unreadable = |error: AnyError| StorageError::corrupt(error.to_string());
-        let applied = log.fact(APPLIED).map_err(unreadable)?.unwrap_or_default();
+        let applied: Applied = log.fact(APPLIED).map_err(unreadable)?.unwrap_or_default();
         let is_loading = log.fact(LOADING).map_err(unreadable)?.unwrap_or(false);
+        // What came before a crash and was not taken over, or was.
+        remove_images(files.folder(), is_loading)
+            .map_err(|error| StorageError::of_path("cleaning", files.folder(), error))?;
         let this = Self(Arc::new(Shared {
             log,
             files,
@@ -127,7 +132,9 @@ impl Held {
         std::fs::remove_file(&path)
     }
 
-    fn apply_entry(&self, entry: Entry<Types>) -> io::Result<()> {
+    /// Whether it was taken: writes of a head that is none any more are not.
+    fn apply_entry(&self, entry: Entry<Types>) -> io::Result<bool> {
+        let mut is_taken = true;
         let mut applied = self.0.applied.lock();
         match entry.payload {
             EntryPayload::Blank => {}
@@ -135,7 +142,12 @@ impl Held {
                 applied.membership = StoredMembership::new(Some(entry.log_id), membership);
             }
             EntryPayload::Normal(change) => {
-                for write in change.writes().map_err(io::Error::other)? {
+                is_taken = change.term > applied.term || change.of == applied.term;
+                let writes = match is_taken {
+                    true => change.writes().map_err(io::Error::other)?,
+                    false => Vec::new(),
+                };
+                for write in writes {
                     self.0.files.apply(&write)?;
                 }
                 applied.term = applied.term.max(change.term);
@@ -144,14 +156,14 @@ impl Held {
             }
         }
         applied.last = Some(entry.log_id);
-        Ok(())
+        Ok(is_taken)
     }
 
     /// Applies entries in their order; gives as many answers, or which one failed and why.
     fn apply_all(
         &self,
         entries: impl IntoIterator<Item = Entry<Types>>,
-    ) -> Result<Vec<()>, (LogId<u64>, io::Error)> {
+    ) -> Result<Vec<bool>, (LogId<u64>, io::Error)> {
         let apply = |entry: Entry<Types>| {
             let at = entry.log_id;
             self.apply_entry(entry).map_err(|error| (at, error))
@@ -163,7 +175,7 @@ impl Held {
     fn settle(&self) -> Result<SnapshotMeta<u64, EmptyNode>, AnyError> {
         let applied = self.0.applied.lock();
         self.0.files.sync().map_err(|error| AnyError::new(&error))?;
-        self.0.log.set_fact(APPLIED, &*applied)?;
+        self.set_applied(&applied, false)?;
         self.0.unsynced.store(0, Ordering::Relaxed);
         Ok(meta(&applied))
     }
@@ -171,29 +183,40 @@ impl Held {
     fn take_over(
         &self,
         meta: &SnapshotMeta<u64, EmptyNode>,
-        path: &std::path::Path,
+        path: &Path,
         term: u64,
     ) -> io::Result<()> {
         let mut applied = self.0.applied.lock();
         std::fs::rename(path, self.image_path())?;
         flashmesh_pages::flash::sync_folder(self.0.files.folder())?;
-        // From here on a restart goes on with it.
-        self.0
-            .log
-            .set_fact(LOADING, &true)
-            .map_err(io::Error::other)?;
         *applied = Applied {
             last: meta.last_log_id,
             membership: meta.last_membership.clone(),
             term,
         };
-        self.0
-            .log
-            .set_fact(APPLIED, &*applied)
-            .map_err(io::Error::other)?;
+        // From here on a restart goes on with it.
+        self.set_applied(&applied, true).map_err(io::Error::other)?;
         self.0.unsynced.store(0, Ordering::Relaxed);
         self.load()
     }
+
+    fn set_applied(&self, applied: &Applied, is_loading: bool) -> Result<(), AnyError> {
+        let (of_files, loading) = ((APPLIED, applied), (LOADING, is_loading));
+        self.0.log.set_applied(of_files, loading, applied.last)
+    }
+}
+
+/// Removes images that came; the one that is to be taken over stays.
+fn remove_images(folder: &Path, is_loading: bool) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let came = name.to_string_lossy().starts_with(COMING);
+        if came || (name == IMAGE_FILE && !is_loading) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn meta(applied: &Applied) -> SnapshotMeta<u64, EmptyNode> {
@@ -226,7 +249,7 @@ impl RaftStateMachine<Types> for Held {
         Ok((applied.last, applied.membership.clone()))
     }
 
-    async fn apply<I>(&mut self, entries: I) -> Result<Vec<()>, Failure>
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<bool>, Failure>
     where
         I: IntoIterator<Item = Entry<Types>> + OptionalSend,
         I::IntoIter: OptionalSend,

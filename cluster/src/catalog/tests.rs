@@ -94,7 +94,8 @@ impl Nodes {
     fn office(&self) -> (usize, Arc<Office>) {
         eventually("one is elected and takes office", || {
             let running = self.running().into_iter();
-            let mut leading = running.filter(|at| *self.group(*at).role().borrow() == Role::Leads);
+            let mut leading =
+                running.filter(|at| matches!(*self.group(*at).role().borrow(), Role::Leads(_)));
             let leader = leading.next()?;
             let office = self
                 .runtime

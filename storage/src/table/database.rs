@@ -415,10 +415,17 @@ impl Core {
     /// `Corrupt` when the catalog lost what it knew of the table, or can't tell; `Io` where another
     /// process may have the database now.
     pub(super) fn find_table(&self, name: &ObjectName) -> Result<Option<TableState>> {
-        if let Some(keeper) = &self.kept_by {
-            keeper.check_current()?;
-        }
+        self.check_current()?;
         self.find_table_in(&self.state.read(), name)
+    }
+
+    /// Whether what readers see is the newest, for all that this process can know.
+    ///
+    /// # Errors
+    /// `Io` where another process may have the database now.
+    pub(super) fn check_current(&self) -> Result<()> {
+        let keeper = self.kept_by.as_ref();
+        keeper.map_or(Ok(()), |keeper| keeper.check_current())
     }
 
     pub(super) fn find_table_in(

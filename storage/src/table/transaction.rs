@@ -606,8 +606,9 @@ impl Workspace {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `Invalid` where there is one.
+    /// `Invalid` where there is one; `Io` where another process may have the database now.
     pub fn begin(&self, isolation: Isolation, read_only: bool) -> Result<()> {
+        self.database.check_current()?;
         let mut transaction = self.transaction.lock();
         if transaction.is_some() {
             return Err(StorageError::Invalid(

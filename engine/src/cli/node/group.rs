@@ -34,6 +34,8 @@ impl Running {
         database: &EngineArguments,
         keepers: Vec<NodeId>,
     ) -> Result<()> {
+        // Any of them may become the head.
+        self.server_options(true)?;
         let folder = &self.node.folder;
         let parts = GroupParts {
             node: self.node.number(),
@@ -76,22 +78,27 @@ impl Running {
     async fn lead(&self, database: &EngineArguments, group: &Group) -> Result<()> {
         tracing::info!("is the head now");
         self.reporter.set_head_of_group();
-        self.reporter.set(NodeState::Starting);
         let mut role = group.role();
+        let leads = role.borrow().clone();
         let lost = async {
-            match role.wait_for(|role| *role != Role::Leads).await {
+            match role.wait_for(|role| *role != leads).await {
                 Ok(role) => role.clone(),
                 Err(_) => Role::Follows(None),
             }
         };
-        let leads = async {
+        let stopping = self.is_up()?;
+        self.reporter.set(NodeState::Starting);
+        let work = async {
             let term = self.terms().load()?;
-            let office = group.take_office(term).await?;
+            let office = tokio::select! {
+                office = group.take_office(term) => office?,
+                () = stopping.cancelled() => return Ok(()),
+            };
             self.serve_clients(database, Some(Arc::clone(&office)))
                 .await
         };
         let served = tokio::select! {
-            served = leads => served,
+            served = work => served,
             role = lost => match role {
                 Role::Failed(why) => Err(failed(&why)),
                 _ if self.is_stopping() => Ok(()),

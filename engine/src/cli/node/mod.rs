@@ -163,15 +163,17 @@ impl Running {
         if keepers.contains(&self.node.number()) {
             return self.serve_in_group(database, keepers).await;
         }
+        let of_group = self.node.folder.join(group::FOLDER);
+        if of_group.exists() {
+            // Whoever began without it would take the pages of all cards for free.
+            return Err(Error::usage(format!(
+                "{} is this node's part of a catalog that several nodes keep, and by the rack file it is \
+                 none of them: restore that file (replicas, head, and three nodes or more); where others \
+                 have the whole catalog, remove the folder",
+                of_group.display()
+            )));
+        }
         if keepers.is_empty() && self.is_first() {
-            let of_group = self.node.folder.join(group::FOLDER);
-            if of_group.exists() {
-                return Err(Error::usage(format!(
-                    "several nodes keep the catalog of this rack ({} is this one's part): write replicas = \
-                     2 or more into the rack file again, which needs three nodes",
-                    of_group.display()
-                )));
-            }
             return self.serve_clients(database, None).await;
         }
         // Whoever tells what changes is there as long as this.

@@ -66,7 +66,7 @@ impl CatalogFile {
 
 /// Has a file be read from the disk: what an earlier process failed to sync may still be in the
 /// system's cache and not there.
-pub(in crate::table) fn read_from_disk(file: &File) {
+pub fn read_from_disk(file: &File) {
     #[cfg(target_os = "linux")]
     // SAFETY: the call touches no memory.
     unsafe {
