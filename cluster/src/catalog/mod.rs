@@ -493,9 +493,14 @@ async fn take_office(
             take_over(raft, part, &path).await?;
         }
     }
-    let term = held.term().max(term) + 1;
-    let taken = raft.client_write(Change::of_term(term)).await;
-    taken.map_err(of_raft)?;
+    // A leader that was one before it was started may not have applied all: then the term is not taken.
+    let term = loop {
+        let term = held.term().max(term) + 1;
+        let answer = raft.client_write(Change::of_term(term)).await;
+        if answer.map_err(of_raft)?.data {
+            break term;
+        }
+    };
     if let Some((database, behind)) = &parts.alone {
         for (_, path) in of_head_alone(database, behind) {
             let mut name = path.clone().into_os_string();
