@@ -17,7 +17,6 @@ import json
 import os
 import random
 import re
-import secrets
 import shutil
 import subprocess
 import sys
@@ -30,6 +29,10 @@ import common
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+sys.path.insert(0, str(common.ROOT / "tests/python"))
+
+from network_racks import write_rack  # noqa: E402
 
 NODES = 4
 HTTP_PORT = 8000
@@ -97,34 +100,17 @@ class Rack:
     """The nodes' processes."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path, network: Network, cache: str) -> None:
-        import trustme
-
         binary = os.environ["FLASHMESH_BIN"]
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(folder / "ca.pem")
-        self.file = folder / "rack.toml"
-        key = folder / "rack.key"
-        key.write_text(secrets.token_hex(32))
-        key.chmod(0o600)
-        lines = ['key = "rack.key"', "[tls]", 'authorities = "ca.pem"', "[clients]", "allow_plaintext = true"]
-        for index, name in enumerate(endpoints(binary, folder)):
-            lines += ["[[endpoint]]", f"index = {index}", f'name = "{name[0]}"', f'flow = "{name[1]}"']
+        self.file = write_rack(
+            folder,
+            NODES,
+            network.address,
+            lambda _: "127.0.0.1:50051",
+            endpoints(binary, folder),
+            "[clients]",
+            "allow_plaintext = true",
+        )
         for node in range(NODES):
-            name = f"n{node:02}"
-            certificate = authority.issue_cert(name)
-            certificate.private_key_pem.write_to_path(folder / f"{name}.key")
-            (folder / f"{name}.key").chmod(0o600)
-            for part, blob in enumerate(certificate.cert_chain_pems):
-                blob.write_to_path(folder / f"{name}.pem", append=part > 0)
-            lines += ["[[node]]", f"id = {node}", f'name = "{name}"', f'address = "tcp://{network.address(node)}:7000"']
-            lines += [f'tls = {{ certificate = "{name}.pem", key = "{name}.key" }}', f'folder = "{name}"']
-            lines += ['flight = "127.0.0.1:50051"', "[[node.card]]", "id = 0", f'path = "{name}.flash"']
-        for left in range(NODES):
-            for right in range(left + 1, NODES):
-                lines += ["[[cable]]", f'from = "n{left:02}/{right}"', f'to = "n{right:02}/{left}"']
-        self.file.write_text("\n".join(lines) + "\n")
-        for node in range(NODES):
-            (folder / f"n{node:02}").mkdir(exist_ok=True)
             log = stack.enter_context(open(folder / f"n{node:02}.log", "w"))
             words = [binary, "node", self.file, "--name", f"n{node:02}", "--threads", common.THREADS]
             words += ["--cache-size", cache]

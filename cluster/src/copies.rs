@@ -19,7 +19,6 @@ use flashmesh_pages::{Result, StorageError};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cards::Cards;
-use crate::catalog::Office;
 use crate::sealed::{Body, SealedFile};
 
 /// How often copies that are away are looked for.
@@ -62,15 +61,11 @@ impl CopyFile {
         Self::of(Box::new(SealedFile::new(path, MAGIC)))
     }
 
-    /// As the group that keeps the catalog has it.
+    /// As `file` has it.
     ///
     /// # Errors
-    /// `Io`, and `Corrupt` for what is damaged.
-    pub fn of_group(office: &Arc<Office>) -> Result<Arc<Self>> {
-        Self::of(Box::new(Arc::clone(office)))
-    }
-
-    fn of(file: Box<dyn Body>) -> Result<Arc<Self>> {
+    /// Those of `file`, and `Corrupt` for what is damaged.
+    pub(crate) fn of(file: Box<dyn Body>) -> Result<Arc<Self>> {
         let body = file.load()?.unwrap_or_default();
         let (places, rest) = body.as_chunks::<6>();
         if !rest.is_empty() {

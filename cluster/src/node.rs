@@ -144,10 +144,10 @@ impl Head {
             .iter()
             .flat_map(|(node, cards)| cards.iter().map(|card| (*node, *card)));
         let nodes = others.iter().map(|(node, _)| *node);
-        let is_elected = own.copies.as_ref().is_some_and(|own| own.catalog.is_some());
-        let patience = match is_elected {
-            true => Duration::ZERO,
-            false => GREETING,
+        let catalog = own.copies.as_ref().and_then(|own| own.catalog.clone());
+        let patience = match catalog {
+            Some(_) => Duration::ZERO,
+            None => GREETING,
         };
         for (node, cards) in others {
             let greeted = cards
@@ -158,7 +158,6 @@ impl Head {
             }
         }
         let (mut home, mut cards, mut copies) = (None, own.cards, None);
-        let mut catalog = None;
         match own.copies {
             None => {
                 for (node, card) in places {
@@ -189,7 +188,6 @@ impl Head {
                 cards = wanted.iter().filter_map(of_store).collect();
                 home = Some(cards.remove(0).flash);
                 copies = Some(opened);
-                catalog = parts.catalog;
             }
         }
         let view = copies.as_ref().map(Copies::view);

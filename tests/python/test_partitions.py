@@ -3,7 +3,6 @@ goes on, the other side answers nothing that is old. Needs root and `ip`."""
 
 import os
 import random
-import secrets
 import shutil
 import subprocess
 import threading
@@ -12,8 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import trustme
 from histories import Clients, Read, head, prepare, whole
+from network_racks import write_rack
 from running_racks import PATIENCE, SMALL, Rack, binary, eventually, flashmesh
 
 #: How often a node is cut off.
@@ -69,35 +68,26 @@ class CutRack(Rack):
     """Three nodes with copies, each in its namespace; mesh links are TCP with mutual TLS."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "rack.toml"
         flashmesh("rack", "init", folder, "--nodes", NODES, "--replicas", "2")
-        draft = tomllib.loads(self.file.read_text())
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(folder / "ca.pem")
-        (folder / "rack.key").write_text(secrets.token_hex(32))
-        lines = ['key = "rack.key"', "replicas = 2", "[tls]", 'authorities = "ca.pem"', "[mesh]", "deadline_ms = 1000"]
-        lines += ["[clients]", "allow_plaintext = true", "allow_anonymous = true"]
-        for endpoint in draft["endpoint"]:
-            lines += ["[[endpoint]]", f"index = {endpoint['index']}", f'name = "{endpoint["name"]}"']
-            lines += [f'flow = "{endpoint["flow"]}"']
-        for number, node in enumerate(draft["node"]):
-            name = node["name"]
-            certificate = authority.issue_cert(name)
-            certificate.private_key_pem.write_to_path(folder / f"{name}.key")
-            (folder / f"{name}.key").chmod(0o600)
-            for part, blob in enumerate(certificate.cert_chain_pems):
-                blob.write_to_path(folder / f"{name}.pem", append=part > 0)
-            lines += ["[[node]]", f"id = {number}", f'name = "{name}"', f'address = "tcp://{SUBNET}.{number + 1}:7000"']
-            lines += [f'tls = {{ certificate = "{name}.pem", key = "{name}.key" }}', f'folder = "{name}"']
-            lines += [f'flight = "{SUBNET}.{number + 1}:50051"', "[[node.card]]", "id = 0", f'path = "{name}.flash"']
-        for left in range(NODES):
-            for right in range(left + 1, NODES):
-                lines += ["[[cable]]", f'from = "n{left:02}/{right}"', f'to = "n{right:02}/{left}"']
-        self.file.write_text("\n".join(lines) + "\n")
+        draft = tomllib.loads((folder / "rack.toml").read_text())
+        (folder / "rack.key").unlink()
+        self.folder = folder
+        self.file = write_rack(
+            folder,
+            NODES,
+            lambda node: f"{SUBNET}.{node + 1}",
+            lambda node: f"{SUBNET}.{node + 1}:50051",
+            [(endpoint["name"], endpoint["flow"]) for endpoint in draft["endpoint"]],
+            "replicas = 2",
+            "[mesh]",
+            "deadline_ms = 1000",
+            "[clients]",
+            "allow_plaintext = true",
+            "allow_anonymous = true",
+        )
         self.nodes = {node["name"]: node for node in tomllib.loads(self.file.read_text())["node"]}
         self.processes = []
         for number, name in enumerate(self.nodes):
-            (folder / name).mkdir(exist_ok=True)
             with open(folder / name / "node.log", "w") as log:
                 words = [binary(), "node", self.file, "--name", name, *SMALL]
                 command = [*map(str, ["ip", "netns", "exec", SPACES[number], *words])]

@@ -1,16 +1,24 @@
 //! What the group agrees on: writes to the files of the catalog, in their order.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use openraft::EmptyNode;
 use serde::{Deserialize, Serialize};
-
-use super::state::Image;
 
 openraft::declare_raft_types!(
     /// The types of the group.
     pub(super) Types: D = Change, R = bool, Node = EmptyNode, SnapshotData = Image
 );
+
+/// The files of the catalog as they travel to a node that lacks what the log has no more.
+#[derive(Debug)]
+pub(super) enum Image {
+    /// Those of this node, of which a copy is made when it is sent.
+    Own,
+    /// One that came, in a file that was checked.
+    Came { path: PathBuf, term: u64 },
+}
 
 /// What an entry's writes may take up before they are packed.
 const MOST_BYTES: usize = 64 << 20;

@@ -10,11 +10,13 @@
 //! A node that is elected takes office by an entry with a term of its own, which cards hold writers to
 //! ([`crate::cards`]); whoever was head before finds that it is not, and starts anew as a process.
 
+mod election;
 mod entry;
 mod files;
 mod network;
 mod office;
 mod raft_log;
+mod role;
 mod state;
 mod voters;
 
@@ -26,7 +28,7 @@ use std::time::{Duration, Instant};
 use flashmesh_pages::flash::make_folder;
 use flashmesh_pages::store::NodeId;
 use flashmesh_pages::{Result, StorageError};
-use openraft::{Config, EmptyNode, Raft, RaftMetrics, ServerState, SnapshotPolicy};
+use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -35,11 +37,12 @@ use tokio::task::block_in_place;
 #[cfg(test)]
 mod tests;
 
+use self::election::{Looking, elect};
 use self::entry::{Change, FileWrite, Part, Types};
 use self::files::Files;
 use self::network::{Introduction, Member, Peers, draw_member, hello, node_of};
-use self::office::Lease;
 use self::raft_log::RaftLog;
+use self::role::Lease;
 use self::state::Held;
 use self::voters::Voters;
 use crate::copies::{behind_in_file, holders};
@@ -47,6 +50,7 @@ use crate::mesh::Streams;
 
 pub use network::watch_head;
 pub use office::Office;
+pub use role::Role;
 
 /// Threads of the group: votes and heartbeats wait for no query.
 const THREADS: usize = 2;
@@ -54,9 +58,7 @@ const THREADS: usize = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it is said what is waited for.
 const SAY_EVERY: Duration = Duration::from_secs(5);
-/// The files are made durable, and the log is cut, after so many bytes.
-const MOST_UNSYNCED: u64 = 64 << 20;
-/// Entries that are kept beyond that, for nodes that were away shortly.
+/// Entries that are kept when the log is cut, for nodes that were away shortly.
 const KEPT_ENTRIES: u64 = 256;
 /// Bytes of a file of a head alone that are an entry, when a group takes it over.
 const COPY_BYTES: usize = 1 << 20;
@@ -79,17 +81,6 @@ pub struct GroupParts {
     pub alone: Option<(PathBuf, PathBuf)>,
     /// When a node counts as away.
     pub deadline: Duration,
-}
-
-/// What a node is in the group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Role {
-    /// It was elected, in that term of the group, and may take office.
-    Leads(u64),
-    /// It keeps the catalog for the head, where that is known.
-    Follows(Option<NodeId>),
-    /// It can't go on, for this reason.
-    Failed(String),
 }
 
 /// A node of the group that keeps the catalog. Dropping it ends that.
@@ -128,13 +119,13 @@ pub fn keepers(nodes: &[NodeId], head: NodeId, replicas: u16) -> Vec<NodeId> {
     holders(nodes, head, count)
 }
 
-/// When leaders are missed. A leader whose heartbeats reach fewer than half of the others for less
-/// than `lease` stops before they elect another one.
+/// When leaders are missed. One that has not heard more than half of the group for the shorter time of
+/// an election gives up; the others elect nobody before the longer one is over.
 fn config(deadline: Duration) -> Config {
     let deadline = (deadline.as_millis() as u64).max(100);
     Config {
         cluster_name: "catalog".into(),
-        // By [`Electing`], where more than half of the group hears no leader.
+        // By [`elect`], where more than half of the group hears no leader.
         enable_elect: false,
         heartbeat_interval: deadline / 4,
         election_timeout_min: deadline * 3 / 4,
@@ -192,7 +183,10 @@ impl Group {
         let lease = Duration::from_millis(config.election_timeout_min);
         let heartbeats = Duration::from_millis(config.election_timeout_max / 8);
         let deadline = Duration::from_millis(config.election_timeout_max);
-        let network = Peers(streams.clone());
+        let network = Peers {
+            streams: streams.clone(),
+            held: held.clone(),
+        };
         let raft = Raft::new(own, config, network, log, held.clone());
         let raft = runtime.block_on(raft).map_err(of_raft)?;
         let (sender, role) = watch::channel(Role::Follows(None));
@@ -256,11 +250,7 @@ impl Group {
     pub fn head(&self) -> watch::Receiver<Option<NodeId>> {
         let mut role = self.role();
         let own = node_of(self.parts.own);
-        let head = move |role: &Role| match role {
-            Role::Leads(_) => Some(own),
-            Role::Follows(head) => *head,
-            Role::Failed(_) => None,
-        };
+        let head = move |role: &Role| role.head(own);
         let (sender, receiver) = watch::channel(head(&role.borrow_and_update()));
         self.spawn(async move {
             while role.changed().await.is_ok() && !sender.is_closed() {
@@ -333,10 +323,8 @@ fn random() -> u64 {
 /// Whoever waits for the group fails when another one leads it.
 async fn close_with(office: Arc<Office>, mut role: watch::Receiver<Role>) {
     let leads = role.borrow().clone();
-    let is_over = match leads {
-        Role::Leads(_) => role.wait_for(|role| *role != leads).await,
-        _ => role.wait_for(|_| true).await,
-    };
+    let leads = matches!(leads, Role::Leads(_)).then_some(leads);
+    let is_over = role.wait_for(|role| leads.as_ref() != Some(role)).await;
     let why = match is_over.as_deref() {
         Ok(Role::Failed(why)) => why.clone(),
         _ => "this node is not the head any more, and the next one knows whether this was committed: ask it".into(),
@@ -373,104 +361,6 @@ async fn begin(raft: Raft<Types>, own: u64, streams: Streams, others: Vec<NodeId
             log::info!("before a catalog is made, nodes {silent:?} must say that they have none");
         }
         tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Lets the node stand for election when more than half of the group, itself included, has heard no
-/// leader for the deadline. One that was cut off and is back hears from the others that there is one,
-/// and does not raise the group's term.
-async fn elect(member: Arc<Member>, streams: Streams) {
-    loop {
-        let metrics = member.raft.metrics().borrow().clone();
-        let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
-        let mut deaf = usize::from(!member.hears_leader());
-        if deaf > 0 && voters.len() > 1 {
-            for voter in voters.iter().filter(|voter| **voter != member.number) {
-                let told = hello(&streams, node_of(*voter)).await;
-                let is_deaf = told.is_ok_and(|told| told.member == *voter && !told.hears_leader);
-                deaf += usize::from(is_deaf);
-            }
-        }
-        member.raft.runtime_config().elect(deaf * 2 > voters.len());
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Tells what the node is, and keeps the log short.
-struct Looking {
-    raft: Raft<Types>,
-    held: Held,
-    /// For how long after a leader was heard nobody else is elected.
-    lasts: Duration,
-    /// How often others are told that this one leads.
-    heartbeats: Duration,
-    lease: Arc<Lease>,
-    role: watch::Sender<Role>,
-}
-
-impl Looking {
-    /// Until when nobody else is elected, as a leader was told; `None` where it is alone.
-    fn until(&self, now: &RaftMetrics<u64, EmptyNode>, told: Instant) -> Option<Instant> {
-        if now.membership_config.voter_ids().count() < 2 {
-            return None;
-        }
-        // One that was the leader before it was started is not heard yet.
-        let silent = now.millis_since_quorum_ack.map(Duration::from_millis);
-        Some(silent.map_or(told, |silent| told + self.lasts - silent))
-    }
-
-    async fn look(self) {
-        let mut metrics = self.raft.metrics();
-        let mut is_settling = false;
-        let mut sent = Instant::now();
-        // What is told now was so later than what was told two changes ago was seen: the process may
-        // be stopped anywhere in between.
-        let mut seen = [Instant::now(); 2];
-        loop {
-            let (before, told) = (Instant::now(), seen[0]);
-            let now = metrics.borrow_and_update().clone();
-            let is = match (&now.running_state, now.state) {
-                (Err(error), _) => Role::Failed(error.to_string()),
-                (Ok(()), ServerState::Leader) => {
-                    let until = self.until(&now, told);
-                    self.lease.set(until);
-                    if sent.elapsed() >= self.heartbeats {
-                        sent = Instant::now();
-                        // It fails with the group, which is told below.
-                        let _ = self.raft.trigger().heartbeat().await;
-                    }
-                    match until.is_none_or(|until| Instant::now() < until) {
-                        true => Role::Leads(now.current_term),
-                        false => Role::Follows(None),
-                    }
-                }
-                _ => {
-                    self.lease.end();
-                    Role::Follows(now.current_leader.map(node_of))
-                }
-            };
-            let is_over = matches!(is, Role::Failed(_));
-            self.role
-                .send_if_modified(|known| std::mem::replace(known, is.clone()) != is);
-            if is_over {
-                return;
-            }
-            match self.held.unsynced() > MOST_UNSYNCED {
-                true if !is_settling => is_settling = self.raft.trigger().snapshot().await.is_ok(),
-                true => {}
-                false => is_settling = false,
-            }
-            tokio::select! {
-                changed = metrics.changed() => match changed {
-                    Ok(()) => seen = [seen[1], before],
-                    Err(_) => {
-                        self.role.send_replace(Role::Failed("it has ended".into()));
-                        return;
-                    }
-                },
-                () = tokio::time::sleep(LOOK_EVERY.min(self.heartbeats)) => {}
-            }
-        }
     }
 }
 

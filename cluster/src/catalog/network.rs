@@ -22,11 +22,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::timeout;
 
-use super::Role;
-use super::entry::Types;
+use super::entry::{Image, Types};
 use super::files::Files;
-use super::office::Lease;
-use super::state::{COMING, Held, Image};
+use super::role::{Lease, Role};
+use super::state::{COMING, Held};
 use crate::mesh::{MeshStream, StreamListener, Streams};
 
 /// The service of a node that is of the group.
@@ -155,11 +154,15 @@ pub fn watch_head(streams: Streams, group: Vec<NodeId>) -> watch::Receiver<Optio
 
 /// The ways to the other members.
 #[derive(Clone)]
-pub(super) struct Peers(pub Streams);
+pub(super) struct Peers {
+    pub streams: Streams,
+    pub held: Held,
+}
 
 /// The way to one.
 pub(super) struct Connection {
     streams: Streams,
+    held: Held,
     member: u64,
     open: Option<MeshStream>,
 }
@@ -169,7 +172,8 @@ impl RaftNetworkFactory<Types> for Peers {
 
     async fn new_client(&mut self, member: u64, _: &EmptyNode) -> Connection {
         Connection {
-            streams: self.0.clone(),
+            streams: self.streams.clone(),
+            held: self.held.clone(),
             member,
             open: None,
         }
@@ -212,11 +216,10 @@ impl Connection {
         &mut self,
         vote: Vote<u64>,
         meta: SnapshotMeta<u64, EmptyNode>,
-        held: &Held,
     ) -> io::Result<SnapshotResponse<u64>> {
         let (mut file, term, bytes) = block_in_place(|| {
-            let mut file = tempfile::tempfile_in(held.files().folder())?;
-            let term = held.dump(io::BufWriter::new(&mut file))?;
+            let mut file = tempfile::tempfile_in(self.held.files().folder())?;
+            let term = self.held.dump(io::BufWriter::new(&mut file))?;
             let bytes = file.metadata()?.len();
             io::Seek::rewind(&mut file)?;
             Ok::<_, io::Error>((file, term, bytes))
@@ -275,13 +278,9 @@ impl RaftNetwork<Types> for Connection {
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<u64>, StreamingError<Types, Fatal<u64>>> {
-        let Image::Own(held) = &*snapshot.snapshot else {
-            let why = AnyError::error("an image that came is not passed on");
-            return Err(NetworkError::new(&why).into());
-        };
         tokio::select! {
             closed = cancel => Err(closed.into()),
-            sent = self.send_image(vote, snapshot.meta, held) => {
+            sent = self.send_image(vote, snapshot.meta) => {
                 let node = node_of(self.member).0;
                 sent.map_err(|error| {
                     log::warn!("the catalog does not reach node {node}: {error}");
@@ -337,11 +336,7 @@ impl Member {
             match what {
                 Question::Hello => {
                     let is_initialized = self.raft.is_initialized().await;
-                    let leader = match *self.role.borrow() {
-                        Role::Leads(_) => Some(node_of(self.number)),
-                        Role::Follows(leader) => leader,
-                        Role::Failed(_) => None,
-                    };
+                    let leader = self.role.borrow().head(node_of(self.number));
                     let term = self.raft.metrics().borrow().current_term;
                     let introduction = is_initialized.map(|is| Introduction {
                         member: self.number,

@@ -4,8 +4,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use flashmesh_pages::{Result, StorageError};
 use flashmesh_storage::table::{CatalogStore, Overlay};
@@ -16,6 +14,8 @@ use tokio::sync::Notify;
 
 use super::entry::{Change, FileWrite, Part, Types};
 use super::files::Files;
+use super::role::Lease;
+use crate::copies::CopyFile;
 use crate::sealed::Body;
 
 /// An entry takes no further writes when it has so many bytes.
@@ -24,40 +24,6 @@ const BATCH_BYTES: usize = 256 << 10;
 const MOST_WRITE_BYTES: usize = 256 << 10;
 /// Writes that wait; who writes more waits as well.
 const MOST_WAITING_BYTES: usize = 32 << 20;
-
-/// Until when nobody else can be elected, as its leader knows.
-#[derive(Debug)]
-pub(super) struct Lease {
-    begun: Instant,
-    /// Microseconds since then.
-    until: AtomicU64,
-}
-
-impl Lease {
-    pub fn new() -> Self {
-        Self {
-            begun: Instant::now(),
-            until: AtomicU64::new(0),
-        }
-    }
-
-    /// It is over.
-    pub fn end(&self) {
-        self.until.store(0, Ordering::Release);
-    }
-
-    /// It lasts until then; `None`: for good.
-    pub fn set(&self, until: Option<Instant>) {
-        let until = until.map_or(u64::MAX, |until| {
-            until.saturating_duration_since(self.begun).as_micros() as u64
-        });
-        self.until.store(until, Ordering::Release);
-    }
-
-    pub fn holds(&self) -> bool {
-        (self.begun.elapsed().as_micros() as u64) < self.until.load(Ordering::Acquire)
-    }
-}
 
 /// What the head holds while it is the head: its term, and the files of the catalog.
 #[derive(Debug)]
@@ -292,6 +258,14 @@ impl Office {
     /// Greater than that of any head before.
     pub fn term(&self) -> u64 {
         self.term
+    }
+
+    /// Which copies of cards lack something.
+    ///
+    /// # Errors
+    /// `Io`, and `Corrupt` for what is damaged.
+    pub fn copies_behind(self: &Arc<Self>) -> Result<Arc<CopyFile>> {
+        CopyFile::of(Box::new(Arc::clone(self)))
     }
 
     fn file(&self, part: Part) -> OfficeFile {

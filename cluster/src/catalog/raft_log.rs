@@ -2,19 +2,17 @@
 //! the files of the catalog are durable.
 
 use std::fmt::Debug;
-use std::fs::OpenOptions;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flashmesh_pages::{Result, StorageError};
-use flashmesh_storage::table::read_from_disk;
+use flashmesh_storage::table::open_from_disk;
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{
     AnyError, Entry, LogId, LogState, OptionalSend, RaftLogReader, StorageIOError, Vote,
 };
-use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,7 +41,7 @@ type Failure = openraft::StorageError<u64>;
 #[derive(Debug, Clone)]
 pub(super) struct RaftLog {
     database: Arc<Database>,
-    /// The index up to which the files are durable, as they were made so since it was opened.
+    /// The index up to which the files are durable.
     durable: Arc<watch::Sender<u64>>,
 }
 
@@ -75,14 +73,8 @@ impl RaftLog {
     pub fn open(path: &Path) -> Result<Self> {
         let mut builder = redb::Builder::new();
         let builder = builder.set_cache_size(CACHE_BYTES);
-        let open = || {
-            let mut options = OpenOptions::new();
-            let options = options.read(true).write(true).create(true).truncate(false);
-            let file = options.open(path)?;
-            read_from_disk(&file);
-            builder.create_with_backend(FileBackend::new(file)?)
-        };
-        let opened = open();
+        let file = open_from_disk(path, true);
+        let opened = file.and_then(|file| builder.create_with_backend(file));
         let failed = |error: redb::Error| match error {
             redb::Error::Io(error) => StorageError::of_path("opening", path, error),
             error => StorageError::corrupt(format!(
@@ -127,8 +119,13 @@ impl RaftLog {
         last: Option<LogId<u64>>,
     ) -> Result<(), AnyError> {
         self.set_facts(&[(applied.0, seal(applied.1)), (loading.0, seal(&loading.1))])?;
-        self.durable.send_replace(last.map_or(0, |last| last.index));
+        self.note_durable(last);
         Ok(())
+    }
+
+    /// The files are durable up to there: entries up to it may be purged.
+    pub fn note_durable(&self, last: Option<LogId<u64>>) {
+        self.durable.send_replace(last.map_or(0, |last| last.index));
     }
 
     fn set_facts(&self, values: &[(&str, Vec<u8>)]) -> Result<(), AnyError> {

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::block_in_place;
 
-use super::entry::Types;
+use super::entry::{Image, Types};
 use super::files::Files;
 use super::raft_log::RaftLog;
 
@@ -60,15 +60,6 @@ struct Shared {
     unsynced: AtomicU64,
 }
 
-/// The files as they travel to a node that lacks what the log has no more.
-#[derive(Debug)]
-pub(super) enum Image {
-    /// Those of this node.
-    Own(Held),
-    /// One that came, in a file that was checked.
-    Came { path: PathBuf, term: u64 },
-}
-
 impl Held {
     /// Opens the files in their folder.
     ///
@@ -77,6 +68,7 @@ impl Held {
     pub fn open(log: RaftLog, files: Files) -> Result<Self> {
         let unreadable = |error: AnyError| StorageError::corrupt(error.to_string());
         let applied: Applied = log.fact(APPLIED).map_err(unreadable)?.unwrap_or_default();
+        log.note_durable(applied.last);
         let is_loading = log.fact(LOADING).map_err(unreadable)?.unwrap_or(false);
         // What came before a crash and was not taken over, or was.
         remove_images(files.folder(), is_loading)
@@ -234,7 +226,7 @@ impl RaftSnapshotBuilder<Types> for Held {
         let meta = block_in_place(|| self.settle());
         Ok(Snapshot {
             meta: meta.map_err(StorageIOError::write_state_machine)?,
-            snapshot: Box::new(Image::Own(self.clone())),
+            snapshot: Box::new(Image::Own),
         })
     }
 }
@@ -263,7 +255,7 @@ impl RaftStateMachine<Types> for Held {
     }
 
     async fn begin_receiving_snapshot(&mut self) -> Result<Box<Image>, Failure> {
-        Ok(Box::new(Image::Own(self.clone())))
+        Ok(Box::new(Image::Own))
     }
 
     async fn install_snapshot(
@@ -272,7 +264,7 @@ impl RaftStateMachine<Types> for Held {
         image: Box<Image>,
     ) -> Result<(), Failure> {
         let taken = match &*image {
-            Image::Own(_) => Ok(()),
+            Image::Own => Ok(()),
             Image::Came { path, term } => block_in_place(|| self.take_over(meta, path, *term)),
         };
         taken.map_err(|error| StorageIOError::write_state_machine(AnyError::new(&error)).into())
@@ -282,7 +274,51 @@ impl RaftStateMachine<Types> for Held {
         let applied = self.0.applied.lock();
         Ok(applied.last.is_some().then(|| Snapshot {
             meta: meta(&applied),
-            snapshot: Box::new(Image::Own(self.clone())),
+            snapshot: Box::new(Image::Own),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use openraft::CommittedLeaderId;
+    use openraft::storage::RaftLogStorage;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Entries are needed until the files are durable that they made; that these are is known after a
+    /// restart as well, when a purge that a crash has left out is done.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_purge_waits_for_the_files_but_not_for_those_of_before_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |index| LogId::new(CommittedLeaderId::new(1, 0), index);
+        let open = |is_new| {
+            let log = RaftLog::open(&folder.path().join("group.redb")).unwrap();
+            let files = Files::open(folder.path(), is_new).unwrap();
+            (log.clone(), Held::open(log, files).unwrap())
+        };
+        let (mut log, held) = open(true);
+        held.0.applied.lock().last = Some(at(7));
+        tokio::select! {
+            biased;
+            purged = log.purge(at(7)) => panic!("{purged:?} before the files are durable"),
+            () = std::future::ready(()) => {}
+        }
+        held.settle().unwrap();
+        drop((log, held));
+        let (mut log, held) = open(false);
+        let purged = timeout(Duration::from_secs(30), log.purge(at(7))).await;
+        purged.unwrap().unwrap();
+        assert_eq!(
+            log.get_log_state().await.unwrap().last_purged_log_id,
+            Some(at(7))
+        );
+        drop(held);
+        std::fs::remove_file(folder.path().join("commits.log")).unwrap();
+        let missing = Files::open(folder.path(), false).unwrap_err().to_string();
+        assert!(missing.contains("commits.log"), "{missing}");
     }
 }

@@ -47,7 +47,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 pub use backup::{
     Backup, BackupFiles, BackupFolder, BackupProgress, backups, check_backup, restore,
 };
-pub use catalog::read_from_disk;
+pub use catalog::open_from_disk;
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use folder::CatalogStore;
 pub use fsck::{FsckProgress, FsckReport};

@@ -196,8 +196,8 @@ mod tests {
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         for _ in 0..200 {
-            let base = Arc::new(Plain::default());
-            let overlay = Overlay::over(Shared(Arc::clone(&base)));
+            let base = Plain::default();
+            let overlay = Overlay::over(base.clone());
             let model = Plain::default();
             let (mut waiting, mut turn) = (VecDeque::new(), 0);
             for _ in 0..60 {
@@ -221,7 +221,7 @@ mod tests {
                     let Some((of, step)) = waiting.pop_front_if(|(of, _)| *of < turn) else {
                         break;
                     };
-                    apply(&*base, &step);
+                    apply(&base, &step);
                     if waiting.front().is_none_or(|(next, _)| *next > of) {
                         overlay.settle(of);
                     }
@@ -238,8 +238,9 @@ mod tests {
         }
     }
 
-    #[derive(Debug, Default)]
-    struct Plain(Mutex<Vec<u8>>);
+    /// A file in memory; its clones are the same one.
+    #[derive(Debug, Default, Clone)]
+    struct Plain(Arc<Mutex<Vec<u8>>>);
 
     impl StorageBackend for Plain {
         fn len(&self) -> io::Result<u64> {
@@ -259,27 +260,6 @@ mod tests {
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
             self.0.lock()[offset as usize..][..data.len()].copy_from_slice(data);
             Ok(())
-        }
-    }
-
-    #[derive(Debug)]
-    struct Shared(Arc<Plain>);
-
-    impl StorageBackend for Shared {
-        fn len(&self) -> io::Result<u64> {
-            self.0.len()
-        }
-        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            self.0.read(offset, out)
-        }
-        fn set_len(&self, len: u64) -> io::Result<()> {
-            self.0.set_len(len)
-        }
-        fn sync_data(&self) -> io::Result<()> {
-            Ok(())
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.0.write(offset, data)
         }
     }
 }

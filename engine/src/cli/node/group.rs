@@ -77,6 +77,7 @@ impl Running {
     /// the head has in memory may not be so, and nobody may be answered from it any more.
     async fn lead(&self, database: &EngineArguments, group: &Group) -> Result<()> {
         tracing::info!("is the head now");
+        self.reporter.set(NodeState::Starting);
         self.reporter.set_head_of_group();
         let mut role = group.role();
         let leads = role.borrow().clone();
@@ -86,8 +87,7 @@ impl Running {
                 Err(_) => Role::Follows(None),
             }
         };
-        let stopping = self.is_up()?;
-        self.reporter.set(NodeState::Starting);
+        let stopping = self.stop_by_signal()?;
         let work = async {
             let term = self.terms().load()?;
             let office = tokio::select! {

@@ -227,25 +227,28 @@ impl Running {
         Ok(options)
     }
 
-    /// From when the node is said to be up, it ends as it should.
+    /// From now on a signal cancels this, and the node ends as it should.
+    fn stop_by_signal(&self) -> Result<CancellationToken> {
+        if let Some(stopping) = self.stopping.get() {
+            return Ok(stopping.clone());
+        }
+        let (stop, signal) = (CancellationToken::new(), until_signal()?);
+        let (reporter, stopping) = (Arc::clone(&self.reporter), stop.clone());
+        tokio::spawn(async move {
+            signal.await;
+            reporter.set(NodeState::Stopping);
+            stopping.cancel();
+        });
+        if let Some(flight) = self.node.flight {
+            // Scripts read this line; everything else goes to standard error.
+            println!("Flight SQL: {}", address(&self.rack, flight));
+        }
+        Ok(self.stopping.get_or_init(|| stop).clone())
+    }
+
+    /// The node is up, until that is cancelled.
     fn is_up(&self) -> Result<CancellationToken> {
-        let stopping = match self.stopping.get() {
-            Some(stopping) => stopping.clone(),
-            None => {
-                let (stop, signal) = (CancellationToken::new(), until_signal()?);
-                let (reporter, stopping) = (Arc::clone(&self.reporter), stop.clone());
-                tokio::spawn(async move {
-                    signal.await;
-                    reporter.set(NodeState::Stopping);
-                    stopping.cancel();
-                });
-                if let Some(flight) = self.node.flight {
-                    // Scripts read this line; everything else goes to standard error.
-                    println!("Flight SQL: {}", address(&self.rack, flight));
-                }
-                self.stopping.get_or_init(|| stop).clone()
-            }
-        };
+        let stopping = self.stop_by_signal()?;
         if !stopping.is_cancelled() {
             self.reporter.set(NodeState::Up);
         }
@@ -311,7 +314,7 @@ impl Running {
                 replicas: self.rack.replicas,
                 held: self.open_copies()?,
                 file: match &office {
-                    Some(office) => CopyFile::of_group(office)?,
+                    Some(office) => office.copies_behind()?,
                     None => CopyFile::open(node.folder.join(COPIES_FILE))?,
                 },
                 catalog: office.clone(),

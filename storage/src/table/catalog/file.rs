@@ -42,14 +42,7 @@ impl CatalogFile {
 
     /// Opens the file at `path`; with `create` it is made.
     pub(super) fn open(path: &Path, create: bool) -> Result<Arc<Self>, redb::DatabaseError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(false)
-            .open(path)?;
-        read_from_disk(&file);
-        Ok(Self::new(FileBackend::new(file)?))
+        Ok(Self::new(open_from_disk(path, create)?))
     }
 
     /// Opens the file at `path` for reading only.
@@ -64,9 +57,22 @@ impl CatalogFile {
     }
 }
 
+/// Opens the file of a `redb` at `path` to write; with `create` it is made. What an earlier process
+/// failed to sync is not read.
+///
+/// # Errors
+/// `Io`, of the file.
+pub fn open_from_disk(path: &Path, create: bool) -> Result<FileBackend, redb::DatabaseError> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(create);
+    let file = options.truncate(false).open(path)?;
+    read_from_disk(&file);
+    FileBackend::new(file)
+}
+
 /// Has a file be read from the disk: what an earlier process failed to sync may still be in the
 /// system's cache and not there.
-pub fn read_from_disk(file: &File) {
+pub(in crate::table) fn read_from_disk(file: &File) {
     #[cfg(target_os = "linux")]
     // SAFETY: the call touches no memory.
     unsafe {

@@ -29,8 +29,8 @@ use crate::table::manifest::{
 use crate::table::{Function, View};
 use crate::{Result, StorageError};
 
-pub(super) use file::CatalogFile;
-pub use file::read_from_disk;
+pub use file::open_from_disk;
+pub(super) use file::{CatalogFile, read_from_disk};
 
 /// `format` ▸ the format's number, which every build looks at first.
 const META: TableDefinition<&str, u32> = TableDefinition::new("meta");

@@ -1,0 +1,62 @@
+//! What a node is in the group, and until when.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use flashmesh_pages::store::NodeId;
+
+/// What a node is in the group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// It was elected, in that term of the group, and may take office.
+    Leads(u64),
+    /// It keeps the catalog for the head, where that is known.
+    Follows(Option<NodeId>),
+    /// It can't go on, for this reason.
+    Failed(String),
+}
+
+impl Role {
+    /// The head, as far as node `own` of that role knows.
+    pub(super) fn head(&self, own: NodeId) -> Option<NodeId> {
+        match self {
+            Self::Leads(_) => Some(own),
+            Self::Follows(head) => *head,
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+/// Until when nobody else can be elected, as its leader knows.
+#[derive(Debug)]
+pub(super) struct Lease {
+    begun: Instant,
+    /// Microseconds since then.
+    until: AtomicU64,
+}
+
+impl Lease {
+    pub fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            until: AtomicU64::new(0),
+        }
+    }
+
+    /// It is over.
+    pub fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+
+    /// It lasts until then; `None`: for good.
+    pub fn set(&self, until: Option<Instant>) {
+        let until = until.map_or(u64::MAX, |until| {
+            until.saturating_duration_since(self.begun).as_micros() as u64
+        });
+        self.until.store(until, Ordering::Release);
+    }
+
+    pub fn holds(&self) -> bool {
+        (self.begun.elapsed().as_micros() as u64) < self.until.load(Ordering::Acquire)
+    }
+}
