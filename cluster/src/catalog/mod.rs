@@ -272,6 +272,14 @@ impl Group {
         group.filter(|node| !has_all(node)).collect()
     }
 
+    /// Whether this node has a vote, as far as it knows: one that lost what it had gets the catalog
+    /// before it has.
+    pub fn votes(&self) -> bool {
+        let metrics = self.raft.metrics().borrow().clone();
+        let mut voters = metrics.membership_config.voter_ids();
+        voters.any(|voter| voter == self.parts.own)
+    }
+
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(task);

@@ -1,7 +1,8 @@
 //! How a node is: what it says of itself, on a socket in its folder and to other nodes over the
 //! mesh, and how it is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -84,10 +85,12 @@ pub(in crate::cli) struct NodeStatus {
     /// Of the head: tables and segments of the catalog.
     pub tables: Option<usize>,
     pub segments: Option<usize>,
-    /// Of the head of a rack with replicas: how many copies of cards, and of the catalog, can't be read
-    /// now, by who has them.
+    /// Of the head of a rack with replicas: how many copies of cards can't be read now, by who has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_behind: Option<BTreeMap<String, usize>>,
+    /// Nodes that are to keep the catalog and lack it, as far as this one knows.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lack_catalog: BTreeSet<String>,
     /// Copies of cards, and of the catalog, that it has and that can't be read, as the head says: it is
     /// away, or they lack something. Where the rack has replicas.
     pub replicas_behind: Option<usize>,
@@ -172,6 +175,7 @@ impl NodeStatus {
             tables: None,
             segments: None,
             copies_behind: None,
+            lack_catalog: BTreeSet::new(),
             replicas_behind: None,
             problem: None,
         }
@@ -183,14 +187,21 @@ impl NodeStatus {
     }
 }
 
-/// Tells each node of a rack with copies what its head knows of those that it has.
+/// Tells each node of a rack with copies what its head knows of those that it has, and who knows of the
+/// catalog.
 pub(in crate::cli) fn tell_replicas_behind(statuses: &mut [NodeStatus]) {
     let mut heads = statuses.iter_mut();
     let Some(behind) = heads.find_map(|status| status.copies_behind.take()) else {
         return;
     };
+    let all = statuses
+        .iter_mut()
+        .map(|status| mem::take(&mut status.lack_catalog));
+    let lack_catalog: BTreeSet<String> = all.flatten().collect();
     for status in statuses {
-        status.replicas_behind = Some(behind.get(&status.name).copied().unwrap_or(0));
+        let of_cards = behind.get(&status.name).copied().unwrap_or(0);
+        let of_catalog = usize::from(lack_catalog.contains(&status.name));
+        status.replicas_behind = Some(of_cards + of_catalog);
     }
 }
 
@@ -272,13 +283,6 @@ impl Reporter {
                 *behind.entry(node.name.clone()).or_default() += 1;
             }
         }
-        let group = self.group.get().and_then(Weak::upgrade);
-        let lack_catalog = group.map(|group| group.behind()).unwrap_or_default();
-        for node in &self.rack.nodes {
-            if lack_catalog.contains(&node.number()) {
-                *behind.entry(node.name.clone()).or_default() += 1;
-            }
-        }
         Some(behind)
     }
 
@@ -290,9 +294,17 @@ impl Reporter {
             status.links = mesh.links().into_iter().map(Link::from).collect();
         }
         status.copies_behind = self.copies_behind();
-        let group = self.group.get().and_then(Weak::upgrade);
-        if group.is_some_and(|group| *group.role().borrow() == Role::Follows(None)) {
-            status.problem = Some("no head is elected".into());
+        if let Some(group) = self.group.get().and_then(Weak::upgrade) {
+            let (behind, nodes) = (group.behind(), self.rack.nodes.iter());
+            let behind = nodes.filter(|node| behind.contains(&node.number()));
+            status.lack_catalog = behind.map(|node| node.name.clone()).collect();
+            // The head may not know yet that it is another member than before.
+            if !group.votes() {
+                status.lack_catalog.insert(status.name.clone());
+            }
+            if *group.role().borrow() == Role::Follows(None) {
+                status.problem = Some("no head is elected".into());
+            }
         }
         let serving = self.serving.get().and_then(Weak::upgrade);
         status.commands = serving.map(|serving| serving.commands_running());
