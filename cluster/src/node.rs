@@ -39,6 +39,7 @@ pub struct ServingOptions {
 /// that.
 #[derive(Debug)]
 pub struct ServingNode {
+    storage: Arc<StorageNode>,
     commands: CommandServer,
     _cards: Cards,
 }
@@ -70,11 +71,18 @@ impl ServingNode {
         let store = PageStore::open_cards(cards, options.cache_bytes, [])?;
         let node = StorageNode::serving(store, CapabilityKey::new(key));
         let cards = Cards::start(mesh, served, terms, &CardOptions::default())?;
+        let storage = Arc::clone(&node);
         let commands = CommandServer::start(mesh, streams, node, options.threads, options.commands);
         Ok(Self {
+            storage,
             commands: commands.map_err(|error| StorageError::Invalid(error.to_string()))?,
             _cards: cards,
         })
+    }
+
+    /// What runs Programs over what lies here.
+    pub fn storage(&self) -> &Arc<StorageNode> {
+        &self.storage
     }
 
     /// How many commands of the head run now.
@@ -114,6 +122,8 @@ pub struct CopyParts {
 #[derive(Debug)]
 pub struct Head {
     own: NodeId,
+    nodes: Vec<NodeId>,
+    streams: Streams,
     key: CapabilityKey,
     peers: Arc<MeshPeers>,
     home: Option<Arc<dyn Flash>>,
@@ -193,6 +203,8 @@ impl Head {
         let view = copies.as_ref().map(Copies::view);
         Ok(Self {
             own: own.node,
+            nodes: nodes.clone().chain([own.node]).collect(),
+            streams: streams.clone(),
             key: CapabilityKey::new(key),
             peers: Arc::new(MeshPeers::new(mesh, streams.clone(), nodes, view)),
             home,
@@ -206,6 +218,16 @@ impl Head {
     /// The head's own number.
     pub fn node(&self) -> NodeId {
         self.own
+    }
+
+    /// The numbers of all nodes, its own among them.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// The streams to the others.
+    pub fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// The card of the head's database, where it has copies.

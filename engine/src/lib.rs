@@ -37,6 +37,7 @@ mod types;
 mod blocking;
 mod defaults;
 mod depth;
+mod distributed;
 mod exact;
 mod files;
 mod grants;

@@ -14,6 +14,7 @@ use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::spill_file::TempFileFactory;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use flashmesh_cluster::mesh::Streams;
 use flashmesh_cluster::node::Head;
 use flashmesh_planner::FlashmeshOptions;
 use flashmesh_planner::relations::StoreRelations;
@@ -25,12 +26,14 @@ use flashmesh_storage::changes::Changes;
 use flashmesh_storage::flash::Flash;
 use flashmesh_storage::functions::Kernels;
 use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::store::NodeId;
 use flashmesh_storage::table::{Database, DatabaseOptions, UpkeepOptions, Workspace};
 use tempfile::TempDir;
 
 use crate::bounded::{BoundedOperators, bound_functions};
 use crate::cache::{CachedStores, ExternalCache};
 use crate::catalog::FlashCatalog;
+use crate::distributed::{DistributedPlanner, WorkerParts, Workers};
 use crate::error::{Error, Result};
 use crate::files::FileTables;
 use crate::gate::GatedPlanner;
@@ -125,6 +128,8 @@ pub struct Engine {
     memory_limit: usize,
     queries: Arc<Queries>,
     opened: Instant,
+    /// What runs parts of plans, on a rack.
+    workers: Option<Arc<Workers>>,
     // The ways to the cards, which outlive the database (fields are dropped in this order).
     _rack: Option<Arc<Head>>,
     // Removed after the database is closed.
@@ -151,12 +156,8 @@ impl Engine {
             .or(temporary.as_ref().map(TempDir::path))
             .unwrap_or(Path::new(""));
         let memory = memory_bytes();
-        let memory_limit = options.memory_limit_bytes.unwrap_or(memory / 4 * 3);
-        let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
-        let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
-            FairSpillPool::new(memory_limit),
-            NonZeroUsize::new(3).expect("3 is not 0"),
-        ));
+        let memory_limit = memory_limit(options.memory_limit_bytes);
+        let pool = memory_pool(memory_limit);
         let rack = options.rack.as_ref();
         let database = Database::open(
             path,
@@ -177,11 +178,7 @@ impl Engine {
                 ..DatabaseOptions::default()
             },
         )?;
-        let mut disk = DiskManagerBuilder::default()
-            .with_mode(DiskManagerMode::Directories(vec![spill.path().into()]));
-        if let Some(bytes) = options.spill_limit_bytes {
-            disk = disk.with_max_temp_directory_size(bytes);
-        }
+        let disk = spill_files(spill.path(), options.spill_limit_bytes);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::clone(&pool))
             .with_disk_manager_builder(disk)
@@ -192,10 +189,7 @@ impl Engine {
                     .object_stores
                     .unwrap_or_else(|| Arc::new(NamedStores::default())),
             );
-        let threads = options
-            .threads
-            .or_else(|| std::thread::available_parallelism().ok())
-            .map_or(1, NonZeroUsize::get);
+        let threads = threads(options.threads);
         let runtime = runtime.build_arc()?;
         let sealed_runtime = RuntimeEnvBuilder::from_runtime_env(&runtime)
             .with_object_store_registry(Arc::new(NoStores))
@@ -214,8 +208,22 @@ impl Engine {
         let blocks = database.block_cache();
         let external_cache =
             blocks.map(|blocks| ExternalCache::new(blocks, options.cache_local_files));
+        let node = StorageNode::with_parts(store, accelerators, Some(kernels), side);
+        let workers = options.rack.as_ref().map(|rack| {
+            let parts = WorkerParts {
+                own: rack.node(),
+                nodes: rack.nodes().to_vec(),
+                streams: rack.streams().clone(),
+                storage: Arc::clone(&node),
+                memory: Arc::clone(&sealed_runtime),
+                memory_limit,
+                threads,
+            };
+            Workers::start(parts, session_config(threads, memory_limit)?)
+        });
         Ok(Arc::new(Self {
-            node: StorageNode::with_parts(store, accelerators, Some(kernels), side),
+            workers: workers.transpose()?,
+            node,
             database,
             runtime,
             sealed_runtime,
@@ -335,6 +343,52 @@ impl Engine {
     }
 }
 
+/// Runs parts of plans on a node of a rack that is not the head, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct NodeWorker {
+    _workers: Arc<Workers>,
+    // Removed after what spills.
+    _spill: TempDir,
+}
+
+impl NodeWorker {
+    /// Memory, spill files and threads are as `options` have them for an engine.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when no temporary folder can be made; when somebody does it on this mesh.
+    pub fn start(
+        options: &EngineOptions,
+        storage: &Arc<StorageNode>,
+        streams: Streams,
+        own: NodeId,
+        nodes: Vec<NodeId>,
+    ) -> Result<Self> {
+        let folder = options.spill_folder.clone();
+        let spill = temporary_folder_in(&folder.unwrap_or_else(temporary_folder))?;
+        let memory_limit = memory_limit(options.memory_limit_bytes);
+        let memory = RuntimeEnvBuilder::new()
+            .with_memory_pool(memory_pool(memory_limit))
+            .with_disk_manager_builder(spill_files(spill.path(), options.spill_limit_bytes))
+            .with_object_store_registry(Arc::new(NoStores))
+            .build_arc()?;
+        let threads = threads(options.threads);
+        let parts = WorkerParts {
+            own,
+            nodes,
+            streams,
+            storage: Arc::clone(storage),
+            memory,
+            memory_limit,
+            threads,
+        };
+        let workers = Workers::start(parts, session_config(threads, memory_limit)?)?;
+        Ok(Self {
+            _workers: workers,
+            _spill: spill,
+        })
+    }
+}
+
 /// One user's view of an [`Engine`]: options, views and external tables, prepared statements.
 #[derive(Clone)]
 pub struct Session {
@@ -396,7 +450,11 @@ impl Session {
             ))]);
         let bounded = BoundedOperators::new(engine.memory_limit);
         let mut state = flashmesh_planner::configure(state).with_analyzer_rule(Arc::new(bounded));
-        if let Some(planner) = state.query_planner().take() {
+        if let Some(mut planner) = state.query_planner().take() {
+            if let Some(workers) = &engine.workers {
+                let workers = Arc::clone(workers);
+                planner = Arc::new(DistributedPlanner { planner, workers });
+            }
             let principal = Arc::clone(&principal);
             state = state.with_query_planner(Arc::new(GatedPlanner { planner, principal }));
         }
@@ -474,6 +532,33 @@ impl Session {
     pub(crate) fn catalog(&self) -> &FlashCatalog {
         &self.catalog
     }
+}
+
+fn threads(wanted: Option<NonZeroUsize>) -> usize {
+    let threads = wanted.or_else(|| std::thread::available_parallelism().ok());
+    threads.map_or(1, NonZeroUsize::get)
+}
+
+fn spill_files(folder: &Path, limit_bytes: Option<u64>) -> DiskManagerBuilder {
+    let files =
+        DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder.into()]));
+    match limit_bytes {
+        Some(bytes) => files.with_max_temp_directory_size(bytes),
+        None => files,
+    }
+}
+
+/// What queries may hold at once.
+fn memory_limit(wanted: Option<u64>) -> usize {
+    let limit = wanted.unwrap_or(memory_bytes() / 4 * 3);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+fn memory_pool(limit: usize) -> Arc<dyn MemoryPool> {
+    Arc::new(TrackConsumersPool::new(
+        FairSpillPool::new(limit),
+        NonZeroUsize::new(3).expect("3 is not 0"),
+    ))
 }
 
 fn session_config(threads: usize, memory_limit: usize) -> Result<SessionConfig> {

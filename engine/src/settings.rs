@@ -38,6 +38,7 @@ const EVERYBODYS: &[&str] = &[
     "datafusion.sql_parser.support_varchar_with_length",
     "flashmesh.accelerator",
     "flashmesh.approximate",
+    "flashmesh.distributed",
     "flashmesh.fallback",
     "flashmesh.hash_join_size",
     "flashmesh.measure_recall",

@@ -334,6 +334,19 @@ impl StorageNode {
         self.peers.is_some()
     }
 
+    /// Whether another node can be asked for what lies on it.
+    pub fn works(&self, node: NodeId) -> bool {
+        let peers = self.peers.as_ref();
+        peers.is_some_and(|peers| peers.holder(node) == Some(node))
+    }
+
+    /// The node that works on a segment now: the one that has it, or a copy of it. `None` for this
+    /// one.
+    pub fn holder(&self, segment: &Segment) -> Option<NodeId> {
+        let peers = self.peers.as_ref()?;
+        segment.node().and_then(|node| peers.holder(node))
+    }
+
     /// Leaves segments to the nodes on whose cards they are, or copies of them, by the first stream of
     /// a scan. What an index names are few rows of many segments: their pages are read from here.
     ///
@@ -362,7 +375,7 @@ impl StorageNode {
         work.segments.get_or_init(|| {
             let mut here = Vec::new();
             for segment in &work.all {
-                match segment.node().and_then(|node| peers.holder(node)) {
+                match self.holder(segment) {
                     // What is known here leaves nothing of it: nobody has to be asked.
                     Some(_) if zones.rule_out(segment, &command.metrics) => {}
                     Some(node) => left.entry(node).or_default().push(Arc::clone(segment)),

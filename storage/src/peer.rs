@@ -58,17 +58,25 @@ pub trait Answer: Send {
     fn poll_frame(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>>>;
 }
 
-/// A command, in terms of one node.
+/// A command, in terms of one node: what to run there, over which version of which segments, for
+/// whom.
 #[derive(Debug)]
-pub(crate) struct PeerCommand {
+pub struct PeerCommand {
+    /// What to run.
     pub program: Arc<VerifiedProgram>,
-    /// With the node's segments alone.
+    /// The table; as a node decodes it, with its own segments alone.
     pub table: Arc<TableSnapshot>,
+    /// What is known of rows that nobody wants.
     pub runtime_filters: Vec<RuntimeFilter>,
+    /// Rows that a batch should have at most.
     pub batch_rows: usize,
+    /// Whether text leaves as [plain](crate::page::plain) arrays.
     pub plain_text: bool,
+    /// Whether it is an error when a device fails at it.
     pub forbids_fallback: bool,
+    /// The accelerator that is asked for.
     pub accelerator: Option<Arc<str>>,
+    /// That they may read the table; the node verifies it when the command runs.
     pub capability: Arc<Capability>,
 }
 

@@ -1,5 +1,6 @@
 //! Streams of bytes over an endpoint, many at once, to and from any node.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,12 @@ const BACKLOG: usize = 64;
 #[derive(Clone)]
 pub struct Streams {
     mux: Arc<Mux>,
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").finish_non_exhaustive()
+    }
 }
 
 impl Streams {

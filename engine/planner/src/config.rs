@@ -31,6 +31,42 @@ pub enum Fallback {
     Error,
 }
 
+/// Whether the nodes of a rack join, group and sort rows among themselves:
+/// `SET flashmesh.distributed = …`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Distributed {
+    /// Where much would come to the head.
+    #[default]
+    Auto,
+    /// Wherever a plan can be cut into parts.
+    Always,
+    /// Never: all that is above scans runs on the head.
+    Never,
+}
+
+impl FromStr for Distributed {
+    type Err = DataFusionError;
+
+    fn from_str(value: &str) -> Result<Self> {
+        match value.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            _ => Err(refused("distributed", value, "'auto', 'always' or 'never'")),
+        }
+    }
+}
+
+impl fmt::Display for Distributed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        })
+    }
+}
+
 impl FromStr for Pushdown {
     type Err = DataFusionError;
 
@@ -85,6 +121,8 @@ pub struct FlashmeshOptions {
     pub pushdown: Pushdown,
     /// `flashmesh.fallback`
     pub fallback: Fallback,
+    /// `flashmesh.distributed`
+    pub distributed: Distributed,
     /// `flashmesh.cache_size`: capacity of the page cache in bytes; `None` leaves what the
     /// database was opened with. The cache belongs to the database, so the last session that
     /// set a size decides.
@@ -131,6 +169,7 @@ impl ExtensionOptions for FlashmeshOptions {
         match key {
             "pushdown" => self.pushdown = value.parse()?,
             "fallback" => self.fallback = value.parse()?,
+            "distributed" => self.distributed = value.parse()?,
             "approximate" => {
                 self.approximate = parse_switch(value)
                     .ok_or_else(|| refused("approximate", value, "'on' or 'off'"))?;
@@ -141,7 +180,7 @@ impl ExtensionOptions for FlashmeshOptions {
             "hash_join_size" => self.hash_join_bytes = Some(parse_size(value)?),
             _ => {
                 return Err(DataFusionError::Configuration(format!(
-                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.hash_join_size, flashmesh.approximate, flashmesh.measure_recall and flashmesh.accelerator"
+                    "there is no option 'flashmesh.{key}'; the options are flashmesh.pushdown, flashmesh.fallback, flashmesh.cache_size, flashmesh.hash_join_size, flashmesh.approximate, flashmesh.measure_recall, flashmesh.accelerator and flashmesh.distributed"
                 )));
             }
         }
@@ -159,6 +198,11 @@ impl ExtensionOptions for FlashmeshOptions {
                 key: "flashmesh.fallback".into(),
                 value: Some(self.fallback.to_string()),
                 description: "When an accelerator can't run a planned operation: 'allow' (the host does it) or 'error'",
+            },
+            ConfigEntry {
+                key: "flashmesh.distributed".into(),
+                value: Some(self.distributed.to_string()),
+                description: "Whether the nodes of a rack join, group and sort rows among themselves: 'auto' (where much would come to the head), 'always' or 'never'",
             },
             ConfigEntry {
                 key: "flashmesh.accelerator".into(),

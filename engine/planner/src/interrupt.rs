@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
 use crate::kernels::KernelQueryExec;
@@ -73,6 +74,31 @@ pub(crate) fn interruptible(filter: &JoinFilter) -> JoinFilter {
         filter.column_indices().to_vec(),
         Arc::clone(filter.schema()),
     )
+}
+
+/// The plan with the conditions of its hash joins as they were planned, for nodes where nobody has it
+/// to stop: these joins look at pairs of equal keys alone.
+///
+/// # Errors
+/// What DataFusion says of joins.
+pub fn with_plain_conditions(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plain = plan.transform_up(|node| {
+        let join = node.downcast_ref::<HashJoinExec>();
+        let Some((join, filter)) = join.and_then(|join| Some((join, join.filter()?))) else {
+            return Ok(Transformed::no(node));
+        };
+        let Some(condition) = filter.expression().downcast_ref::<Interruptible>() else {
+            return Ok(Transformed::no(node));
+        };
+        let filter = JoinFilter::new(
+            Arc::clone(&condition.inner),
+            filter.column_indices().to_vec(),
+            Arc::clone(filter.schema()),
+        );
+        let join = HashJoinExecBuilder::from(join).with_filter(Some(filter));
+        Ok(Transformed::yes(Arc::new(join.build()?) as _))
+    })?;
+    Ok(plain.data)
 }
 
 /// An expression until somebody says stop.

@@ -50,11 +50,11 @@ use std::sync::Arc;
 use datafusion::execution::session_state::SessionStateBuilder;
 
 pub use authority::Authority;
-pub use config::{Fallback, FlashmeshOptions, Pushdown, parse_size};
+pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused};
 pub use reason::Reason;
-pub use scan::FlashScanExec;
+pub use scan::{FlashScanExec, ScanCodec};
 pub use table::FlashTable;
 pub use work::StoreWork;
 

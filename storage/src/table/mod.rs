@@ -165,6 +165,21 @@ pub struct ColumnStatistics {
 }
 
 impl TableSnapshot {
+    /// The same version as far as it is in `segments`, some of its own: what a scan of these alone
+    /// sees. Indexes are left out; statistics are those of the whole.
+    pub fn over(&self, segments: Vec<Arc<Segment>>) -> Self {
+        Self {
+            segments,
+            indexes: Vec::new(),
+            name: self.name.clone(),
+            schema: Arc::clone(&self.schema),
+            scan_schema: Arc::clone(&self.scan_schema),
+            statistics: self.statistics.clone(),
+            defaults: self.defaults.clone(),
+            ..*self
+        }
+    }
+
     /// Rows of all segments that are not deleted.
     pub fn rows(&self) -> u64 {
         self.segments.iter().map(|s| u64::from(s.live_rows())).sum()

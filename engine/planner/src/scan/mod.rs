@@ -8,6 +8,7 @@ pub(crate) mod metrics;
 mod runtime;
 pub mod spec;
 pub mod statistics;
+mod wire;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -38,11 +39,14 @@ use datafusion::physical_plan::{
 };
 use flashmesh_pushdown::{Expr, Output, VerifiedProgram};
 use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::segment::Segment;
 
 pub use self::builder::ScanBuilder;
 use self::execution::Executions;
 use self::spec::ScanSpec;
+pub use self::wire::ScanCodec;
 use crate::Reason;
 use crate::config::Pushdown;
 use crate::translate::{scalar_value_of, text_of};
@@ -142,6 +146,28 @@ impl FlashScanExec {
         let mut builder = ScanBuilder::of_scan(self);
         builder.plain_text();
         builder.build().ok()
+    }
+
+    /// Whether it gives the same rows, in one stream or another, when its segments are scanned one
+    /// by one wherever they lie: no index names rows of all of them, and no limit is for all.
+    pub fn is_divisible(&self) -> bool {
+        let is_divisible = match &self.spec.output {
+            Output::Rows { order, limit, .. } => order.is_empty() && limit.is_none(),
+            Output::Aggregate { .. } => true,
+            Output::Nearest { .. } => false,
+        };
+        is_divisible && !has_kernels(&self.program) && self.access().is_none()
+    }
+
+    /// The same scan of some of its segments.
+    pub fn over(&self, segments: Vec<Arc<Segment>>) -> Self {
+        let mut spec = self.spec.clone();
+        spec.table = Arc::new(spec.table.over(segments));
+        Self {
+            spec,
+            access: OnceLock::new(),
+            ..self.fresh()
+        }
     }
 
     /// A copy that shares no state of execution.

@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::{EngineArguments, LogStyle, parse_time};
 use super::signals::until_signal;
 use crate::server::{Server, ServerOptions, TlsFiles, telemetry};
+use crate::session::NodeWorker;
 use crate::{Engine, Error, Result};
 use lock::NodeLock;
 use status::{Reporter, StatusSocket};
@@ -363,8 +364,8 @@ impl Running {
             .map_err(|error| Error::io("opening the database", std::io::Error::other(error)))?
     }
 
-    /// Serves the node's cards to the head.
-    fn serve_cards(&self, database: &EngineArguments) -> Result<ServingNode> {
+    /// Serves the node's cards to the head, and runs parts of its plans.
+    fn serve_cards(&self, database: &EngineArguments) -> Result<(ServingNode, NodeWorker)> {
         let options = database.options()?;
         let own = self.open_cards(&self.node.cards)?;
         let cards = own.into_iter().chain(self.open_copies()?).collect();
@@ -373,7 +374,7 @@ impl Running {
             .or_else(|| std::thread::available_parallelism().ok());
         let threads = threads.map_or(1, NonZeroUsize::get);
         let key = self.rack.key().map_err(of_rack)?;
-        Ok(ServingNode::start(
+        let cards = ServingNode::start(
             &self.mesh,
             &self.streams,
             self.node.number(),
@@ -385,7 +386,11 @@ impl Running {
                 threads,
                 commands: COMMANDS_PER_THREAD * threads,
             },
-        )?)
+        )?;
+        let nodes = self.rack.nodes.iter().map(Node::number).collect();
+        let (streams, own) = (self.streams.clone(), self.node.number());
+        let worker = NodeWorker::start(&options, cards.storage(), streams, own, nodes)?;
+        Ok((cards, worker))
     }
 
     /// Cards of this node.
@@ -435,7 +440,8 @@ impl Running {
         head: watch::Receiver<Option<NodeId>>,
         until: impl Future<Output = T>,
     ) -> Result<Option<T>> {
-        let cards = Arc::new(self.serve_cards(database)?);
+        let (cards, worker) = self.serve_cards(database)?;
+        let cards = Arc::new(cards);
         self.reporter.set_serving(&cards);
         let listener = match self.node.flight {
             Some(flight) => {
@@ -480,7 +486,7 @@ impl Running {
                 }
             }
         }
-        drop(cards);
+        drop((worker, cards));
         Ok(ended)
     }
 }

@@ -1,0 +1,261 @@
+//! Scans as bytes, for plans of which other nodes run a part.
+//!
+//! A scan goes as the storage's own command, which its node verifies when it runs, and with what
+//! the operators above it have to say: the filters that change while the query runs stay those of the
+//! join or the top-k that changes them, as both are decoded together.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf::{PhysicalExprNode, Schema as SchemaRecord};
+use flashmesh_pushdown::Scalar;
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::peer::PeerCommand;
+use flashmesh_storage::table::ColumnStatistics;
+use prost::Message;
+
+use super::FlashScanExec;
+use super::spec::{DynamicFilter, PushedFilter, ScanSpec};
+use crate::config::Pushdown;
+use crate::error::from_storage;
+use crate::tree;
+
+/// Streams that another node may ask for; more than it has threads is of no use.
+const PARTITIONS_MAX: u32 = 1 << 12;
+
+/// Scans to and from bytes. What is decoded runs on this node's storage.
+#[derive(Debug)]
+pub struct ScanCodec {
+    node: Arc<StorageNode>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScanRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    command: Vec<u8>,
+    /// Names and types of what leaves.
+    #[prost(message, required, tag = "2")]
+    schema: SchemaRecord,
+    #[prost(uint32, tag = "3")]
+    partitions: u32,
+    #[prost(uint32, repeated, tag = "4")]
+    null_for_zero: Vec<u32>,
+    #[prost(message, repeated, tag = "5")]
+    dynamic_filters: Vec<FilterRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FilterRecord {
+    #[prost(message, required, tag = "1")]
+    expr: PhysicalExprNode,
+    #[prost(message, required, tag = "2")]
+    schema: SchemaRecord,
+    #[prost(message, repeated, tag = "3")]
+    columns: Vec<ColumnRecord>,
+}
+
+/// A column of a filter, and what is known of it.
+#[derive(Clone, PartialEq, Message)]
+struct ColumnRecord {
+    #[prost(uint32, optional, tag = "1")]
+    ordinal: Option<u32>,
+    /// Least and greatest value, where these are integers.
+    #[prost(sint64, optional, tag = "2")]
+    min: Option<i64>,
+    #[prost(sint64, optional, tag = "3")]
+    max: Option<i64>,
+    #[prost(uint64, optional, tag = "4")]
+    distinct: Option<u64>,
+}
+
+impl ScanCodec {
+    /// What is decoded runs on `node`.
+    pub fn new(node: Arc<StorageNode>) -> Self {
+        Self { node }
+    }
+
+    fn record(
+        &self,
+        scan: &FlashScanExec,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<ScanRecord> {
+        let spec = scan.spec();
+        let command = PeerCommand {
+            program: Arc::clone(scan.program()),
+            table: Arc::clone(&spec.table),
+            runtime_filters: Vec::new(),
+            // The session of the node that runs it says how many.
+            batch_rows: 1,
+            plain_text: spec.plain_text,
+            forbids_fallback: spec.forbids_fallback,
+            accelerator: spec.accelerator.clone(),
+            capability: Arc::clone(&spec.capability),
+        };
+        let command = command.encode(&spec.table.segments);
+        let filters = spec.dynamic_filters.iter();
+        let filters = filters.map(|filter| self.filter_record(filter, spec, converter));
+        let null_for_zero = spec.null_for_zero.iter();
+        Ok(ScanRecord {
+            command: command.ok_or_else(|| internal_datafusion_err!("a scan of no table"))?,
+            schema: scan.schema().as_ref().try_into()?,
+            partitions: u32::try_from(scan.partitions()).unwrap_or(PARTITIONS_MAX),
+            null_for_zero: null_for_zero.map(|index| *index as u32).collect(),
+            dynamic_filters: filters.collect::<Result<_>>()?,
+        })
+    }
+
+    fn filter_record(
+        &self,
+        filter: &DynamicFilter,
+        spec: &ScanSpec,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<FilterRecord> {
+        let column = |ordinal: &Option<u32>| {
+            let of_table = ordinal.and_then(|o| spec.table.statistics.get(o as usize));
+            let bound = |value: &Option<Scalar>| match value {
+                Some(Scalar::Int(value)) => i64::try_from(*value).ok(),
+                _ => None,
+            };
+            ColumnRecord {
+                ordinal: *ordinal,
+                min: of_table.and_then(|s| bound(&s.min)),
+                max: of_table.and_then(|s| bound(&s.max)),
+                distinct: of_table.and_then(|s| s.distinct),
+            }
+        };
+        Ok(FilterRecord {
+            expr: converter.physical_expr_to_proto(&filter.expr, self)?,
+            schema: filter.schema.as_ref().try_into()?,
+            columns: filter.ordinals.iter().map(column).collect(),
+        })
+    }
+
+    fn scan(
+        &self,
+        record: &ScanRecord,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<FlashScanExec> {
+        let command = PeerCommand::decode(&record.command).map_err(from_storage)?;
+        let program = command.program;
+        let ordinals: Vec<u32> = program.columns.iter().map(|c| c.ordinal).collect();
+        // The Program is verified: it has these columns.
+        let ordinal = |number: u32| ordinals[number as usize];
+        let schema = schema_of(&record.schema)?;
+        let types = |schema: &Schema| -> Vec<_> {
+            let fields = schema.fields().iter();
+            fields.map(|field| field.data_type().clone()).collect()
+        };
+        if types(&schema) != types(program.output_schema()) {
+            return internal_err!("a scan whose columns are not those of its Program");
+        }
+        let mut table = Arc::try_unwrap(command.table)
+            .map_err(|_| internal_datafusion_err!("a table that others hold"))?;
+        table.statistics = vec![ColumnStatistics::default(); table.scan_schema.fields().len()];
+        let mut filters = Vec::with_capacity(record.dynamic_filters.len());
+        for filter in &record.dynamic_filters {
+            let (filter, known) = self.filter(filter, context, converter)?;
+            for (ordinal, statistics) in known {
+                match table.statistics.get_mut(ordinal as usize) {
+                    Some(place) => *place = statistics,
+                    None => return internal_err!("a filter of column {ordinal}, which is none"),
+                }
+            }
+            filters.push(filter);
+        }
+        let outputs = schema.fields().len();
+        let null_for_zero = record.null_for_zero.iter();
+        let null_for_zero: Vec<_> = null_for_zero.map(|index| *index as usize).collect();
+        if null_for_zero.iter().any(|index| *index >= outputs) {
+            return internal_err!("a count that is none of {outputs} columns");
+        }
+        let pushed = program.filter.iter().map(|expr| PushedFilter {
+            expr: tree::map_columns(expr, &ordinal),
+            text: expr.to_string(),
+            exact: true,
+        });
+        let spec = ScanSpec {
+            filters: pushed.collect(),
+            output: tree::map_output_columns(&program.output, &ordinal),
+            accelerator: command.accelerator,
+            forbids_fallback: command.forbids_fallback,
+            plain_text: command.plain_text,
+            dynamic_filters: filters,
+            null_for_zero,
+            ..ScanSpec::new(Arc::new(table), command.capability, Pushdown::Always)
+        };
+        let partitions = record.partitions.min(PARTITIONS_MAX) as usize;
+        let node = Arc::clone(&self.node);
+        FlashScanExec::new(spec, node, program, schema, partitions)
+            .map_err(crate::Reason::into_error)
+    }
+
+    /// A filter, and what is known of columns of the table.
+    fn filter(
+        &self,
+        record: &FilterRecord,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<(DynamicFilter, Vec<(u32, ColumnStatistics)>)> {
+        let schema = schema_of(&record.schema)?;
+        if schema.fields().len() != record.columns.len() {
+            return internal_err!("a filter of other columns than it says");
+        }
+        let decoding = PhysicalPlanDecodeContext::new(context, self);
+        let known = record.columns.iter().filter_map(|column| {
+            let statistics = ColumnStatistics {
+                min: column.min.map(|value| Scalar::Int(value.into())),
+                max: column.max.map(|value| Scalar::Int(value.into())),
+                distinct: column.distinct,
+                ..ColumnStatistics::default()
+            };
+            Some((column.ordinal?, statistics))
+        });
+        let known = known.collect();
+        let filter = DynamicFilter {
+            expr: converter.proto_to_physical_expr(&record.expr, &schema, &decoding)?,
+            ordinals: record.columns.iter().map(|column| column.ordinal).collect(),
+            schema,
+        };
+        Ok((filter, known))
+    }
+}
+
+fn schema_of(record: &SchemaRecord) -> Result<SchemaRef> {
+    Ok(Arc::new(Schema::try_from(record)?))
+}
+
+impl PhysicalExtensionCodec for ScanCodec {
+    fn try_decode(
+        &self,
+        buf: &[u8],
+        _inputs: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let record = ScanRecord::decode(buf)
+            .map_err(|error| internal_datafusion_err!("what came is no scan: {error}"))?;
+        Ok(Arc::new(self.scan(&record, context, converter)?))
+    }
+
+    fn try_encode(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        buf: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(scan) = plan.downcast_ref::<FlashScanExec>() else {
+            return internal_err!("{} has no form for other nodes", plan.name());
+        };
+        let record = self.record(scan, converter)?;
+        record
+            .encode(buf)
+            .map_err(|error| internal_datafusion_err!("{error}"))
+    }
+}

@@ -1,0 +1,156 @@
+//! [`RackExec`]: a plan of which nodes run parts, or this one all where they can't.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::analyze::AnalyzeExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use flashmesh_storage::store::NodeId;
+use futures::{Stream, StreamExt};
+
+use super::Workers;
+
+/// A query in parts, with what makes its session the coordinator of them. Where a node goes away, or
+/// can't do its part, before the first row has left, all of it is done on this one.
+#[derive(Debug)]
+pub(super) struct RackExec {
+    /// As the nodes do it.
+    distributed: Arc<dyn ExecutionPlan>,
+    /// As this node does it, in one stream.
+    here: Arc<dyn ExecutionPlan>,
+    workers: Arc<Workers>,
+    nodes: Vec<NodeId>,
+}
+
+impl RackExec {
+    pub fn new(
+        distributed: Arc<dyn ExecutionPlan>,
+        here: Arc<dyn ExecutionPlan>,
+        workers: Arc<Workers>,
+        nodes: Vec<NodeId>,
+    ) -> Self {
+        let here = match here.output_partitioning().partition_count() {
+            1 => here,
+            _ => Arc::new(CoalescePartitionsExec::new(here)),
+        };
+        Self {
+            distributed,
+            here,
+            workers,
+            nodes,
+        }
+    }
+}
+
+impl DisplayAs for RackExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RackExec: nodes={}", self.nodes.len())
+    }
+}
+
+impl ExecutionPlan for RackExec {
+    fn name(&self) -> &str {
+        "RackExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.distributed.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.distributed]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (Some(distributed), true) = (children.pop(), children.is_empty()) else {
+            return internal_err!("RackExec has one child");
+        };
+        Ok(Arc::new(Self {
+            distributed,
+            here: Arc::clone(&self.here),
+            workers: Arc::clone(&self.workers),
+            nodes: self.nodes.clone(),
+        }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let config = context.session_config().clone();
+        let analyzes = self.here.is::<AnalyzeExec>();
+        let config = self.workers.coordinator(config, &self.nodes, analyzes)?;
+        let of_parts = TaskContext::new(
+            context.task_id(),
+            context.session_id(),
+            config,
+            context.scalar_functions().clone(),
+            context.higher_order_functions().clone(),
+            context.aggregate_functions().clone(),
+            context.window_functions().clone(),
+            context.runtime_env(),
+        );
+        Ok(Box::pin(Rows {
+            rows: self.distributed.execute(partition, Arc::new(of_parts))?,
+            here: Some((Arc::clone(&self.here), context)),
+        }))
+    }
+}
+
+/// The rows of a [`RackExec`].
+struct Rows {
+    rows: SendableRecordBatchStream,
+    /// What is done in place of the parts, while nothing has come of them.
+    here: Option<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>,
+}
+
+/// Whether the same query may end in another way where all of it is done on one node.
+fn may_be_done_here(error: &DataFusionError) -> bool {
+    !matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+impl Stream for Rows {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let next = ready!(self.rows.poll_next_unpin(context));
+            match (next, self.here.take()) {
+                (Some(Err(error)), Some((here, task))) if may_be_done_here(&error) => {
+                    log::warn!("a query is done on the head alone: {error}");
+                    self.rows = here.execute(0, task)?;
+                }
+                (next, _) => return Poll::Ready(next),
+            }
+        }
+    }
+}
+
+impl RecordBatchStream for Rows {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}

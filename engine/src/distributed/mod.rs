@@ -1,0 +1,224 @@
+//! Plans of which the nodes of a rack run parts (BlueDBM section 4: computing goes to where the data
+//! is; here also what takes rows of several tables).
+//!
+//! The head plans as ever. Where much of what scans give would come to it from other nodes, and
+//! something above them joins, groups or sorts it, `datafusion-distributed` cuts the plan into stages
+//! ([`planner`]): each node scans the segments that lie on it, and nodes give rows to each other by the
+//! hash of a key, or small inputs of joins to all, as gRPC on streams of the mesh ([`channels`]). The
+//! last stage runs on the head.
+//!
+//! ```text
+//! head: last stage ◀── stream ── node: join, aggregate ◀── stream ── every node: its segments
+//! ```
+//!
+//! A scan is the storage's own command, which its node verifies
+//! ([`ScanCodec`](flashmesh_planner::ScanCodec)). What is there on the node is a [`Worker`], in the memory
+//! of its engine and on threads of its own.
+
+mod channels;
+mod exec;
+mod planner;
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_distributed::{
+    DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
+    WorkerQueryContext, WorkerResolver,
+};
+use flashmesh_cluster::mesh::{MeshError, Streams};
+use flashmesh_planner::ScanCodec;
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::store::NodeId;
+use tokio::runtime::Runtime;
+use url::Url;
+
+use self::channels::Channels;
+pub(crate) use self::planner::DistributedPlanner;
+use crate::bounded::bound_functions;
+
+/// What a node needs to run parts of plans.
+pub(crate) struct WorkerParts {
+    /// Its number.
+    pub own: NodeId,
+    /// Those of all nodes of the rack.
+    pub nodes: Vec<NodeId>,
+    /// The ways to the others.
+    pub streams: Streams,
+    /// Where its segments are.
+    pub storage: Arc<StorageNode>,
+    /// What the operators may take up, without files and object stores.
+    pub memory: Arc<RuntimeEnv>,
+    /// How many bytes that is.
+    pub memory_limit: usize,
+    /// Threads for all parts of plans that it runs.
+    pub threads: usize,
+}
+
+/// The nodes that run parts of plans, as one of them sees them. Dropping it ends its own part.
+pub(crate) struct Workers {
+    own: NodeId,
+    nodes: Vec<NodeId>,
+    storage: Arc<StorageNode>,
+    worker: Worker,
+    session: WorkerSession,
+    /// Until it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers")
+            .field("own", &self.own)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is in every session that runs a part of a plan.
+#[derive(Clone)]
+struct WorkerSession {
+    /// With all functions, and the options of joins.
+    template: Arc<SessionState>,
+    codec: Arc<ScanCodec>,
+    channels: Arc<Channels>,
+}
+
+impl WorkerSession {
+    /// Gives a session what reads and asks other nodes.
+    fn configure(&self, config: SessionConfig) -> SessionConfig {
+        config
+            .with_distributed_user_codec_arc(Arc::clone(&self.codec) as _)
+            .with_distributed_channel_resolver(Arc::clone(&self.channels) as ArcChannels)
+    }
+
+    /// The session of a part that this node runs.
+    fn build(&self, mut context: WorkerQueryContext) -> Result<SessionState> {
+        let of_task = context.builder.config().take().unwrap_or_default();
+        let options = self.template.config().options();
+        let mut config = self.configure(of_task);
+        // What is read while operators run, as it is where they were planned.
+        config.options_mut().execution = options.execution.clone();
+        config.options_mut().optimizer = options.optimizer.clone();
+        let config = config.with_distributed_worker_plan_rewrite_handler(only_known_operators);
+        let runtime = context.builder.runtime_env().take();
+        let runtime = runtime.unwrap_or_else(|| Arc::clone(self.template.runtime_env()));
+        Ok(
+            SessionStateBuilder::new_from_existing(self.template.as_ref().clone())
+                .with_config(config)
+                .with_runtime_env(runtime)
+                .build(),
+        )
+    }
+}
+
+type ArcChannels = Arc<dyn datafusion_distributed::ChannelResolver + Send + Sync>;
+
+/// Refuses a part of a plan that reads or writes anything but tables of the rack.
+fn only_known_operators(
+    event: WorkerPlanRewriteEvent<'_>,
+) -> Result<WorkerPlanRewriteEventResponse> {
+    match planner::unknown_operator(event.plan.as_ref()) {
+        None => Ok(WorkerPlanRewriteEventResponse::new(event.plan)),
+        Some(name) => exec_err!("a node runs no {name} for others"),
+    }
+}
+
+impl Workers {
+    /// From now on this node runs parts of plans for others.
+    ///
+    /// # Errors
+    /// When somebody else does on the same mesh, or threads can't be started.
+    pub fn start(parts: WorkerParts, options: SessionConfig) -> crate::Result<Arc<Self>> {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime
+            .worker_threads(parts.threads)
+            .thread_name("worker")
+            .enable_all();
+        let runtime = runtime
+            .build()
+            .map_err(|error| crate::Error::io("starting the threads of a worker", error))?;
+        let channels = Channels::new(parts.streams.clone(), runtime.handle().clone());
+        let template = SessionStateBuilder::new()
+            .with_config(options)
+            .with_runtime_env(Arc::clone(&parts.memory))
+            .with_default_features();
+        let template = flashmesh_planner::configure(template).build();
+        let template = SessionContext::new_with_state(template);
+        bound_functions(&template, parts.memory_limit)?;
+        let session = WorkerSession {
+            template: Arc::new(template.state()),
+            codec: Arc::new(ScanCodec::new(Arc::clone(&parts.storage))),
+            channels: Arc::new(channels),
+        };
+        let of_parts = session.clone();
+        let build = move |context| {
+            let session = of_parts.clone();
+            async move { session.build(context) }
+        };
+        let worker = Worker::from_session_builder(build).with_runtime_env(parts.memory);
+        channels::serve(&parts.streams, worker.clone(), runtime.handle())
+            .map_err(|error: MeshError| crate::Error::usage(format!("the mesh: {error}")))?;
+        let mut nodes = parts.nodes;
+        nodes.sort();
+        Ok(Arc::new(Self {
+            own: parts.own,
+            nodes,
+            storage: parts.storage,
+            worker,
+            session,
+            runtime: Some(runtime),
+        }))
+    }
+
+    /// The nodes that can be asked now, in a fixed order; this one is among them.
+    fn reachable(&self) -> Vec<NodeId> {
+        let nodes = self.nodes.iter().copied();
+        nodes
+            .filter(|node| *node == self.own || self.storage.works(*node))
+            .collect()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // A task, in which the last of it may go, may not wait for threads.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// As what `datafusion-distributed` knows a node.
+fn url_of(node: NodeId) -> Url {
+    let url = format!("http://n{}", node.0);
+    Url::parse(&url).expect("a number makes a host's name")
+}
+
+fn node_of(url: &Url) -> Result<NodeId> {
+    let number = url.host_str().and_then(|host| host.strip_prefix('n'));
+    let number = number.and_then(|number| number.parse().ok());
+    number
+        .map(NodeId)
+        .ok_or_else(|| exec_datafusion_err!("'{url}' is no node"))
+}
+
+/// The nodes that a plan is for.
+struct Nodes(Vec<NodeId>);
+
+impl WorkerResolver for Nodes {
+    fn get_urls(&self) -> std::result::Result<Vec<Url>, DataFusionError> {
+        Ok(self.0.iter().map(|node| url_of(*node)).collect())
+    }
+}
+
+/// Whether any operator of `plan` is such a one.
+fn has(plan: &dyn ExecutionPlan, is: &impl Fn(&dyn ExecutionPlan) -> bool) -> bool {
+    is(plan) || plan.children().iter().any(|child| has(child.as_ref(), is))
+}

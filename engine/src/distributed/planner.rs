@@ -1,0 +1,350 @@
+//! Which plans are cut into parts, and where the parts run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::format::ExplainFormat;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, PlanType};
+use datafusion::physical_plan::analyze::AnalyzeExec;
+
+use datafusion::physical_plan::explain::ExplainExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, displayable};
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::{
+    DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedCodec, DistributedExec,
+    DistributedExt, DistributedLeafExec, RouteTasksEvent, RouteTasksEventResponse,
+    ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, SessionStateBuilderExt,
+};
+use datafusion_proto::bytes::physical_plan_to_bytes_with_proto_converter;
+use datafusion_proto::physical_plan::DeduplicatingProtoConverter;
+use flashmesh_planner::interrupt::with_plain_conditions;
+use flashmesh_planner::scan::statistics;
+use flashmesh_planner::{Distributed, FlashScanExec, FlashmeshOptions};
+use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::segment::Segment;
+use flashmesh_storage::store::NodeId;
+
+use super::exec::RackExec;
+use super::{Nodes, Workers, has, url_of};
+
+/// What scans have to give to the head, from other nodes, for their rows to be joined there instead:
+/// below it a stage more costs more than it spares.
+const WORTH_BYTES: u64 = 32 << 20;
+
+/// The operators that nodes run for each other: without files, without effects, and such that what
+/// they do ends when nobody asks for it.
+const KNOWN: [&str; 26] = [
+    "AggregateExec",
+    "BoundedWindowAggExec",
+    "BroadcastExec",
+    "ChildrenIsolatorUnionExec",
+    "CoalesceBatchesExec",
+    "CoalescePartitionsExec",
+    "CooperativeExec",
+    "CrossJoinExec",
+    "EmptyExec",
+    "FilterExec",
+    "FlashScanExec",
+    "GlobalLimitExec",
+    "HashJoinExec",
+    "InterleaveExec",
+    "LocalLimitExec",
+    "NetworkBroadcastExec",
+    "NetworkCoalesceExec",
+    "NetworkShuffleExec",
+    "PlaceholderRowExec",
+    "ProjectionExec",
+    "RepartitionExec",
+    "SortExec",
+    "SortMergeJoinExec",
+    "SortPreservingMergeExec",
+    "UnionExec",
+    "WindowAggExec",
+];
+
+/// The first operator of a plan that nodes do not run for each other.
+pub(super) fn unknown_operator(plan: &dyn ExecutionPlan) -> Option<String> {
+    if !KNOWN.contains(&plan.name()) {
+        return Some(plan.name().into());
+    }
+    let mut children = plan.children().into_iter();
+    children.find_map(|child| unknown_operator(child.as_ref()))
+}
+
+/// A session's planner on the head of a rack.
+#[derive(Debug)]
+pub(crate) struct DistributedPlanner {
+    pub planner: Arc<dyn QueryPlanner + Send + Sync>,
+    pub workers: Arc<Workers>,
+}
+
+#[async_trait]
+impl QueryPlanner for DistributedPlanner {
+    async fn create_physical_plan(
+        &self,
+        query: &LogicalPlan,
+        session: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.planner.create_physical_plan(query, session).await?;
+        if let LogicalPlan::Explain(explain) = query {
+            let explained = self.create_physical_plan(&explain.plan, session).await?;
+            let options = session.config_options();
+            return Ok(match explained.is::<RackExec>() {
+                true => shown(&plan, explained.as_ref(), &explain.explain_format, options),
+                false => plan,
+            });
+        }
+        let options = FlashmeshOptions::of(session.config_options());
+        if !self.workers.are_worth_asking(&plan, options.distributed) {
+            return Ok(plan);
+        }
+        let distributed = self.workers.distribute(&plan, session.config()).await;
+        match distributed {
+            Ok(Some(distributed)) => Ok(distributed),
+            Ok(None) => Ok(plan),
+            Err(error) => {
+                log::warn!("a plan is not cut into parts for other nodes: {error}");
+                Ok(plan)
+            }
+        }
+    }
+}
+
+impl Workers {
+    fn are_worth_asking(&self, plan: &Arc<dyn ExecutionPlan>, wanted: Distributed) -> bool {
+        let query = match plan.downcast_ref::<AnalyzeExec>() {
+            Some(analyze) => analyze.input(),
+            None => plan,
+        };
+        if wanted == Distributed::Never || unknown_operator(query.as_ref()).is_some() {
+            return false;
+        }
+        if wanted == Distributed::Always {
+            return self.bytes_to_come(query.as_ref()).is_some();
+        }
+        let meet = |plan: &dyn ExecutionPlan| match plan.downcast_ref::<RepartitionExec>() {
+            Some(repartition) => matches!(repartition.partitioning(), Partitioning::Hash(..)),
+            None => {
+                plan.is::<HashJoinExec>()
+                    || plan.is::<SortMergeJoinExec>()
+                    || plan.is::<CrossJoinExec>()
+            }
+        };
+        has(query.as_ref(), &meet)
+            && (self.bytes_to_come(query.as_ref())).is_some_and(|bytes| bytes >= WORTH_BYTES)
+    }
+
+    /// What scans that can be divided are expected to give from other nodes; `None` where there is no
+    /// such scan.
+    fn bytes_to_come(&self, plan: &dyn ExecutionPlan) -> Option<u64> {
+        if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
+            let segments = &scan.spec().table.segments;
+            let elsewhere = |segment: &&Arc<Segment>| self.storage.holder(segment).is_some();
+            let others = segments.iter().filter(elsewhere).count();
+            if !is_divided(scan, &self.storage) {
+                return None;
+            }
+            let (schema, partitions) = (scan.schema(), scan.partitions());
+            let all = statistics::of_scan(scan.spec(), &schema, partitions).total_byte_size;
+            let all = all.get_value().copied().unwrap_or(0) as f64;
+            return Some((all * others as f64 / segments.len() as f64) as u64);
+        }
+        let children = plan.children();
+        let children = children
+            .iter()
+            .filter_map(|child| self.bytes_to_come(child.as_ref()));
+        children.reduce(u64::saturating_add)
+    }
+
+    /// The plan in parts, for those nodes that can be asked now; `None` where nothing of it is for
+    /// others.
+    async fn distribute(
+        self: &Arc<Self>,
+        plan: &Arc<dyn ExecutionPlan>,
+        config: &SessionConfig,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let nodes = self.reachable();
+        if nodes.len() < 2 {
+            return Ok(None);
+        }
+        let config = self.coordinator(config.clone(), &nodes, plan.is::<AnalyzeExec>())?;
+        let portable = with_plain_conditions(Arc::clone(plan))?;
+        let query = match portable.downcast_ref::<AnalyzeExec>() {
+            Some(analyze) => analyze.input(),
+            None => &portable,
+        };
+        check_form(query, &config)?;
+        let given = Arc::new(Given(portable));
+        let session = SessionStateBuilder::new()
+            .with_config(config)
+            .with_query_planner(given)
+            .with_distributed_planner()
+            .build();
+        let nothing = LogicalPlanBuilder::empty(false).build()?;
+        let planner = Arc::clone(session.query_planner());
+        let distributed = planner.create_physical_plan(&nothing, &session).await?;
+        let is_cut = has(distributed.as_ref(), &|plan| plan.is::<DistributedExec>());
+        if !is_cut {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(RackExec::new(
+            distributed,
+            Arc::clone(plan),
+            Arc::clone(self),
+            nodes,
+        ))))
+    }
+
+    /// What a session has that leaves parts of a plan to `nodes`.
+    pub(super) fn coordinator(
+        &self,
+        config: SessionConfig,
+        nodes: &[NodeId],
+        analyzes: bool,
+    ) -> Result<SessionConfig> {
+        let own = self.own;
+        let here = self.worker.to_local_worker_context(url_of(own));
+        let (tasks, storage) = (nodes.len(), Arc::clone(&self.storage));
+        let desired = move |event: DesiredTaskCountEvent<'_>| {
+            let scan = event.plan.downcast_ref::<FlashScanExec>()?;
+            let is_divided = is_divided(scan, &storage);
+            is_divided.then(|| Ok(DesiredTaskCountEventResponse::desired(tasks)))
+        };
+        let (of_tasks, storage) = (nodes.to_vec(), Arc::clone(&self.storage));
+        let divide = move |event: ScaleUpLeafNodeEvent<'_>| {
+            let scan = event.plan.downcast_ref::<FlashScanExec>()?;
+            if event.task_count == 1 {
+                return None;
+            }
+            let divided = divided(scan, event.plan, &storage, own, &of_tasks, event.task_count);
+            Some(divided.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
+        };
+        let of_routes = nodes.to_vec();
+        let route = move |event: RouteTasksEvent<'_>| {
+            let urls = match event.task_count {
+                1 => vec![url_of(own)],
+                tasks if tasks == of_routes.len() => {
+                    of_routes.iter().map(|node| url_of(*node)).collect()
+                }
+                tasks => {
+                    let nodes = of_routes.len();
+                    return Some(exec_err!("a part for {tasks} of {nodes} nodes"));
+                }
+            };
+            Some(Ok(RouteTasksEventResponse::new(urls)))
+        };
+        let config = self.session.configure(config);
+        config
+            .with_distributed_worker_resolver(Nodes(nodes.to_vec()))
+            .with_distributed_local_worker_context(here)
+            .with_distributed_desired_task_count_handler(desired)
+            .with_distributed_scale_up_leaf_node_handler(divide)
+            .with_distributed_route_tasks_handler(route)
+            // Its tasks are numbered in another way than the nodes that have the segments.
+            .with_distributed_children_isolator_unions(false)?
+            .with_distributed_metrics_collection(analyzes)
+    }
+}
+
+/// Checks that a plan has a form in which it can be sent. Of its scans that is known, and long.
+fn check_form(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<()> {
+    let without_segments = Arc::clone(plan).transform_up(|node| {
+        let scan = node.downcast_ref::<FlashScanExec>();
+        Ok(match scan.map(|scan| scan.over(Vec::new())) {
+            Some(scan) => Transformed::yes(Arc::new(scan) as _),
+            None => Transformed::no(node),
+        })
+    })?;
+    let codec = DistributedCodec::new_combined_with_user(config);
+    let converter = DeduplicatingProtoConverter::default();
+    let plan = without_segments.data;
+    physical_plan_to_bytes_with_proto_converter(plan, &codec, &converter).map(|_| ())
+}
+
+/// What EXPLAIN gives, with the plan that nodes run parts of in place of the one that it was made of.
+fn shown(
+    explain: &Arc<dyn ExecutionPlan>,
+    plan: &dyn ExecutionPlan,
+    format: &ExplainFormat,
+    options: &ConfigOptions,
+) -> Arc<dyn ExecutionPlan> {
+    let Some(known) = explain.downcast_ref::<ExplainExec>() else {
+        return Arc::clone(explain);
+    };
+    let plan = displayable(plan);
+    let text = match format {
+        ExplainFormat::Tree => {
+            let width = options.explain.tree_maximum_render_width;
+            let plan = plan.set_tree_maximum_render_width(width);
+            plan.tree_render().to_string()
+        }
+        _ => plan.indent(known.verbose()).to_string(),
+    };
+    let mut plans = known.stringified_plans().to_vec();
+    for shown in &mut plans {
+        if shown.plan_type == PlanType::FinalPhysicalPlan {
+            shown.plan = Arc::new(text.clone());
+        }
+    }
+    Arc::new(ExplainExec::new(explain.schema(), plans, known.verbose()))
+}
+
+/// Whether each node scans its own part of a table: it lies on several.
+fn is_divided(scan: &FlashScanExec, storage: &StorageNode) -> bool {
+    let segments = &scan.spec().table.segments;
+    let mut holders = segments.iter().map(|segment| storage.holder(segment));
+    let first = holders.next();
+    let lies_on_several = first.is_some_and(|first| holders.any(|holder| holder != first));
+    lies_on_several && scan.is_divisible()
+}
+
+/// A scan of each node, of what it has.
+fn divided(
+    scan: &FlashScanExec,
+    plan: &Arc<dyn ExecutionPlan>,
+    storage: &StorageNode,
+    own: NodeId,
+    nodes: &[NodeId],
+    tasks: usize,
+) -> Result<DistributedLeafExec> {
+    if tasks != nodes.len() {
+        return internal_err!("a scan in {tasks} parts for {} nodes", nodes.len());
+    }
+    let mut parts: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
+    for segment in &scan.spec().table.segments {
+        let holder = storage.holder(segment).unwrap_or(own);
+        parts.entry(holder).or_default().push(Arc::clone(segment));
+    }
+    let variants: Vec<_> = nodes
+        .iter()
+        .map(|node| Arc::new(scan.over(parts.remove(node).unwrap_or_default())) as _)
+        .collect();
+    if let Some((node, _)) = parts.pop_first() {
+        return exec_err!("node {} has come back meanwhile", node.0);
+    }
+    DistributedLeafExec::try_new(Arc::clone(plan), variants)
+}
+
+/// Takes a plan that is there for one that it has made.
+#[derive(Debug)]
+struct Given(Arc<dyn ExecutionPlan>);
+
+#[async_trait]
+impl QueryPlanner for Given {
+    async fn create_physical_plan(
+        &self,
+        _: &LogicalPlan,
+        _: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::clone(&self.0))
+    }
+}
