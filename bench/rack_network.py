@@ -276,8 +276,9 @@ def datafusion(network: Network, folder: Path):
     return lambda query: pa.table(context.sql(query))
 
 
-def parts(folder: Path, scale_factor: str) -> Iterator[str]:
-    for name, table in tables(scale_factor).items():
+def parts(folder: Path, tables: dict[str, pa.Table]) -> Iterator[str]:
+    """Writes each table as files, one for each node."""
+    for name, table in tables.items():
         (folder / name).mkdir(parents=True)
         share = -(-table.num_rows // NODES)
         for node in range(NODES):
@@ -306,7 +307,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=common.bench_dir(), prefix="network-")))
         parquet = folder / "parquet"
-        for line in parts(parquet, arguments.scale_factor):
+        for line in parts(parquet, tables(arguments.scale_factor)):
             common.note(line)
         network = Network(stack, arguments.mbits)
         for node in range(1, NODES):

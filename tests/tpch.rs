@@ -16,6 +16,7 @@ use tpchgen_arrow::{
 };
 
 use crate::support::{PUSHDOWN_MODES, Row, load, open, query, set_pushdown};
+use crate::test_rack::{TestRack, threads};
 
 const SCALE_FACTOR: f64 = 0.1;
 
@@ -33,6 +34,25 @@ async fn all_22_queries_give_the_answers_in_every_pushdown_mode() {
         wrong.extend(wrong_answers(&session, mode).await);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The same on a rack whose nodes do parts of the queries.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_22_queries_give_the_answers_where_nodes_take_part() {
+    let rack = TestRack::new(4, threads(2));
+    let session = rack.session();
+    load_tpch(&session).await;
+    let mut wrong = Vec::new();
+    for distributed in ["always", "never"] {
+        let set = format!("SET flashmesh.distributed = '{distributed}'");
+        query(&session, &set).await.unwrap();
+        for mode in PUSHDOWN_MODES {
+            wrong.extend(wrong_answers(&session, mode).await);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let (queries, on_head) = rack.engine().distributed_queries().unwrap();
+    assert!(queries >= 3 * 15 && on_head == 0, "{queries}, {on_head}");
 }
 
 /// Which of the 22 queries are not answered as they should be.

@@ -108,4 +108,6 @@ pub use load::LoadProgress;
 pub use queries::{
     PlanReport, Queries, Query, QueryKind, QueryReport, QueryState, RunningQuery, Totals,
 };
-pub use session::{Engine, EngineOptions, Session, make_temporary_folder, temporary_folder};
+pub use session::{
+    Engine, EngineOptions, NodeWorker, Session, make_temporary_folder, temporary_folder,
+};

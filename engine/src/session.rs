@@ -277,6 +277,12 @@ impl Engine {
         self.runtime.memory_pool.reserved()
     }
 
+    /// On a rack: how many queries were left to several nodes, and how many of these were then done
+    /// on this one alone, since a node went away or could not do its part.
+    pub fn distributed_queries(&self) -> Option<(u64, u64)> {
+        self.workers.as_ref().map(|workers| workers.counts())
+    }
+
     /// Since the engine was opened.
     pub fn uptime(&self) -> Duration {
         self.opened.elapsed()
@@ -345,7 +351,7 @@ impl Engine {
 
 /// Runs parts of plans on a node of a rack that is not the head, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct NodeWorker {
+pub struct NodeWorker {
     _workers: Arc<Workers>,
     // Removed after what spills.
     _spill: TempDir,

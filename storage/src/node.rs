@@ -426,7 +426,7 @@ impl StorageNode {
 impl StorageNode {
     /// Bytes of the pages that a Program may read of these segments and that are not in memory; of many
     /// segments an even sample is looked at.
-    fn bytes_to_fetch(&self, program: &Program, segments: &[Arc<Segment>]) -> f64 {
+    pub fn bytes_to_fetch(&self, program: &Program, segments: &[Arc<Segment>]) -> f64 {
         let step = segments.len().div_ceil(SAMPLED_SEGMENTS).max(1);
         let (mut sampled, mut pages) = (0, 0);
         for segment in segments.iter().step_by(step) {

@@ -90,13 +90,12 @@ class Rack:
     def log(self, name: str) -> str:
         return (self.folder / name / "node.log").read_text()
 
+    def connect(self, name: str) -> adbc_driver_flightsql.dbapi.Connection:
+        return adbc_driver_flightsql.dbapi.connect(f"grpc://{self.nodes[name]['flight']}", autocommit=True)
+
     @contextlib.contextmanager
     def cursor(self, name: str) -> Iterator[adbc_driver_flightsql.dbapi.Cursor]:
-        uri = f"grpc://{self.nodes[name]['flight']}"
-        with (
-            adbc_driver_flightsql.dbapi.connect(uri, autocommit=True) as connection,
-            connection.cursor() as cursor,
-        ):
+        with self.connect(name) as connection, connection.cursor() as cursor:
             yield cursor
 
     def rows(self, name: str, sql: str) -> list[tuple]:

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use arrow::array::RecordBatch;
@@ -113,9 +114,11 @@ impl ExecutionPlan for RackExec {
             context.window_functions().clone(),
             context.runtime_env(),
         );
+        self.workers.counts.queries.fetch_add(1, Ordering::Relaxed);
         Ok(Box::pin(Rows {
             rows: self.distributed.execute(partition, Arc::new(of_parts))?,
             here: Some((Arc::clone(&self.here), context)),
+            workers: Arc::clone(&self.workers),
         }))
     }
 }
@@ -125,6 +128,7 @@ struct Rows {
     rows: SendableRecordBatchStream,
     /// What is done in place of the parts, while nothing has come of them.
     here: Option<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>,
+    workers: Arc<Workers>,
 }
 
 /// Whether the same query may end in another way where all of it is done on one node.
@@ -141,6 +145,8 @@ impl Stream for Rows {
             match (next, self.here.take()) {
                 (Some(Err(error)), Some((here, task))) if may_be_done_here(&error) => {
                     log::warn!("a query is done on the head alone: {error}");
+                    let counts = &self.workers.counts;
+                    counts.on_head_alone.fetch_add(1, Ordering::Relaxed);
                     self.rows = here.execute(0, task)?;
                 }
                 (next, _) => return Poll::Ready(next),

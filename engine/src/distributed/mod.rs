@@ -21,6 +21,7 @@ mod planner;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::error::DataFusionError;
@@ -68,6 +69,7 @@ pub(crate) struct Workers {
     storage: Arc<StorageNode>,
     worker: Worker,
     session: WorkerSession,
+    counts: Counts,
     /// Until it is dropped.
     runtime: Option<Runtime>,
 }
@@ -79,6 +81,12 @@ impl fmt::Debug for Workers {
             .field("nodes", &self.nodes)
             .finish_non_exhaustive()
     }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    queries: AtomicU64,
+    on_head_alone: AtomicU64,
 }
 
 /// What is in every session that runs a part of a plan.
@@ -173,8 +181,21 @@ impl Workers {
             storage: parts.storage,
             worker,
             session,
+            counts: Counts::default(),
             runtime: Some(runtime),
         }))
+    }
+
+    /// How many queries were left to several nodes, and how many of these were then done on this one
+    /// alone, since one of them went away or could not do its part.
+    pub fn counts(&self) -> (u64, u64) {
+        let Counts {
+            queries,
+            on_head_alone,
+        } = &self.counts;
+        let [queries, on_head_alone] =
+            [queries, on_head_alone].map(|count| count.load(Ordering::Relaxed));
+        (queries, on_head_alone)
     }
 
     /// The nodes that can be asked now, in a fixed order; this one is among them.

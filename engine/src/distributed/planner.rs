@@ -6,17 +6,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::format::ExplainFormat;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::common::{JoinType, Result, exec_err, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, PlanType};
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, displayable};
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
@@ -38,11 +41,11 @@ use super::{Nodes, Workers, has, url_of};
 
 /// What scans have to give to the head, from other nodes, for their rows to be joined there instead:
 /// below it a stage more costs more than it spares.
-const WORTH_BYTES: u64 = 32 << 20;
+const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 26] = [
+const KNOWN: [&str; 27] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
@@ -65,6 +68,7 @@ const KNOWN: [&str; 26] = [
     "ProjectionExec",
     "RepartitionExec",
     "SortExec",
+    "SortExec(TopK)",
     "SortMergeJoinExec",
     "SortPreservingMergeExec",
     "UnionExec",
@@ -129,8 +133,9 @@ impl Workers {
             return false;
         }
         if wanted == Distributed::Always {
-            return self.bytes_to_come(query.as_ref()).is_some();
+            return true;
         }
+        let come = self.bytes_to_come(query.as_ref(), None);
         let meet = |plan: &dyn ExecutionPlan| match plan.downcast_ref::<RepartitionExec>() {
             Some(repartition) => matches!(repartition.partitioning(), Partitioning::Hash(..)),
             None => {
@@ -139,30 +144,52 @@ impl Workers {
                     || plan.is::<CrossJoinExec>()
             }
         };
-        has(query.as_ref(), &meet)
-            && (self.bytes_to_come(query.as_ref())).is_some_and(|bytes| bytes >= WORTH_BYTES)
+        come.is_some_and(|bytes| bytes >= WORTH_BYTES) && has(query.as_ref(), &meet)
     }
 
-    /// What scans that can be divided are expected to give from other nodes; `None` where there is no
-    /// such scan.
-    fn bytes_to_come(&self, plan: &dyn ExecutionPlan) -> Option<u64> {
+    /// What scans that can be divided are expected to take from other nodes where all is done on this
+    /// one: what they give, or their pages, whichever is less. `None` where there is no such scan.
+    ///
+    /// `joined`: how many rows a join is expected to leave of those that come to its other side, whose
+    /// keys the scan there knows before it starts.
+    fn bytes_to_come(&self, plan: &dyn ExecutionPlan, joined: Option<usize>) -> Option<u64> {
         if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
-            let segments = &scan.spec().table.segments;
-            let elsewhere = |segment: &&Arc<Segment>| self.storage.holder(segment).is_some();
-            let others = segments.iter().filter(elsewhere).count();
-            if !is_divided(scan, &self.storage) {
-                return None;
-            }
-            let (schema, partitions) = (scan.schema(), scan.partitions());
-            let all = statistics::of_scan(scan.spec(), &schema, partitions).total_byte_size;
-            let all = all.get_value().copied().unwrap_or(0) as f64;
-            return Some((all * others as f64 / segments.len() as f64) as u64);
+            return is_divided(scan, &self.storage).then(|| self.bytes_of(scan, joined));
         }
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            let built = self.bytes_to_come(join.left().as_ref(), None);
+            let left = match join.join_type() {
+                JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi => rows_of(plan),
+                _ => None,
+            };
+            let left = [left, joined].into_iter().flatten().min();
+            let probed = self.bytes_to_come(join.right().as_ref(), left);
+            return [built, probed]
+                .into_iter()
+                .flatten()
+                .reduce(u64::saturating_add);
+        }
+        let joined = joined.filter(|_| !plan.is::<AggregateExec>());
         let children = plan.children();
         let children = children
             .iter()
-            .filter_map(|child| self.bytes_to_come(child.as_ref()));
+            .filter_map(|child| self.bytes_to_come(child.as_ref(), joined));
         children.reduce(u64::saturating_add)
+    }
+
+    fn bytes_of(&self, scan: &FlashScanExec, joined: Option<usize>) -> u64 {
+        let spec = scan.spec();
+        let segments = &spec.table.segments;
+        let others = segments.iter().filter(|s| self.storage.holder(s).is_some());
+        let others: Vec<_> = others.cloned().collect();
+        let all = statistics::of_scan(spec, &scan.schema(), scan.partitions());
+        let count = |value: &Precision<usize>| value.get_value().map_or(0.0, |v| *v as f64);
+        let (rows, mut bytes) = (count(&all.num_rows), count(&all.total_byte_size));
+        if let Some(joined) = joined.filter(|_| !spec.dynamic_filters.is_empty()) {
+            bytes *= (joined as f64 / rows.max(1.0)).min(1.0);
+        }
+        let answers = bytes * others.len() as f64 / segments.len() as f64;
+        answers.min(self.storage.bytes_to_fetch(scan.program(), &others)) as u64
     }
 
     /// The plan in parts, for those nodes that can be asked now; `None` where nothing of it is for
@@ -214,9 +241,14 @@ impl Workers {
         let own = self.own;
         let here = self.worker.to_local_worker_context(url_of(own));
         let (tasks, storage) = (nodes.len(), Arc::clone(&self.storage));
+        let options = FlashmeshOptions::of(config.options());
+        let always = options.distributed == Distributed::Always;
         let desired = move |event: DesiredTaskCountEvent<'_>| {
             let scan = event.plan.downcast_ref::<FlashScanExec>()?;
-            let is_divided = is_divided(scan, &storage);
+            let is_divided = match always {
+                true => scan.is_divisible(),
+                false => is_divided(scan, &storage),
+            };
             is_divided.then(|| Ok(DesiredTaskCountEventResponse::desired(tasks)))
         };
         let (of_tasks, storage) = (nodes.to_vec(), Arc::clone(&self.storage));
@@ -253,6 +285,11 @@ impl Workers {
             .with_distributed_children_isolator_unions(false)?
             .with_distributed_metrics_collection(analyzes)
     }
+}
+
+fn rows_of(plan: &dyn ExecutionPlan) -> Option<usize> {
+    let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new());
+    statistics.ok()?.num_rows.get_value().copied()
 }
 
 /// Checks that a plan has a form in which it can be sent. Of its scans that is known, and long.

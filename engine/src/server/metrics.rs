@@ -27,6 +27,7 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
     let cache = state.engine.database().store().cache();
     let external = state.engine.database().block_cache();
     let external = external.map(|cache| cache.stats()).unwrap_or_default();
+    let (distributed, on_head) = state.engine.distributed_queries().unwrap_or_default();
     let connections = state.connections.len();
     let waiting = state.queries().running() as i64
         - (limits.queries - state.running.available_permits()) as i64;
@@ -94,6 +95,16 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
                 "scan_output_bytes",
                 "Bytes that scans gave to the operators above them, of queries that have ended",
                 totals.bytes_to_host(),
+            ),
+            (
+                "distributed_queries",
+                "Queries that were left to several nodes of a rack",
+                distributed,
+            ),
+            (
+                "distributed_queries_on_head",
+                "Of these, queries that were done on the head alone then, as a node went away or could not do its part",
+                on_head,
             ),
             (
                 "external_cache_hits",

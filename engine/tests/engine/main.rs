@@ -30,6 +30,7 @@ mod searches;
 mod shell;
 mod statements;
 mod support;
+mod test_rack;
 mod time_travel;
 mod transactions;
 mod versions;

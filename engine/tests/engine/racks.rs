@@ -4,219 +4,15 @@
 //! `FLASHMESH_TEST_RACK=3` has every test that opens a [`session`](super::support::session) do so on
 //! such a rack.
 
-use std::fmt::Write;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use flashmesh::{Engine, EngineOptions, Session};
-use flashmesh_cluster::Rack;
-use flashmesh_cluster::cards::TermStore;
-use flashmesh_cluster::copies::{CopyFile, holders};
-use flashmesh_cluster::mesh::Mesh;
-use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
-use flashmesh_storage::flash::{Geometry, MemoryFlash};
-use flashmesh_storage::store::{CardId, NodeId, StoreCard};
+use flashmesh::{EngineOptions, Session};
+use flashmesh_storage::store::NodeId;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
-use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 use crate::support::{random, rows, run, session_of_threads};
+use crate::test_rack::{KEY, TestRack, threads};
 
 const MODES: [&str; 3] = ["auto", "always", "never"];
-const KEY: [u8; 32] = [7; 32];
-
-#[derive(Debug, Default)]
-struct TermInMemory(AtomicU64);
-
-impl TermStore for TermInMemory {
-    fn load(&self) -> flashmesh_storage::Result<u64> {
-        Ok(self.0.load(Ordering::SeqCst))
-    }
-
-    fn store(&self, term: u64) -> flashmesh_storage::Result<()> {
-        self.0.store(term, Ordering::SeqCst);
-        Ok(())
-    }
-}
-
-/// A rack whose first node is the head.
-pub struct TestRack {
-    // In the order in which they are dropped.
-    engine: Option<Arc<Engine>>,
-    nodes: Vec<Option<(ServingNode, Mesh)>>,
-    head: Arc<Head>,
-    _mesh: Mesh,
-    runtime: Option<Runtime>,
-    _folder: TempDir,
-}
-
-/// A card of memory.
-fn card(of: u16, at: u16) -> StoreCard {
-    let geometry = Geometry {
-        pages_per_erase_block: 256,
-        erase_blocks: 4096,
-    };
-    StoreCard {
-        node: NodeId(of),
-        card: CardId(0),
-        flash: Arc::new(MemoryFlash::new(
-            geometry,
-            (u64::from(of) << 16) + u64::from(at),
-        )),
-    }
-}
-
-impl TestRack {
-    /// A rack of so many nodes in a line, whose cards are memory. May be called from a task.
-    pub fn new(nodes: u16, options: EngineOptions) -> Self {
-        Self::with_copies(nodes, 1, options)
-    }
-
-    /// The same, with each card on so many nodes.
-    pub fn with_copies(nodes: u16, replicas: u16, options: EngineOptions) -> Self {
-        let made = std::thread::spawn(move || Self::make(nodes, replicas, [KEY; 2], options));
-        made.join().unwrap().unwrap()
-    }
-
-    /// `keys`: the head's, and that of the others.
-    fn make(
-        nodes: u16,
-        replicas: u16,
-        keys: [[u8; 32]; 2],
-        options: EngineOptions,
-    ) -> Result<Self, flashmesh::Error> {
-        let mut text = String::from(
-            "[mesh]\ndeadline_ms = 1000\n[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
-             [[endpoint]]\nindex = 1\nname = 'streams'\nflow = 'end-to-end'\n",
-        );
-        for node in 0..nodes {
-            let _ = write!(
-                text,
-                "[[node]]\nid = {node}\nname = 'n{node}'\naddress = 'unix:///n{node}'\n\
-                 [[node.card]]\nid = 0\npath = 'n{node}'\n",
-            );
-        }
-        for to in 1..nodes {
-            // Where nodes may end, no way leads through another one.
-            let first = if replicas > 1 { 0 } else { to - 1 };
-            for from in first..to {
-                let (at, into) = if replicas > 1 { (to - 1, from) } else { (1, 0) };
-                let _ = write!(
-                    text,
-                    "[[cable]]\nfrom = 'n{from}/{at}'\nto = 'n{to}/{into}'\n"
-                );
-            }
-        }
-        let rack = Rack::parse(&text).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let meshes = runtime.block_on(async { Mesh::in_process(&rack) }).unwrap();
-        let mut meshes = meshes.into_iter();
-        let head_mesh = meshes.next().unwrap();
-        let all: Vec<_> = (0..nodes).map(NodeId).collect();
-        let cards_at = |at: u16| {
-            let is_held = |of: &u16| {
-                let holders = holders(&all, NodeId(*of), replicas);
-                *of != at && holders.contains(&NodeId(at))
-            };
-            let held = (0..nodes).filter(is_held);
-            held.map(|of| card(of, at)).collect::<Vec<_>>()
-        };
-        let serving = (1..nodes).zip(meshes).map(|(node, mesh)| {
-            let serving = ServingNode::start(
-                &mesh,
-                &mesh.streams("streams").unwrap(),
-                NodeId(node),
-                [card(node, node)]
-                    .into_iter()
-                    .chain(cards_at(node))
-                    .collect(),
-                Arc::new(TermInMemory::default()),
-                &keys[1],
-                ServingOptions {
-                    cache_bytes: 8 << 20,
-                    threads: 2,
-                    commands: 4,
-                },
-            );
-            Some((serving.unwrap(), mesh))
-        });
-        let nodes_that_serve = serving.collect();
-        let folder = tempfile::tempdir().unwrap();
-        let copies = (replicas > 1).then(|| CopyParts {
-            replicas,
-            held: cards_at(0),
-            file: CopyFile::open(folder.path().join("copies")).unwrap(),
-            catalog: None,
-        });
-        let others: Vec<_> = (1..nodes).map(|n| (NodeId(n), vec![CardId(0)])).collect();
-        let head = Head::connect(
-            &head_mesh,
-            &head_mesh.streams("streams").unwrap(),
-            HeadParts {
-                node: NodeId(0),
-                cards: copies.iter().map(|_| card(0, 0)).collect(),
-                term: 1,
-                copies,
-            },
-            &others,
-            Arc::new(TermInMemory::default()),
-            &keys[0],
-        )
-        .unwrap();
-        let head = Arc::new(head);
-        let engine = Engine::open(EngineOptions {
-            card: head.home(),
-            rack: Some(Arc::clone(&head)),
-            ..options
-        })?;
-        Ok(Self {
-            engine: Some(engine),
-            nodes: nodes_that_serve,
-            head,
-            _mesh: head_mesh,
-            runtime: Some(runtime),
-            _folder: folder,
-        })
-    }
-
-    pub fn session(&self) -> Session {
-        self.engine.as_ref().unwrap().session().unwrap()
-    }
-}
-
-impl Drop for TestRack {
-    fn drop(&mut self) {
-        // The log is written to the cards of all nodes first.
-        self.engine = None;
-        self.nodes.clear();
-        if let Some(runtime) = self.runtime.take() {
-            // It may not be waited for on a thread of another one.
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// An engine on a rack of so many nodes that stays until the process ends.
-pub fn engine_that_stays(nodes: u16, options: EngineOptions) -> Arc<Engine> {
-    let mut rack = TestRack::new(nodes, options);
-    let engine = rack.engine.take().unwrap();
-    std::mem::forget(rack);
-    engine
-}
-
-fn threads(count: usize) -> EngineOptions {
-    EngineOptions {
-        threads: NonZeroUsize::new(count),
-        ..EngineOptions::default()
-    }
-}
-
 const TABLES: &str = "
     CREATE TABLE t AS SELECT value AS id, value % 97 AS k, CAST(value AS DOUBLE) / 4 AS x,
         CASE WHEN value % 11 = 0 THEN NULL ELSE 'word ' || (value * 7919 % 1009) END AS s
@@ -347,6 +143,177 @@ async fn no_node_is_asked_for_segments_that_zone_maps_rule_out() {
     }
 }
 
+/// Whether nodes run parts of a query.
+async fn is_distributed(session: &Session, query: &str) -> bool {
+    let plan = rows(session, &format!("EXPLAIN {query}")).await;
+    plan.iter().any(|line| line.contains("RackExec"))
+}
+
+/// Joins, groups, orders and windows whose rows nodes give to each other: operators of all kinds, and
+/// whatever decides over all rows at once.
+fn of_several_tables(a: i64, b: i64) -> Vec<String> {
+    let selects = [
+        "t.k, count(*), sum(u.v), min(t.s) FROM t JOIN u ON t.id = u.id WHERE t.k < 50 GROUP BY t.k",
+        "count(*), count(u.v), sum(t.id) FROM t LEFT JOIN u ON t.id = u.id AND u.v > {a} WHERE t.id < {a} + {b}",
+        "count(*), count(t.id), count(u.id) FROM (SELECT * FROM t WHERE id > {a}) AS t FULL JOIN u ON t.id = u.id",
+        "count(*), count(t.id), sum(u.v) FROM t RIGHT JOIN u ON t.k = u.v",
+        "count(*), sum(id) FROM t WHERE id IN (SELECT id FROM u WHERE v < {b})",
+        "count(*), sum(id) FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.id = t.id)",
+        "count(*), sum(id) FROM t WHERE id NOT IN (SELECT v FROM u WHERE v > {a})",
+        "count(*) FROM t WHERE s NOT IN (SELECT s FROM t WHERE id < {b})",
+        "count(*) FROM t WHERE s NOT IN (SELECT s FROM t WHERE id < {b} AND s IS NOT NULL)",
+        "s, count(*), sum(x), avg(id) FROM t WHERE id > {a} GROUP BY s",
+        "count(DISTINCT s), count(DISTINCT id % 1000), sum(DISTINCT k) FROM t",
+        "k, max(r), sum(r) FROM (SELECT k, rank() OVER (PARTITION BY k ORDER BY s, id DESC) AS r FROM t WHERE id < {b} * 4) GROUP BY k",
+        "k, id, lag(id) OVER (PARTITION BY k ORDER BY id) FROM t WHERE id BETWEEN {a} AND {a} + 500",
+        "id, x, sum(x) OVER (ORDER BY id) FROM t WHERE id < 2000",
+        "a.k, count(*) FROM t AS a JOIN t AS b ON a.id = b.id + 1 AND a.k < b.k WHERE a.id < {b} * 3 GROUP BY a.k",
+        "a.s, b.id FROM t AS a JOIN t AS b ON a.id = b.id JOIN u ON u.id = b.id WHERE u.v BETWEEN {b} AND {b} + 40",
+        "id, k FROM t WHERE id > {a} ORDER BY k DESC, id LIMIT 40 OFFSET 5",
+        "k, sum(n) FROM (SELECT k, 1 AS n FROM t UNION ALL SELECT v % 97, 2 FROM u) GROUP BY k",
+        "count(*) FROM (SELECT id FROM t INTERSECT SELECT id FROM u)",
+        "count(*) FROM (SELECT id FROM u EXCEPT SELECT id FROM t WHERE k > 3)",
+        "count(*), sum(t.id + w.n) FROM t CROSS JOIN (VALUES (1), (20)) AS w(n) WHERE t.id < {b}",
+        "k, count(*) FROM t GROUP BY k HAVING count(*) > (SELECT count(*) / 98 FROM t)",
+        "count(*) FROM t WHERE x > (SELECT avg(y.x) FROM t AS y WHERE y.k = t.k)",
+        "k, v, count(*), grouping(v) FROM (SELECT t.k, u.v % 3 AS v FROM t JOIN u ON t.id = u.id) GROUP BY ROLLUP (k, v)",
+        "t.k, string_agg(t.s, ',' ORDER BY t.id) FROM t JOIN u ON t.id = u.id WHERE u.v < 300 GROUP BY t.k",
+        "count(*) FROM t JOIN u ON t.id = u.id WHERE t.id > 1000000",
+    ];
+    let filled = selects.iter().map(|select| {
+        let select = select.replace("{a}", &a.to_string());
+        format!("SELECT {}", select.replace("{b}", &b.to_string()))
+    });
+    filled.collect()
+}
+
+/// Nodes do their parts, and nothing is done twice or on the head in their place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_join_group_and_sort_among_themselves() {
+    let mut rng = random();
+    let rack = TestRack::new(3, threads(2));
+    let (many, one) = (rack.session(), session_of_threads(2));
+    for statement in statements() {
+        run(&many, statement).await;
+        run(&one, statement).await;
+    }
+    let engine = rack.engine();
+    let mut asked = 0;
+    for _ in 0..2 {
+        let before = asked;
+        let (a, b) = (rng.random_range(0..400_000), rng.random_range(1..20_000));
+        for query in of_several_tables(a, b) {
+            let mut expected = rows(&one, &query).await;
+            for mode in ["never", "always"] {
+                run(&many, &format!("SET flashmesh.distributed = '{mode}'")).await;
+                let mut found = rows(&many, &query).await;
+                if !query.contains("ORDER BY k DESC") {
+                    found.sort();
+                    expected.sort();
+                }
+                assert_eq!(found, expected, "{mode}: {query}");
+                let (queries, on_head) = engine.distributed_queries().unwrap();
+                let is_cut = is_distributed(&many, &query).await;
+                assert!(!is_cut || mode == "always", "{query}");
+                assert_eq!(queries - asked, u64::from(is_cut), "{mode}: {query}");
+                assert_eq!(on_head, 0, "{query}");
+                asked = queries;
+            }
+        }
+        // Subqueries that are one value, and joins without keys, stay on the head.
+        assert!(asked - before > 20, "{}", asked - before);
+        run(&many, "DELETE FROM t WHERE id % 5 = 1").await;
+        run(&one, "DELETE FROM t WHERE id % 5 = 1").await;
+        run(&many, "UPDATE u SET v = v + 1 WHERE id % 4 = 1").await;
+        run(&one, "UPDATE u SET v = v + 1 WHERE id % 4 = 1").await;
+        // They read what they change.
+        (asked, _) = engine.distributed_queries().unwrap();
+    }
+}
+
+/// By itself only what would come to the head in great amounts is left to the nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_left_what_would_be_much_at_the_head() {
+    let options = EngineOptions {
+        cache_bytes: Some(1 << 20),
+        ..threads(2)
+    };
+    let rack = TestRack::new(3, options);
+    let session = rack.session();
+    run(
+        &session,
+        "CREATE TABLE wide AS SELECT value AS id, value * 7919 % 1000003 AS other, random() AS x, random() AS y
+         FROM generate_series(1, 2000000) AS g(value)",
+    )
+    .await;
+    let join = "FROM wide AS a JOIN wide AS b ON a.id = b.other";
+    for (query, expected) in [
+        (format!("SELECT count(*), sum(a.x), max(b.y) {join}"), true),
+        // Few rows come, by the filter or by the keys that the join looks for.
+        (
+            format!("SELECT count(*), sum(a.x), max(b.y) {join} WHERE a.id < 500 AND b.id < 500"),
+            false,
+        ),
+        (
+            format!("SELECT count(*), sum(a.x), max(b.y) {join} WHERE a.id < 5"),
+            false,
+        ),
+        // The store has the groups.
+        ("SELECT id % 10, sum(x) FROM wide GROUP BY 1".into(), false),
+        // Nothing becomes less elsewhere.
+        ("SELECT * FROM wide".into(), false),
+    ] {
+        let distributed = is_distributed(&session, &query).await;
+        assert_eq!(distributed, expected, "{query}");
+    }
+    run(&session, "SET flashmesh.distributed = 'never'").await;
+    let query = format!("SELECT count(*), sum(a.x), max(b.y) {join}");
+    assert!(!is_distributed(&session, &query).await);
+}
+
+/// What nodes did is in EXPLAIN ANALYZE, by stages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_parts_of_nodes_are_shown() {
+    let rack = TestRack::new(3, threads(2));
+    let session = rack.session();
+    for statement in statements() {
+        run(&session, statement).await;
+    }
+    run(&session, "SET flashmesh.distributed = 'always'").await;
+    let query = "SELECT t.k, count(*) FROM t JOIN u ON t.id = u.id GROUP BY t.k";
+    let plan = rows(&session, &format!("EXPLAIN ANALYZE {query}")).await;
+    let text = plan.join("\n");
+    assert!(text.contains("tasks=3"), "{text}");
+    // Each row of both tables was read once, wherever it lies.
+    assert!(text.contains("rows_in=400.0 K"), "{text}");
+    assert!(text.contains("rows_in=150.0 K"), "{text}");
+    assert!(text.contains("bytes_transferred="), "{text}");
+}
+
+/// A node that ends in the middle is no error where copies stand in for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_ends_is_not_missed_by_queries_of_several() {
+    let mut rng = random();
+    let mut rack = TestRack::with_copies(3, 2, threads(2));
+    let (many, one) = (rack.session(), session_of_threads(2));
+    for statement in statements() {
+        run(&many, statement).await;
+        run(&one, statement).await;
+    }
+    run(&many, "SET flashmesh.distributed = 'always'").await;
+    let (a, b) = (rng.random_range(0..400_000), rng.random_range(1..20_000));
+    for (number, query) in of_several_tables(a, b).into_iter().take(8).enumerate() {
+        if number == 2 {
+            // With its worker, its cards and its mesh.
+            rack.nodes[rng.random_range(0..2)] = None;
+        }
+        let (mut found, mut expected) = (rows(&many, &query).await, rows(&one, &query).await);
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{query}");
+    }
+}
+
 /// Queries of all kinds that are pushed down, and some that are not, against one node, while rows
 /// change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -416,8 +383,12 @@ async fn compare(mut rack: TestRack, ends: Option<usize>) -> TestRack {
                 "SELECT k, id, row_number() OVER (PARTITION BY k ORDER BY id) AS n FROM t WHERE id < {b} ORDER BY id LIMIT 30"
             ),
         ];
-        for mode in MODES {
+        for (place, mode) in MODES.into_iter().enumerate() {
             let set = format!("SET flashmesh.pushdown = '{mode}'");
+            run(&many, &set).await;
+            // Nodes do parts of plans in every other round of each.
+            let distributed = ["auto", "always"][(round + place) % 2];
+            let set = format!("SET flashmesh.distributed = '{distributed}'");
             run(&many, &set).await;
             for query in &queries {
                 assert_eq!(

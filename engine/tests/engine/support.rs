@@ -12,7 +12,7 @@ use flashmesh::{Engine, EngineOptions, Session};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::racks::engine_that_stays;
+use crate::test_rack::TestRack;
 
 /// A seed, which is printed; `FLASHMESH_TEST_SEED` replays one.
 pub fn seed() -> u64 {
@@ -34,7 +34,7 @@ pub fn session() -> Session {
     let options = EngineOptions::default();
     let nodes = std::env::var("FLASHMESH_TEST_RACK");
     let engine = match nodes.ok().and_then(|nodes| nodes.parse().ok()) {
-        Some(nodes) => engine_that_stays(nodes, options),
+        Some(nodes) => TestRack::new(nodes, options).stay(),
         None => Engine::open(options).unwrap(),
     };
     engine.session().unwrap()

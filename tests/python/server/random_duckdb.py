@@ -268,10 +268,13 @@ def rows_of(result: pa.Table, sql: str) -> list[tuple]:
     return rows if sql.endswith("/* ordered */") else sorted(rows)
 
 
-def compare(server: Server, queries: int, seed: int) -> int:
-    """Compares so many queries; gives how many DuckDB answered. A difference is an AssertionError."""
+def compare(connect, queries: int, seed: int, *settings: str) -> int:
+    """Compares so many queries in a session with these settings, of which `connect` makes a connection; gives how many
+    DuckDB answered. A difference is an AssertionError."""
     compared = 0
-    with server.connect() as connection, connection.cursor() as cursor:
+    with connect() as connection, connection.cursor() as cursor:
+        for setting in settings:
+            cursor.execute(setting)
         for number in range(0, queries, ROUND):
             rng = random.Random(f"{seed}/{number}")
             peer = duckdb.connect()
@@ -314,7 +317,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         try:
-            compared = compare(server, arguments.queries, arguments.seed)
+            compared = compare(server.connect, arguments.queries, arguments.seed)
         finally:
             server.stop()
     print(f"{compared} of {arguments.queries} queries compared, no difference")

@@ -12,4 +12,4 @@ def test_random_queries_agree_with_duckdb(start):
     seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={seed}")
     # What DuckDB refuses says nothing; it must stay the exception.
-    assert compare(start(), QUERIES, seed) >= QUERIES * 0.9
+    assert compare(start().connect, QUERIES, seed) >= QUERIES * 0.9

@@ -1,0 +1,139 @@
+"""Queries whose parts the nodes of a rack run: answers against DuckDB, nodes that are killed, queries that are ended,
+what users may not do."""
+
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+from running_racks import Rack, behind, eventually, kill, racks  # noqa: F401
+
+sys.path.insert(0, str(Path(__file__).parent / "server"))
+
+from random_duckdb import compare  # noqa: E402
+
+QUERIES = 80
+TABLES = [
+    "CREATE TABLE reading AS SELECT value AS id, value % 1000 AS sensor, value * 7919 % 10007 AS x "
+    "FROM generate_series(1, 600000) AS s(value)",
+    "CREATE TABLE sensor AS SELECT value * 3 AS id, value % 11 AS kind FROM generate_series(1, 200000) AS s(value)",
+]
+JOIN = "SELECT kind, count(*), sum(x) FROM reading JOIN sensor ON reading.id = sensor.id GROUP BY kind ORDER BY kind"
+ALWAYS = "SET flashmesh.distributed = 'always'"
+
+
+def is_distributed(cursor, query: str) -> bool:
+    cursor.execute(f"EXPLAIN {query}")
+    return "RackExec" in str(cursor.fetchall())
+
+
+def stocked(rack: Rack) -> Rack:
+    rack.up()
+    for sql in TABLES:
+        rack.execute("n00", sql)
+    return rack
+
+
+def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
+    rack = racks(3)
+    rack.up()
+    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
+    print(f"FLASHMESH_TEST_SEED={seed}")
+    assert compare(lambda: rack.connect("n01"), QUERIES, seed, ALWAYS) >= QUERIES * 0.9
+    with rack.cursor("n01") as cursor:
+        cursor.execute(ALWAYS)
+        assert is_distributed(cursor, "SELECT count(*) FROM big JOIN small ON big.k = small.k")
+    log = rack.log("n00")
+    assert "done on the head alone" not in log, log
+    assert "not cut into parts" not in log, log
+
+
+def test_a_node_that_is_killed_is_not_missed_and_comes_back(racks) -> None:
+    rack = stocked(racks(3, "--replicas", "2"))
+    expected = rack.rows("n00", JOIN)
+    wrong, stop, asked = [], threading.Event(), [0]
+
+    def ask() -> None:
+        with rack.cursor("n00") as cursor:
+            cursor.execute(ALWAYS)
+            while not stop.is_set():
+                try:
+                    cursor.execute(JOIN)
+                    if (found := cursor.fetchall()) != expected:
+                        wrong.append(found)
+                except Exception as error:
+                    wrong.append(error)
+                asked[0] += 1
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        eventually(lambda: asked[0] > 3, "queries are answered")
+        kill(rack, "n02")
+        rounds = asked[0]
+        eventually(lambda: asked[0] > rounds + 4, "queries are answered without it")
+        rack.up()
+        eventually(lambda: not any(behind(rack).values()), "it has caught up")
+        rounds = asked[0]
+        eventually(lambda: asked[0] > rounds + 4, "queries are answered again")
+    finally:
+        stop.set()
+        asking.join()
+    assert wrong == []
+    with rack.cursor("n01") as cursor:
+        cursor.execute(ALWAYS)
+        cursor.execute(f"EXPLAIN {JOIN}")
+        assert "RackExec: nodes=3" in str(cursor.fetchall())
+
+
+def test_a_query_that_is_cancelled_ends_on_all_nodes(racks) -> None:
+    rack = stocked(racks(3))
+    # Billions of pairs.
+    slow = "SELECT count(*), sum(a.x * b.x) FROM reading AS a JOIN reading AS b ON a.sensor % 3 = b.sensor % 3"
+    with rack.connect("n00") as connection, connection.cursor() as cursor:
+        cursor.execute(ALWAYS)
+        assert is_distributed(cursor, slow)
+        failed = []
+
+        def ask() -> None:
+            try:
+                cursor.execute(slow)
+                cursor.fetchall()
+            except Exception as error:
+                failed.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        with rack.cursor("n01") as other:
+
+            def running() -> list[tuple[int]]:
+                other.execute(
+                    "SELECT id FROM system.queries WHERE state = 'running' AND query LIKE 'SELECT count(*), sum(a.x * b.x)%'"
+                )
+                return other.fetchall()
+
+            [(query,)] = eventually(running, "it runs")
+            burnt = processor_time(rack)
+            eventually(lambda: processor_time(rack) > burnt + 1, "nodes compute")
+            other.execute(f"KILL QUERY {query}")
+        asking.join()
+        assert failed
+    # Nobody computes any more: what nodes do beside is less than a tenth of a processor.
+    def is_quiet() -> bool:
+        before = processor_time(rack)
+        time.sleep(1)
+        return processor_time(rack) - before < 0.3
+
+    eventually(is_quiet, "the nodes have ended it")
+
+
+def processor_time(rack: Rack) -> float:
+    """Seconds that the nodes but the head have computed."""
+
+    def seconds(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    return sum(seconds(node["pid"]) for name, node in rack.status().items() if name != "n00")
