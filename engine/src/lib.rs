@@ -27,6 +27,7 @@ mod memory;
 mod names;
 mod own_statement;
 mod precedence;
+mod resources;
 mod row_ids;
 mod spelling;
 mod spill;
@@ -69,6 +70,7 @@ mod change;
 mod load;
 
 // An open database and its sessions.
+mod node_worker;
 mod session;
 
 // What a session runs: kinds of statements, and below those that stand on them.
@@ -105,9 +107,9 @@ pub use files::FileOptions;
 pub use grants::{FunctionGrants, Grant, NamePattern, Principal, RightName, TablePattern};
 pub use import::LoadMode;
 pub use load::LoadProgress;
+pub use node_worker::NodeWorker;
 pub use queries::{
     PlanReport, Queries, Query, QueryKind, QueryReport, QueryState, RunningQuery, Totals,
 };
-pub use session::{
-    Engine, EngineOptions, NodeWorker, Session, make_temporary_folder, temporary_folder,
-};
+pub use resources::{make_temporary_folder, temporary_folder};
+pub use session::{Engine, EngineOptions, Session};

@@ -56,6 +56,9 @@ pub enum Bench {
     /// A rack of 4 nodes in network namespaces with links of 1 Gbit/s: bytes over them and time, with
     /// pushdown on and off, against DataFusion on the same tables as Parquet. Needs root
     RackNetwork(RackNetworkArgs),
+    /// Queries of several tables on a rack of four nodes with links of 1 Gbit/s: joined by the nodes among
+    /// themselves, and at the head (needs root, `ip` and `tc`)
+    RackJoins(RackNetworkArgs),
     /// The server: SELECT * of lineitem over ADBC against a bare Arrow Flight server of the same
     /// batches, 200 clients at once, and what 100 clients leave that vanish mid-stream
     Server(ServerArgs),
@@ -248,9 +251,13 @@ impl Bench {
                 searched(&mut script, "rack_commits", args);
                 script.env("FLASHMESH_BIN", flashmesh_binary());
             }
-            Bench::RackNetwork(args) => {
+            Bench::RackNetwork(args) | Bench::RackJoins(args) => {
                 build_programs()?;
-                scaled(&mut script, "rack_network", &args.scale);
+                let name = match &self {
+                    Bench::RackJoins(_) => "rack_joins",
+                    _ => "rack_network",
+                };
+                scaled(&mut script, name, &args.scale);
                 script
                     .args(["--mbits", &args.mbits.to_string()])
                     .env("FLASHMESH_BIN", flashmesh_binary());

@@ -90,6 +90,11 @@ impl Mux {
         Ok(())
     }
 
+    /// Nobody serves it from now on.
+    pub fn stop(&self, service: &str) {
+        self.state.lock().services.remove(service);
+    }
+
     pub fn open(
         self: &Arc<Self>,
         peer: usize,

@@ -70,6 +70,11 @@ impl Streams {
         self.mux.serve(service, incoming)?;
         Ok(StreamListener { accepted })
     }
+
+    /// Takes none any more: whoever does so now hears `Closed`, and another one may begin at once.
+    pub fn stop_listening(&self, service: &str) {
+        self.mux.stop(service);
+    }
 }
 
 #[cfg(test)]

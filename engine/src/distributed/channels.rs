@@ -82,13 +82,25 @@ impl ChannelResolver for Channels {
     }
 }
 
-/// Runs what other nodes ask of `worker`, on `runtime` and as long as that runs.
+/// What takes requests of other nodes, until it is dropped.
+pub(super) struct Serving(Streams);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.stop_listening(SERVICE);
+    }
+}
+
+/// Runs what other nodes ask of `worker`, on `runtime`.
 ///
 /// # Errors
 /// `Taken` when somebody does on this mesh.
-pub(super) fn serve(streams: &Streams, worker: Worker, runtime: &Handle) -> Result<(), MeshError> {
+pub(super) fn serve(
+    streams: &Streams,
+    worker: Worker,
+    runtime: &Handle,
+) -> Result<Serving, MeshError> {
     let listener = streams.listen(SERVICE)?;
-    // Ends with the mesh.
     let incoming = stream::unfold(listener, |mut listener| async {
         let (_, stream) = listener.accept().await.ok()?;
         Some((Ok::<_, io::Error>(Connection(stream)), listener))
@@ -104,7 +116,7 @@ pub(super) fn serve(streams: &Streams, worker: Worker, runtime: &Handle) -> Resu
             log::error!("this node runs no more parts of plans: {error}");
         }
     });
-    Ok(())
+    Ok(Serving(streams.clone()))
 }
 
 /// A stream as the server takes it.

@@ -40,7 +40,7 @@ use flashmesh_storage::store::NodeId;
 use tokio::runtime::Runtime;
 use url::Url;
 
-use self::channels::Channels;
+use self::channels::{Channels, Serving};
 pub(crate) use self::planner::DistributedPlanner;
 use crate::bounded::bound_functions;
 
@@ -70,6 +70,7 @@ pub(crate) struct Workers {
     worker: Worker,
     session: WorkerSession,
     counts: Counts,
+    _serving: Serving,
     /// Until it is dropped.
     runtime: Option<Runtime>,
 }
@@ -171,7 +172,7 @@ impl Workers {
             async move { session.build(context) }
         };
         let worker = Worker::from_session_builder(build).with_runtime_env(parts.memory);
-        channels::serve(&parts.streams, worker.clone(), runtime.handle())
+        let serving = channels::serve(&parts.streams, worker.clone(), runtime.handle())
             .map_err(|error: MeshError| crate::Error::usage(format!("the mesh: {error}")))?;
         let mut nodes = parts.nodes;
         nodes.sort();
@@ -182,6 +183,7 @@ impl Workers {
             worker,
             session,
             counts: Counts::default(),
+            _serving: serving,
             runtime: Some(runtime),
         }))
     }

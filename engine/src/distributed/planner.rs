@@ -17,7 +17,9 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 
 use datafusion::physical_plan::explain::ExplainExec;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, PartitionMode, SortMergeJoinExec,
+};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, displayable};
@@ -136,6 +138,7 @@ impl Workers {
             return true;
         }
         let come = self.bytes_to_come(query.as_ref(), None);
+        log::debug!("a query takes {come:?} bytes from other nodes where it is done on this one");
         let meet = |plan: &dyn ExecutionPlan| match plan.downcast_ref::<RepartitionExec>() {
             Some(repartition) => matches!(repartition.partitioning(), Partitioning::Hash(..)),
             None => {
@@ -149,35 +152,37 @@ impl Workers {
 
     /// What scans that can be divided are expected to take from other nodes where all is done on this
     /// one: what they give, or their pages, whichever is less. `None` where there is no such scan.
-    ///
-    /// `joined`: how many rows a join is expected to leave of those that come to its other side, whose
-    /// keys the scan there knows before it starts.
-    fn bytes_to_come(&self, plan: &dyn ExecutionPlan, joined: Option<usize>) -> Option<u64> {
+    fn bytes_to_come(&self, plan: &dyn ExecutionPlan, probed: Option<&Probed>) -> Option<u64> {
         if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
-            return is_divided(scan, &self.storage).then(|| self.bytes_of(scan, joined));
+            return is_divided(scan, &self.storage).then(|| self.bytes_of(scan, probed));
         }
-        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-            let built = self.bytes_to_come(join.left().as_ref(), None);
-            let left = match join.join_type() {
-                JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi => rows_of(plan),
-                _ => None,
-            };
-            let left = [left, joined].into_iter().flatten().min();
-            let probed = self.bytes_to_come(join.right().as_ref(), left);
-            return [built, probed]
-                .into_iter()
-                .flatten()
-                .reduce(u64::saturating_add);
-        }
-        let joined = joined.filter(|_| !plan.is::<AggregateExec>());
         let children = plan.children();
-        let children = children
-            .iter()
-            .filter_map(|child| self.bytes_to_come(child.as_ref(), joined));
-        children.reduce(u64::saturating_add)
+        let come = match plan.downcast_ref::<HashJoinExec>() {
+            Some(join) => {
+                let built = self.bytes_to_come(join.left().as_ref(), None);
+                let probed = Probed::by(plan, join);
+                [
+                    built,
+                    self.bytes_to_come(join.right().as_ref(), probed.as_ref()),
+                ]
+            }
+            None => {
+                let probed = probed.filter(|_| children.len() == 1 && !plan.is::<AggregateExec>());
+                let of_child =
+                    |child: &&Arc<dyn ExecutionPlan>| self.bytes_to_come(child.as_ref(), probed);
+                [
+                    children
+                        .iter()
+                        .filter_map(of_child)
+                        .reduce(u64::saturating_add),
+                    None,
+                ]
+            }
+        };
+        come.into_iter().flatten().reduce(u64::saturating_add)
     }
 
-    fn bytes_of(&self, scan: &FlashScanExec, joined: Option<usize>) -> u64 {
+    fn bytes_of(&self, scan: &FlashScanExec, probed: Option<&Probed>) -> u64 {
         let spec = scan.spec();
         let segments = &spec.table.segments;
         let others = segments.iter().filter(|s| self.storage.holder(s).is_some());
@@ -185,8 +190,8 @@ impl Workers {
         let all = statistics::of_scan(spec, &scan.schema(), scan.partitions());
         let count = |value: &Precision<usize>| value.get_value().map_or(0.0, |v| *v as f64);
         let (rows, mut bytes) = (count(&all.num_rows), count(&all.total_byte_size));
-        if let Some(joined) = joined.filter(|_| !spec.dynamic_filters.is_empty()) {
-            bytes *= (joined as f64 / rows.max(1.0)).min(1.0);
+        if let Some(probed) = probed.filter(|p| scan.will_know_keys(p.keys, p.partitioned)) {
+            bytes *= (probed.left as f64 / rows.max(1.0)).min(1.0);
         }
         let answers = bytes * others.len() as f64 / segments.len() as f64;
         answers.min(self.storage.bytes_to_fetch(scan.program(), &others)) as u64
@@ -284,6 +289,31 @@ impl Workers {
             // Its tasks are numbered in another way than the nodes that have the segments.
             .with_distributed_children_isolator_unions(false)?
             .with_distributed_metrics_collection(analyzes)
+    }
+}
+
+/// What a join does to the scan of its right side, which may know its keys before it starts.
+struct Probed {
+    /// How many rows the join is expected to leave.
+    left: usize,
+    /// How many keys there are expected to be.
+    keys: Option<usize>,
+    partitioned: bool,
+}
+
+impl Probed {
+    fn by(plan: &dyn ExecutionPlan, join: &HashJoinExec) -> Option<Self> {
+        let leaves_fewer = matches!(
+            join.join_type(),
+            JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi
+        );
+        // Of several keys the scan knows each by itself.
+        (leaves_fewer && join.on().len() == 1).then_some(())?;
+        Some(Self {
+            left: rows_of(plan)?,
+            keys: rows_of(join.left().as_ref()),
+            partitioned: *join.partition_mode() == PartitionMode::Partitioned,
+        })
     }
 }
 

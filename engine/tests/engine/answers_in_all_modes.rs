@@ -515,3 +515,38 @@ async fn executions_of_one_plan_at_the_same_time_each_see_all_rows() {
     }
     assert_eq!(rows, [2000, 2000]);
 }
+
+/// DataFusion makes one list of two.
+#[tokio::test(flavor = "multi_thread")]
+async fn null_in_one_of_several_lists() {
+    check(
+        &[
+            "CREATE TABLE n (x BIGINT)",
+            "INSERT INTO n VALUES (0), (1), (7), (9), (NULL)",
+        ],
+        &[
+            (
+                "SELECT count(*) FROM n WHERE x NOT IN (7, 1, NULL) AND x IN (0, 7)",
+                &["0"],
+            ),
+            (
+                "SELECT count(*) FILTER (WHERE x NOT IN (7, 1, NULL) AND x IN (0, 7)), count(*) FROM n",
+                &["0 5"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE NOT (x IN (1, NULL) AND x NOT IN (2, 9))",
+                &["1"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE (x NOT IN (7, NULL) AND x IN (0, 7)) IS NULL",
+                &["2"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE x NOT IN (NULL) OR x IN (9, 1)",
+                &["2"],
+            ),
+            ("SELECT count(*) FROM n WHERE x IN (1, NULL)", &["1"]),
+        ],
+    )
+    .await;
+}

@@ -8,6 +8,7 @@
 mod aggregate;
 mod cooperative;
 mod guarded_case;
+mod in_lists;
 mod large_joins;
 mod not_in;
 mod top_k;
@@ -30,6 +31,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use guarded_case::GuardedCase;
+pub use in_lists::NullsOfLists;
 pub use large_joins::SortLargeJoins;
 pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
@@ -85,8 +87,11 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|r| r.name() == "decorrelate_predicate_subquery")
         .unwrap_or(0);
     rules.insert(subqueries, Arc::new(NullsOfIn));
-    let first: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
-        [Arc::new(GuardedCase), Arc::new(VolatileFilter)];
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
+        Arc::new(GuardedCase),
+        Arc::new(NullsOfLists),
+        Arc::new(VolatileFilter),
+    ];
     rules.splice(0..0, first);
     rules
 }

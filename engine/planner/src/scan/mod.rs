@@ -159,6 +159,12 @@ impl FlashScanExec {
         is_divisible && !has_kernels(&self.program) && self.access().is_none()
     }
 
+    /// Whether it will know the keys that a join looks for one by one; `keys`: how many there are
+    /// expected to be.
+    pub fn will_know_keys(&self, keys: Option<usize>, partitioned: bool) -> bool {
+        runtime::will_know_keys(&self.spec, keys, partitioned)
+    }
+
     /// The same scan of some of its segments.
     pub fn over(&self, segments: Vec<Arc<Segment>>) -> Self {
         let mut spec = self.spec.clone();

@@ -39,6 +39,8 @@ use super::bitmap::Alone;
 use super::spec::{DynamicFilter, FilterColumn, ScanSpec};
 use crate::translate::scalar_of;
 
+/// Keys that a join gives to the scan of its other side one by one.
+const LISTED_KEYS: usize = 2048;
 /// Values that a bitmap may span.
 const BITMAP_SPAN: i64 = 1 << 23;
 /// A bitmap of so few values is made however few rows the table has.
@@ -46,6 +48,30 @@ const ALWAYS_EVALUATED: u64 = 1 << 14;
 /// How many times as dear an expression with CASE is: the keys of a join that is partitioned are
 /// hashed twice, once to find the part and once in it.
 const CASE_COST: u64 = 8;
+
+/// Whether a scan will know the keys that a join looks for one by one, and not only between which
+/// values they are. `keys`: how many there are expected to be; in a join that is `partitioned` to find
+/// them is dearer.
+pub fn will_know_keys(spec: &ScanSpec, keys: Option<usize>, partitioned: bool) -> bool {
+    if spec.dynamic_filters.is_empty() || keys.is_some_and(|keys| keys <= LISTED_KEYS) {
+        return !spec.dynamic_filters.is_empty();
+    }
+    let filters = spec.dynamic_filters.iter();
+    let mut columns = filters.flat_map(|filter| Source::new(filter, spec).columns);
+    columns.any(|column| {
+        let span = column.span.and_then(|(min, max)| max.checked_sub(min));
+        span.is_some_and(|span| span < affordable_span(spec.table.rows(), partitioned))
+    })
+}
+
+/// How many values a bitmap may span for a scan of so many rows.
+fn affordable_span(rows: u64, has_case: bool) -> i64 {
+    let affordable = rows / if has_case { CASE_COST } else { 1 };
+    let affordable = affordable.max(ALWAYS_EVALUATED);
+    i64::try_from(affordable)
+        .unwrap_or(i64::MAX)
+        .min(BITMAP_SPAN)
+}
 
 /// A filter with its columns of the table.
 #[derive(Debug)]
@@ -237,8 +263,7 @@ impl DynamicFilters {
             .filter(|c| !is_range(c.as_ref(), column))
             .collect();
         let has_case = mine.iter().any(has_case);
-        let affordable = self.rows / if has_case { CASE_COST } else { 1 };
-        if span as u64 > affordable.max(ALWAYS_EVALUATED).min(BITMAP_SPAN as u64) {
+        if span > affordable_span(self.rows, has_case) {
             return Ok(None);
         }
         let alone = Alone::new(mine, &source.filter.schema, column)?;

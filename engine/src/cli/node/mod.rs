@@ -33,8 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::{EngineArguments, LogStyle, parse_time};
 use super::signals::until_signal;
 use crate::server::{Server, ServerOptions, TlsFiles, telemetry};
-use crate::session::NodeWorker;
-use crate::{Engine, Error, Result};
+use crate::{Engine, Error, NodeWorker, Result};
 use lock::NodeLock;
 use status::{Reporter, StatusSocket};
 
