@@ -19,6 +19,7 @@ use flashmesh_pages::{Result, StorageError};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cards::Cards;
+use crate::rack::holders;
 use crate::sealed::{Body, SealedFile};
 
 /// How often copies that are away are looked for.
@@ -32,24 +33,28 @@ pub fn copy_number(node: NodeId, card: CardId) -> CardId {
     CardId((node.0 + 1) << CARD_BITS | card.0)
 }
 
-/// The nodes that have a node's cards, that one first, of all `nodes` of a rack.
-pub fn holders(nodes: &[NodeId], node: NodeId, replicas: u16) -> Vec<NodeId> {
-    let mut nodes = nodes.to_vec();
-    nodes.sort_unstable();
-    let at = nodes.iter().position(|one| *one == node).unwrap_or(0);
-    nodes.rotate_left(at);
-    nodes.truncate(replicas.max(1).into());
-    nodes
-}
-
 /// A copy: of which card of which node, and at which node.
 type Place = (NodeId, CardId, NodeId);
 
-/// The copies that lack something, in a file of the head or of the catalog's group.
+/// Which copies there are, and which of them lack something, in a file of the head or of the catalog's
+/// group.
+///
+/// Its body is places of six bytes: card's node, card, holder's node. A place whose node has the bit
+/// [`IS_KNOWN`] is a copy that there is, the others lack something. A file from before there was such a
+/// bit names only those that do.
 #[derive(Debug)]
 pub struct CopyFile {
     file: Box<dyn Body>,
-    behind: Mutex<BTreeSet<Place>>,
+    said: Mutex<Said>,
+}
+
+/// No node has so high a number.
+const IS_KNOWN: u16 = 1 << 15;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Said {
+    known: BTreeSet<Place>,
+    behind: BTreeSet<Place>,
 }
 
 impl CopyFile {
@@ -76,22 +81,85 @@ impl CopyFile {
             let card = CardId(number(&bytes[2..]));
             (NodeId(number(bytes)), card, NodeId(number(&bytes[4..])))
         };
-        let behind = Mutex::new(places.iter().map(place).collect());
-        Ok(Arc::new(Self { file, behind }))
+        let mut said = Said::default();
+        for (node, card, at) in places.iter().map(place) {
+            match node.0 & IS_KNOWN {
+                0 => said.behind.insert((node, card, at)),
+                _ => said.known.insert((NodeId(node.0 & !IS_KNOWN), card, at)),
+            };
+        }
+        let said = Mutex::new(said);
+        Ok(Arc::new(Self { file, said }))
     }
 
     fn set(&self, place: Place, is_behind: bool) -> Result<()> {
-        let mut behind = self.behind.lock();
-        let mut now = behind.clone();
-        let is_news = match is_behind {
-            true => now.insert(place),
-            false => now.remove(&place),
-        };
-        if is_news {
-            let bytes = |(node, card, at): &Place| [node.0, card.0, at.0].map(u16::to_le_bytes);
-            let body: Vec<u8> = now.iter().flat_map(bytes).flatten().collect();
+        self.change(|said| {
+            match is_behind {
+                true => said.behind.insert(place),
+                false => said.behind.remove(&place),
+            };
+            Ok(())
+        })
+    }
+
+    /// Says which copies there are by the rack file. One that was not among those of its card before is
+    /// behind: its node holds nothing, or what it held when it was the last time. Cards that the rack
+    /// file has not are remembered as they were.
+    ///
+    /// # Errors
+    /// `Invalid`, and nothing is changed, where no copy of a card would be left that lacks nothing;
+    /// `Io`.
+    fn expect(&self, places: &BTreeSet<Place>) -> Result<()> {
+        self.change(|said| {
+            let of_card = |places: &BTreeSet<Place>, &(node, card, _): &Place| {
+                let last = NodeId(u16::MAX);
+                let first = NodeId(0);
+                let places = places.range((node, card, first)..=(node, card, last));
+                places.copied().collect::<BTreeSet<_>>()
+            };
+            for place in places.iter().filter(|(node, _, at)| node == at) {
+                let (now, before) = (of_card(places, place), of_card(&said.known, place));
+                let left: Vec<_> = before.difference(&now).copied().collect();
+                let whole_left = left.iter().find(|place| !said.behind.contains(place)).copied();
+                if !before.is_empty() {
+                    said.behind.extend(now.difference(&before));
+                }
+                for place in left {
+                    said.known.remove(&place);
+                    said.behind.remove(&place);
+                }
+                if let Some(whole) = whole_left
+                    && now.iter().all(|place| said.behind.contains(place))
+                {
+                    return Err(StorageError::Invalid(format!(
+                        "card {} of node {} would be on no node that has all of it: by the rack file node {} \
+                         is to have no copy of it any more, and the others lack pages; use the rack file \
+                         of before until `flashmesh rack status` shows no replica that is behind",
+                        place.1.0, place.0.0, whole.2.0
+                    )));
+                }
+                said.known.extend(now);
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes a change durable, then known.
+    fn change(&self, change: impl FnOnce(&mut Said) -> Result<()>) -> Result<()> {
+        let mut said = self.said.lock();
+        let mut now = said.clone();
+        change(&mut now)?;
+        if now != *said {
+            let known = |(node, card, at): &Place| (NodeId(node.0 | IS_KNOWN), *card, *at);
+            let places = now
+                .behind
+                .iter()
+                .copied()
+                .chain(now.known.iter().map(known));
+            let bytes = |(node, card, at): Place| [node.0, card.0, at.0].map(u16::to_le_bytes);
+            let body: Vec<u8> = places.flat_map(bytes).flatten().collect();
             self.file.store(&body)?;
-            *behind = now;
+            *said = now;
         }
         Ok(())
     }
@@ -117,7 +185,7 @@ struct OfCard {
 impl CopyLedger for OfCard {
     fn is_behind(&self, copy: usize) -> bool {
         let place = (self.node, self.card, self.holders[copy]);
-        self.file.behind.lock().contains(&place)
+        self.file.said.lock().behind.contains(&place)
     }
 
     fn set_behind(&self, copy: usize, is_behind: bool) -> Result<()> {
@@ -254,8 +322,14 @@ impl Copies {
     /// # Errors
     /// Those of [`MirroredFlash::open`]; `Invalid` where a copy that should be here is missing.
     pub(crate) fn open(places: &Places<'_>, cards: &[(NodeId, CardId)]) -> Result<Self> {
+        let holders = |node| holders(places.nodes, node, places.replicas);
+        let expected = cards.iter().flat_map(|&(node, card)| {
+            let holders = holders(node).into_iter();
+            holders.map(move |holder| (node, card, holder))
+        });
+        places.file.expect(&expected.collect())?;
         let open = |&(node, card): &(NodeId, CardId)| {
-            let holders = holders(places.nodes, node, places.replicas);
+            let holders = holders(node);
             let sources = holders
                 .iter()
                 .map(|holder| places.source(*holder, node, card))
@@ -389,18 +463,9 @@ impl Shared {
 mod tests {
     use super::*;
 
+    /// No copy has the number of a card.
     #[test]
-    fn copies_are_on_the_nodes_behind() {
-        let nodes: Vec<_> = [4, 0, 9].map(NodeId).into();
-        let of = |node, replicas| {
-            let holders = holders(&nodes, NodeId(node), replicas);
-            holders.into_iter().map(|node| node.0).collect::<Vec<_>>()
-        };
-        assert_eq!(of(0, 1), [0]);
-        assert_eq!(of(4, 2), [4, 9]);
-        assert_eq!(of(9, 3), [9, 0, 4]);
-        assert_eq!(of(9, 7), [9, 0, 4]);
-        // No copy has the number of a card.
+    fn copies_have_numbers_of_their_own() {
         assert_eq!(copy_number(NodeId(0), CardId(15)).0, 31);
         assert_eq!(copy_number(NodeId(1023), CardId(15)).0, 16_399);
     }
@@ -417,8 +482,13 @@ mod tests {
             file.set(place(n), true).unwrap();
         }
         file.set(place(7), false).unwrap();
-        let found = CopyFile::open(&path).unwrap().behind.lock().clone();
-        assert_eq!(found, BTreeSet::from([place(1), place(1000)]));
+        let found = |path| CopyFile::open(path).unwrap().said.lock().clone();
+        assert_eq!(found(&path).behind, BTreeSet::from([place(1), place(1000)]));
+        file.expect(&BTreeSet::from([(NodeId(1023), CardId(15), NodeId(1023))]))
+            .unwrap();
+        let said = found(&path);
+        assert_eq!(said, *file.said.lock());
+        assert_eq!((said.behind.len(), said.known.len()), (2, 1));
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
@@ -429,5 +499,64 @@ mod tests {
             std::fs::write(&path, &whole[..at]).unwrap();
             assert!(CopyFile::open(&path).is_err());
         }
+    }
+
+    fn places(nodes: &[u16], replicas: u16) -> BTreeSet<Place> {
+        let all: Vec<_> = nodes.iter().copied().map(NodeId).collect();
+        let of = |node: NodeId| holders(&all, node, replicas).into_iter();
+        let of = |node: &NodeId| {
+            of(*node)
+                .map(|at| (*node, CardId(0), at))
+                .collect::<Vec<_>>()
+        };
+        all.iter().flat_map(of).collect()
+    }
+
+    /// A copy that comes back to a node which once had it is an old one.
+    #[test]
+    fn copies_that_were_elsewhere_meanwhile_are_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CopyFile::open(folder.path().join("copies")).unwrap();
+        let behind = || {
+            let said = file.said.lock();
+            let numbers = said.behind.iter().map(|(of, _, at)| (of.0, at.0));
+            numbers.collect::<Vec<_>>()
+        };
+        file.expect(&places(&[0, 1, 2], 2)).unwrap();
+        assert_eq!(behind(), []);
+        // 2's copy goes from 0 to the new node, whose own card has nothing to lack.
+        file.expect(&places(&[0, 1, 2, 3], 2)).unwrap();
+        assert_eq!(behind(), [(2, 3)]);
+        let of_third = (NodeId(2), CardId(0), NodeId(3));
+        file.set(of_third, false).unwrap();
+        file.expect(&places(&[0, 1, 2], 2)).unwrap();
+        assert_eq!(behind(), [(2, 0)]);
+        // What is remembered of 3's card is as it was: nobody wrote to it meanwhile.
+        file.set((NodeId(2), CardId(0), NodeId(0)), false).unwrap();
+        file.expect(&places(&[0, 1, 2, 3], 2)).unwrap();
+        assert_eq!(behind(), [(2, 3)]);
+        // Other numbers of copies.
+        file.set(of_third, false).unwrap();
+        file.expect(&places(&[0, 1, 2, 3], 3)).unwrap();
+        assert_eq!(behind(), [(0, 2), (1, 3), (2, 0), (3, 1)]);
+    }
+
+    #[test]
+    fn a_rack_file_that_leaves_out_the_last_whole_copy_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CopyFile::open(folder.path().join("copies")).unwrap();
+        file.expect(&places(&[0, 1, 2], 2)).unwrap();
+        file.set((NodeId(2), CardId(0), NodeId(2)), true).unwrap();
+        let before = file.said.lock().clone();
+        let refused = file
+            .expect(&places(&[0, 1, 2, 3], 2))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("card 0 of node 2") && refused.contains("node 0 is to have no copy")
+        );
+        assert_eq!(*file.said.lock(), before);
+        file.set((NodeId(2), CardId(0), NodeId(2)), false).unwrap();
+        file.expect(&places(&[0, 1, 2, 3], 2)).unwrap();
     }
 }

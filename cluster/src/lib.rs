@@ -21,5 +21,6 @@ mod sealed;
 pub use modelled::{Answers, ModelledRack, ScanCounts};
 pub use rack::{
     Address, Authorities, COMMITS, Cable, Card, Clients, DATABASE_FOLDER, Endpoint, Flow, Identity,
-    MeshSettings, Node, Port, Rack, RackError, RackKey, Route, STREAMS, Shape,
+    MeshSettings, NewNode, Node, Port, Rack, RackError, RackFile, RackKey, Route, STREAMS, Shape,
+    holders,
 };

@@ -226,13 +226,8 @@ pub(crate) struct BoundedOperators {
 
 impl BoundedOperators {
     pub(crate) fn new(memory_limit: usize) -> Self {
-        let bound = Bound {
-            limit: limit_of(memory_limit),
-            estimate: joined,
-        };
-        let inner = Arc::new(ScalarUDF::new_from_impl(Concatenation::new()));
         Self {
-            operator: Arc::new(bounded(inner, bound)),
+            operator: Arc::new(bounded_concatenation(memory_limit)),
         }
     }
 
@@ -250,6 +245,16 @@ impl BoundedOperators {
             other => Ok(Transformed::no(other)),
         })
     }
+}
+
+/// What [`BoundedOperators`] puts in: a node that runs parts of plans finds it by its name.
+pub(crate) fn bounded_concatenation(memory_limit: usize) -> ScalarUDF {
+    let bound = Bound {
+        limit: limit_of(memory_limit),
+        estimate: joined,
+    };
+    let inner = Arc::new(ScalarUDF::new_from_impl(Concatenation::new()));
+    bounded(inner, bound)
 }
 
 fn is_text(data_type: &DataType) -> bool {

@@ -27,7 +27,6 @@ mod memory;
 mod names;
 mod own_statement;
 mod precedence;
-mod resources;
 mod row_ids;
 mod spelling;
 mod spill;
@@ -45,6 +44,7 @@ mod grants;
 mod past;
 mod procedures;
 mod queries;
+mod resources;
 mod returning;
 mod same_names;
 mod show_functions;
@@ -69,9 +69,10 @@ mod catalog;
 mod change;
 mod load;
 
-// An open database and its sessions.
-mod node_worker;
+// An open database and its sessions, and what a node holds that is not the head.
 mod session;
+
+mod node_worker;
 
 // What a session runs: kinds of statements, and below those that stand on them.
 mod backup;

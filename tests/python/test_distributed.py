@@ -1,6 +1,7 @@
 """Queries whose parts the nodes of a rack run: answers against DuckDB, nodes that are killed, queries that are ended,
 what users may not do."""
 
+import contextlib
 import os
 import random
 import sys
@@ -137,3 +138,26 @@ def processor_time(rack: Rack) -> float:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     return sum(seconds(node["pid"]) for name, node in rack.status().items() if name != "n00")
+
+
+def test_results_that_nobody_reads_hold_up_nobody_else(racks) -> None:
+    """Rows of many queries share one connection between two nodes."""
+    rack = stocked(racks(3))
+    wide = (
+        "SELECT reading.id, md5(CAST(x AS VARCHAR)), md5(CAST(kind + x AS VARCHAR)), md5(CAST(sensor AS VARCHAR)) "
+        "FROM reading JOIN sensor ON reading.id = sensor.id"
+    )
+    expected = rack.rows("n00", JOIN)
+    with contextlib.ExitStack() as open_results:
+        for _ in range(12):
+            cursor = open_results.enter_context(rack.cursor("n01"))
+            cursor.execute(ALWAYS)
+            assert is_distributed(cursor, wide)
+            cursor.execute(wide)
+            assert cursor.fetchone()
+        with rack.cursor("n02") as cursor:
+            cursor.execute(ALWAYS)
+            for _ in range(3):
+                cursor.execute(JOIN)
+                assert cursor.fetchall() == expected
+    assert "done on the head alone" not in rack.log("n00")

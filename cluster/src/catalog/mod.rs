@@ -45,7 +45,7 @@ use self::raft_log::RaftLog;
 use self::role::Lease;
 use self::state::Held;
 use self::voters::Voters;
-use crate::copies::{behind_in_file, holders};
+use crate::copies::behind_in_file;
 use crate::mesh::Streams;
 
 pub use network::watch_head;
@@ -105,18 +105,6 @@ fn of_raft(error: impl std::fmt::Display) -> StorageError {
         "the group that keeps the catalog",
         std::io::Error::other(error.to_string()),
     )
-}
-
-/// The nodes that keep the catalog: the head of the rack file and those behind it, in the order of
-/// their numbers. Three, five where the rack has three copies of each card; none where there are no
-/// copies, or not that many nodes: then the head keeps it alone.
-pub fn keepers(nodes: &[NodeId], head: NodeId, replicas: u16) -> Vec<NodeId> {
-    let count = match (replicas, nodes.len()) {
-        (..=1, _) | (_, ..=2) => return Vec::new(),
-        (3.., 5..) => 5,
-        _ => 3,
-    };
-    holders(nodes, head, count)
 }
 
 /// When leaders are missed. One that has not heard more than half of the group for the shorter time of

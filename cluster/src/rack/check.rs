@@ -27,7 +27,13 @@ impl Rack {
                 "replicas = {replicas}, but with {nodes} nodes it may be 1 to {nodes}"
             ));
         }
-        Ok(())
+        match self.catalog_nodes().iter().find(|node| node.drained) {
+            Some(node) => invalid(format!(
+                "node '{}' is drained, but keeps the catalog",
+                node.name
+            )),
+            None => Ok(()),
+        }
     }
 
     fn check_nodes(&self) -> Checked {

@@ -3,7 +3,9 @@
 mod address;
 mod check;
 mod draft;
+mod edit;
 mod key;
+mod placement;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,9 @@ use serde::Deserialize;
 
 pub use address::Address;
 pub use draft::Shape;
+pub use edit::{NewNode, RackFile};
 pub use key::RackKey;
+pub use placement::holders;
 
 /// The endpoint of the rack file that carries byte streams: clients' connections, and questions how
 /// nodes are.
@@ -131,6 +135,10 @@ pub struct Node {
     /// folder of its name beside the rack file.
     #[serde(default)]
     pub folder: PathBuf,
+    /// Nothing new goes to its cards, and what is there goes to those of others, so that it can leave
+    /// the rack.
+    #[serde(default)]
+    pub drained: bool,
 }
 
 /// One flash card of a node.
@@ -366,6 +374,7 @@ impl Rack {
                 tls: None,
                 flight: None,
                 folder: "local".into(),
+                drained: false,
             }],
             cables: Vec::new(),
             endpoints: Vec::new(),

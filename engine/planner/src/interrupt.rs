@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
 use crate::kernels::KernelQueryExec;
@@ -47,20 +47,16 @@ fn stop(plan: &dyn ExecutionPlan) {
     if let Some(query) = plan.downcast_ref::<KernelQueryExec>() {
         query.cancel();
     }
-    let condition = condition(plan).map(JoinFilter::expression);
-    if let Some(condition) = condition.and_then(|c| c.downcast_ref::<Interruptible>()) {
-        condition.stopped.store(true, Ordering::Relaxed);
-    }
+    // Infallible, as this is.
+    let _ = plan.apply_expressions(&mut |expression| {
+        if let Some(condition) = expression.downcast_ref::<Interruptible>() {
+            condition.stopped.store(true, Ordering::Relaxed);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
     for child in plan.children() {
         stop(child.as_ref());
     }
-}
-
-fn condition(plan: &dyn ExecutionPlan) -> Option<&JoinFilter> {
-    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
-        return join.filter();
-    }
-    plan.downcast_ref::<HashJoinExec>()?.filter()
 }
 
 /// The condition of a join, which [`StopOnDrop`] makes fail.

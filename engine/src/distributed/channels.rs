@@ -3,15 +3,24 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use axum::http::HeaderMap;
 use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
-use datafusion_distributed::{ChannelResolver, Worker, WorkerChannel};
+use datafusion_distributed::{
+    ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
+    GetWorkerInfoResponse, SetPlanRequest, Worker, WorkerChannel, WorkerToCoordinatorMsg,
+};
 use flashmesh_cluster::mesh::{MeshError, MeshStream, Streams};
 use flashmesh_storage::store::NodeId;
-use futures::stream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -25,10 +34,12 @@ use super::{node_of, url_of};
 
 /// The service of the mesh on which nodes ask each other for parts of plans.
 const SERVICE: &str = "workers";
-/// What may be on its way, of one answer and of all between two nodes: the streams of the mesh have
-/// windows of their own below it.
-const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// What may be on its way of one answer: the streams of the mesh have windows of their own below it.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// Of all between two nodes, and how many these are: as much as can be said. Else those that nobody
+/// reads now would hold up all others.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+const STREAMS_MAX: u32 = (1 << 31) - 1;
 
 /// One connection to each node that was asked, made anew when it broke.
 pub(super) struct Channels {
@@ -78,7 +89,73 @@ impl ChannelResolver for Channels {
         &self,
         url: &Url,
     ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
-        Ok(create_worker_client(self.channel(node_of(url)?)))
+        let node = node_of(url)?;
+        Ok(Box::new(Named {
+            node,
+            inner: create_worker_client(self.channel(node)),
+        }))
+    }
+}
+
+/// A way to a node, whose errors say which.
+struct Named {
+    node: NodeId,
+    inner: Box<dyn WorkerChannel>,
+}
+
+fn of_node(node: NodeId, error: DataFusionError) -> DataFusionError {
+    error.context(format!("node {}", node.0))
+}
+
+fn named<T: 'static>(
+    node: NodeId,
+    stream: BoxStream<'static, Result<T, DataFusionError>>,
+) -> BoxStream<'static, Result<T, DataFusionError>> {
+    stream.map_err(move |error| of_node(node, error)).boxed()
+}
+
+#[async_trait]
+impl WorkerChannel for Named {
+    async fn coordinator_channel(
+        &mut self,
+        headers: HeaderMap,
+        request: SetPlanRequest,
+        messages: BoxStream<'static, CoordinatorToWorkerMsg>,
+        metrics: ExecutionPlanMetricsSet,
+        task: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg, DataFusionError>>, DataFusionError>
+    {
+        let node = self.node;
+        let asked = self
+            .inner
+            .coordinator_channel(headers, request, messages, metrics, task);
+        let answers = asked.await.map_err(|error| of_node(node, error))?;
+        Ok(named(node, answers))
+    }
+
+    async fn execute_task(
+        &mut self,
+        headers: HeaderMap,
+        request: ExecuteTaskRequest,
+        metrics: ExecutionPlanMetricsSet,
+        task: &Arc<TaskContext>,
+    ) -> Result<Vec<BoxStream<'static, Result<RecordBatch, DataFusionError>>>, DataFusionError>
+    {
+        let node = self.node;
+        let asked = self.inner.execute_task(headers, request, metrics, task);
+        let streams = asked.await.map_err(|error| of_node(node, error))?;
+        Ok(streams
+            .into_iter()
+            .map(|stream| named(node, stream))
+            .collect())
+    }
+
+    async fn get_worker_info(
+        &mut self,
+        request: GetWorkerInfoRequest,
+    ) -> Result<GetWorkerInfoResponse, DataFusionError> {
+        let info = self.inner.get_worker_info(request).await;
+        info.map_err(|error| of_node(self.node, error))
     }
 }
 
@@ -109,6 +186,7 @@ pub(super) fn serve(
         let served = Server::builder()
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_concurrent_streams(STREAMS_MAX)
             .add_service(worker.into_worker_server())
             .serve_with_incoming(incoming)
             .await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
@@ -29,7 +29,8 @@ use super::Workers;
 pub(super) struct RackExec {
     /// As the nodes do it.
     distributed: Arc<dyn ExecutionPlan>,
-    /// As this node does it, in one stream.
+    /// As this node does it, in one stream: planned by itself, as operators share what they have learnt
+    /// (filters that have become narrower, the table of a join) with those that they were copied from.
     here: Arc<dyn ExecutionPlan>,
     workers: Arc<Workers>,
     nodes: Vec<NodeId>,
@@ -74,11 +75,13 @@ impl ExecutionPlan for RackExec {
         vec![&self.distributed]
     }
 
+    /// Those of what this node may do by itself, which is no input: whoever ends the query finds the
+    /// conditions of joins that way.
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
+        self.here.apply(|plan| plan.apply_expressions(visit))
     }
 
     fn with_new_children(

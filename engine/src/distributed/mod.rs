@@ -42,7 +42,10 @@ use url::Url;
 
 use self::channels::{Channels, Serving};
 pub(crate) use self::planner::DistributedPlanner;
-use crate::bounded::bound_functions;
+use crate::bounded::{bound_functions, bounded_concatenation};
+
+/// Of the memory of a node, for the rows of another one that wait: a part asks all nodes.
+const BUFFER_SHARE: usize = 128;
 
 /// What a node needs to run parts of plans.
 pub(crate) struct WorkerParts {
@@ -97,22 +100,32 @@ struct WorkerSession {
     template: Arc<SessionState>,
     codec: Arc<ScanCodec>,
     channels: Arc<Channels>,
+    /// What is kept of each node's rows at most before they are asked for.
+    buffer_bytes: usize,
 }
 
 impl WorkerSession {
     /// Gives a session what reads and asks other nodes.
-    fn configure(&self, config: SessionConfig) -> SessionConfig {
+    fn configure(&self, config: SessionConfig) -> Result<SessionConfig> {
         config
             .with_distributed_user_codec_arc(Arc::clone(&self.codec) as _)
             .with_distributed_channel_resolver(Arc::clone(&self.channels) as ArcChannels)
+            .with_distributed_worker_connection_buffer_budget_bytes(self.buffer_bytes)
+    }
+
+    /// Whether functions give the same on all nodes as with these options of a session: some read its
+    /// time zone, and nodes have none of it.
+    fn means_the_same(&self, config: &SessionConfig) -> bool {
+        let zone = |config: &SessionConfig| config.options().execution.time_zone.clone();
+        zone(config) == zone(self.template.config())
     }
 
     /// The session of a part that this node runs.
     fn build(&self, mut context: WorkerQueryContext) -> Result<SessionState> {
         let of_task = context.builder.config().take().unwrap_or_default();
         let options = self.template.config().options();
-        let mut config = self.configure(of_task);
-        // What is read while operators run, as it is where they were planned.
+        let mut config = self.configure(of_task)?;
+        // What is read while operators run: that of this node, by its memory.
         config.options_mut().execution = options.execution.clone();
         config.options_mut().optimizer = options.optimizer.clone();
         let config = config.with_distributed_worker_plan_rewrite_handler(only_known_operators);
@@ -161,10 +174,12 @@ impl Workers {
         let template = flashmesh_planner::configure(template).build();
         let template = SessionContext::new_with_state(template);
         bound_functions(&template, parts.memory_limit)?;
+        template.register_udf(bounded_concatenation(parts.memory_limit));
         let session = WorkerSession {
             template: Arc::new(template.state()),
             codec: Arc::new(ScanCodec::new(Arc::clone(&parts.storage))),
             channels: Arc::new(channels),
+            buffer_bytes: (parts.memory_limit / BUFFER_SHARE).clamp(1 << 20, 64 << 20),
         };
         let of_parts = session.clone();
         let build = move |context| {

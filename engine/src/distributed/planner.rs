@@ -47,11 +47,10 @@ const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 27] = [
+const KNOWN: [&str; 26] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
-    "ChildrenIsolatorUnionExec",
     "CoalesceBatchesExec",
     "CoalescePartitionsExec",
     "CooperativeExec",
@@ -113,8 +112,10 @@ impl QueryPlanner for DistributedPlanner {
         if !self.workers.are_worth_asking(&plan, options.distributed) {
             return Ok(plan);
         }
-        let distributed = self.workers.distribute(&plan, session.config()).await;
-        match distributed {
+        // Another one for the nodes: where they fail, nothing of what they have done is in this one.
+        let of_nodes = self.planner.create_physical_plan(query, session).await?;
+        let config = session.config();
+        match self.workers.distribute(&plan, of_nodes, config).await {
             Ok(Some(distributed)) => Ok(distributed),
             Ok(None) => Ok(plan),
             Err(error) => {
@@ -198,18 +199,19 @@ impl Workers {
     }
 
     /// The plan in parts, for those nodes that can be asked now; `None` where nothing of it is for
-    /// others.
+    /// others. `here` and `of_nodes` are the same plan, and share nothing.
     async fn distribute(
         self: &Arc<Self>,
-        plan: &Arc<dyn ExecutionPlan>,
+        here: &Arc<dyn ExecutionPlan>,
+        of_nodes: Arc<dyn ExecutionPlan>,
         config: &SessionConfig,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let nodes = self.reachable();
-        if nodes.len() < 2 {
+        if nodes.len() < 2 || !self.session.means_the_same(config) {
             return Ok(None);
         }
-        let config = self.coordinator(config.clone(), &nodes, plan.is::<AnalyzeExec>())?;
-        let portable = with_plain_conditions(Arc::clone(plan))?;
+        let config = self.coordinator(config.clone(), &nodes, here.is::<AnalyzeExec>())?;
+        let portable = with_plain_conditions(of_nodes)?;
         let query = match portable.downcast_ref::<AnalyzeExec>() {
             Some(analyze) => analyze.input(),
             None => &portable,
@@ -230,7 +232,7 @@ impl Workers {
         }
         Ok(Some(Arc::new(RackExec::new(
             distributed,
-            Arc::clone(plan),
+            Arc::clone(here),
             Arc::clone(self),
             nodes,
         ))))
@@ -279,7 +281,7 @@ impl Workers {
             };
             Some(Ok(RouteTasksEventResponse::new(urls)))
         };
-        let config = self.session.configure(config);
+        let config = self.session.configure(config)?;
         config
             .with_distributed_worker_resolver(Nodes(nodes.to_vec()))
             .with_distributed_local_worker_context(here)

@@ -546,6 +546,18 @@ async fn null_in_one_of_several_lists() {
                 &["2"],
             ),
             ("SELECT count(*) FROM n WHERE x IN (1, NULL)", &["1"]),
+            (
+                "SELECT count(*) FROM n WHERE (x = 0 OR x = 7) AND x NOT IN (7, 1, NULL)",
+                &["0"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE x NOT IN (7, 1, NULL) AND x <> 9 AND x <> 7",
+                &["0"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE (x = 9 AND x IN (7, 1, NULL)) IS NULL",
+                &["2"],
+            ),
         ],
     )
     .await;

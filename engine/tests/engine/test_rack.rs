@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flashmesh::{Engine, EngineOptions, NodeWorker, Session};
 use flashmesh_cluster::Rack;
 use flashmesh_cluster::cards::TermStore;
-use flashmesh_cluster::copies::{CopyFile, holders};
+use flashmesh_cluster::copies::CopyFile;
+use flashmesh_cluster::holders;
 use flashmesh_cluster::mesh::Mesh;
 use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
@@ -39,7 +40,7 @@ pub struct TestRack {
     // In the order in which they are dropped.
     engine: Option<Arc<Engine>>,
     /// The others; `None`: it has ended.
-    pub nodes: Vec<Option<(NodeWorker, ServingNode, Mesh)>>,
+    pub nodes: Vec<Option<(Option<NodeWorker>, ServingNode, Mesh)>>,
     pub head: Arc<Head>,
     _mesh: Mesh,
     runtime: Option<Runtime>,
@@ -142,7 +143,7 @@ impl TestRack {
             let serving = serving.unwrap();
             let (storage, all) = (serving.storage(), (0..nodes).map(NodeId).collect());
             let worker = NodeWorker::start(&threads(2), storage, streams, NodeId(node), all);
-            Some((worker.unwrap(), serving, mesh))
+            Some((Some(worker.unwrap()), serving, mesh))
         });
         let nodes_that_serve = serving.collect();
         let folder = tempfile::tempdir().unwrap();
@@ -190,6 +191,12 @@ impl TestRack {
 
     pub fn session(&self) -> Session {
         self.engine().session().unwrap()
+    }
+
+    /// From now on the last node runs no parts of plans.
+    pub fn end_last_worker(&mut self) {
+        let last = self.nodes.last_mut().and_then(Option::as_mut);
+        drop(last.unwrap().0.take());
     }
 
     /// Leaves the rack as it is until the process ends.

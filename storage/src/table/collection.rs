@@ -24,7 +24,7 @@ use crate::table::state::{State, TableState};
 use crate::{Result, StorageError};
 
 /// Pages that a step moves at most (32 MiB): commits wait for it.
-const STEP_MAX_PAGES: u64 = 4096;
+pub(super) const STEP_MAX_PAGES: u64 = 4096;
 /// What a step must gain, in blocks, besides those that what it moves takes up.
 const STEP_GAIN_BLOCKS: u64 = 2;
 
@@ -36,6 +36,11 @@ const CACHE_REGIONS: usize = 4;
 pub(super) struct Victims(HashSet<u64>);
 
 impl Victims {
+    /// One more run that is on a card.
+    pub fn add(&mut self, run: &PageRun) {
+        self.0.insert(run.first.number());
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

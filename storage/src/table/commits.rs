@@ -19,7 +19,7 @@ use prost::Message;
 
 use crate::flash::PageBuffer;
 use crate::page::PageIdentity;
-use crate::segment::{Chunk, TableId, Unnamed};
+use crate::segment::{TableId, Unnamed};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
 use crate::table::Function;
 use crate::table::collection::Victims;
@@ -484,14 +484,17 @@ impl Core {
         let mut writer = self.store().writer()?;
         writer.take_all();
         let mut edit = TableEdit::default();
-        let mut write = |table: u32, owner: Owner, runs: &mut dyn Iterator<Item = &PageRun>| {
+        let mut write = |table: u32, owner: Owner, runs: Vec<&PageRun>| {
             let (mut from, mut to) = (Vec::new(), Vec::new());
             let mut on_card = false;
+            let leaves_card = |run: &&&PageRun| self.store().is_drained(run.first);
+            let leaving: u32 = runs.iter().filter(leaves_card).map(|run| run.count).sum();
+            if leaving > 0 {
+                // All of them go to one card.
+                writer.start_group(leaving as usize);
+            }
             for run in runs {
                 let is_on_card = run.first.card != MEMORY_CARD;
-                if is_on_card && !victims.has(run) {
-                    continue;
-                }
                 if !from.is_empty() && is_on_card != on_card {
                     return Err(StorageError::Invalid(format!(
                         "{}: a part of it is in memory and a part on the card",
@@ -509,17 +512,20 @@ impl Core {
                     }
                     read => read?,
                 }
-                if on_card {
-                    self.store().note_collected(run.first, run.count.into());
-                }
                 let buffers = pages.iter().map(|page| {
                     let mut buffer = PageBuffer::recycled();
                     buffer.copy_from_slice(&page.bytes());
                     buffer
                 });
-                writer.stay_near(run.first)?;
+                if !self.store().is_drained(run.first) {
+                    writer.stay_near(run.first)?;
+                }
+                let first = writer.append(buffers.collect())?;
+                if on_card {
+                    self.store().note_collected(first, run.count.into());
+                }
                 from.push(run.first.number());
-                to.push(writer.append(buffers.collect())?.number());
+                to.push(first.number());
             }
             if !from.is_empty() {
                 edit.push(Operation::MovePages(MovePages {
@@ -533,21 +539,9 @@ impl Core {
             Ok::<_, StorageError>(())
         };
         for table in state.tables.values() {
-            let (id, snapshot) = (table.snapshot.id.0, &table.snapshot);
-            for segment in &snapshot.segments {
-                let mut runs = segment.chunks.iter().flat_map(Chunk::runs);
-                write(id, Owner::Segment(segment.id.0), &mut runs)?;
-            }
-            for segment in table.history.held() {
-                let mut runs = segment.chunks.iter().flat_map(Chunk::runs);
-                write(id, Owner::Past(segment.id.0), &mut runs)?;
-            }
-            for part in snapshot.indexes.iter().flat_map(|index| &index.parts) {
-                write(
-                    id,
-                    Owner::Part(part.id.0),
-                    &mut part.chunks().flat_map(Chunk::runs),
-                )?;
+            for (owner, runs) in table.owners() {
+                let moved = |run: &&PageRun| run.first.card == MEMORY_CARD || victims.has(run);
+                write(table.snapshot.id.0, owner, runs.filter(moved).collect())?;
             }
         }
         Ok((edit, Unnamed::new(writer.finish()?)))

@@ -14,6 +14,7 @@ mod commit_log;
 mod commits;
 mod compaction;
 mod database;
+mod draining;
 mod edit;
 mod folder;
 mod fsck;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
-use crate::store::PageStore;
+use crate::store::{PageRun, PageStore};
 use crate::table::catalog::CatalogTable;
 use crate::table::edit::{
     MovePages, ObjectName, Operation, Owner, Precondition, PutTable, TableEdit, TableVersion,
@@ -105,6 +105,24 @@ impl TableState {
     /// The chunks of its present version, and of segments that only its past has.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         self.snapshot.chunks().chain(self.history.chunks())
+    }
+
+    /// Whatever has pages, with its runs: segments, those that only the past has, parts of indexes.
+    pub fn owners(&self) -> impl Iterator<Item = (Owner, impl Iterator<Item = &PageRun>)> {
+        fn runs(chunks: &[Chunk]) -> Vec<&PageRun> {
+            chunks.iter().flat_map(Chunk::runs).collect()
+        }
+        let segments = self.snapshot.segments.iter();
+        let segments = segments.map(|one| (Owner::Segment(one.id.0), runs(&one.chunks)));
+        let past = self.history.held();
+        let past = past.map(|one| (Owner::Past(one.id.0), runs(&one.chunks)));
+        let parts = self.snapshot.indexes.iter().flat_map(|index| &index.parts);
+        let parts = parts.map(|one| {
+            let runs = one.chunks().flat_map(Chunk::runs);
+            (Owner::Part(one.id.0), runs.collect())
+        });
+        let owners = segments.chain(past).chain(parts);
+        owners.map(|(owner, runs)| (owner, runs.into_iter()))
     }
 
     /// That this is the current version.

@@ -2,6 +2,7 @@
 
 mod backups;
 mod damage;
+mod draining;
 mod edits;
 mod faults;
 mod formats;

@@ -466,7 +466,10 @@ impl Core {
         }
         let mut kept_up = Ok(());
         if extent == Extent::Due {
-            kept_up = self.collect_due();
+            kept_up = self.collect_due().and_then(|()| self.drain_due(pace));
+            if let Err(StorageError::Cancelled | StorageError::NeedsReopening { .. }) = kept_up {
+                return kept_up;
+            }
             for name in names {
                 match self.compact_table(&name, pace, Thoroughness::Due) {
                     Err(

@@ -2,13 +2,14 @@
 //!
 //! DataFusion makes one list of two (`x IN (…) AND x NOT IN (…)`: what is in the first and not in the
 //! second) as if no element were NULL: with one, `x NOT IN (…)` is FALSE or NULL and never TRUE. So the
-//! NULL is taken out of the list and stands beside it.
+//! NULL is taken out of the list and stands beside it. A list, for DataFusion, may be `x = 1 OR x = 2`,
+//! too.
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, lit};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 /// The rule; place it before `simplify_expressions`.
@@ -31,13 +32,17 @@ impl OptimizerRule for NullsOfLists {
     ) -> Result<Transformed<LogicalPlan>> {
         let names = NamePreserver::new(&plan);
         plan.map_expressions(|expr| {
-            // A list by itself stays as it is: an index may answer it.
-            if lists(&expr)? < 2 {
+            let compared = compared(&expr)?;
+            if compared.len() < 2 {
                 return Ok(Transformed::no(expr));
             }
             let name = names.save(&expr);
             let apart = expr.transform_up(|expr| match expr {
-                Expr::InList(list) if list.list.iter().any(is_null) => {
+                // A list by itself stays as it is: an index may answer it.
+                Expr::InList(list)
+                    if list.list.iter().any(is_null)
+                        && compared.iter().filter(|one| **one == *list.expr).count() > 1 =>
+                {
                     Ok(Transformed::yes(null_apart(list)))
                 }
                 other => Ok(Transformed::no(other)),
@@ -47,13 +52,25 @@ impl OptimizerRule for NullsOfLists {
     }
 }
 
-fn lists(expr: &Expr) -> Result<usize> {
-    let mut count = 0;
+/// What is compared with lists and with single values, where a list has a NULL: as often as it is.
+fn compared(expr: &Expr) -> Result<Vec<Expr>> {
+    let (mut compared, mut has_null) = (Vec::new(), false);
     expr.apply(|expr| {
-        count += usize::from(matches!(expr, Expr::InList(_)));
+        match expr {
+            Expr::InList(list) => {
+                has_null |= list.list.iter().any(is_null);
+                compared.push(list.expr.as_ref().clone());
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if matches!(op, Operator::Eq | Operator::NotEq) =>
+            {
+                compared.extend([left.as_ref().clone(), right.as_ref().clone()]);
+            }
+            _ => {}
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(count)
+    Ok(if has_null { compared } else { Vec::new() })
 }
 
 fn is_null(expr: &Expr) -> bool {

@@ -148,9 +148,13 @@ impl FlashScanExec {
         builder.build().ok()
     }
 
-    /// Whether it gives the same rows, in one stream or another, when its segments are scanned one
-    /// by one wherever they lie: no index names rows of all of them, and no limit is for all.
+    /// Whether what is above it stays right when its segments are scanned one by one wherever they
+    /// lie: no index names rows of all of them, no limit is for all, and who wants all of them together
+    /// was planned to put streams together. Partial groups may come more than once.
     pub fn is_divisible(&self) -> bool {
+        if self.partitions() == 1 {
+            return false;
+        }
         let is_divisible = match &self.spec.output {
             Output::Rows { order, limit, .. } => order.is_empty() && limit.is_none(),
             Output::Aggregate { .. } => true,

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flashmesh_cluster::DATABASE_FOLDER;
 use flashmesh_cluster::cards::TermStore;
-use flashmesh_cluster::catalog::{self, Group, GroupParts, Role};
-use flashmesh_cluster::{DATABASE_FOLDER, Node, Rack};
+use flashmesh_cluster::catalog::{Group, GroupParts, Role};
 use flashmesh_storage::accelerator::xrt::HostCommand;
 use flashmesh_storage::store::NodeId;
 
@@ -20,12 +20,6 @@ use crate::{Error, Result};
 
 /// What a node has of the catalog, in its folder.
 pub(super) const FOLDER: &str = "catalog";
-
-/// The nodes that keep the catalog; none where the head does it alone.
-pub(in crate::cli) fn keepers(rack: &Rack) -> Vec<NodeId> {
-    let nodes: Vec<_> = rack.nodes.iter().map(Node::number).collect();
-    catalog::keepers(&nodes, rack.head().number(), rack.replicas)
-}
 
 impl Running {
     /// Follows the head until it is elected, then is the head.

@@ -2,6 +2,7 @@
 //! serve their cards to it, and pass clients on to it. Where a group keeps the catalog, any of its nodes
 //! may become the head.
 
+mod draining;
 mod group;
 mod lock;
 mod pass;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use clap::Args;
 use flashmesh_cluster::cards::{TermFile, TermStore};
 use flashmesh_cluster::catalog::{Office, watch_head};
-use flashmesh_cluster::copies::{CopyFile, holders};
+use flashmesh_cluster::copies::CopyFile;
 use flashmesh_cluster::mesh::{Mesh, MeshError, StartError, Streams};
 use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
 use flashmesh_cluster::{COMMITS, Card, DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
@@ -37,9 +38,9 @@ use crate::{Engine, Error, NodeWorker, Result};
 use lock::NodeLock;
 use status::{Reporter, StatusSocket};
 
-pub(super) use group::{keepers, own_program};
+pub(super) use group::own_program;
 pub(super) use lock::holder;
-pub(super) use status::{NodeState, NodeStatus, SOCKET, ask, tell_replicas_behind};
+pub(super) use status::{NodeState, NodeStatus, SOCKET, ask, tell_of_head};
 
 /// Connections that were passed on and wait for the head's server.
 const WAITING: usize = 64;
@@ -84,6 +85,7 @@ fn of_mesh(error: MeshError) -> Error {
 
 /// A node that has started.
 struct Running {
+    file: PathBuf,
     rack: Arc<Rack>,
     node: Node,
     mesh: Arc<Mesh>,
@@ -131,6 +133,7 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
     let mut tasks = JoinSet::new();
     tasks.spawn(reporter.answer_nodes(&streams)?);
     let running = Running {
+        file: arguments.file,
         rack,
         node,
         mesh,
@@ -159,7 +162,7 @@ impl Running {
 
     /// Does the node's work until it is told to end.
     async fn serve(&self, database: &EngineArguments) -> Result<()> {
-        let keepers = group::keepers(&self.rack);
+        let keepers = self.rack.keepers();
         if keepers.contains(&self.node.number()) {
             return self.serve_in_group(database, keepers).await;
         }
@@ -273,6 +276,9 @@ impl Running {
         let passed = self.streams.listen(pass::SERVICE).map_err(of_mesh)?;
         let engine = self.open_engine(database, office).await?;
         self.reporter.set_engine(&engine);
+        let (file, rack) = (self.file.clone(), Arc::clone(&self.rack));
+        let (weak, drained) = (Arc::downgrade(&engine), Arc::clone(&self.reporter.drained));
+        let draining = tokio::spawn(draining::follow(file, rack, weak, drained));
         if options.users.is_none() {
             tracing::warn!("no users in [clients]: everybody who can connect may do everything");
         }
@@ -286,6 +292,7 @@ impl Running {
         let stopping = self.is_up()?;
         let served = server.run(async move { stopping.cancelled().await }).await;
         taking.abort();
+        draining.abort();
         served
     }
 
@@ -386,7 +393,7 @@ impl Running {
                 commands: COMMANDS_PER_THREAD * threads,
             },
         )?;
-        let nodes = self.rack.nodes.iter().map(Node::number).collect();
+        let nodes = self.rack.numbers();
         let (streams, own) = (self.streams.clone(), self.node.number());
         let worker = NodeWorker::start(&options, cards.storage(), streams, own, nodes)?;
         Ok((cards, worker))
@@ -407,10 +414,11 @@ impl Running {
     /// The copies of other nodes' cards that this node has, each a file in its folder.
     fn open_copies(&self) -> Result<Vec<StoreCard>> {
         let own = self.node.number();
-        let nodes: Vec<_> = self.rack.nodes.iter().map(Node::number).collect();
-        let held = self.rack.nodes.iter().filter(|of| {
-            of.number() != own && holders(&nodes, of.number(), self.rack.replicas).contains(&own)
-        });
+        let held = self
+            .rack
+            .nodes
+            .iter()
+            .filter(|of| of.number() != own && self.rack.holders(of.number()).contains(&own));
         let mut copies = Vec::new();
         for of in held {
             for card in &of.cards {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::group::keepers;
+use super::draining::Drained;
 use crate::server::RackReport;
 use crate::{Engine, Error, Result};
 
@@ -88,6 +88,15 @@ pub(in crate::cli) struct NodeStatus {
     /// Of the head of a rack with replicas: how many copies of cards can't be read now, by who has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_behind: Option<BTreeMap<String, usize>>,
+    /// Of the head: what it knows of each node's cards.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cards_of_nodes: BTreeMap<String, OfCards>,
+    /// Live pages on its cards, as the head says.
+    #[serde(default)]
+    pub pages: Option<u64>,
+    /// Whether the head empties it.
+    #[serde(default)]
+    pub drained: bool,
     /// Nodes that are to keep the catalog and lack it, as far as this one knows.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lack_catalog: BTreeSet<String>,
@@ -96,6 +105,13 @@ pub(in crate::cli) struct NodeStatus {
     pub replicas_behind: Option<usize>,
     /// Why it is not up, where that is known.
     pub problem: Option<String>,
+}
+
+/// What the head knows of a node's cards.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(in crate::cli) struct OfCards {
+    pages: u64,
+    drained: bool,
 }
 
 /// A link of a node.
@@ -166,7 +182,7 @@ impl NodeStatus {
         Self {
             name: node.name.clone(),
             state,
-            is_head: rack.head().id == node.id && keepers(rack).is_empty(),
+            is_head: rack.head().id == node.id && rack.keepers().is_empty(),
             pid: None,
             flight: node.flight.map(|flight| flight.to_string()),
             passed_clients: None,
@@ -175,6 +191,9 @@ impl NodeStatus {
             tables: None,
             segments: None,
             copies_behind: None,
+            cards_of_nodes: BTreeMap::new(),
+            pages: None,
+            drained: false,
             lack_catalog: BTreeSet::new(),
             replicas_behind: None,
             problem: None,
@@ -187,9 +206,18 @@ impl NodeStatus {
     }
 }
 
-/// Tells each node of a rack with copies what its head knows of those that it has, and who knows of the
-/// catalog.
-pub(in crate::cli) fn tell_replicas_behind(statuses: &mut [NodeStatus]) {
+/// Tells each node of a rack what its head knows of it: of its cards and, of a rack with copies, of
+/// those that it has; and who knows of the catalog.
+pub(in crate::cli) fn tell_of_head(statuses: &mut [NodeStatus]) {
+    let mut of_cards = BTreeMap::new();
+    for status in &mut *statuses {
+        of_cards.append(&mut status.cards_of_nodes);
+    }
+    for status in &mut *statuses {
+        if let Some(cards) = of_cards.get(&status.name) {
+            (status.pages, status.drained) = (Some(cards.pages), cards.drained);
+        }
+    }
     let mut heads = statuses.iter_mut();
     let Some(behind) = heads.find_map(|status| status.copies_behind.take()) else {
         return;
@@ -212,6 +240,7 @@ pub(super) struct Reporter {
     state: Mutex<NodeState>,
     leads_group: AtomicBool,
     pub passed_clients: AtomicUsize,
+    pub drained: Arc<Drained>,
     mesh: OnceLock<(Weak<Mesh>, Streams)>,
     engine: OnceLock<Weak<Engine>>,
     head: OnceLock<Weak<Head>>,
@@ -229,6 +258,7 @@ impl Reporter {
             state: Mutex::new(NodeState::Starting),
             leads_group: AtomicBool::new(false),
             passed_clients: AtomicUsize::new(0),
+            drained: Arc::default(),
             mesh: OnceLock::new(),
             engine: OnceLock::new(),
             head: OnceLock::new(),
@@ -286,6 +316,20 @@ impl Reporter {
         Some(behind)
     }
 
+    /// What is on the cards of each node, by names.
+    fn cards_of_nodes(&self, engine: &Engine) -> BTreeMap<String, OfCards> {
+        let (live, drained) = (engine.database().live_pages(), self.drained.lock());
+        let of_node = |node: &Node| {
+            let live = live.iter().filter(|(of, _, _)| *of == node.number());
+            let cards = OfCards {
+                pages: live.map(|(_, _, pages)| pages).sum(),
+                drained: drained.contains(&node.name),
+            };
+            (node.name.clone(), cards)
+        };
+        self.rack.nodes.iter().map(of_node).collect()
+    }
+
     fn now(&self) -> NodeStatus {
         let mut status = self.own.clone();
         status.state = *self.state.lock();
@@ -313,6 +357,7 @@ impl Reporter {
                 let (tables, segments) = contents(&engine);
                 status.tables = Some(tables);
                 status.segments = Some(segments);
+                status.cards_of_nodes = self.cards_of_nodes(&engine);
             }
             None if !status.is_head => {
                 status.passed_clients = Some(self.passed_clients.load(Ordering::Relaxed));
@@ -358,7 +403,7 @@ impl Reporter {
     pub async fn of_all(&self) -> Vec<NodeStatus> {
         let asked = self.rack.nodes.iter().map(|node| self.of(&node.name));
         let mut statuses = join_all(asked).await;
-        tell_replicas_behind(&mut statuses);
+        tell_of_head(&mut statuses);
         statuses
     }
 

@@ -1,5 +1,6 @@
 //! The options of `flashmesh rack`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +31,67 @@ pub(in crate::cli) enum RackCommand {
     Down(RackDownArguments),
     /// Say how each node of a rack is, and its links. Exit code 1 when one is not up
     Status(RackStatusArguments),
+    /// Take a node into the rack file, with its cables, and make its folder. It is part of the rack from
+    /// the next start on
+    Add(RackAddArguments),
+    /// Empty a node while the rack runs: nothing new goes to its cards, and what is there goes to those
+    /// of others. Waits until it is empty; then it can be removed
+    Drain(RackDrainArguments),
+    /// Take a node that was emptied out of the rack file, with its cables. Its files stay
+    Remove(RackRemoveArguments),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackAddArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// The new node's name [default: n and its number]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// A node that a cable joins it to; once for each [default: all where each node has a cable to each
+    /// other one, the first and the last of a ring, else the last]
+    #[arg(long = "cable", value_name = "NODE")]
+    pub cables: Vec<String>,
+    /// Where it waits for its neighbours, e.g. tcp://10.0.0.7:7000 [default: a socket in its folder]
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Its certificate (PEM), where its address is one of TCP
+    #[arg(long, value_name = "PEM", requires = "key")]
+    pub certificate: Option<PathBuf>,
+    /// The key of its certificate (PEM)
+    #[arg(long, value_name = "PEM", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// Where clients come in [default: the port behind those of the others, on one machine]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub flight: Option<SocketAddr>,
+    /// The file or block device of its flash card [default: card0.flash in its folder]
+    #[arg(long, value_name = "PATH")]
+    pub card: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackDrainArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// The node
+    pub node: String,
+    /// Fill it again instead, as the others are
+    #[arg(long)]
+    pub undo: bool,
+    /// Come back at once; the head goes on
+    #[arg(long)]
+    pub detach: bool,
+    /// How long to wait until it is empty [default: as long as it takes]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackRemoveArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// The node
+    pub node: String,
 }
 
 #[derive(Debug, Args)]

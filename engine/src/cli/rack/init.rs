@@ -72,7 +72,7 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
 }
 
 /// Refuses folders that are too deep for a socket.
-fn check_socket(folder: &Path) -> Result<()> {
+pub(super) fn check_socket(folder: &Path) -> Result<()> {
     let path = folder.join(SOCKET);
     match std::os::unix::net::SocketAddr::from_pathname(&path) {
         Ok(_) => Ok(()),

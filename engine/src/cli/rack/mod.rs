@@ -1,6 +1,7 @@
 //! `flashmesh rack`: rack files, and the nodes that they describe.
 
 mod arguments;
+mod change;
 mod init;
 mod processes;
 mod status;
@@ -12,7 +13,7 @@ use flashmesh_cluster::Rack;
 use flashmesh_cluster::mesh::Network;
 
 use super::arguments::EngineArguments;
-use super::node::{address, keepers, of_rack};
+use super::node::{address, of_rack};
 use crate::{Error, Result};
 
 pub(super) use arguments::RackCommand;
@@ -25,6 +26,9 @@ pub(super) async fn run(engine: &EngineArguments, command: RackCommand) -> Resul
         RackCommand::Up(arguments) => return processes::up(engine, &arguments).await,
         RackCommand::Down(arguments) => return processes::down(&arguments).await,
         RackCommand::Status(arguments) => return status::run(&arguments).await,
+        RackCommand::Add(arguments) => change::add(&arguments)?,
+        RackCommand::Drain(arguments) => return change::drain(&arguments).await,
+        RackCommand::Remove(arguments) => change::remove(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,7 +64,7 @@ fn check(file: &Path) -> Result<()> {
     let (rack, network) = network(file)?;
     let cards: usize = rack.nodes.iter().map(|node| node.cards.len()).sum();
     println!("nodes      {}, with {cards} cards", rack.nodes.len());
-    let keepers = keepers(&rack);
+    let keepers = rack.keepers();
     let of_group = rack
         .nodes
         .iter()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use flashmesh_cluster::{Node, Rack};
 use futures::future::join_all;
 
-use super::super::node::{NodeState, NodeStatus, ask, holder, of_rack, tell_replicas_behind};
+use super::super::node::{NodeState, NodeStatus, ask, holder, of_rack, tell_of_head};
 use super::arguments::{RackStatusArguments, StatusFormat};
 use crate::{Error, Result};
 
@@ -67,7 +67,7 @@ pub(super) async fn statuses(rack: &Rack) -> Result<Vec<NodeStatus>> {
     for (at, status) in join_all(asked).await {
         statuses[at] = status;
     }
-    tell_replicas_behind(&mut statuses);
+    tell_of_head(&mut statuses);
     Ok(statuses)
 }
 
@@ -100,7 +100,12 @@ fn table(statuses: &[NodeStatus]) -> String {
         };
         let behind = status.replicas_behind.filter(|behind| *behind > 0);
         let behind = behind.map(|behind| format!("{behind} replicas behind"));
-        let notes = [Some(head), behind, status.problem.clone()];
+        let drained = status.pages.filter(|_| status.drained);
+        let drained = drained.map(|pages| match pages {
+            0 => "is drained, and empty".into(),
+            pages => format!("is drained: {pages} pages left"),
+        });
+        let notes = [Some(head), drained, behind, status.problem.clone()];
         let notes: Vec<_> = notes
             .into_iter()
             .flatten()

@@ -167,12 +167,20 @@ struct Card {
     allocator: Mutex<Allocator>,
     /// Nothing is left that an earlier life of the store has left behind.
     is_reclaimed: AtomicBool,
+    /// Nothing new is to be written to it: see [`PageStore::drain`].
+    is_drained: AtomicBool,
     /// Pages were written since the last sync.
     is_dirty: AtomicBool,
     written_pages: AtomicU64,
     collected_pages: AtomicU64,
     /// Pages that it had programmed when the store was opened.
     programmed_before: u64,
+}
+
+impl Card {
+    fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Relaxed)
+    }
 }
 
 /// A card of a store, as it is now.
@@ -336,7 +344,8 @@ impl PageStore {
         for (address, pages) in live {
             let Ok(card) = card_at(address.card_first()) else {
                 return Err(StorageError::corrupt(format!(
-                    "pages are on card {} of node {}, which is not among the cards",
+                    "pages are on card {} of node {}, which is not among the cards (was its node taken out of \
+                     the rack file before it was empty?)",
                     address.card.0, address.node.0
                 )));
             };
@@ -362,6 +371,7 @@ impl PageStore {
                 first,
                 allocator: Mutex::new(allocator),
                 is_reclaimed: AtomicBool::new(false),
+                is_drained: AtomicBool::new(false),
                 // An earlier life may have ended before it synced.
                 is_dirty: AtomicBool::new(true),
                 written_pages: AtomicU64::new(0),
@@ -403,12 +413,96 @@ impl PageStore {
         })
     }
 
-    /// The card for the next group of runs: they take turns, but for those without room.
+    /// The card for the next group of runs: they take turns, but for those that are drained, or without
+    /// room.
     fn card_for_group(&self, pages: u32) -> usize {
-        let next = self.next_card.fetch_add(1, Ordering::Relaxed);
-        let turns = (next..next + self.cards.len()).map(|turn| turn % self.cards.len());
-        let mut with_room = turns.filter(|&card| self.keep_room(card, pages).is_ok());
-        with_room.next().unwrap_or(next % self.cards.len())
+        let next = self.next_card.fetch_add(1, Ordering::Relaxed) % self.cards.len();
+        let (mut card, mut with_room) = (self.filled_from(next), None);
+        for _ in 0..self.cards.len() {
+            if self.keep_room(card, pages).is_ok() {
+                with_room = Some(card);
+                break;
+            }
+            card = self.filled_from(card + 1);
+        }
+        with_room.unwrap_or_else(|| self.filled_from(next))
+    }
+
+    /// The first card from that one on, the last followed by the first, that is not drained. There is
+    /// one: the home never is.
+    fn filled_from(&self, card: usize) -> usize {
+        let turns = (card..card + self.cards.len()).map(|turn| turn % self.cards.len());
+        let mut filled = turns.filter(|&card| !self.cards[card].is_drained());
+        filled.next().unwrap_or(self.home)
+    }
+
+    /// Cards that are not drained.
+    fn filled(&self) -> impl Iterator<Item = (usize, &Card)> {
+        let cards = self.cards.iter().enumerate();
+        cards.filter(|(_, card)| !card.is_drained())
+    }
+
+    /// From now on nothing new is written to these cards, and to all others; what a writer has begun
+    /// there it ends. What is on them stays until whoever has the manifest moves it, or it dies.
+    ///
+    /// # Errors
+    /// `Invalid`, and nothing is changed, for a card that the store has not, and for the first that it
+    /// was given: pages in memory go there.
+    pub fn drain(&self, cards: &[(NodeId, CardId)]) -> Result<()> {
+        let mut drained = vec![false; self.cards.len()];
+        for &(node, card) in cards {
+            let first = PageAddress {
+                node,
+                card,
+                page: FlashPage(0),
+            };
+            let number = self.card_of(first)?;
+            if number == self.home {
+                return Err(StorageError::Invalid(format!(
+                    "card {} of node {} can't be drained: it is that of the database",
+                    card.0, node.0
+                )));
+            }
+            drained[number] = true;
+        }
+        for (card, is_drained) in self.cards.iter().zip(drained) {
+            card.is_drained.store(is_drained, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether a page is on a card that is drained.
+    pub fn is_drained(&self, page: PageAddress) -> bool {
+        let is_on_card = page.card != MEMORY_CARD;
+        is_on_card
+            && self
+                .card_of(page)
+                .is_ok_and(|card| self.cards[card].is_drained())
+    }
+
+    /// Whether a card that is not drained has room for so many pages together.
+    pub fn has_room(&self, pages: u64) -> bool {
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        self.filled()
+            .any(|(card, _)| self.keep_room(card, pages).is_ok())
+    }
+
+    /// Whether there are live pages on cards that are drained.
+    pub fn has_drained_pages(&self) -> bool {
+        let drained = self.cards.iter().filter(|card| card.is_drained());
+        drained
+            .into_iter()
+            .any(|card| card.allocator.lock().usage().live_pages > 0)
+    }
+
+    /// How many pages of each card are live, or reserved by a writer.
+    pub fn live_pages(&self) -> Vec<(NodeId, CardId, u64)> {
+        let of_card = |card: &Card| {
+            let place = PageAddress::of_number(card.first);
+            let live_pages = card.allocator.lock().usage().live_pages;
+            (place.node, place.card, live_pages)
+        };
+        self.cards.iter().map(of_card).collect()
     }
 
     /// How many of a run's pages are not in memory.
@@ -505,13 +599,12 @@ impl PageStore {
     /// Whether so few blocks of a card are free that collecting is due, before a writer has to wait
     /// for it.
     pub fn is_short_of_blocks(&self) -> bool {
-        (0..self.cards.len()).any(|card| {
-            let in_memory = match card == self.home {
+        self.filled().any(|(number, card)| {
+            let in_memory = match number == self.home {
                 true => self.memory_bytes() / self.block_bytes(),
                 false => 0,
             };
             let kept = COLLECTION_BLOCKS + in_memory + SPARE_BLOCKS;
-            let card = &self.cards[card];
             let usage = card.allocator.lock().usage();
             // Of what pages can be addressed on: a file says that it may grow far beyond.
             let share = (usage.allocated_blocks + usage.free_blocks) / 64;
@@ -519,17 +612,17 @@ impl PageStore {
         })
     }
 
-    /// Erase blocks that can be written.
+    /// Erase blocks that can be written, but for those of cards that are drained.
     pub fn free_blocks(&self) -> u64 {
-        let free = |card: &Card| card.allocator.lock().free_blocks();
-        self.cards.iter().map(free).sum()
+        let free = |(_, card): (usize, &Card)| card.allocator.lock().free_blocks();
+        self.filled().map(free).sum()
     }
 
     /// Bytes of what a writer can take in new blocks of a card, but for the ends of blocks that its
     /// runs leave: the least of any card.
     pub fn free_bytes(&self) -> u64 {
-        let free = |card: &Card| card.allocator.lock().free_blocks();
-        let least = self.cards.iter().map(free).min().unwrap_or_default();
+        let free = |(_, card): (usize, &Card)| card.allocator.lock().free_blocks();
+        let least = self.filled().map(free).min().unwrap_or_default();
         least.saturating_sub(1) * self.block_bytes()
     }
 
@@ -545,7 +638,7 @@ impl PageStore {
 
     /// The blocks whose live pages a [`Collector`] may move, in the order of their pages' numbers.
     pub fn closed_blocks(&self) -> Vec<ClosedBlock> {
-        let closed = |card: &Card| {
+        let closed = |(_, card): (usize, &Card)| {
             let first = card.first;
             let blocks = card.allocator.lock().closed_blocks();
             blocks.into_iter().map(move |block| ClosedBlock {
@@ -553,7 +646,7 @@ impl PageStore {
                 ..block
             })
         };
-        self.cards.iter().flat_map(closed).collect()
+        self.filled().flat_map(closed).collect()
     }
 
     /// Has nobody write on in blocks that are collected, by the numbers of their first pages.

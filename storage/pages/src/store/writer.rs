@@ -176,9 +176,9 @@ impl PageWriter {
             let looked = store.room();
             let chores = match self.grow(&store, count, probes < PROBES_MAX) {
                 // Another card first: its group is scattered then.
-                Err(StorageError::Full { .. }) if full_cards + 1 < store.cards.len() => {
+                Err(StorageError::Full { .. }) if full_cards + 1 < store.filled().count() => {
                     full_cards += 1;
-                    self.card = (self.card + 1) % store.cards.len();
+                    self.card = store.filled_from(self.card + 1);
                     continue;
                 }
                 // Who moves pages can't wait for that.
