@@ -61,9 +61,11 @@ fn compared(expr: &Expr) -> Result<Vec<Expr>> {
                 has_null |= list.list.iter().any(is_null);
                 compared.push(list.expr.as_ref().clone());
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right })
-                if matches!(op, Operator::Eq | Operator::NotEq) =>
-            {
+            Expr::BinaryExpr(BinaryExpr {
+                left,
+                op: Operator::Eq | Operator::NotEq,
+                right,
+            }) => {
                 compared.extend([left.as_ref().clone(), right.as_ref().clone()]);
             }
             _ => {}
