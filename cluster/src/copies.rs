@@ -92,6 +92,19 @@ impl CopyFile {
         Ok(Arc::new(Self { file, said }))
     }
 
+    /// Says, where `path` is such a file, that of these cards there is no copy beside themselves: those
+    /// that there were are old ones when there are copies again.
+    ///
+    /// # Errors
+    /// As [`CopyFile::open`]; `Invalid` where one of the cards lacks pages.
+    pub fn without_copies(path: &Path, cards: &[(NodeId, CardId)]) -> Result<()> {
+        if !path.exists() {
+            return Ok(());
+        }
+        let places = cards.iter().map(|&(node, card)| (node, card, node));
+        Self::open(path)?.expect(&places.collect())
+    }
+
     fn set(&self, place: Place, is_behind: bool) -> Result<()> {
         self.change(|said| {
             match is_behind {
@@ -539,6 +552,31 @@ mod tests {
         file.set(of_third, false).unwrap();
         file.expect(&places(&[0, 1, 2, 3], 3)).unwrap();
         assert_eq!(behind(), [(0, 2), (1, 3), (2, 0), (3, 1)]);
+    }
+
+    /// From two copies to one, and back.
+    #[test]
+    fn copies_of_before_there_were_none_are_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copies");
+        let cards = [0, 1].map(|node| (NodeId(node), CardId(0)));
+        CopyFile::without_copies(&path, &cards).unwrap();
+        assert!(!path.exists());
+        let file = CopyFile::open(&path).unwrap();
+        file.expect(&places(&[0, 1], 2)).unwrap();
+        CopyFile::without_copies(&path, &cards).unwrap();
+        let file = CopyFile::open(&path).unwrap();
+        file.expect(&places(&[0, 1], 2)).unwrap();
+        let behind = file.said.lock().behind.clone();
+        let of_others = [
+            (NodeId(0), CardId(0), NodeId(1)),
+            (NodeId(1), CardId(0), NodeId(0)),
+        ];
+        assert_eq!(behind, BTreeSet::from(of_others));
+        assert!(CopyFile::without_copies(&path, &cards).is_ok());
+        file.set((NodeId(1), CardId(0), NodeId(1)), true).unwrap();
+        file.set((NodeId(1), CardId(0), NodeId(0)), false).unwrap();
+        assert!(CopyFile::without_copies(&path, &cards).is_err());
     }
 
     #[test]

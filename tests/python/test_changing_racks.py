@@ -35,6 +35,7 @@ def test_a_node_comes_is_emptied_under_load_and_goes(racks) -> None:
     reread(rack)
     rack.up()
     assert rack.rows("n03", CHECK) == expected
+    # So little is not spread.
     assert pages(rack)["n03"] == 0
     rack.execute("n03", "INSERT INTO noise SELECT id + 400000, b, a FROM noise")
     expected = rack.rows("n03", CHECK)
@@ -138,3 +139,28 @@ def test_copies_move_with_the_nodes_and_old_ones_are_not_read(racks) -> None:
     kill(rack, "n02")
     assert rack.rows("n01", CHECK) == expected
     assert rack.rows("n01", CHECK.replace("noise", "more")) == expected
+
+
+def test_a_node_that_comes_is_filled(racks) -> None:
+    rack = racks(2)
+    rack.up()
+    wide = ", encode(sha256(CAST(value AS VARCHAR)), 'hex') AS c, encode(sha256(CAST(-value AS VARCHAR)), 'hex') AS d FROM"
+    rack.execute("n00", FILL.replace("400000", "2500000").replace(" FROM", wide))
+    before = pages(rack)
+    assert sum(before.values()) * 8192 > 3 * 64 << 20
+    check = "SELECT count(*), sum(id), min(b), max(c), count(d) FROM noise"
+    expected = rack.rows("n01", check)
+    rack.down()
+    flashmesh("rack", "add", rack.file)
+    reread(rack)
+    rack.up()
+
+    def is_even() -> bool:
+        assert rack.rows("n02", check) == expected
+        now = pages(rack)
+        return now["n02"] > 0.8 * sum(now.values()) / 3
+
+    eventually(is_even, "the new node has its part")
+    with rack.cursor("n02") as cursor:
+        cursor.execute("EXPLAIN ANALYZE SELECT count(*) FROM noise WHERE a LIKE '%abcd%'")
+        assert "segments_of_nodes" in str(cursor.fetchall())

@@ -76,12 +76,16 @@ impl RackFile {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Writes it: the file is the old one or the new one, whatever happens.
+    /// Writes it: the file is the old one or the new one, whatever happens. The one of before is beside
+    /// it, as `….before`.
     ///
     /// # Errors
     /// `Io`.
     pub fn store(&self) -> Result<(), RackError> {
         let replace = || {
+            let mut before = self.path.clone().into_os_string();
+            before.push(".before");
+            std::fs::copy(&self.path, before)?;
             let mut file = NamedTempFile::new_in(self.folder())?;
             file.write_all(self.text().as_bytes())?;
             let permissions = std::fs::metadata(&self.path)?.permissions();

@@ -558,6 +558,33 @@ async fn null_in_one_of_several_lists() {
                 "SELECT count(*) FROM n WHERE (x = 9 AND x IN (7, 1, NULL)) IS NULL",
                 &["2"],
             ),
+            // Nothing is in both, and x may be NULL.
+            (
+                "SELECT count(*) FROM n WHERE x NOT IN (7, 1) OR x NOT IN (0, 9)",
+                &["4"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE NOT (x IN (7, 1) AND x IN (0, 9))",
+                &["4"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE (x IN (7, 1) AND x NOT IN (1, 7)) IS NULL",
+                &["1"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE ((x = 0 OR x = 1) AND (x = 7 OR x = 9)) IS NULL",
+                &["1"],
+            ),
+            (
+                "SELECT count(*) FROM n WHERE NOT (x IN (7, 1, 9) AND NOT x IN (1, 7, 9, 12))",
+                &["4"],
+            ),
+            // What is written in two ways may be equal.
+            ("SELECT count(*) FROM n WHERE x IN (x + 0) AND x IN (x * 1)", &["4"]),
+            (
+                "SELECT count(*) FROM n WHERE x IN (7, x - 1 + 1) AND x NOT IN (x + 1, 7)",
+                &["3"],
+            ),
         ],
     )
     .await;

@@ -14,11 +14,11 @@
 //! knows what is live needs no second map for it. Blocks are chosen greedily by cost, as the uniform
 //! case has no better choice; what was moved goes to blocks of its own, so that cold data gathers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::flash::PAGE_SIZE_BYTES;
 use crate::segment::Chunk;
-use crate::store::{ClosedBlock, Collector, MEMORY_CARD, PageRun};
+use crate::store::{CardId, ClosedBlock, Collector, MEMORY_CARD, NodeId, PageRun};
 use crate::table::database::Core;
 use crate::table::state::{State, TableState};
 use crate::{Result, StorageError};
@@ -33,20 +33,28 @@ const CACHE_REGIONS: usize = 4;
 
 /// Runs on cards that are to be moved, by the numbers of their first pages.
 #[derive(Debug, Default)]
-pub(super) struct Victims(HashSet<u64>);
+pub(super) struct Victims {
+    /// With the card that each goes to, if it does not stay on its own.
+    firsts: HashMap<u64, Option<(NodeId, CardId)>>,
+}
 
 impl Victims {
-    /// One more run that is on a card.
-    pub fn add(&mut self, run: &PageRun) {
-        self.0.insert(run.first.number());
+    /// The card that a run goes to, if it does not stay on its own.
+    pub fn destination(&self, run: &PageRun) -> Option<(NodeId, CardId)> {
+        *self.firsts.get(&run.first.number())?
+    }
+
+    /// One more run that is on a card, and goes to another one.
+    pub fn add(&mut self, run: &PageRun, to: (NodeId, CardId)) {
+        self.firsts.insert(run.first.number(), Some(to));
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.firsts.is_empty()
     }
 
     pub fn has(&self, run: &PageRun) -> bool {
-        run.first.card != MEMORY_CARD && self.0.contains(&run.first.number())
+        run.first.card != MEMORY_CARD && self.firsts.contains_key(&run.first.number())
     }
 }
 
@@ -110,13 +118,13 @@ fn choose(
     let (mut moved, mut emptied) = (0, 0);
     for (_, block) in sparse {
         let mut runs = owned[&block].runs.clone();
-        runs.retain(|(first, _)| !victims.0.contains(first));
+        runs.retain(|(first, _)| !victims.firsts.contains_key(first));
         if moved + runs.iter().map(|(_, count)| count).sum::<u64>() > max_pages {
             continue;
         }
         chosen.push(block * block_pages);
         for run in runs {
-            victims.0.insert(run.0);
+            victims.firsts.insert(run.0, None);
             moved += run.1;
             for (block, pages) in shares(run) {
                 if let Some(block) = owned.get_mut(&block) {

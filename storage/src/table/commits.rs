@@ -17,10 +17,10 @@ use std::mem;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::Message;
 
-use crate::flash::PageBuffer;
+use crate::flash::{FlashPage, PageBuffer};
 use crate::page::PageIdentity;
 use crate::segment::{TableId, Unnamed};
-use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageRun};
+use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageAddress, PageRun};
 use crate::table::Function;
 use crate::table::collection::Victims;
 use crate::table::commit_log::{self, Found, Log, LogRecord, LoggedPage, Numbers};
@@ -487,12 +487,6 @@ impl Core {
         let mut write = |table: u32, owner: Owner, runs: Vec<&PageRun>| {
             let (mut from, mut to) = (Vec::new(), Vec::new());
             let mut on_card = false;
-            let leaves_card = |run: &&&PageRun| self.store().is_drained(run.first);
-            let leaving: u32 = runs.iter().filter(leaves_card).map(|run| run.count).sum();
-            if leaving > 0 {
-                // All of them go to one card.
-                writer.start_group(leaving as usize);
-            }
             for run in runs {
                 let is_on_card = run.first.card != MEMORY_CARD;
                 if !from.is_empty() && is_on_card != on_card {
@@ -517,9 +511,14 @@ impl Core {
                     buffer.copy_from_slice(&page.bytes());
                     buffer
                 });
-                if !self.store().is_drained(run.first) {
-                    writer.stay_near(run.first)?;
-                }
+                writer.stay_near(match victims.destination(run) {
+                    Some((node, card)) => PageAddress {
+                        node,
+                        card,
+                        page: FlashPage(0),
+                    },
+                    None => run.first,
+                })?;
                 let first = writer.append(buffers.collect())?;
                 if on_card {
                     self.store().note_collected(first, run.count.into());

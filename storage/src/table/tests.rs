@@ -2,7 +2,6 @@
 
 mod backups;
 mod damage;
-mod draining;
 mod edits;
 mod faults;
 mod formats;
@@ -11,6 +10,7 @@ mod layouts;
 mod nand;
 mod opening;
 mod past;
+mod relocation;
 mod scrubs;
 mod small_commits;
 mod views;

@@ -32,6 +32,7 @@ use crate::table::database::Core;
 use crate::table::edit::ObjectName;
 use crate::table::history::now_us;
 use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
+use crate::table::relocation::Relocation;
 use crate::table::state::TableState;
 use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
@@ -49,7 +50,7 @@ const SEGMENT_COST_ROWS: u64 = 256;
 /// The background begins anew no sooner.
 const PAUSE: Duration = Duration::from_millis(50);
 /// What has failed in the background is tried again after this.
-const RETRY_AFTER: Duration = Duration::from_secs(60);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// How a database keeps its indexes up.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,12 +65,16 @@ pub struct UpkeepOptions {
     pub max_part_rows: u64,
     /// Bytes of memory that building a part takes at most, about, likewise.
     pub max_build_bytes: u64,
+    /// Where cards have so much on average, the thread fills one that has less than half of that from
+    /// the fullest.
+    pub even_from_bytes: u64,
     /// The thread reads and checks every page once in this time; `None`: it does not.
     pub scrub_period: Option<Duration>,
 }
 
 impl Default for UpkeepOptions {
-    /// Half a thread, parts of up to 8,192 segments and 67 million rows, 2 GiB, all pages in a week.
+    /// Half a thread, parts of up to 8,192 segments and 67 million rows, 2 GiB, cards of 64 MiB, all pages
+    /// in a week.
     fn default() -> Self {
         Self {
             in_background: true,
@@ -77,6 +82,7 @@ impl Default for UpkeepOptions {
             max_part_segments: 1 << 13,
             max_part_rows: 1 << 26,
             max_build_bytes: 2 << 30,
+            even_from_bytes: 64 << 20,
             scrub_period: Some(Duration::from_secs(7 * 24 * 3600)),
         }
     }
@@ -244,12 +250,13 @@ impl Step {
 /// How far a database is with its indexes.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    options: UpkeepOptions,
+    pub(super) options: UpkeepOptions,
     control: Arc<Control>,
     /// Held during a step, so that nothing is built twice.
     working: Mutex<()>,
     /// What went wrong in the background.
     failures: Mutex<BTreeMap<(TableId, Task), (Instant, String)>>,
+    pub(super) relocation: Relocation,
 }
 
 /// What is kept up of a table.
@@ -275,6 +282,7 @@ impl Upkeep {
             control: Arc::default(),
             working: Mutex::default(),
             failures: Mutex::default(),
+            relocation: Relocation::default(),
         }
     }
 
@@ -466,7 +474,7 @@ impl Core {
         }
         let mut kept_up = Ok(());
         if extent == Extent::Due {
-            kept_up = self.collect_due().and_then(|()| self.drain_due(pace));
+            kept_up = self.collect_due().and_then(|()| self.relocate_due(pace));
             if let Err(StorageError::Cancelled | StorageError::NeedsReopening { .. }) = kept_up {
                 return kept_up;
             }

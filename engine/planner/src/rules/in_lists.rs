@@ -1,24 +1,26 @@
-//! Lists with NULL beside other lists of the same column.
+//! Lists beside other lists of the same column.
 //!
 //! DataFusion makes one list of two (`x IN (…) AND x NOT IN (…)`: what is in the first and not in the
-//! second) as if no element were NULL: with one, `x NOT IN (…)` is FALSE or NULL and never TRUE. So the
-//! NULL is taken out of the list and stands beside it. A list, for DataFusion, may be `x = 1 OR x = 2`,
-//! too.
+//! second; a list may be `x = 1 OR x = 2`, too) as if neither elements nor `x` were NULL, and as if two
+//! expressions were equal only where they are written alike. So lists are made one here, before: where
+//! nothing is left of them the answer is still NULL for a NULL; a NULL among the elements is taken out
+//! and stands beside the list; elements that are no constants become comparisons of their own.
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 /// The rule; place it before `simplify_expressions`.
 #[derive(Debug)]
-pub struct NullsOfLists;
+pub struct Lists;
 
-impl OptimizerRule for NullsOfLists {
+impl OptimizerRule for Lists {
     fn name(&self) -> &str {
-        "flashmesh_nulls_of_lists"
+        "flashmesh_lists"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -32,72 +34,175 @@ impl OptimizerRule for NullsOfLists {
     ) -> Result<Transformed<LogicalPlan>> {
         let names = NamePreserver::new(&plan);
         plan.map_expressions(|expr| {
-            let compared = compared(&expr)?;
-            if compared.len() < 2 {
+            let compared = compared_twice(&expr)?;
+            if compared.is_empty() {
                 return Ok(Transformed::no(expr));
             }
             let name = names.save(&expr);
-            let apart = expr.transform_up(|expr| match expr {
-                // A list by itself stays as it is: an index may answer it.
-                Expr::InList(list)
-                    if list.list.iter().any(is_null)
-                        && compared.iter().filter(|one| **one == *list.expr).count() > 1 =>
-                {
-                    Ok(Transformed::yes(null_apart(list)))
-                }
-                other => Ok(Transformed::no(other)),
+            let rewritten = expr.transform_up(|expr| {
+                Ok(match expr {
+                    // A list by itself stays as it is: an index may answer it.
+                    Expr::InList(list) if compared.contains(&list.expr) => by_itself(list),
+                    Expr::Not(inner) => match *inner {
+                        Expr::InList(mut list) => {
+                            list.negated = !list.negated;
+                            Transformed::yes(Expr::InList(list))
+                        }
+                        inner => Transformed::no(Expr::Not(Box::new(inner))),
+                    },
+                    Expr::BinaryExpr(pair) => match merged(&pair) {
+                        Some(one) => Transformed::yes(one),
+                        None => Transformed::no(Expr::BinaryExpr(pair)),
+                    },
+                    other => Transformed::no(other),
+                })
             })?;
-            Ok(apart.update_data(|expr| name.restore(expr)))
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
         })
     }
 }
 
-/// What is compared with lists and with single values, where a list has a NULL: as often as it is.
-fn compared(expr: &Expr) -> Result<Vec<Expr>> {
-    let (mut compared, mut has_null) = (Vec::new(), false);
+/// What is compared more than once with lists and single values.
+fn compared_twice(expr: &Expr) -> Result<Vec<Expr>> {
+    let (mut once, mut twice) = (Vec::new(), Vec::new());
     expr.apply(|expr| {
-        match expr {
-            Expr::InList(list) => {
-                has_null |= list.list.iter().any(is_null);
-                compared.push(list.expr.as_ref().clone());
-            }
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Eq | Operator::NotEq,
-                right,
-            }) => {
-                compared.extend([left.as_ref().clone(), right.as_ref().clone()]);
-            }
-            _ => {}
+        let compared = match expr {
+            Expr::InList(list) => list.expr.as_ref(),
+            other => match of_one_value(other) {
+                Some((column, _)) => column,
+                None => return Ok(TreeNodeRecursion::Continue),
+            },
+        };
+        if once.contains(&compared) {
+            twice.push(compared.clone());
         }
+        once.push(compared);
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(if has_null { compared } else { Vec::new() })
+    twice.retain(|expr| !expr.is_volatile());
+    Ok(twice)
+}
+
+/// `column = constant`
+fn of_one_value(expr: &Expr) -> Option<(&Expr, Expr)> {
+    let Expr::BinaryExpr(BinaryExpr {
+        left,
+        op: Operator::Eq,
+        right,
+    }) = expr
+    else {
+        return None;
+    };
+    match (left.as_ref(), right.as_ref()) {
+        (column @ Expr::Column(_), value) | (value, column @ Expr::Column(_)) => {
+            Some((column, constant(value)?))
+        }
+        _ => None,
+    }
+}
+
+/// A constant as a literal: casts are computed only later.
+fn constant(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Literal(..) => Some(expr.clone()),
+        Expr::Cast(cast) => match constant(&cast.expr)? {
+            Expr::Literal(value, metadata) => {
+                let value = value.cast_to(cast.field.data_type()).ok()?;
+                Some(Expr::Literal(value, metadata))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn is_null(expr: &Expr) -> bool {
-    match expr {
-        Expr::Literal(value, _) => value.is_null(),
-        Expr::Cast(cast) => is_null(&cast.expr),
-        _ => false,
-    }
+    matches!(expr, Expr::Literal(value, _) if value.is_null())
 }
 
-/// `x IN (rest) OR NULL`, `x NOT IN (rest) AND NULL`
-fn null_apart(list: InList) -> Expr {
-    let null = lit(ScalarValue::Boolean(None));
-    let rest: Vec<_> = list.list.into_iter().filter(|e| !is_null(e)).collect();
-    if rest.is_empty() {
-        return null;
-    }
-    let negated = list.negated;
-    let rest = Expr::InList(InList {
-        expr: list.expr,
-        list: rest,
+fn is_constant(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if !value.is_null())
+}
+
+/// A list of constants that are not NULL, and the rest beside it: `x IN (rest) OR NULL`,
+/// `x NOT IN (rest) AND x <> y`.
+fn by_itself(list: InList) -> Transformed<Expr> {
+    let InList {
+        expr,
+        list,
+        negated,
+    } = list;
+    let list = list.into_iter();
+    let list = list.map(|element| constant(&element).unwrap_or(element));
+    let (constants, others): (Vec<_>, Vec<_>) = list.partition(is_constant);
+    let of_constants = (!constants.is_empty()).then(|| InList {
+        expr: expr.clone(),
+        list: constants,
         negated,
     });
-    match negated {
-        true => rest.and(null),
-        false => rest.or(null),
+    let single = others
+        .into_iter()
+        .map(|element| match (is_null(&element), negated) {
+            (true, _) => lit(ScalarValue::Boolean(None)),
+            (false, true) => expr.as_ref().clone().not_eq(element),
+            (false, false) => expr.as_ref().clone().eq(element),
+        });
+    let parts = of_constants.map(Expr::InList).into_iter().chain(single);
+    let whole = match negated {
+        true => conjunction(parts),
+        false => disjunction(parts),
+    };
+    // A list has an element.
+    Transformed::yes(whole.unwrap_or_else(|| lit(negated)))
+}
+
+/// An expression as a list of constants that are not NULL.
+fn as_list(expr: &Expr) -> Option<InList> {
+    let list = match expr {
+        Expr::InList(list) if !list.expr.is_volatile() => list.clone(),
+        other => {
+            let (column, value) = of_one_value(other)?;
+            InList::new(Box::new(column.clone()), vec![value], false)
+        }
+    };
+    list.list.iter().all(is_constant).then_some(list)
+}
+
+/// Two lists as one, where DataFusion would do it.
+fn merged(pair: &BinaryExpr) -> Option<Expr> {
+    if !matches!(pair.op, Operator::And | Operator::Or) {
+        return None;
     }
+    let (left, right) = (as_list(&pair.left)?, as_list(&pair.right)?);
+    // Of single values DataFusion makes a list where they stand beside others, and compares them by
+    // themselves where both have to be.
+    let is_single = |expr: &Expr| matches!(expr, Expr::BinaryExpr(_));
+    let stays = pair.op == Operator::And && (is_single(&pair.left) || is_single(&pair.right));
+    if left.expr != right.expr || stays {
+        return None;
+    }
+    let both = |left: &InList, right: &InList, is_kept: fn(bool) -> bool| {
+        let kept = left.list.iter();
+        let kept = kept.filter(|element| is_kept(right.list.contains(element)));
+        kept.cloned().collect::<Vec<_>>()
+    };
+    let (list, negated) = match (pair.op, left.negated, right.negated) {
+        (Operator::Or, false, false) | (Operator::And, true, true) => {
+            let mut all = left.list.clone();
+            all.extend(both(&right, &left, |is_in_both| !is_in_both));
+            (all, left.negated)
+        }
+        (Operator::And, false, false) | (Operator::Or, true, true) => {
+            (both(&left, &right, |is_in_both| is_in_both), left.negated)
+        }
+        (Operator::And, false, true) => (both(&left, &right, |is_in_both| !is_in_both), false),
+        (Operator::And, true, false) => (both(&right, &left, |is_in_both| !is_in_both), false),
+        _ => return None,
+    };
+    let null = lit(ScalarValue::Boolean(None));
+    Some(match (list.is_empty(), negated) {
+        (false, _) => Expr::InList(InList::new(left.expr, list, negated)),
+        (true, true) => left.expr.is_not_null().or(null),
+        (true, false) => left.expr.is_null().and(null),
+    })
 }

@@ -31,7 +31,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use guarded_case::GuardedCase;
-pub use in_lists::NullsOfLists;
+pub use in_lists::Lists;
 pub use large_joins::SortLargeJoins;
 pub use not_in::NullsOfIn;
 pub use top_k::TopKIntoScan;
@@ -89,7 +89,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.insert(subqueries, Arc::new(NullsOfIn));
     let first: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
         Arc::new(GuardedCase),
-        Arc::new(NullsOfLists),
+        Arc::new(Lists),
         Arc::new(VolatileFilter),
     ];
     rules.splice(0..0, first);

@@ -326,7 +326,15 @@ impl Running {
                 },
                 catalog: office.clone(),
             }),
-            false => None,
+            false => {
+                let cards = self.rack.nodes.iter().flat_map(|node| {
+                    let cards = node.cards.iter();
+                    cards.map(|card| (node.number(), card.number()))
+                });
+                let file = node.folder.join(COPIES_FILE);
+                CopyFile::without_copies(&file, &cards.collect::<Vec<_>>())?;
+                None
+            }
         };
         options.path = Some(folder);
         let key = self.rack.key().map_err(of_rack)?;

@@ -1,5 +1,6 @@
 //! `flashmesh rack add`, `rack drain` and `rack remove`: nodes that come and go.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -21,13 +22,18 @@ const PAGE_BYTES: u64 = flashmesh_storage::flash::PAGE_SIZE_BYTES as u64;
 pub(super) fn add(arguments: &RackAddArguments) -> Result<()> {
     let mut file = RackFile::load(&arguments.file).map_err(of_rack)?;
     refuse_running(&file)?;
-    let tls = arguments.certificate.clone().zip(arguments.key.clone());
+    // What the user wrote is a path of here, and in the file one of its folder.
+    let here = |path: &PathBuf| {
+        std::path::absolute(path).map_err(|e| Error::io(format!("finding {}", path.display()), e))
+    };
+    let certificate = arguments.certificate.as_ref().map(here).transpose()?;
+    let tls = certificate.zip(arguments.key.as_ref().map(here).transpose()?);
     let new = NewNode {
         name: arguments.name.clone(),
         address: arguments.address.clone(),
         tls: tls.map(|(certificate, key)| Identity { certificate, key }),
         flight: arguments.flight,
-        card: arguments.card.clone(),
+        card: arguments.card.as_ref().map(here).transpose()?,
         neighbours: arguments.cables.clone(),
     };
     let name = file.add(&new).map_err(of_rack)?;
@@ -45,8 +51,8 @@ pub(super) fn add(arguments: &RackAddArguments) -> Result<()> {
         clients.unwrap_or_default()
     );
     println!(
-        "It is part of the rack from the next start on (flashmesh rack up). What is there stays where it \
-         is, and what is new goes to all nodes in turn."
+        "It is part of the rack from the next start on (flashmesh rack up), and gets its part of what is \
+         there in the background."
     );
     say_elsewhere(&file);
     Ok(())
@@ -106,12 +112,16 @@ pub(super) async fn drain(arguments: &RackDrainArguments) -> Result<ExitCode> {
             )));
         }
         let left = left_on(&statuses, name);
-        if left == Some(0) {
+        let behind = statuses.iter().filter_map(|status| status.replicas_behind);
+        let behind: usize = behind.sum();
+        // It may have the last whole copy of another one's card.
+        if left == Some(0) && behind == 0 {
             bar.finish_and_clear();
             println!("{name}  is empty");
             return Ok(ExitCode::SUCCESS);
         }
         let text = match left {
+            Some(0) => format!("{name} is empty, and waits for {behind} copies that are behind"),
             Some(pages) => format!("{} left on {name}", HumanBytes(pages * PAGE_BYTES)),
             None => format!("the head looks at the rack file every second; then it empties {name}"),
         };
@@ -122,7 +132,7 @@ pub(super) async fn drain(arguments: &RackDrainArguments) -> Result<ExitCode> {
             bar.finish_and_clear();
             return Err(Error::usage(format!(
                 "{text}; the head goes on with it. What readers and open transactions still use stays \
-                 until they end, and the log of the head says where the others lack room"
+                 until they end, and damaged pages stay; the log of the head says where the others lack room"
             )));
         }
         bar.set_message(text);

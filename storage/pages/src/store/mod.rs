@@ -451,12 +451,7 @@ impl PageStore {
     pub fn drain(&self, cards: &[(NodeId, CardId)]) -> Result<()> {
         let mut drained = vec![false; self.cards.len()];
         for &(node, card) in cards {
-            let first = PageAddress {
-                node,
-                card,
-                page: FlashPage(0),
-            };
-            let number = self.card_of(first)?;
+            let number = self.number_of(node, card)?;
             if number == self.home {
                 return Err(StorageError::Invalid(format!(
                     "card {} of node {} can't be drained: it is that of the database",
@@ -473,18 +468,35 @@ impl PageStore {
 
     /// Whether a page is on a card that is drained.
     pub fn is_drained(&self, page: PageAddress) -> bool {
-        let is_on_card = page.card != MEMORY_CARD;
-        is_on_card
-            && self
-                .card_of(page)
-                .is_ok_and(|card| self.cards[card].is_drained())
+        page.card != MEMORY_CARD && self.is_drained_card(page.node, page.card)
     }
 
-    /// Whether a card that is not drained has room for so many pages together.
-    pub fn has_room(&self, pages: u64) -> bool {
+    /// Whether a card is drained.
+    pub fn is_drained_card(&self, node: NodeId, card: CardId) -> bool {
+        let number = self.number_of(node, card);
+        number.is_ok_and(|number| self.cards[number].is_drained())
+    }
+
+    fn number_of(&self, node: NodeId, card: CardId) -> Result<usize> {
+        self.card_of(PageAddress {
+            node,
+            card,
+            page: FlashPage(0),
+        })
+    }
+
+    /// Whether a card has room for so many pages.
+    pub fn has_room_on(&self, (node, card): (NodeId, CardId), pages: u64) -> bool {
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        self.filled()
-            .any(|(card, _)| self.keep_room(card, pages).is_ok())
+        let number = self.number_of(node, card);
+        number.is_ok_and(|number| self.keep_room(number, pages).is_ok())
+    }
+
+    /// The card whose turn it is to take so many pages together: see [`PageWriter::start_group`].
+    pub fn next_card(&self, pages: u64) -> (NodeId, CardId) {
+        let card = self.card_for_group(u32::try_from(pages).unwrap_or(u32::MAX));
+        let first = PageAddress::of_number(self.cards[card].first);
+        (first.node, first.card)
     }
 
     /// Whether there are live pages on cards that are drained.

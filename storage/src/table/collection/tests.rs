@@ -15,7 +15,7 @@ fn blocks(of: &[(u32, u32)]) -> Vec<ClosedBlock> {
 
 fn chosen(of: &[(u32, u32)], runs: &[(u64, u64)]) -> (Vec<u64>, Vec<u64>) {
     let (victims, mut blocks) = choose(blocks(of), runs.iter().copied(), 30);
-    let mut runs: Vec<u64> = victims.0.into_iter().collect();
+    let mut runs: Vec<u64> = victims.firsts.into_keys().collect();
     runs.sort_unstable();
     blocks.sort_unstable();
     (runs, blocks)

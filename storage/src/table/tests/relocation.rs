@@ -1,4 +1,4 @@
-//! Cards that are emptied while the database is used.
+//! Cards that are emptied, and filled, while the database is used.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,6 +44,7 @@ impl Rack {
             cards: cards.to_vec(),
             upkeep: UpkeepOptions {
                 in_background: false,
+                even_from_bytes: 1 << 20,
                 ..UpkeepOptions::default()
             },
             ..DatabaseOptions::default()
@@ -150,7 +151,7 @@ fn what_a_drained_card_has_goes_to_the_others() {
     let text = load(&database, append(), &noise(&mut rng, 0));
     assert_eq!(text.unwrap(), ROWS as u64);
     let held = pages_on(&database, &OTHERS[..1]);
-    database.drain_due(&Pace::full()).unwrap();
+    while database.relocate(&Pace::full()).unwrap() {}
     assert!(
         pages_on(&database, &OTHERS[..1]) > 0,
         "of the reader, {held} before"
@@ -170,7 +171,7 @@ fn what_a_drained_card_has_goes_to_the_others() {
     // The other one is filled again, then emptied as well; a card of which nothing is known is refused.
     database.drain(&OTHERS[1..]).unwrap();
     load(&database, append(), &noise(&mut rng, 0)).unwrap();
-    database.drain_due(&Pace::full()).unwrap();
+    while database.relocate(&Pace::full()).unwrap() {}
     assert_eq!(pages_on(&database, &OTHERS[1..]), 0);
     let own = (NodeId(0), CardId(0));
     assert!(
@@ -182,7 +183,7 @@ fn what_a_drained_card_has_goes_to_the_others() {
     );
     assert!(database.drain(&[(NodeId(9), CardId(0))]).is_err());
     database.drain(&OTHERS).unwrap();
-    database.drain_due(&Pace::full()).unwrap();
+    while database.relocate(&Pace::full()).unwrap() {}
     let all = contents(&database);
     assert_eq!(pages_on(&database, &OTHERS), 0);
     drop(database);
@@ -217,11 +218,54 @@ fn a_card_is_not_drained_onto_full_ones() {
     }
     let before = ids(&database);
     database.drain(&OTHERS[..1]).unwrap();
-    database.drain_due(&Pace::full()).unwrap();
+    while database.relocate(&Pace::full()).unwrap() {}
     assert!(pages_on(&database, &OTHERS[..1]) > 0, "it all had room");
     assert_eq!(ids(&database), before);
     // Filled again, it takes more.
     database.drain(&[]).unwrap();
     load(&database, append(), &noise(&mut rng, 12 * ROWS as i64)).unwrap();
     assert_eq!(ids(&database).len(), 13 * ROWS);
+}
+
+/// Segments of all tables go to cards that came, each as a whole, and what is even stays.
+#[test]
+fn cards_that_come_get_their_part() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let rack = Rack::new(400);
+    let database = rack.open(&[]).unwrap();
+    load(&database, create_with_past(), &noise(&mut rng, 0)).unwrap();
+    for part in 1..15 {
+        load(&database, append(), &noise(&mut rng, part * ROWS as i64)).unwrap();
+    }
+    database.settle_indexes().unwrap();
+    let before = contents(&database);
+    assert!(
+        !database.relocate(&Pace::full()).unwrap(),
+        "there is one card"
+    );
+    drop(database);
+    let database = rack.open(&rack.cards).unwrap();
+    assert_eq!(pages_on(&database, &OTHERS), 0);
+    // What it holds counts nowhere.
+    let reader = database.snapshot("public", "t").unwrap();
+    let mut steps = 0;
+    while database.relocate(&Pace::full()).unwrap() {
+        steps += 1;
+        assert!(steps < 100, "it goes round in circles");
+    }
+    assert_eq!(read(&database, reader).unwrap(), *before.last().unwrap());
+    let live: Vec<u64> = database.live_pages().iter().map(|card| card.2).collect();
+    let average = live.iter().sum::<u64>() / 3;
+    // A segment is a fifth of what a card gets.
+    assert!(
+        live.iter().all(|pages| pages * 10 > average * 7),
+        "{live:?}"
+    );
+    assert_eq!(contents(&database), before);
+    for segment in &database.snapshot("public", "t").unwrap().segments {
+        assert!(segment.node().is_some(), "a segment is on one node");
+    }
+    assert!(!database.relocate(&Pace::full()).unwrap());
+    drop(database);
+    assert_eq!(contents(&rack.open(&rack.cards).unwrap()), before);
 }

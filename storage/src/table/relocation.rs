@@ -1,0 +1,273 @@
+//! Moving what lies on one card to others: cards are emptied, so that their nodes can leave the rack,
+//! and get their part of what is there when they have come.
+//!
+//! Nothing new is written to a card that is drained
+//! ([`PageStore::drain`](crate::store::PageStore::drain)); the thread that keeps indexes up moves what is
+//! there. Where all cards have much, and one less than half of what they have on average, what lies on
+//! the fullest goes there until it has nearly as much: segments by chance, so that each table is spread.
+//!
+//! All pages of a segment, or of a part of an index, go to one card, so that a node can run a scan over
+//! them: in several steps where they are many. A step moves pages as garbage collection does
+//! ([`super::collection`]): readers go on with the old places, which are given back with the last of them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::flash::PAGE_SIZE_BYTES;
+use crate::index::pace::Pace;
+use crate::store::{CardId, MEMORY_CARD, NodeId, PageRun};
+use crate::table::Database;
+use crate::table::collection::{STEP_MAX_PAGES, Victims};
+use crate::table::database::Core;
+use crate::table::edit::Owner;
+use crate::table::state::{State, TableState};
+use crate::table::upkeep::RETRY_AFTER;
+use crate::{Result, StorageError};
+
+/// Steps before the thread sees to what else there is.
+const STEPS: usize = 8;
+/// Parts of the average: below the first a card is filled, until it has the second.
+const SCARCE: f64 = 0.5;
+const EVEN: f64 = 0.9;
+/// Where nothing could be moved although it was due, it is looked at anew after this.
+const STUCK_FOR: Duration = Duration::from_secs(5);
+
+/// A card, by its node and its number there.
+type Place = (NodeId, CardId);
+
+/// What is known of moves from one time to the next.
+#[derive(Debug)]
+pub(super) struct Relocation {
+    /// A card is being filled, or was when the database was closed.
+    fills: AtomicBool,
+    /// Until when nothing is tried: nodes may be away, cards full, pages held by readers.
+    rests_until: Mutex<Option<Instant>>,
+}
+
+impl Default for Relocation {
+    fn default() -> Self {
+        Self {
+            fills: AtomicBool::new(true),
+            rests_until: Mutex::default(),
+        }
+    }
+}
+
+/// What a step is for.
+#[derive(Debug, Clone, Copy)]
+enum Aim {
+    /// What is on drained cards goes anywhere else.
+    Drain,
+    /// So many pages at most go from one card to another.
+    Fill { from: Place, to: Place, pages: u64 },
+}
+
+impl Database {
+    /// Empties these cards, and no others: see [`Database::live_pages`] for what is left on them. The
+    /// database does not remember it: it is said again after each opening.
+    ///
+    /// # Errors
+    /// `Invalid`, and nothing is changed, for a card that is none of the database's, and for the one
+    /// that its small commits go to.
+    pub fn drain(&self, cards: &[(NodeId, CardId)]) -> Result<()> {
+        self.store().drain(cards)?;
+        // They may have been mended.
+        self.unreadable().clear();
+        *self.upkeep.relocation.rests_until.lock() = None;
+        self.upkeep.wake();
+        Ok(())
+    }
+
+    /// How many pages of each card are live, those of readers and of what is being written among them.
+    pub fn live_pages(&self) -> Vec<(NodeId, CardId, u64)> {
+        self.store().live_pages()
+    }
+}
+
+impl Core {
+    /// Takes some steps to empty and to fill cards, where that is due, and has the thread come back when
+    /// more are.
+    pub(super) fn relocate_due(&self, pace: &Pace) -> Result<()> {
+        let rests_until = &self.upkeep.relocation.rests_until;
+        if rests_until
+            .lock()
+            .is_some_and(|until| Instant::now() < until)
+        {
+            return Ok(());
+        }
+        for _ in 0..STEPS {
+            match self.relocate(pace) {
+                Ok(true) => {}
+                Ok(false) => {
+                    *rests_until.lock() = Some(Instant::now() + STUCK_FOR);
+                    return Ok(());
+                }
+                Err(error @ (StorageError::Cancelled | StorageError::NeedsReopening { .. })) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    log::warn!("moving what lies on cards: {error}");
+                    *rests_until.lock() = Some(Instant::now() + RETRY_AFTER);
+                    return Err(error);
+                }
+            }
+        }
+        self.upkeep.wake();
+        Ok(())
+    }
+
+    /// Takes a step; FALSE where none is due, or nothing can be moved.
+    pub(super) fn relocate(&self, pace: &Pace) -> Result<bool> {
+        let Some(aim) = self.aim() else {
+            return Ok(false);
+        };
+        pace.check()?;
+        let mut lacks_room = false;
+        let moved = self.move_pages(|state| {
+            let victims = self.next_to_move(state, aim);
+            lacks_room = victims.is_none();
+            victims.unwrap_or_default()
+        });
+        let moved = match moved {
+            Err(StorageError::Full { .. }) => {
+                lacks_room = true;
+                false
+            }
+            moved => moved?,
+        };
+        match aim {
+            Aim::Drain if lacks_room => {
+                log::warn!("cards can't be drained further: the others have no room");
+            }
+            // Nothing there is small enough: until the card is scarce once more.
+            Aim::Fill { .. } if !moved => {
+                self.upkeep.relocation.fills.store(false, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(moved)
+    }
+
+    fn aim(&self) -> Option<Aim> {
+        let store = self.store();
+        if store.has_drained_pages() {
+            return Some(Aim::Drain);
+        }
+        let cards = store.live_pages().into_iter();
+        let filled = cards.filter(|(node, card, _)| !store.is_drained_card(*node, *card));
+        let mut filled: Vec<_> = filled
+            .map(|(node, card, pages)| ((node, card), pages))
+            .collect();
+        let Relocation { fills, .. } = &self.upkeep.relocation;
+        if self.uneven(&filled).is_some() {
+            // What only readers hold counts where it was, too, and goes by itself.
+            let of_state = self.pages_of_state();
+            for (card, pages) in &mut filled {
+                *pages = of_state.get(card).copied().unwrap_or_default();
+            }
+        }
+        let aim = self.uneven(&filled);
+        fills.store(aim.is_some(), Ordering::Relaxed);
+        aim
+    }
+
+    /// What there is to do where cards have so many pages.
+    fn uneven(&self, cards: &[(Place, u64)]) -> Option<Aim> {
+        let average = cards.iter().map(|(_, pages)| pages).sum::<u64>() / cards.len() as u64;
+        let (from, had) = *cards.iter().max_by_key(|(_, pages)| *pages)?;
+        let with_room = cards.iter();
+        let with_room =
+            with_room.filter(|(card, _)| self.store().has_room_on(*card, STEP_MAX_PAGES));
+        let (to, has) = *with_room.min_by_key(|(_, pages)| *pages)?;
+        let share = match self.upkeep.relocation.fills.load(Ordering::Relaxed) {
+            true => EVEN,
+            false => SCARCE,
+        };
+        let is_much = average * PAGE_SIZE_BYTES as u64 >= self.upkeep.options.even_from_bytes;
+        (is_much && (has as f64) < share * average as f64).then(|| Aim::Fill {
+            from,
+            to,
+            pages: (had - average).min(average - has),
+        })
+    }
+
+    /// How many pages of each card present and past versions have.
+    fn pages_of_state(&self) -> HashMap<Place, u64> {
+        let mut pages = HashMap::new();
+        let state = self.state.read();
+        for (_, runs) in state.tables.values().flat_map(TableState::owners) {
+            for run in runs {
+                *pages.entry((run.first.node, run.first.card)).or_default() += u64::from(run.count);
+            }
+        }
+        pages
+    }
+
+    /// What the next step moves, at least a run if there is one that may be moved. `None` where there is
+    /// no room for that.
+    fn next_to_move(&self, state: &State, aim: Aim) -> Option<Victims> {
+        let store = self.store();
+        let unreadable = self.unreadable();
+        let is_on_card = |run: &&PageRun| run.first.card != MEMORY_CARD;
+        let place = |run: &PageRun| (run.first.node, run.first.card);
+        let mut owners: Vec<((u32, u8, u32), Vec<&PageRun>)> = Vec::new();
+        for table in state.tables.values() {
+            let of_table = table.owners().map(|(owner, runs)| {
+                let (kind, id) = match owner {
+                    Owner::Segment(id) => (0, id),
+                    Owner::Past(id) => (1, id),
+                    Owner::Part(id) => (2, id),
+                };
+                let key = (table.snapshot.id.0, kind, id);
+                (key, runs.filter(is_on_card).collect())
+            });
+            owners.extend(of_table);
+        }
+        if let Aim::Fill { .. } = aim {
+            // In no order, but the same one each time: of all tables, and what was begun first.
+            let hasher = BuildHasherDefault::<DefaultHasher>::default();
+            owners.sort_by_cached_key(|(key, _)| hasher.hash_one(key));
+        }
+        let mut victims = Victims::default();
+        let mut chosen = 0;
+        for (_, runs) in owners {
+            let leaves = |run: &&&PageRun| {
+                !unreadable.contains(&run.identity)
+                    && match aim {
+                        Aim::Drain => store.is_drained(run.first),
+                        Aim::Fill { from, .. } => place(run) == from,
+                    }
+            };
+            let leaving: Vec<&PageRun> = runs.iter().filter(leaves).copied().collect();
+            let all: u64 = leaving.iter().map(|run| u64::from(run.count)).sum();
+            let to = match aim {
+                _ if all == 0 => continue,
+                // All of it goes to one card: in several steps, where it is large.
+                Aim::Drain => {
+                    let rest = runs.iter().find(|run| !store.is_drained(run.first));
+                    let rest = rest.map(|run| place(run));
+                    let rest = rest.filter(|rest| store.has_room_on(*rest, chosen + all));
+                    rest.unwrap_or_else(|| store.next_card(all))
+                }
+                Aim::Fill { pages, .. } if chosen + all > pages => continue,
+                Aim::Fill { to, .. } => to,
+            };
+            for run in leaving {
+                let pages = u64::from(run.count);
+                if chosen > 0 && chosen + pages > STEP_MAX_PAGES {
+                    return Some(victims);
+                }
+                if !store.has_room_on(to, chosen + pages) {
+                    return (chosen > 0).then_some(victims);
+                }
+                chosen += pages;
+                victims.add(run, to);
+            }
+        }
+        Some(victims)
+    }
+}
