@@ -39,6 +39,9 @@ const STUCK_FOR: Duration = Duration::from_secs(5);
 /// A card, by its node and its number there.
 type Place = (NodeId, CardId);
 
+/// The runs of a segment or a part, with the numbers of its table, its kind and itself.
+type OfOwner<'a> = ((u32, u8, u32), Vec<&'a PageRun>);
+
 /// What is known of moves from one time to the next.
 #[derive(Debug)]
 pub(super) struct Relocation {
@@ -214,7 +217,7 @@ impl Core {
         let unreadable = self.unreadable();
         let is_on_card = |run: &&PageRun| run.first.card != MEMORY_CARD;
         let place = |run: &PageRun| (run.first.node, run.first.card);
-        let mut owners: Vec<((u32, u8, u32), Vec<&PageRun>)> = Vec::new();
+        let mut owners: Vec<OfOwner<'_>> = Vec::new();
         for table in state.tables.values() {
             let of_table = table.owners().map(|(owner, runs)| {
                 let (kind, id) = match owner {
