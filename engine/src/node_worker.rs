@@ -29,7 +29,7 @@ impl NodeWorker {
     /// Memory, spill files and threads are as `options` have them for an engine.
     ///
     /// # Errors
-    /// [`Error::Io`] when no temporary folder can be made; when somebody does it on this mesh.
+    /// [`crate::Error::Io`] when no temporary folder can be made; when somebody does it on this mesh.
     pub fn start(
         options: &EngineOptions,
         storage: &Arc<StorageNode>,

@@ -116,7 +116,7 @@ impl Engine {
     /// Opens the database.
     ///
     /// # Errors
-    /// [`Error::Storage`] as [`Database::open`] says; [`Error::Io`] when no temporary folder can
+    /// [`crate::Error::Storage`] as [`Database::open`] says; [`crate::Error::Io`] when no temporary folder can
     /// be made.
     pub fn open(options: EngineOptions) -> Result<Arc<Self>> {
         let temporary = match options.path {
@@ -266,7 +266,7 @@ impl Engine {
     /// A session with options and views of its own, which may do everything.
     ///
     /// # Errors
-    /// [`Error::Query`] when an environment variable `DATAFUSION_…` has a wrong value.
+    /// [`crate::Error::Query`] when an environment variable `DATAFUSION_…` has a wrong value.
     pub fn session(self: &Arc<Self>) -> Result<Session> {
         self.session_for(Arc::new(Principal::owner()))
     }

@@ -417,6 +417,7 @@ mod tests {
             [
                 "flashmesh.pushdown",
                 "flashmesh.fallback",
+                "flashmesh.distributed",
                 "flashmesh.accelerator",
                 "flashmesh.cache_size",
                 "flashmesh.hash_join_size",
