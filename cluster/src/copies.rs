@@ -396,6 +396,12 @@ impl Copies {
         self.shared.mirrors.iter().flat_map(of_mirror).collect()
     }
 
+    /// See [`MirroredFlash::close`].
+    pub(crate) fn close(&self) {
+        let mirrors = self.shared.mirrors.iter();
+        mirrors.for_each(|mirror| mirror.flash.close());
+    }
+
     pub(crate) fn view(&self) -> CopyView {
         CopyView(Arc::clone(&self.shared))
     }

@@ -277,6 +277,9 @@ fn greet(cards: &Cards, node: NodeId, card: CardId, term: u64, patience: Duratio
 
 impl Drop for Head {
     fn drop(&mut self) {
+        if let Some(copies) = &self.copies {
+            copies.close();
+        }
         // Who looks after copies may wait for a node that is away.
         self.reached.close();
     }

@@ -1,6 +1,5 @@
 """What clients of a rack were told, and whether one history of it can be true."""
 
-import contextlib
 import random
 import threading
 import time
@@ -92,6 +91,8 @@ class Clients:
         self.rack, self.history, self.over = rack, History(), threading.Event()
         #: A node that clients leave: one that hangs would have them wait with it.
         self.avoided: str | None = None
+        #: What clients were told when they had to go on at another node.
+        self.errors: list[str] = []
         works = [self.write(key) for key in range(KEYS)] + [self.read(), self.read(), self.transfer()]
         self.threads = []
         for number, work in enumerate(works):
@@ -104,13 +105,15 @@ class Clients:
             node = chance.choice([name for name in self.rack.nodes if name != self.avoided])
             uri = f"grpc://{self.rack.nodes[node]['flight']}"
             # A head that goes away takes its connections with it.
-            with contextlib.suppress(adbc_driver_flightsql.dbapi.Error):
+            try:
                 with (
                     adbc_driver_flightsql.dbapi.connect(uri, autocommit=True) as connection,
                     connection.cursor() as cursor,
                 ):
                     while not self.over.is_set() and node != self.avoided:
                         work(cursor, chance)
+            except adbc_driver_flightsql.dbapi.Error as error:
+                self.errors.append(str(error))
 
     def write(self, key: int):
         def work(cursor, _) -> None:
@@ -135,8 +138,11 @@ class Clients:
     def transfer(self):
         def work(cursor, chance) -> None:
             one, other = chance.sample(range(ACCOUNTS), 2)
-            with contextlib.suppress(adbc_driver_flightsql.dbapi.Error):
+            try:
                 cursor.execute("ROLLBACK")
+            except adbc_driver_flightsql.dbapi.Error as error:
+                if "there is no transaction" not in str(error):
+                    raise
             cursor.execute("BEGIN")
             cursor.execute(f"UPDATE account SET amount = amount - 7 WHERE id = {one}")
             cursor.execute(f"UPDATE account SET amount = amount + 7 WHERE id = {other}")

@@ -11,11 +11,13 @@ import subprocess
 import adbc_driver_flightsql.dbapi
 import pytest
 from histories import ACCOUNTS, Clients, head, prepare, whole
-from running_racks import Rack, eventually, kill, racks  # noqa: F401
+from running_racks import PATIENCE, SMALL, Rack, binary, eventually, kill, racks  # noqa: F401
 
 #: How often heads are killed, and how often one hangs.
 KILLS = int(os.environ.get("FLASHMESH_HEAD_KILLS", "6"))
 HANGS = int(os.environ.get("FLASHMESH_HEAD_HANGS", "3"))
+#: How often one is told to end.
+ENDS = int(os.environ.get("FLASHMESH_HEAD_ENDS", "3"))
 
 
 def prepared(racks, *options: str) -> Rack:  # noqa: F811
@@ -40,7 +42,8 @@ def test_whichever_node_ends_what_was_acknowledged_is_there(racks) -> None:  # n
             now = head(rack)
             heads.add(now)
             # Heads most of the time; now and then one that keeps the catalog for it.
-            victim = now if chance.random() < 0.75 else chance.choice([n for n in rack.nodes if n != now])
+            is_head = round == 0 or chance.random() < 0.75
+            victim = now if is_head else chance.choice([n for n in rack.nodes if n != now])
             # Now and then it may finish what runs.
             is_killed = chance.random() < 0.7
             kill(rack, victim, signal.SIGKILL if is_killed else signal.SIGTERM)
@@ -62,6 +65,49 @@ def test_whichever_node_ends_what_was_acknowledged_is_there(racks) -> None:  # n
     rack.down()
     rack.up()
     assert rack.rows("n02", "SELECT sum(amount) FROM account") == [(100 * ACCOUNTS,)]
+
+
+def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rack = prepared(racks)
+    clients = Clients(rack, seed)
+    try:
+        for _ in range(ENDS):
+            clients.go_on_for(20)
+            ends = head(rack)
+            kill(rack, ends, signal.SIGTERM)
+            # With what is on the other nodes alone.
+            clients.go_on_for(20)
+            log = rack.log(ends)
+            assert "is behind from now on" not in log and "commits stay in its log" not in log, log
+            rack.up()
+            whole(rack)
+    finally:
+        history = clients.end()
+    history.check()
+
+
+def test_a_head_waits_until_each_card_has_a_copy(racks) -> None:  # noqa: F811
+    rack = prepared(racks)
+    first = head(rack)
+    names = [*rack.nodes]
+    # The one that has the copies of that head's card, and the one that is the head without both.
+    behind, other = (names[(names.index(first) + after) % len(names)] for after in (1, 2))
+    kill(rack, behind)
+    # More than waits in the head's log.
+    rack.execute(other, "CREATE TABLE note AS SELECT value AS id, md5(value::text) AS text FROM range(200000)")
+    kill(rack, first)
+    command = [binary(), "node", rack.file, "--name", behind, *SMALL]
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: "the head waits for other nodes" in rack.log(other), "a head without a copy")
+        assert rack.states() == {first: "down", behind: "up", other: "starting"}
+        rack.up()
+        assert rack.rows(behind, "SELECT count(*), sum(length(text)) FROM note") == [(200_000, 200_000 * 32)]
+    finally:
+        started.terminate()
+        started.wait(PATIENCE)
 
 
 def test_a_head_that_hung_answers_nothing_old(racks) -> None:  # noqa: F811

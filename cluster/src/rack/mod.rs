@@ -412,6 +412,12 @@ impl Node {
     pub fn number(&self) -> NodeId {
         NodeId(self.id)
     }
+
+    /// Its cards, as page addresses have them.
+    pub fn places(&self) -> impl Iterator<Item = (NodeId, CardId)> {
+        let node = self.number();
+        self.cards.iter().map(move |card| (node, card.number()))
+    }
 }
 
 fn one() -> u16 {

@@ -1,6 +1,6 @@
 //! Which nodes have what, by the rack file alone.
 
-use flashmesh_pages::store::{CardId, NodeId};
+use flashmesh_pages::store::NodeId;
 
 use super::{Node, Rack};
 
@@ -48,16 +48,6 @@ impl Rack {
         nodes
             .filter(|node| numbers.contains(&node.number()))
             .collect()
-    }
-
-    /// The cards to which nothing new is to go.
-    pub fn drained_cards(&self) -> Vec<(NodeId, CardId)> {
-        let drained = self.nodes.iter().filter(|node| node.drained);
-        let cards = drained.flat_map(|node| {
-            let cards = node.cards.iter();
-            cards.map(|card| (node.number(), card.number()))
-        });
-        cards.collect()
     }
 }
 

@@ -142,6 +142,12 @@ impl State {
     }
 }
 
+/// The key of the session of a request that was admitted.
+pub(super) fn session_key(extensions: &Extensions) -> Option<&str> {
+    let identity = identity(extensions).ok()?;
+    Some(&identity.session)
+}
+
 fn identity(extensions: &Extensions) -> Result<&Identity, Status> {
     let identity = extensions.get::<Arc<Identity>>();
     identity

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
 use tonic::transport::server::{Connected, TlsConnectInfo};
 
@@ -60,6 +61,16 @@ pub struct Passed {
     pub via: Arc<str>,
 }
 
+impl Passed {
+    fn into_parts(self) -> (Box<dyn Bytes>, Origin) {
+        let origin = Origin {
+            address: self.client,
+            via: Some(self.via),
+        };
+        (self.stream, origin)
+    }
+}
+
 /// Where a connection comes from. As text it tells connections apart.
 #[derive(Debug, Clone)]
 struct Origin {
@@ -85,17 +96,46 @@ impl std::fmt::Display for Origin {
 
 /// What is known of a connection.
 #[derive(Debug)]
-struct Link {
+pub(super) struct Link {
     number: u64,
     origin: Origin,
     logged_in: AtomicBool,
     closed: AtomicBool,
     reader: AtomicWaker,
+    /// Whether its client is to go on elsewhere, and what keeps it here.
+    pub leave: Mutex<Leave>,
+    /// The client is told to go on elsewhere, or has gone.
+    told: CancellationToken,
+}
+
+/// See [`super::leaving`].
+#[derive(Debug, Default)]
+pub(super) struct Leave {
+    /// The client is to be told so, as soon as it can go.
+    pub is_due: bool,
+    pub is_told: bool,
+    /// Requests that may begin something, and are not answered.
+    pub beginning: usize,
+    /// The key of the session of its last request.
+    pub session: Option<String>,
+    /// The statement that its last request has asked for: the client fetches it, or something else.
+    /// Earlier ones were not to be fetched: many clients fetch nothing of what changes something.
+    pub asked: Option<u64>,
 }
 
 impl Link {
     fn is_stranger(&self) -> bool {
         !self.logged_in.load(Ordering::Relaxed)
+    }
+
+    /// The node that has passed it on, if one has.
+    pub fn via(&self) -> Option<&str> {
+        self.origin.via.as_deref()
+    }
+
+    /// Has the client told to go on elsewhere.
+    pub fn tell(&self) {
+        self.told.cancel();
     }
 
     fn close(&self) {
@@ -118,6 +158,16 @@ impl Connections {
     /// How many are open.
     pub fn len(&self) -> usize {
         self.open.lock().links.len()
+    }
+
+    /// Those that are open.
+    pub fn links(&self) -> Vec<Arc<Link>> {
+        self.open.lock().links.values().map(Arc::clone).collect()
+    }
+
+    /// Breaks all of them off.
+    pub fn close(&self) {
+        self.links().iter().for_each(|link| link.close());
     }
 
     /// Waits until there is room for one more, or a stranger who gives way to it.
@@ -148,6 +198,8 @@ impl Connections {
             logged_in: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             reader: AtomicWaker::new(),
+            leave: Mutex::default(),
+            told: CancellationToken::new(),
         });
         open.links.insert(link.number, Arc::clone(&link));
         link
@@ -208,18 +260,40 @@ impl Incoming {
         Self { passed, ..self }
     }
 
+    /// Accepts no more: the port is closed. Gives the connections that were passed on and wait.
+    pub fn close(mut self) -> Vec<Connection> {
+        let mut waiting = Vec::new();
+        if let Some(mut passed) = self.passed.take() {
+            passed.close();
+            while let Ok(passed) = passed.try_recv() {
+                let (stream, origin) = passed.into_parts();
+                waiting.push(self.connection(stream, origin));
+            }
+        }
+        waiting
+    }
+
+    fn connection(&self, stream: Box<dyn Bytes>, origin: Origin) -> Connection {
+        let connections = &self.connections;
+        let login_time = tokio::time::sleep(connections.login_time);
+        Connection {
+            stream: match self.sessions {
+                Some(_) => GatherWrites::new(stream),
+                None => GatherWrites::plain(stream),
+            },
+            link: connections.add(origin),
+            login_time: Some(Box::pin(login_time)),
+            connections: Arc::clone(connections),
+            sessions: self.sessions.clone(),
+        }
+    }
+
     fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<(Box<dyn Bytes>, Origin)> {
         let Some(passed) = &mut self.passed else {
             return Poll::Pending;
         };
         match ready!(passed.poll_recv(context)) {
-            Some(passed) => {
-                let origin = Origin {
-                    address: passed.client,
-                    via: Some(passed.via),
-                };
-                Poll::Ready((passed.stream, origin))
-            }
+            Some(passed) => Poll::Ready(passed.into_parts()),
             // There will be no more of them.
             None => {
                 self.passed = None;
@@ -262,23 +336,12 @@ impl Stream for Incoming {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         ready!(self.connections.poll_room(context));
         let (stream, origin) = ready!(self.poll_either(context))?;
-        let connections = &self.connections;
-        let login_time = tokio::time::sleep(connections.login_time);
-        Poll::Ready(Some(Ok(Connection {
-            stream: match self.sessions {
-                Some(_) => GatherWrites::new(stream),
-                None => GatherWrites::plain(stream),
-            },
-            link: connections.add(origin),
-            login_time: Some(Box::pin(login_time)),
-            connections: Arc::clone(connections),
-            sessions: self.sessions.clone(),
-        })))
+        Poll::Ready(Some(Ok(self.connection(stream, origin))))
     }
 }
 
-/// How long the listener rests when it can't accept, for want of file descriptors most likely.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// How long a listener rests when it can't accept, for want of file descriptors most likely.
+pub(super) const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The page's port: nobody logs in on a connection there, so each of them ends.
 impl Listener for Incoming {
@@ -317,6 +380,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// When its client is to be told to go on elsewhere, or has gone.
+    pub fn told(&self) -> CancellationToken {
+        self.link.told.clone()
+    }
+
     /// Whether it has to end: whoever serves it reads or writes, and learns it here.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         self.link.reader.register(context.waker());
@@ -336,6 +404,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.link.tell();
         self.connections.remove(&self.link);
         if let Some(sessions) = &self.sessions {
             sessions.close(&peer_session(&self.link.origin.to_string()));
@@ -424,6 +493,11 @@ impl Peer {
             origin: Some(address.into()),
             link: None,
         }
+    }
+
+    /// What is known of its connection.
+    pub fn link(&self) -> Option<&Arc<Link>> {
+        self.link.as_ref()
     }
 
     /// The connection may stay.

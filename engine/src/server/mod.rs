@@ -9,6 +9,7 @@ mod flight;
 mod gather;
 mod http;
 mod identity;
+mod leaving;
 mod listen;
 mod logins;
 mod metrics;
@@ -23,19 +24,22 @@ mod tokens;
 mod transactions;
 mod users;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 use tonic::transport::ServerTlsConfig;
 
 use crate::Engine;
 use crate::error::{Error, Result};
 use flight::{Flight, FlightServer, FlightSql};
-use listen::{Connections, Incoming};
+use listen::{ACCEPT_REST, Connection, Connections, Incoming};
 use options::check_exposure;
 use sessions::Sessions;
 use shares::{Quota, Shares};
@@ -43,6 +47,7 @@ use state::{Compute, State};
 use users::{Users, UsersFile};
 
 pub use http::RackReport;
+pub use leaving::Departures;
 pub use listen::{Bytes, Passed};
 pub use options::{Limits, ServerOptions, TlsFiles};
 pub use tokens::{Claims, Tokens};
@@ -143,6 +148,11 @@ impl Server {
         Self { passed, ..self }
     }
 
+    /// Has clients go on elsewhere that come through a node which ends.
+    pub fn departures(&self) -> Departures {
+        Departures(Arc::downgrade(&self.state))
+    }
+
     /// Has the page show a rack.
     #[must_use]
     pub fn of_rack(self, rack: Arc<dyn RackReport>) -> Self {
@@ -168,8 +178,9 @@ impl Server {
         address.map_err(|e| Error::io("asking for the port", e))
     }
 
-    /// Serves until `shutdown` resolves; then no request is taken any more, and those that run
-    /// are finished.
+    /// Serves until `shutdown` resolves; then the ports are closed, and clients are told to go on
+    /// elsewhere: each when what it has begun is at its end (transactions, results to be fetched). What
+    /// lasts for longer than the drain time is broken off.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Usage`] for a certificate that TLS can't use.
@@ -205,28 +216,58 @@ impl Server {
         }
         let sessions = Some(Arc::clone(&self.state.sessions));
         let connections = Arc::clone(&self.state.connections);
-        let incoming = Incoming::new(self.flight, connections, sessions).with_passed(self.passed);
-        let stopping = stop.clone();
-        let drained = async move {
-            stopping.cancelled().await;
-            tokio::time::sleep(self.drain_time).await;
-        };
-        let stopped = async move { stop.cancelled().await };
-        let served = server
-            .add_service(service)
-            .serve_with_incoming_shutdown(incoming, stopped);
-        tokio::select! {
-            served = served => {
-                served.map_err(|e| Error::io("serving", std::io::Error::other(e)))
-            }
-            () = drained => {
-                tracing::warn!(
-                    "requests that still ran after {} s are ended",
-                    self.drain_time.as_secs()
-                );
-                Ok(())
+        let incoming = Incoming::new(self.flight, Arc::clone(&connections), sessions);
+        let mut incoming = incoming.with_passed(self.passed);
+        let mut serving = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = serving.join_next() => continue,
+                accepted = incoming.next() => accepted,
+            };
+            match accepted {
+                Some(Ok(connection)) => {
+                    drop(serving.spawn(serve(server.clone(), service.clone(), connection)));
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "accepting a connection");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+                None => break,
             }
         }
+        // Those that were accepted by other nodes are not lost with the port.
+        for connection in incoming.close() {
+            serving.spawn(serve(server.clone(), service.clone(), connection));
+        }
+        tokio::select! {
+            () = async { while serving.join_next().await.is_some() {} } => {}
+            () = self.state.leave_all() => {}
+            () = tokio::time::sleep(self.drain_time) => {
+                let seconds = self.drain_time.as_secs();
+                tracing::warn!("what clients still do after {seconds} s is broken off");
+                connections.close();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Serves one connection until it ends.
+async fn serve(
+    mut server: tonic::transport::Server,
+    service: FlightServer,
+    connection: Connection,
+) {
+    let told = connection.told();
+    // tonic tells all connections of a server to go at once: each has a server of its own, whose
+    // stream of connections has this one and does not end.
+    let alone = stream::once(std::future::ready(io::Result::Ok(connection)));
+    let served = server
+        .add_service(service)
+        .serve_with_incoming_shutdown(alone.chain(stream::pending()), told.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::warn!(%error, "serving a connection");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +26,9 @@ const PENDING_STATEMENTS: usize = 256;
 const PREPARED_STATEMENTS: usize = 10_000;
 /// What a small plan takes, counted with each prepared statement's text.
 const PLAN_BYTES: usize = 4 << 10;
+
+/// What a client has begun and not gone on with for this time does not keep a server that ends.
+const FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// A session that was used within this time is not ended to make room for another.
 const EVICTABLE_IDLE: Duration = Duration::from_secs(60);
@@ -67,6 +71,8 @@ pub(super) struct ClientSession {
     last_used: Mutex<Instant>,
     pending: Mutex<BTreeMap<u64, Arc<Statement>>>,
     prepared: Mutex<HashMap<Bytes, KeptPrepared>>,
+    /// Something was prepared, or given its parameters, and was not run since.
+    is_preparing: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -148,6 +154,7 @@ impl Sessions {
             last_used: Mutex::new(Instant::now()),
             pending: Mutex::default(),
             prepared: Mutex::default(),
+            is_preparing: AtomicBool::new(false),
         });
         let mut open = self.open.lock();
         // Another request of the same client may have come first.
@@ -182,6 +189,13 @@ impl Sessions {
         }
         open.insert(key.clone(), Arc::clone(&session));
         Ok(session)
+    }
+
+    /// Whether nothing is lost with the session of that key that its client has begun and not forgotten,
+    /// the result of the statement that was `asked` for last among it.
+    pub fn may_go(&self, key: &str, asked: Option<u64>) -> bool {
+        let open = self.open.lock();
+        open.get(key).is_none_or(|session| session.may_go(asked))
     }
 
     /// A statement that a session of this user asked for, with that session.
@@ -262,6 +276,18 @@ impl Sessions {
 }
 
 impl ClientSession {
+    fn may_go(&self, asked: Option<u64>) -> bool {
+        let is_needed = self.session.is_in_transaction()
+            || self.is_preparing.load(Ordering::Relaxed)
+            || asked.is_some_and(|id| self.statement(id).is_some());
+        !is_needed || self.last_used.lock().elapsed() > FORGOTTEN
+    }
+
+    /// Something was prepared, or given its parameters, and is to be run.
+    pub fn set_preparing(&self, is_preparing: bool) {
+        self.is_preparing.store(is_preparing, Ordering::Relaxed);
+    }
+
     /// Registers a query of its user, which ends with the session.
     pub fn start_query(
         &self,
@@ -311,6 +337,8 @@ impl ClientSession {
             _kept: kept,
         };
         open.insert(handle.clone(), prepared);
+        drop(open);
+        self.set_preparing(true);
         Ok(handle)
     }
 
@@ -334,5 +362,6 @@ impl ClientSession {
     /// Closes a prepared statement.
     pub fn remove_prepared(&self, handle: &Bytes) {
         self.prepared.lock().remove(handle);
+        self.set_preparing(false);
     }
 }

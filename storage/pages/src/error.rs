@@ -196,6 +196,18 @@ impl StorageError {
         }
     }
 
+    /// Whether it says that a device or a node is not there, or is another one than was opened.
+    pub fn is_gone(&self) -> bool {
+        use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
+        let Self::Io { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            ConnectionAborted | ConnectionReset | NotConnected | TimedOut
+        )
+    }
+
     /// A [`StorageError::Corrupt`] with what does not agree.
     pub fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt { what: what.into() }

@@ -17,6 +17,7 @@ use crate::segment::{Chunk, TableId};
 use crate::store::{CardId, MEMORY_CARD, NodeId, PageStore, StoreCard};
 use crate::table::catalog::{Catalog, Numbers};
 use crate::table::change::conflict;
+use crate::table::closed::{Closed, Closing};
 use crate::table::commit_log::Log;
 use crate::table::commits::{self, Commits};
 use crate::table::edit::{ObjectName, Operation, Precondition, TableEdit};
@@ -109,6 +110,8 @@ pub struct Database {
     /// The thread that keeps indexes up; it ends before the rest goes.
     background: Option<Background>,
     core: Arc<Core>,
+    /// Dropped behind all else.
+    closing: Closing,
 }
 
 /// The database without the thread in the background, which shares it.
@@ -316,7 +319,13 @@ impl Database {
         Ok(Arc::new(Self {
             background: has_upkeep.then(|| Background::start(&core)),
             core,
+            closing: Closing::default(),
         }))
+    }
+
+    /// Tells when it has been closed: it is when the last `Arc` of it is dropped.
+    pub fn closed(&self) -> Closed {
+        self.closing.closed()
     }
 
     /// Makes an empty table; types are stored as [`normalise_schema`](crate::table::normalise_schema) says.

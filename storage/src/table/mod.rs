@@ -9,6 +9,7 @@
 mod backup;
 mod catalog;
 mod change;
+mod closed;
 mod collection;
 mod commit_log;
 mod commits;
@@ -49,6 +50,7 @@ pub use backup::{
     Backup, BackupFiles, BackupFolder, BackupProgress, backups, check_backup, restore,
 };
 pub use catalog::open_from_disk;
+pub use closed::Closed;
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use folder::CatalogStore;
 pub use fsck::{FsckProgress, FsckReport};

@@ -33,8 +33,8 @@ const STEPS: usize = 8;
 /// Parts of the average: below the first a card is filled, until it has the second.
 const SCARCE: f64 = 0.5;
 const EVEN: f64 = 0.9;
-/// Where nothing could be moved although it was due, it is looked at anew after this.
-const STUCK_FOR: Duration = Duration::from_secs(5);
+/// Where nothing was to be moved, or nothing could be, it is looked at anew after this.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A card, by its node and its number there.
 type Place = (NodeId, CardId);
@@ -47,7 +47,8 @@ type OfOwner<'a> = ((u32, u8, u32), Vec<&'a PageRun>);
 pub(super) struct Relocation {
     /// A card is being filled, or was when the database was closed.
     fills: AtomicBool,
-    /// Until when nothing is tried: nodes may be away, cards full, pages held by readers.
+    /// Until when nothing is tried: it costs a look at all cards, and where something is due nodes may be
+    /// away, cards full, pages held by readers.
     rests_until: Mutex<Option<Instant>>,
 }
 
@@ -106,7 +107,7 @@ impl Core {
             match self.relocate(pace) {
                 Ok(true) => {}
                 Ok(false) => {
-                    *rests_until.lock() = Some(Instant::now() + STUCK_FOR);
+                    *rests_until.lock() = Some(Instant::now() + LOOK_EVERY);
                     return Ok(());
                 }
                 Err(error @ (StorageError::Cancelled | StorageError::NeedsReopening { .. })) => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use flashmesh_cluster::{Card, Node, Rack};
+use flashmesh_cluster::{Node, Rack};
 use parking_lot::Mutex;
 
 use crate::Engine;
@@ -69,10 +69,7 @@ fn drain(now: &Rack, running: &Rack, engine: &Engine, drained: &Drained) {
     if *drained == names {
         return;
     }
-    let cards = nodes.iter().flat_map(|node| {
-        let cards = node.cards.iter().map(Card::number);
-        cards.map(|card| (node.number(), card))
-    });
+    let cards = nodes.iter().flat_map(|node| node.places());
     match engine.database().drain(&cards.collect::<Vec<_>>()) {
         Ok(()) => {
             let text: Vec<_> = names.iter().map(String::as_str).collect();

@@ -3,38 +3,37 @@
 //! may become the head.
 
 mod draining;
+mod follower;
 mod group;
+mod head;
 mod lock;
 mod pass;
 mod status;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use flashmesh_cluster::cards::{TermFile, TermStore};
-use flashmesh_cluster::catalog::{Office, watch_head};
-use flashmesh_cluster::copies::CopyFile;
+use flashmesh_cluster::cards::TermFile;
+use flashmesh_cluster::catalog::watch_head;
 use flashmesh_cluster::mesh::{Mesh, MeshError, StartError, Streams};
-use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
-use flashmesh_cluster::{COMMITS, Card, DATABASE_FOLDER, Node, Rack, RackError, STREAMS};
+use flashmesh_cluster::{COMMITS, Card, Node, Rack, RackError, STREAMS};
 use flashmesh_storage::flash::{FileFlash, FileFlashOptions};
-use flashmesh_storage::store::{NodeId, StoreCard};
+use flashmesh_storage::store::StoreCard;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::{EngineArguments, LogStyle, parse_time};
 use super::signals::until_signal;
-use crate::server::{Server, ServerOptions, TlsFiles, telemetry};
-use crate::{Engine, Error, NodeWorker, Result};
+use crate::server::{ServerOptions, TlsFiles, telemetry};
+use crate::{Error, Result};
 use lock::NodeLock;
 use status::{Reporter, StatusSocket};
 
@@ -42,14 +41,8 @@ pub(super) use group::own_program;
 pub(super) use lock::holder;
 pub(super) use status::{NodeState, NodeStatus, SOCKET, ask, tell_of_head};
 
-/// Connections that were passed on and wait for the head's server.
-const WAITING: usize = 64;
 /// Threads of the mesh of a node.
 const MESH_THREADS: usize = 2;
-/// The page cache of a node that is not the head, unless `--cache-size` says otherwise.
-const CACHE_BYTES: u64 = 256 << 20;
-/// Commands of the head that run at once, for each thread; those beyond wait.
-const COMMANDS_PER_THREAD: usize = 2;
 /// Which copies of cards lack something, in the folder of a head that keeps the catalog alone.
 const COPIES_FILE: &str = "copies-behind";
 /// How long an ending node waits until its neighbours have what it sent.
@@ -263,150 +256,6 @@ impl Running {
         stopping.is_some_and(CancellationToken::is_cancelled)
     }
 
-    /// The head: opens the catalog and answers clients of all nodes.
-    async fn serve_clients(
-        &self,
-        database: &EngineArguments,
-        office: Option<Arc<Office>>,
-    ) -> Result<()> {
-        let options = self.server_options(true)?;
-        // Other nodes are waited for: what is wrong here is said before.
-        drop(listen(options.listen).await?);
-        // From now on they wait.
-        let passed = self.streams.listen(pass::SERVICE).map_err(of_mesh)?;
-        let engine = self.open_engine(database, office).await?;
-        self.reporter.set_engine(&engine);
-        let (file, rack) = (self.file.clone(), Arc::clone(&self.rack));
-        let (weak, drained) = (Arc::downgrade(&engine), Arc::clone(&self.reporter.drained));
-        let draining = tokio::spawn(draining::follow(file, rack, weak, drained));
-        if options.users.is_none() {
-            tracing::warn!("no users in [clients]: everybody who can connect may do everything");
-        }
-        let server = Server::bind(engine, options).await?;
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let server = server.with_passed(receiver).of_rack(self.reporter.clone());
-        let taking = tokio::spawn(pass::take_passed(Arc::clone(&self.rack), passed, sender));
-        if let Some(page) = server.http_address()? {
-            println!("Page: http://{page}");
-        }
-        let stopping = self.is_up()?;
-        let served = server.run(async move { stopping.cancelled().await }).await;
-        taking.abort();
-        draining.abort();
-        served
-    }
-
-    /// The engine of the head, on the cards of all nodes. Waits for the others, as long as the mesh
-    /// does.
-    async fn open_engine(
-        &self,
-        database: &EngineArguments,
-        office: Option<Arc<Office>>,
-    ) -> Result<Arc<Engine>> {
-        let mut options = database.options()?;
-        let node = &self.node;
-        let folder = node.folder.join(DATABASE_FOLDER);
-        let (first, more) = node.cards.split_first().expect("a node has a card");
-        let has_copies = self.rack.replicas > 1;
-        // A rack has its cards by name; the one that a database keeps in its folder is opened with it.
-        if first.path != folder.join("card0.flash") && !has_copies {
-            options.card = Some(Arc::new(open_card(node, &first.path)?));
-        }
-        let own = match has_copies {
-            true => self.open_cards(&node.cards)?,
-            false => self.open_cards(more)?,
-        };
-        let copies = match has_copies {
-            true => Some(CopyParts {
-                replicas: self.rack.replicas,
-                held: self.open_copies()?,
-                file: match &office {
-                    Some(office) => office.copies_behind()?,
-                    None => CopyFile::open(node.folder.join(COPIES_FILE))?,
-                },
-                catalog: office.clone(),
-            }),
-            false => {
-                let cards = self.rack.nodes.iter().flat_map(|node| {
-                    let cards = node.cards.iter();
-                    cards.map(|card| (node.number(), card.number()))
-                });
-                let file = node.folder.join(COPIES_FILE);
-                CopyFile::without_copies(&file, &cards.collect::<Vec<_>>())?;
-                None
-            }
-        };
-        options.path = Some(folder);
-        let key = self.rack.key().map_err(of_rack)?;
-        let others = self.rack.nodes.iter().filter(|other| other.id != node.id);
-        let others = others.map(|other| {
-            let cards = other.cards.iter().map(Card::number).collect();
-            (other.number(), cards)
-        });
-        let others: Vec<_> = others.collect();
-        let (mesh, streams) = (Arc::clone(&self.mesh), self.streams.clone());
-        let (number, terms) = (node.number(), self.terms());
-        let reporter = Arc::clone(&self.reporter);
-        // It waits for answers of other nodes.
-        let opened = tokio::task::spawn_blocking(move || {
-            let own = HeadParts {
-                node: number,
-                cards: own,
-                term: match &office {
-                    Some(office) => office.term(),
-                    None => terms.load()? + 1,
-                },
-                copies,
-            };
-            terms.store(own.term)?;
-            let head = Head::connect(
-                &mesh,
-                &streams,
-                own,
-                &others,
-                Arc::new(terms),
-                key.as_bytes(),
-            )?;
-            let head = Arc::new(head);
-            reporter.set_head(&head);
-            options.card = head.home().or(options.card);
-            options.rack = Some(head);
-            Engine::open(options)
-        });
-        opened
-            .await
-            .map_err(|error| Error::io("opening the database", std::io::Error::other(error)))?
-    }
-
-    /// Serves the node's cards to the head, and runs parts of its plans.
-    fn serve_cards(&self, database: &EngineArguments) -> Result<(ServingNode, NodeWorker)> {
-        let options = database.options()?;
-        let own = self.open_cards(&self.node.cards)?;
-        let cards = own.into_iter().chain(self.open_copies()?).collect();
-        let threads = options
-            .threads
-            .or_else(|| std::thread::available_parallelism().ok());
-        let threads = threads.map_or(1, NonZeroUsize::get);
-        let key = self.rack.key().map_err(of_rack)?;
-        let cards = ServingNode::start(
-            &self.mesh,
-            &self.streams,
-            self.node.number(),
-            cards,
-            Arc::new(self.terms()),
-            key.as_bytes(),
-            ServingOptions {
-                cache_bytes: options.cache_bytes.unwrap_or(CACHE_BYTES),
-                threads,
-                commands: COMMANDS_PER_THREAD * threads,
-            },
-        )?;
-        let nodes = self.rack.numbers();
-        let (streams, own) = (self.streams.clone(), self.node.number());
-        let worker = NodeWorker::start(&options, cards.storage(), streams, own, nodes)?;
-        Ok((cards, worker))
-    }
-
     /// Cards of this node.
     fn open_cards(&self, cards: &[Card]) -> Result<Vec<StoreCard>> {
         let open = |card: &Card| {
@@ -445,64 +294,6 @@ impl Running {
     /// Where the node keeps who may write to it; the head, its own term.
     fn terms(&self) -> TermFile {
         TermFile::new(self.node.folder.join("term"))
-    }
-
-    /// Every other node: serves its cards to the head, and passes clients on to it, until it is told to
-    /// end or `until` is there, which it then gives.
-    async fn serve_head<T>(
-        &self,
-        database: &EngineArguments,
-        head: watch::Receiver<Option<NodeId>>,
-        until: impl Future<Output = T>,
-    ) -> Result<Option<T>> {
-        let (cards, worker) = self.serve_cards(database)?;
-        let cards = Arc::new(cards);
-        self.reporter.set_serving(&cards);
-        let listener = match self.node.flight {
-            Some(flight) => {
-                self.server_options(false)?;
-                Some(listen(flight).await?)
-            }
-            None => None,
-        };
-        let stopping = self.is_up()?;
-        let (closing, stop) = (CancellationToken::new(), CancellationToken::new());
-        let passing = listener.map(|listener| {
-            let (streams, reporter) = (self.streams.clone(), Arc::clone(&self.reporter));
-            tokio::spawn(pass::pass_on(
-                listener,
-                streams,
-                head,
-                reporter,
-                closing.clone(),
-                stop.clone(),
-            ))
-        });
-        let ended = tokio::select! {
-            () = stopping.cancelled() => None,
-            ended = until => Some(ended),
-        };
-        closing.cancel();
-        let mut clients = match passing {
-            Some(passing) => passing.await.unwrap_or_default(),
-            None => JoinSet::new(),
-        };
-        match &ended {
-            // Who waits for a head waits for the one that this node becomes.
-            Some(_) => drop(tokio::spawn(clients.join_all())),
-            None => {
-                stop.cancel();
-                let gone = async { while clients.join_next().await.is_some() {} };
-                if timeout(self.drain_time, gone).await.is_err() {
-                    tracing::warn!(
-                        "clients that were still there after {} s are sent away",
-                        self.drain_time.as_secs()
-                    );
-                }
-            }
-        }
-        drop((worker, cards));
-        Ok(ended)
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::status::Reporter;
-use crate::server::Passed;
+use crate::server::{Departures, Passed};
 
 /// The service of the head.
 pub(super) const SERVICE: &str = "flight";
@@ -30,8 +30,10 @@ const CONNECTIONS: usize = 1_000;
 const CONNECT_TIME: Duration = Duration::from_secs(15);
 /// The rest between tries.
 const RETRY_REST: Duration = Duration::from_millis(50);
-/// A stream says whose it is within this.
+/// A stream says whose it is within this, and is answered.
 const GREETING_TIME: Duration = Duration::from_secs(10);
+/// What the head answers when it has taken a connection.
+const TAKEN: u8 = 1;
 /// Bytes that are copied at once, of each direction.
 const COPY_BYTES: usize = 64 << 10;
 /// How long the port rests when it can't accept, for want of file descriptors most likely.
@@ -132,8 +134,7 @@ async fn connect(
             let head = known.ok_or("the node ends")?;
             let stream = streams.connect(head, SERVICE).await;
             let mut stream = stream.map_err(|error| error.to_string())?;
-            let greeted = stream.write_all(&greeting(client)).await;
-            greeted.map_err(|error| error.to_string())?;
+            greet(&mut stream, &greeting(Some(client))).await?;
             Ok(stream)
         };
         match connected.await {
@@ -144,15 +145,46 @@ async fn connect(
     }
 }
 
-/// What a stream begins with: the client's address, its length before it.
-fn greeting(client: SocketAddr) -> Vec<u8> {
-    let text = client.to_string();
+/// Has the head tell those clients to go on elsewhere that come through this node.
+///
+/// # Errors
+/// A text that says why it can't be.
+pub(super) async fn leave(streams: &Streams, head: NodeId) -> Result<(), String> {
+    let asked = async {
+        let stream = streams.connect(head, SERVICE).await;
+        let mut stream = stream.map_err(|error| error.to_string())?;
+        greet(&mut stream, &greeting(None)).await
+    };
+    match timeout(GREETING_TIME, asked).await {
+        Ok(asked) => asked,
+        Err(_) => Err("it gave no answer".into()),
+    }
+}
+
+/// Says what a stream is for, and waits until the head has taken it.
+async fn greet(stream: &mut MeshStream, greeting: &[u8]) -> Result<(), String> {
+    let answered = async {
+        stream.write_all(greeting).await?;
+        stream.read_u8().await
+    };
+    match answered.await {
+        Ok(TAKEN) => Ok(()),
+        Ok(other) => Err(format!("the head answered {other}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What a stream begins with: the client's address, its length before it; nothing where the node ends,
+/// and its clients are to go on elsewhere.
+fn greeting(client: Option<SocketAddr>) -> Vec<u8> {
+    let text = client.map_or_else(String::new, |client| client.to_string());
     let mut greeting = vec![u8::try_from(text.len()).unwrap_or(u8::MAX)];
     greeting.extend_from_slice(text.as_bytes());
     greeting
 }
 
-async fn greeted(stream: &mut MeshStream) -> Result<SocketAddr, String> {
+/// The client's address that a stream begins with, if it is a client's.
+async fn greeted(stream: &mut MeshStream) -> Result<Option<SocketAddr>, String> {
     let read = async {
         let length = stream.read_u8().await?;
         let mut text = vec![0; usize::from(length)];
@@ -163,9 +195,40 @@ async fn greeted(stream: &mut MeshStream) -> Result<SocketAddr, String> {
         Ok(text) => text.map_err(|error| error.to_string())?,
         Err(_) => return Err("it said nothing".into()),
     };
+    if text.is_empty() {
+        return Ok(None);
+    }
     let text = String::from_utf8_lossy(&text);
     let wrong = |_| format!("'{}' is no client's address", text.escape_debug());
-    text.parse().map_err(wrong)
+    text.parse().map(Some).map_err(wrong)
+}
+
+/// Takes a stream of node `via`: hands a client's to the server, or has that node's clients go.
+async fn take(
+    mut stream: MeshStream,
+    via: Arc<str>,
+    server: &mpsc::Sender<Passed>,
+    departures: &Departures,
+) -> Result<(), String> {
+    let Some(client) = greeted(&mut stream).await? else {
+        departures.leave_via(&via);
+        return say_taken(&mut stream).await;
+    };
+    // A server that ends takes no more, and the node asks the next head.
+    let place = server.reserve().await.map_err(|error| error.to_string())?;
+    say_taken(&mut stream).await?;
+    let stream = Box::new(stream);
+    place.send(Passed {
+        stream,
+        client,
+        via,
+    });
+    Ok(())
+}
+
+async fn say_taken(stream: &mut MeshStream) -> Result<(), String> {
+    let said = stream.write_u8(TAKEN).await;
+    said.map_err(|error| error.to_string())
 }
 
 /// Hands the connections that other nodes pass on to the head's server, until that ends.
@@ -173,6 +236,7 @@ pub(super) async fn take_passed(
     rack: Arc<Rack>,
     mut incoming: StreamListener,
     server: mpsc::Sender<Passed>,
+    departures: Departures,
 ) {
     let names: Vec<(NodeId, Arc<str>)> = {
         let nodes = rack.nodes.iter();
@@ -187,27 +251,17 @@ pub(super) async fn take_passed(
             () = server.closed() => return,
         };
         // The mesh is closed.
-        let Ok((from, mut stream)) = accepted else {
+        let Ok((from, stream)) = accepted else {
             return;
         };
         while greetings.try_join_next().is_some() {}
         let via = names.iter().find(|(number, _)| *number == from);
         let via = via.map_or_else(|| "?".into(), |(_, name)| Arc::clone(name));
-        let server = server.clone();
+        let (server, departures) = (server.clone(), departures.clone());
         greetings.spawn(async move {
-            match greeted(&mut stream).await {
-                Ok(client) => {
-                    let stream = Box::new(stream);
-                    // A server that has ended takes no more.
-                    let _ = server
-                        .send(Passed {
-                            stream,
-                            client,
-                            via,
-                        })
-                        .await;
-                }
-                Err(why) => tracing::warn!(via = &*via, why, "a connection was not taken"),
+            let taken = take(stream, Arc::clone(&via), &server, &departures).await;
+            if let Err(why) = taken {
+                tracing::warn!(via = &*via, why, "a connection was not taken");
             }
         });
     }
@@ -231,7 +285,8 @@ mod tests {
         let (sender, mut passed) = mpsc::channel(4);
         let incoming = nodes[0].streams(STREAMS).unwrap();
         let incoming = incoming.listen(SERVICE).unwrap();
-        tokio::spawn(take_passed(Arc::clone(&rack), incoming, sender));
+        let departures = Departures::default();
+        tokio::spawn(take_passed(Arc::clone(&rack), incoming, sender, departures));
 
         let streams = nodes[1].streams(STREAMS).unwrap();
         let mut stranger = streams.connect(head, SERVICE).await.unwrap();

@@ -243,7 +243,7 @@ pub(super) struct Reporter {
     pub drained: Arc<Drained>,
     mesh: OnceLock<(Weak<Mesh>, Streams)>,
     engine: OnceLock<Weak<Engine>>,
-    head: OnceLock<Weak<Head>>,
+    head: Mutex<Weak<Head>>,
     group: OnceLock<Weak<Group>>,
     serving: OnceLock<Weak<ServingNode>>,
 }
@@ -261,7 +261,7 @@ impl Reporter {
             drained: Arc::default(),
             mesh: OnceLock::new(),
             engine: OnceLock::new(),
-            head: OnceLock::new(),
+            head: Mutex::default(),
             group: OnceLock::new(),
             serving: OnceLock::new(),
         }
@@ -293,7 +293,7 @@ impl Reporter {
 
     /// From now on it says how copies are.
     pub fn set_head(&self, head: &Arc<Head>) {
-        let _ = self.head.set(Arc::downgrade(head));
+        *self.head.lock() = Arc::downgrade(head);
     }
 
     /// From now on it says what runs for the head.
@@ -303,7 +303,7 @@ impl Reporter {
 
     /// How many copies can't be read, by the names of who has them.
     fn copies_behind(&self) -> Option<BTreeMap<String, usize>> {
-        let head = self.head.get().and_then(Weak::upgrade);
+        let head = self.head.lock().upgrade();
         let head = head.filter(|_| self.rack.replicas > 1)?;
         let mut behind = BTreeMap::new();
         for copy in head.copies() {

@@ -29,6 +29,10 @@ pub(in crate::cli) enum RackCommand {
     Up(RackUpArguments),
     /// End the nodes of a rack that run on this machine: the head first, which finishes what runs
     Down(RackDownArguments),
+    /// Restart the nodes of a rack that run on this machine, one after the other, while clients go on: a
+    /// rack with replicas answers all the time. For another version of flashmesh, or options of the
+    /// database, which are given as for rack up
+    Restart(RackRestartArguments),
     /// Say how each node of a rack is, and its links. Exit code 1 when one is not up
     Status(RackStatusArguments),
     /// Take a node into the rack file, with its cables, and make its folder. It is part of the rack from
@@ -158,6 +162,15 @@ pub(in crate::cli) struct RackDownArguments {
     /// End at once, by SIGKILL, what has not ended then. What is not committed is lost
     #[arg(long)]
     pub kill: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RackRestartArguments {
+    /// The rack file
+    pub file: PathBuf,
+    /// How long each node may take to end, to be up, and to have what was written meanwhile
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "90s")]
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod arguments;
 mod change;
 mod init;
 mod processes;
+mod restart;
 mod status;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ pub(super) async fn run(engine: &EngineArguments, command: RackCommand) -> Resul
         RackCommand::Routes { file } => print!("{}", network(&file)?.1.trace_header()),
         RackCommand::Up(arguments) => return processes::up(engine, &arguments).await,
         RackCommand::Down(arguments) => return processes::down(&arguments).await,
+        RackCommand::Restart(arguments) => return restart::run(engine, &arguments).await,
         RackCommand::Status(arguments) => return status::run(&arguments).await,
         RackCommand::Add(arguments) => change::add(&arguments)?,
         RackCommand::Drain(arguments) => return change::drain(&arguments).await,

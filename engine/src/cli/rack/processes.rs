@@ -31,7 +31,7 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const KILL_TIME: Duration = Duration::from_secs(10);
 
 /// A node's process that was started here.
-struct Started {
+pub(super) struct Started {
     name: String,
     process: Child,
     /// The log, and where this process's part of it begins.
@@ -57,18 +57,7 @@ impl Started {
 
 pub(super) async fn up(engine: &EngineArguments, arguments: &RackUpArguments) -> Result<ExitCode> {
     engine.without_database()?;
-    let failed = |e| Error::io(format!("finding {}", arguments.file.display()), e);
-    let file = std::path::absolute(&arguments.file).map_err(failed)?;
-    let rack = Rack::load(&file).map_err(of_rack)?;
-    if let Some(node) = rack.nodes.iter().find(|node| node.is_remote()) {
-        return Err(Error::usage(format!(
-            "node '{}' may be on another machine, and rack up starts processes of this one; run \
-             flashmesh node {} --name NODE there for each node, under systemd for one (rack init \
-             --systemd writes a unit)",
-            node.name,
-            file.display()
-        )));
-    }
+    let (file, rack) = file_and_rack(&arguments.file)?;
     // Said once, and not by each node.
     rack.key().map_err(of_rack)?;
     let signal = match arguments.detach {
@@ -129,6 +118,23 @@ pub(super) async fn up(engine: &EngineArguments, arguments: &RackUpArguments) ->
     ended.map(|()| ExitCode::SUCCESS)
 }
 
+/// The whole path of a rack file, and its rack, whose nodes are all of this machine.
+pub(super) fn file_and_rack(file: &Path) -> Result<(PathBuf, Rack)> {
+    let failed = |e| Error::io(format!("finding {}", file.display()), e);
+    let file = std::path::absolute(file).map_err(failed)?;
+    let rack = Rack::load(&file).map_err(of_rack)?;
+    match rack.nodes.iter().find(|node| node.is_remote()) {
+        Some(node) => Err(Error::usage(format!(
+            "node '{}' may be on another machine, and this command starts processes of this one; run \
+             flashmesh node {} --name NODE there for each node, under systemd for one (rack init \
+             --systemd writes a unit)",
+            node.name,
+            file.display()
+        ))),
+        None => Ok((file, rack)),
+    }
+}
+
 /// Says where clients come in.
 async fn announce(rack: &Rack) -> Result<()> {
     for (node, status) in rack.nodes.iter().zip(statuses(rack).await?) {
@@ -147,7 +153,12 @@ async fn announce(rack: &Rack) -> Result<()> {
 }
 
 /// Starts the process of a node.
-fn start(file: &Path, node: &Node, engine: &EngineArguments, detach: bool) -> Result<Started> {
+pub(super) fn start(
+    file: &Path,
+    node: &Node,
+    engine: &EngineArguments,
+    detach: bool,
+) -> Result<Started> {
     let failed = |what: &str, e| Error::io(format!("{what} node '{}'", node.name), e);
     std::fs::create_dir_all(&node.folder).map_err(|e| failed("making the folder of", e))?;
     let mut command = Command::new(own_program()?);
@@ -198,7 +209,11 @@ fn show(name: &str, output: impl Read + Send + 'static) -> JoinHandle<()> {
 }
 
 /// Waits until all nodes are up, with all their links.
-async fn until_ready(rack: &Rack, started: &mut [Started], limit: Duration) -> Result<()> {
+pub(super) async fn until_ready(
+    rack: &Rack,
+    started: &mut [Started],
+    limit: Duration,
+) -> Result<()> {
     let deadline = Instant::now() + limit;
     loop {
         for node in &mut *started {
@@ -302,7 +317,7 @@ pub(super) async fn down(arguments: &RackDownArguments) -> Result<ExitCode> {
 
 /// Ends nodes; those that still run when the time is over. The head goes first: it finishes what
 /// clients of all nodes ask, and that travels over the others. These stay where it does.
-async fn stop<'a>(
+pub(super) async fn stop<'a>(
     rack: &Rack,
     nodes: &[&'a Node],
     limit: Duration,

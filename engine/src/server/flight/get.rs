@@ -78,15 +78,25 @@ impl Service<http::Request<Body>> for FlightServer {
             return self.others.call(request);
         }
         let is_get = method == Some("/DoGet");
-        let request = match self.admit(request) {
-            Ok(request) => request,
+        let admitted = self.admit(request).and_then(|request| {
+            let state = self.flight.0.state();
+            let beginning = state.begin(request.extensions(), !is_get)?;
+            Ok((request, beginning))
+        });
+        let (request, beginning) = match admitted {
+            Ok(admitted) => admitted,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
         if !is_get {
-            return self.others.call(request);
+            let answered = self.others.call(request);
+            return Box::pin(async move {
+                let _beginning = beginning;
+                answered.await
+            });
         }
         let (flight, limit) = (self.flight.clone(), self.message_bytes);
         Box::pin(async move {
+            let _beginning = beginning;
             let response = match ticket(request, limit).await {
                 Ok(request) => flight.get(request).await,
                 Err(status) => Err(status),

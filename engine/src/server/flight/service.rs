@@ -37,6 +37,7 @@ use super::running::update;
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
 use super::{columns, info, ingest, metadata, options};
 use crate::error::{Error, Result};
+use crate::server::leaving::note_asked;
 use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
 use crate::server::state::State;
@@ -266,6 +267,7 @@ impl FlightSql {
         let tag = tag.filter(|tag| tag.len() <= TAG_BYTES);
         let statement = Statement::new(&self.state, session, sql, tag, plans).await?;
         let statement = Arc::new(statement);
+        note_asked(request.extensions(), statement.id);
         let info = statement.info(request.into_inner())?;
         session.add_statement(statement);
         Ok(Response::new(info))
@@ -645,6 +647,7 @@ impl FlightSqlService for FlightSql {
         let session = self.session(&request)?;
         let prepared = session.prepared(&query.prepared_statement_handle)?;
         self.bind(&session, &prepared, request.into_inner()).await?;
+        session.set_preparing(true);
         Ok(DoPutPreparedStatementResult {
             prepared_statement_handle: Some(query.prepared_statement_handle),
         })

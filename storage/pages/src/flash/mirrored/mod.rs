@@ -84,6 +84,8 @@ struct State {
     used: u64,
     /// Why changes may be lost that no copy is known to have: no later sync can tell.
     lost: Option<String>,
+    /// What fails says nothing of copies any more.
+    is_closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -140,18 +142,6 @@ impl Copy {
     fn is_whole(&self) -> bool {
         self.link.is_some() && self.behind.is_none()
     }
-}
-
-/// Whether an error says that the device is not there, or another one than was opened.
-fn is_gone(error: &StorageError) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
-    let StorageError::Io { source, .. } = error else {
-        return false;
-    };
-    matches!(
-        source.kind(),
-        ConnectionAborted | ConnectionReset | NotConnected | TimedOut
-    )
 }
 
 /// Whether an error is that of one copy: another may do what it could not.
@@ -249,6 +239,12 @@ impl MirroredFlash {
         // Where the ledger fails, changes are told.
         let _ = self.shared.lost(state, number, generation);
     }
+
+    /// To be called before the ways to the copies are closed at this end. A change that fails on some
+    /// copies from now on has failed, as in a crash; those copies are not behind for that.
+    pub fn close(&self) {
+        self.shared.state.lock().is_closed = true;
+    }
 }
 
 fn no_copy(why: &str) -> StorageError {
@@ -287,6 +283,9 @@ impl Shared {
     fn record(&self, state: &mut State) -> Result<()> {
         for (number, copy) in state.copies.iter_mut().enumerate() {
             if let Some(behind) = copy.behind.as_mut().filter(|behind| !behind.is_recorded) {
+                if state.is_closed {
+                    return Err(no_copy("they are closed"));
+                }
                 self.ledger.set_behind(number, true)?;
                 behind.is_recorded = true;
             }
@@ -355,7 +354,7 @@ impl Shared {
     ) -> Result<()> {
         log::warn!("{}: {error}", self.sources[number].name());
         self.set_behind(state, number, blocks)?;
-        match is_gone(error) {
+        match error.is_gone() {
             true => self.lost(state, number, generation),
             false => Ok(()),
         }
@@ -422,7 +421,7 @@ impl Shared {
         }
         let mut first = None;
         for (at, ((number, generation), error)) in failed.into_iter().enumerate() {
-            if is_gone(&error) && number < state.copies.len() {
+            if error.is_gone() && number < state.copies.len() {
                 self.lost(state, number, generation)?;
             }
             if first.is_none() && fatal.is_none_or(|fatal| fatal == at) {

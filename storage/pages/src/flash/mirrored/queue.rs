@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::super::{Completion, FlashOp, FlashPage, FlashQueue, PageBuffer, Tag, check_op};
-use super::{MAX_PAGES_PER_OP, Shared, away_or_behind, is_gone, is_of_copy, no_copy};
+use super::{MAX_PAGES_PER_OP, Shared, away_or_behind, is_of_copy, no_copy};
 use crate::{Result, StorageError};
 
 /// That of [`JoinedFlash`](super::super::JoinedFlash), by which each copy is reached.
@@ -190,7 +190,7 @@ impl MirroredQueue {
                 if !is_of_copy(error) {
                     return completions.push(completion);
                 }
-                if is_gone(error) {
+                if error.is_gone() {
                     let state = &mut *self.shared.state.lock();
                     // Where the ledger fails, changes are told.
                     let _ = self.shared.lost(state, number, generation);

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::super::{Flash, FlashOp, FlashPage, FlashQueue, PageBuffer, Tag};
-use super::{
-    Behind, Copy, MAX_PAGES_PER_OP, MirroredFlash, check_blocks, is_gone, is_of_copy, joined,
-};
+use super::{Behind, Copy, MAX_PAGES_PER_OP, MirroredFlash, check_blocks, is_of_copy, joined};
 use crate::{Result, StorageError};
 
 impl MirroredFlash {
@@ -77,7 +75,7 @@ impl MirroredFlash {
                 if let Some(behind) = &mut state.copies[number].behind {
                     behind.forget_given();
                 }
-                match is_gone(&error) {
+                match error.is_gone() {
                     true => self.shared.lost(state, number, generation),
                     false => Ok(()),
                 }

@@ -534,6 +534,22 @@ fn what_can_not_be_recorded_is_not_told_as_done() {
     assert!(bed.ledger.is_behind(1) && !bed.ledger.is_behind(0));
 }
 
+/// Who closes the ways to copies does not say of them that they lack anything.
+#[test]
+fn a_copy_is_not_behind_for_being_closed_at_this_end() {
+    let bed = Bed::new(2, 1);
+    let flash = bed.open().unwrap();
+    write(&flash, 0, vec![page(1)]).unwrap();
+    flash.close();
+    write(&flash, 8, vec![page(1)]).unwrap();
+    flash.sync().unwrap();
+    bed.nodes[1].kill();
+    let error = write(&flash, 16, vec![page(1)]).unwrap_err().to_string();
+    assert!(error.contains("closed"), "{error}");
+    assert!(write(&flash, 24, vec![page(1)]).is_err() && flash.sync().is_err());
+    assert!(!bed.ledger.is_behind(1) && !bed.ledger.is_behind(0));
+}
+
 #[test]
 fn copies_that_are_away_or_lack_pages_are_named() {
     let bed = Bed::new(2, 1);

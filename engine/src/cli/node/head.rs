@@ -1,0 +1,175 @@
+//! A node while it is the head: it opens the database on the cards of all nodes, and answers their clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flashmesh_cluster::cards::TermStore;
+use flashmesh_cluster::catalog::Office;
+use flashmesh_cluster::copies::CopyFile;
+use flashmesh_cluster::node::{CopyParts, Head, HeadParts};
+use flashmesh_cluster::{Card, DATABASE_FOLDER, Node};
+use flashmesh_storage::StorageError;
+use tokio::sync::mpsc;
+
+use super::super::arguments::EngineArguments;
+use super::{COPIES_FILE, Running, draining, listen, of_mesh, of_rack, open_card, pass};
+use crate::server::Server;
+use crate::{Engine, Error, Result};
+
+/// Connections that were passed on and wait for the head's server.
+const WAITING: usize = 64;
+/// How long an ending head waits until its database is closed.
+const CLOSE_TIME: Duration = Duration::from_secs(20);
+/// The rest of a head that can't open its database before it tries again.
+const REOPEN_REST: Duration = Duration::from_secs(1);
+
+impl Running {
+    /// The head: opens the catalog and answers clients of all nodes.
+    pub(super) async fn serve_clients(
+        &self,
+        database: &EngineArguments,
+        office: Option<Arc<Office>>,
+    ) -> Result<()> {
+        let options = self.server_options(true)?;
+        // Other nodes are waited for: what is wrong here is said before.
+        drop(listen(options.listen).await?);
+        // From now on they wait.
+        let passed = self.streams.listen(pass::SERVICE).map_err(of_mesh)?;
+        let Some(engine) = self.open_engine(database, office).await? else {
+            return Ok(());
+        };
+        let closed = engine.database().closed();
+        self.reporter.set_engine(&engine);
+        let (file, rack) = (self.file.clone(), Arc::clone(&self.rack));
+        let (weak, drained) = (Arc::downgrade(&engine), Arc::clone(&self.reporter.drained));
+        let draining = tokio::spawn(draining::follow(file, rack, weak, drained));
+        if options.users.is_none() {
+            tracing::warn!("no users in [clients]: everybody who can connect may do everything");
+        }
+        let server = Server::bind(engine, options).await?;
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let server = server.with_passed(receiver).of_rack(self.reporter.clone());
+        let departures = server.departures();
+        let rack = Arc::clone(&self.rack);
+        let taking = tokio::spawn(pass::take_passed(rack, passed, sender, departures));
+        if let Some(page) = server.http_address()? {
+            println!("Page: http://{page}");
+        }
+        let stopping = self.is_up()?;
+        let served = server.run(async move { stopping.cancelled().await }).await;
+        taking.abort();
+        draining.abort();
+        // What it writes last goes to other nodes, which are reached as long as this one is there.
+        let is_closed = tokio::task::spawn_blocking(move || closed.wait_for(CLOSE_TIME));
+        if !is_closed.await.unwrap_or_default() {
+            let seconds = CLOSE_TIME.as_secs();
+            tracing::warn!("the database was not closed within {seconds} s");
+        }
+        served
+    }
+
+    /// The engine of the head. Where a group keeps the catalog, waits until each card has a copy that
+    /// can be used: a node that ended instead would take its vote along. `None` where it is told to end
+    /// meanwhile.
+    async fn open_engine(
+        &self,
+        database: &EngineArguments,
+        office: Option<Arc<Office>>,
+    ) -> Result<Option<Arc<Engine>>> {
+        let Some(office) = office else {
+            return self.try_to_open(database, None).await.map(Some);
+        };
+        let stopping = self.stop_by_signal()?;
+        loop {
+            let office = Some(Arc::clone(&office));
+            match self.try_to_open(database, office).await {
+                Err(error) if error.storage().is_some_and(StorageError::is_gone) => {
+                    tracing::warn!(%error, "the head waits for other nodes");
+                }
+                opened => return opened.map(Some),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(REOPEN_REST) => {}
+                () = stopping.cancelled() => return Ok(None),
+            }
+        }
+    }
+
+    /// Opens the engine on the cards of all nodes, for which it waits as long as the mesh does.
+    async fn try_to_open(
+        &self,
+        database: &EngineArguments,
+        office: Option<Arc<Office>>,
+    ) -> Result<Arc<Engine>> {
+        let mut options = database.options()?;
+        let node = &self.node;
+        let folder = node.folder.join(DATABASE_FOLDER);
+        let (first, more) = node.cards.split_first().expect("a node has a card");
+        let has_copies = self.rack.replicas > 1;
+        // A rack has its cards by name; the one that a database keeps in its folder is opened with it.
+        if first.path != folder.join("card0.flash") && !has_copies {
+            options.card = Some(Arc::new(open_card(node, &first.path)?));
+        }
+        let own = match has_copies {
+            true => self.open_cards(&node.cards)?,
+            false => self.open_cards(more)?,
+        };
+        let copies = match has_copies {
+            true => Some(CopyParts {
+                replicas: self.rack.replicas,
+                held: self.open_copies()?,
+                file: match &office {
+                    Some(office) => office.copies_behind()?,
+                    None => CopyFile::open(node.folder.join(COPIES_FILE))?,
+                },
+                catalog: office.clone(),
+            }),
+            false => {
+                let cards = self.rack.nodes.iter().flat_map(Node::places);
+                let file = node.folder.join(COPIES_FILE);
+                CopyFile::without_copies(&file, &cards.collect::<Vec<_>>())?;
+                None
+            }
+        };
+        options.path = Some(folder);
+        let key = self.rack.key().map_err(of_rack)?;
+        let others = self.rack.nodes.iter().filter(|other| other.id != node.id);
+        let others = others.map(|other| {
+            let cards = other.cards.iter().map(Card::number).collect();
+            (other.number(), cards)
+        });
+        let others: Vec<_> = others.collect();
+        let (mesh, streams) = (Arc::clone(&self.mesh), self.streams.clone());
+        let (number, terms) = (node.number(), self.terms());
+        let reporter = Arc::clone(&self.reporter);
+        // It waits for answers of other nodes.
+        let opened = tokio::task::spawn_blocking(move || {
+            let own = HeadParts {
+                node: number,
+                cards: own,
+                term: match &office {
+                    Some(office) => office.term(),
+                    None => terms.load()? + 1,
+                },
+                copies,
+            };
+            terms.store(own.term)?;
+            let head = Head::connect(
+                &mesh,
+                &streams,
+                own,
+                &others,
+                Arc::new(terms),
+                key.as_bytes(),
+            )?;
+            let head = Arc::new(head);
+            reporter.set_head(&head);
+            options.card = head.home().or(options.card);
+            options.rack = Some(head);
+            Engine::open(options)
+        });
+        opened
+            .await
+            .map_err(|error| Error::io("opening the database", std::io::Error::other(error)))?
+    }
+}
