@@ -105,9 +105,7 @@ pub struct Engine {
     opened: Instant,
     /// What runs parts of plans, on a rack.
     workers: Option<Arc<Workers>>,
-    // The ways to the cards, which outlive the database (fields are dropped in this order).
-    _rack: Option<Arc<Head>>,
-    // Removed after the database is closed.
+    // Removed after the database is closed (fields are dropped in this order).
     temporary: Option<TempDir>,
     spill: TempDir,
 }
@@ -143,6 +141,7 @@ impl Engine {
                 catalog: rack.and_then(|rack| rack.catalog()),
                 node: rack.map(|rack| rack.node()).unwrap_or_default(),
                 cards: rack.map(|rack| rack.cards()).unwrap_or_default(),
+                way: rack.map(|rack| Arc::clone(rack) as _),
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
                 block_cache_bytes: options.external_cache_bytes.unwrap_or(EXTERNAL_CACHE_BYTES),
                 upkeep: UpkeepOptions {
@@ -207,7 +206,6 @@ impl Engine {
             memory_limit,
             queries: Arc::default(),
             opened: Instant::now(),
-            _rack: options.rack,
             temporary,
             spill,
         }))

@@ -19,6 +19,9 @@ use super::state::State;
 /// Between two looks at who can go: what somebody has begun may be forgotten.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// Of a connection, whose requests belong to a session each; those that have ended are forgotten then.
+const MOST_SESSIONS: usize = 256;
+
 /// Has clients of a server go on elsewhere.
 #[derive(Debug, Clone, Default)]
 pub struct Departures(pub(super) Weak<State>);
@@ -70,9 +73,9 @@ impl State {
     /// Tells a client to go on elsewhere, if it is to and can; whether it was told.
     fn tell(&self, link: &Link) -> bool {
         let mut leave = link.leave.lock();
-        if !leave.is_told && leave.is_due && leave.beginning == 0 {
-            let (session, asked) = (leave.session.as_deref(), leave.asked);
-            leave.is_told = session.is_none_or(|key| self.sessions.may_go(key, asked));
+        if !leave.is_told && leave.is_due && leave.running == 0 {
+            let mut sessions = leave.sessions.iter();
+            leave.is_told = sessions.all(|key| self.sessions.may_go(key, leave.changed));
             if leave.is_told {
                 link.tell();
             }
@@ -97,41 +100,50 @@ impl State {
                     "the node ends, and nothing of this was done: ask again, of another node if this one is gone",
                 ));
             }
-            let key = session_key(extensions);
-            if leave.session.as_deref() != key {
-                leave.session = key.map(str::to_string);
+            if let Some(key) = session_key(extensions)
+                && !leave.sessions.contains(key)
+            {
+                if leave.sessions.len() >= MOST_SESSIONS {
+                    leave.sessions.retain(|key| self.sessions.is_open(key));
+                }
+                leave.sessions.insert(key.to_string());
             }
+            leave.running += 1;
             if begins {
-                leave.beginning += 1;
-                leave.asked = None;
+                leave.changed = None;
             }
         }
+        let session = session_key(extensions).map(str::to_string);
         Ok(Beginning {
             state: Arc::clone(self),
             link,
-            begins,
+            session,
         })
     }
 }
 
-/// Notes which statement a request has asked for.
-pub(super) fn note_asked(extensions: &Extensions, statement: u64) {
+/// Notes that a request has changed something, with the number of its answer.
+pub(super) fn note_change(extensions: &Extensions, statement: u64) {
     if let Some(link) = Peer::of(extensions).link() {
-        link.leave.lock().asked = Some(statement);
+        link.leave.lock().changed = Some(statement);
     }
 }
 
-/// A request, until it was answered.
+/// A request, until it was answered to its end.
 pub(super) struct Beginning {
     state: Arc<State>,
     link: Option<Arc<Link>>,
-    begins: bool,
+    session: Option<String>,
 }
 
 impl Drop for Beginning {
     fn drop(&mut self) {
+        // What it was busy with, its client has not forgotten.
+        if let Some(session) = &self.session {
+            self.state.sessions.touch(session);
+        }
         if let Some(link) = &self.link {
-            link.leave.lock().beginning -= usize::from(self.begins);
+            link.leave.lock().running -= 1;
             self.state.tell(link);
         }
     }

@@ -1,7 +1,7 @@
 //! Connections of both ports: a bounded number of them, who is at their other end, and how long
 //! they may be there without a login.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -114,13 +114,13 @@ pub(super) struct Leave {
     /// The client is to be told so, as soon as it can go.
     pub is_due: bool,
     pub is_told: bool,
-    /// Requests that may begin something, and are not answered.
-    pub beginning: usize,
-    /// The key of the session of its last request.
-    pub session: Option<String>,
-    /// The statement that its last request has asked for: the client fetches it, or something else.
-    /// Earlier ones were not to be fetched: many clients fetch nothing of what changes something.
-    pub asked: Option<u64>,
+    /// Requests that are not answered to their end.
+    pub running: usize,
+    /// The keys of the sessions of its requests.
+    pub sessions: BTreeSet<String>,
+    /// The change that its last request has made: its answer may be fetched. Those of earlier ones are
+    /// not: many clients fetch nothing of what changes something.
+    pub changed: Option<u64>,
 }
 
 impl Link {
@@ -261,31 +261,25 @@ impl Incoming {
     }
 
     /// Accepts no more: the port is closed. Gives the connections that were passed on and wait.
-    pub fn close(mut self) -> Vec<Connection> {
+    pub async fn close(self) -> Vec<Connection> {
+        let Self {
+            listener,
+            passed,
+            connections,
+            sessions,
+            ..
+        } = self;
+        drop(listener);
         let mut waiting = Vec::new();
-        if let Some(mut passed) = self.passed.take() {
+        if let Some(mut passed) = passed {
             passed.close();
-            while let Ok(passed) = passed.try_recv() {
+            // Until those have come whose nodes were told that they are taken.
+            while let Some(passed) = passed.recv().await {
                 let (stream, origin) = passed.into_parts();
-                waiting.push(self.connection(stream, origin));
+                waiting.push(Connection::new(stream, origin, &connections, &sessions));
             }
         }
         waiting
-    }
-
-    fn connection(&self, stream: Box<dyn Bytes>, origin: Origin) -> Connection {
-        let connections = &self.connections;
-        let login_time = tokio::time::sleep(connections.login_time);
-        Connection {
-            stream: match self.sessions {
-                Some(_) => GatherWrites::new(stream),
-                None => GatherWrites::plain(stream),
-            },
-            link: connections.add(origin),
-            login_time: Some(Box::pin(login_time)),
-            connections: Arc::clone(connections),
-            sessions: self.sessions.clone(),
-        }
     }
 
     fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<(Box<dyn Bytes>, Origin)> {
@@ -336,7 +330,9 @@ impl Stream for Incoming {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         ready!(self.connections.poll_room(context));
         let (stream, origin) = ready!(self.poll_either(context))?;
-        Poll::Ready(Some(Ok(self.connection(stream, origin))))
+        let (connections, sessions) = (&self.connections, &self.sessions);
+        let connection = Connection::new(stream, origin, connections, sessions);
+        Poll::Ready(Some(Ok(connection)))
     }
 }
 
@@ -380,6 +376,25 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    fn new(
+        stream: Box<dyn Bytes>,
+        origin: Origin,
+        connections: &Arc<Connections>,
+        sessions: &Option<Arc<Sessions>>,
+    ) -> Self {
+        let login_time = tokio::time::sleep(connections.login_time);
+        Self {
+            stream: match sessions {
+                Some(_) => GatherWrites::new(stream),
+                None => GatherWrites::plain(stream),
+            },
+            link: connections.add(origin),
+            login_time: Some(Box::pin(login_time)),
+            connections: Arc::clone(connections),
+            sessions: sessions.clone(),
+        }
+    }
+
     /// When its client is to be told to go on elsewhere, or has gone.
     pub fn told(&self) -> CancellationToken {
         self.link.told.clone()

@@ -237,7 +237,7 @@ impl Server {
             }
         }
         // Those that were accepted by other nodes are not lost with the port.
-        for connection in incoming.close() {
+        for connection in incoming.close().await {
             serving.spawn(serve(server.clone(), service.clone(), connection));
         }
         tokio::select! {

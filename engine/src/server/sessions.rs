@@ -29,6 +29,8 @@ const PLAN_BYTES: usize = 4 << 10;
 
 /// What a client has begun and not gone on with for this time does not keep a server that ends.
 const FORGOTTEN: Duration = Duration::from_secs(5);
+/// Nor does a query that was not fetched for this time, whatever its client does else.
+const ABANDONED: Duration = Duration::from_secs(30);
 
 /// A session that was used within this time is not ended to make room for another.
 const EVICTABLE_IDLE: Duration = Duration::from_secs(60);
@@ -192,10 +194,22 @@ impl Sessions {
     }
 
     /// Whether nothing is lost with the session of that key that its client has begun and not forgotten,
-    /// the result of the statement that was `asked` for last among it.
-    pub fn may_go(&self, key: &str, asked: Option<u64>) -> bool {
+    /// what it was answered when it last `changed` something among it.
+    pub fn may_go(&self, key: &str, changed: Option<u64>) -> bool {
         let open = self.open.lock();
-        open.get(key).is_none_or(|session| session.may_go(asked))
+        open.get(key).is_none_or(|session| session.may_go(changed))
+    }
+
+    /// Whether there is a session of that key.
+    pub fn is_open(&self, key: &str) -> bool {
+        self.open.lock().contains_key(key)
+    }
+
+    /// A session is used.
+    pub fn touch(&self, key: &str) {
+        if let Some(session) = self.open.lock().get(key) {
+            *session.last_used.lock() = Instant::now();
+        }
     }
 
     /// A statement that a session of this user asked for, with that session.
@@ -276,10 +290,17 @@ impl Sessions {
 }
 
 impl ClientSession {
-    fn may_go(&self, asked: Option<u64>) -> bool {
-        let is_needed = self.session.is_in_transaction()
-            || self.is_preparing.load(Ordering::Relaxed)
-            || asked.is_some_and(|id| self.statement(id).is_some());
+    fn may_go(&self, changed: Option<u64>) -> bool {
+        // In another session, its next statement would be committed by itself.
+        if self.session.is_in_transaction() {
+            return false;
+        }
+        let is_wanted = |(id, statement): (&u64, &Arc<Statement>)| match statement.is_query() {
+            true => statement.asked_at.elapsed() < ABANDONED,
+            false => changed == Some(*id),
+        };
+        let is_needed =
+            self.is_preparing.load(Ordering::Relaxed) || self.pending.lock().iter().any(is_wanted);
         !is_needed || self.last_used.lock().elapsed() > FORGOTTEN
     }
 

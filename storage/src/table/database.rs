@@ -1,5 +1,6 @@
 //! A database: a folder with a catalog and a flash card.
 
+use std::any::Any;
 use std::mem;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,9 @@ pub struct DatabaseOptions {
     pub node: NodeId,
     /// Cards of the rack's other nodes: segments take turns between all of them.
     pub cards: Vec<StoreCard>,
+    /// The way to the cards and to the catalog: it is kept until the database is closed, by whoever has
+    /// it last.
+    pub way: Option<Arc<dyn Any + Send + Sync>>,
     /// What the cache for external files may take up on the card; 0: there is none. A database that is
     /// opened for reading only has none, nor has one with cards of several nodes.
     pub block_cache_bytes: u64,
@@ -94,6 +98,7 @@ impl Default for DatabaseOptions {
             catalog: None,
             node: NodeId::default(),
             cards: Vec::new(),
+            way: None,
             block_cache_bytes: 0,
             upkeep: UpkeepOptions::default(),
             memory: Arc::new(Unbounded),
@@ -110,6 +115,8 @@ pub struct Database {
     /// The thread that keeps indexes up; it ends before the rest goes.
     background: Option<Background>,
     core: Arc<Core>,
+    /// See [`DatabaseOptions::way`]; what is written last goes over it (fields are dropped in this order).
+    _way: Option<Arc<dyn Any + Send + Sync>>,
     /// Dropped behind all else.
     closing: Closing,
 }
@@ -319,6 +326,7 @@ impl Database {
         Ok(Arc::new(Self {
             background: has_upkeep.then(|| Background::start(&core)),
             core,
+            _way: options.way.clone(),
             closing: Closing::default(),
         }))
     }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flashmesh_cluster::node::{ServingNode, ServingOptions};
 use flashmesh_storage::store::NodeId;
@@ -18,6 +19,9 @@ use crate::{NodeWorker, Result};
 const CACHE_BYTES: u64 = 256 << 20;
 /// Commands of the head that run at once, for each thread; those beyond wait.
 const COMMANDS_PER_THREAD: usize = 2;
+/// How often a node that ends says so to the head, and the rest between.
+const TELLINGS: usize = 3;
+const TELLING_REST: Duration = Duration::from_millis(300);
 
 impl Running {
     /// Serves the node's cards to the head, and runs parts of its plans.
@@ -93,14 +97,31 @@ impl Running {
             // Who waits for a head waits for the one that this node becomes.
             Some(_) => drop(tokio::spawn(clients.join_all())),
             None => {
-                stop.cancel();
                 let known = *head.borrow();
-                if let (Some(head), false) = (known, clients.is_empty())
-                    && let Err(why) = pass::leave(&self.streams, head).await
-                {
-                    tracing::warn!(why, "the head was not told that clients go on elsewhere");
-                }
-                let gone = async { while clients.join_next().await.is_some() {} };
+                let telling = async {
+                    // Clients that were just connecting are told behind the others.
+                    for _ in 0..TELLINGS {
+                        if let Some(head) = known
+                            && let Err(why) = pass::leave(&self.streams, head).await
+                        {
+                            tracing::warn!(
+                                why,
+                                "the head was not told that clients go on elsewhere"
+                            );
+                        }
+                        tokio::time::sleep(TELLING_REST).await;
+                    }
+                    // And those that wait for a head wait in vain.
+                    stop.cancel();
+                    std::future::pending::<()>().await;
+                };
+                let gone = async {
+                    tokio::select! {
+                        biased;
+                        () = async { while clients.join_next().await.is_some() {} } => {}
+                        () = telling => {}
+                    }
+                };
                 if timeout(self.drain_time, gone).await.is_err() {
                     tracing::warn!(
                         "clients that were still there after {} s are sent away",

@@ -20,7 +20,7 @@ use super::status::Reporter;
 use crate::server::{Departures, Passed};
 
 /// The service of the head.
-pub(super) const SERVICE: &str = "flight";
+pub(super) const SERVICE: &str = "clients";
 
 /// Connections that a node passes on at once; others wait to be accepted. The head has a limit of
 /// its own for those of all nodes.

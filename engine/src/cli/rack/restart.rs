@@ -53,9 +53,11 @@ pub(super) async fn run(
             .is_empty()
         {
             return Err(Error::usage(format!(
-                "node '{}' has not ended after {} s; the others were left as they are",
+                "node '{}' has not ended after {} s; it ends when its clients are done: start it then, with \
+                 flashmesh rack up {} --detach; the others were left as they are",
                 node.name,
-                arguments.timeout.as_secs()
+                arguments.timeout.as_secs(),
+                file.display()
             )));
         }
         let mut started = [start(&file, node, engine, true)?];

@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::message::MessageStream;
 use super::metered::Metered;
 use super::transport::Flight;
+use crate::server::leaving::Beginning;
 
 /// The Flight service with its own DoGet.
 #[derive(Clone)]
@@ -96,12 +97,11 @@ impl Service<http::Request<Body>> for FlightServer {
         }
         let (flight, limit) = (self.flight.clone(), self.message_bytes);
         Box::pin(async move {
-            let _beginning = beginning;
             let response = match ticket(request, limit).await {
                 Ok(request) => flight.get(request).await,
                 Err(status) => Err(status),
             };
-            Ok(response.map_or_else(Status::into_http, answer))
+            Ok(response.map_or_else(Status::into_http, |response| answer(response, beginning)))
         })
     }
 }
@@ -128,12 +128,13 @@ impl Decoder for TicketDecoder {
     }
 }
 
-fn answer(response: Response<MessageStream>) -> http::Response<Body> {
+fn answer(response: Response<MessageStream>, beginning: Beginning) -> http::Response<Body> {
     let (metadata, messages, extensions) = response.into_parts();
     let body = MessageBody {
         messages,
         pieces: VecDeque::new(),
         ended: false,
+        _beginning: beginning,
     };
     let mut answer = http::Response::new(Body::new(body));
     *answer.headers_mut() = metadata.into_headers();
@@ -150,6 +151,8 @@ struct MessageBody {
     /// What is left of a message.
     pieces: VecDeque<Bytes>,
     ended: bool,
+    /// The request lasts as long.
+    _beginning: Beginning,
 }
 
 impl http_body::Body for MessageBody {

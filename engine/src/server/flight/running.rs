@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
@@ -95,6 +96,7 @@ impl Statement {
                 query: None,
             }),
             streams_left: Arc::new(AtomicUsize::new(endpoints)),
+            asked_at: Instant::now(),
         })
     }
 

@@ -37,7 +37,7 @@ use super::running::update;
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
 use super::{columns, info, ingest, metadata, options};
 use crate::error::{Error, Result};
-use crate::server::leaving::note_asked;
+use crate::server::leaving::note_change;
 use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
 use crate::server::state::State;
@@ -267,7 +267,9 @@ impl FlightSql {
         let tag = tag.filter(|tag| tag.len() <= TAG_BYTES);
         let statement = Statement::new(&self.state, session, sql, tag, plans).await?;
         let statement = Arc::new(statement);
-        note_asked(request.extensions(), statement.id);
+        if !statement.is_query() {
+            note_change(request.extensions(), statement.id);
+        }
         let info = statement.info(request.into_inner())?;
         session.add_statement(statement);
         Ok(Response::new(info))

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -45,6 +46,7 @@ pub(in crate::server) struct Statement {
     pub(super) fetched: Mutex<Fetched>,
     /// Streams that have not reached their end.
     pub(super) streams_left: Arc<AtomicUsize>,
+    pub asked_at: Instant,
 }
 
 #[derive(Debug)]
@@ -194,6 +196,11 @@ pub(super) async fn substrait(_: &Session, _: Option<SubstraitPlan>) -> Result<L
 }
 
 impl Statement {
+    /// Whether it only reads, and runs when it is fetched.
+    pub fn is_query(&self) -> bool {
+        matches!(self.work, Work::Query(_))
+    }
+
     /// The columns of its result.
     pub fn schema(&self) -> SchemaRef {
         match &self.work {
