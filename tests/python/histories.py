@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import Self
 
 import adbc_driver_flightsql.dbapi
 from running_racks import Rack, behind, eventually
@@ -85,9 +86,14 @@ class History:
 
 
 class Clients:
-    """Clients that go on whatever happens: each at a node, and after an error at another one."""
+    """Clients that go on whatever happens: each at a node, and after an error at another one. At the end of
+    the block they end, and if nothing has failed there, their history is checked."""
 
-    def __init__(self, rack: Rack, seed: int) -> None:
+    def __init__(self, rack: Rack) -> None:
+        seed = random.randrange(1 << 30)
+        print(f"seed {seed}")
+        #: For the choices of the test itself.
+        self.chance = random.Random(seed)
         self.rack, self.history, self.over = rack, History(), threading.Event()
         #: A node that clients leave: one that hangs would have them wait with it.
         self.avoided: str | None = None
@@ -159,8 +165,12 @@ class Clients:
         until = self.progress() + writes
         eventually(lambda: self.progress() >= until, "clients go on")
 
-    def end(self) -> History:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_) -> None:
         self.over.set()
         for thread in self.threads:
             thread.join()
-        return self.history
+        if failure is None:
+            self.history.check()

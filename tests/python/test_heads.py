@@ -30,12 +30,8 @@ def prepared(racks, *options: str) -> Rack:  # noqa: F811
 
 
 def test_whichever_node_ends_what_was_acknowledged_is_there(racks) -> None:  # noqa: F811
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
     rack = prepared(racks)
-    clients = Clients(rack, seed)
-    try:
+    with Clients(rack) as clients:
         heads = set()
         for round in range(KILLS):
             clients.go_on_for(20)
@@ -44,23 +40,20 @@ def test_whichever_node_ends_what_was_acknowledged_is_there(racks) -> None:  # n
             now = head(rack)
             heads.add(now)
             # Heads most of the time; now and then one that keeps the catalog for it.
-            is_head = round == 0 or chance.random() < 0.75
-            victim = now if is_head else chance.choice([n for n in rack.nodes if n != now])
+            is_head = round == 0 or clients.chance.random() < 0.75
+            victim = now if is_head else clients.chance.choice([n for n in rack.nodes if n != now])
             # Now and then it may finish what runs.
-            is_killed = chance.random() < 0.7
+            is_killed = clients.chance.random() < 0.7
             kill(rack, victim, signal.SIGKILL if is_killed else signal.SIGTERM)
             clients.go_on_for(20)
-            if is_killed and chance.random() < 0.5:
+            if is_killed and clients.chance.random() < 0.5:
                 print(f"round {round}: {victim} loses its disk")
                 shutil.rmtree(rack.folder / victim)
                 (rack.folder / victim).mkdir()
             rack.up()
             whole(rack)
-    finally:
-        history = clients.end()
-    history.check()
-    assert len(heads) > 1 and history.transfers > 0
-    for key, writes in history.writes.items():
+    assert len(heads) > 1 and clients.history.transfers > 0
+    for key, writes in clients.history.writes.items():
         told = max(write.value for write in writes if write.acknowledged is not None)
         # The last one may have come to its end and not been told so.
         assert told <= rack.rows("n01", f"SELECT value FROM register WHERE id = {key}")[0][0] <= writes[-1].value
@@ -70,11 +63,8 @@ def test_whichever_node_ends_what_was_acknowledged_is_there(racks) -> None:  # n
 
 
 def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
     rack = prepared(racks)
-    clients = Clients(rack, seed)
-    try:
+    with Clients(rack) as clients:
         for _ in range(ENDS):
             clients.go_on_for(20)
             whole(rack)
@@ -87,9 +77,6 @@ def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
             assert "is behind from now on" not in log and "commits stay in its log" not in log, log
             rack.up()
             whole(rack)
-    finally:
-        history = clients.end()
-    history.check()
 
 
 def test_a_head_waits_until_each_card_has_a_copy(racks) -> None:  # noqa: F811
@@ -115,11 +102,8 @@ def test_a_head_waits_until_each_card_has_a_copy(racks) -> None:  # noqa: F811
 
 
 def test_a_head_that_hung_answers_nothing_old(racks) -> None:  # noqa: F811
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
     rack = prepared(racks)
-    clients = Clients(rack, seed)
-    try:
+    with Clients(rack) as clients:
         for _ in range(HANGS):
             hung = clients.avoided = head(rack)
             clients.go_on_for(20)
@@ -139,10 +123,7 @@ def test_a_head_that_hung_answers_nothing_old(racks) -> None:  # noqa: F811
             # It is the same process, and not the head.
             whole(rack)
             assert rack.status()[hung]["pid"] == process
-    finally:
-        history = clients.end()
-    history.check()
-    assert history.transfers > 0
+    assert clients.history.transfers > 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small file system is mounted, which needs root")

@@ -1,7 +1,6 @@
 """A rack whose nodes restart one after the other: no statement is broken off."""
 
 import os
-import random
 
 from histories import ACCOUNTS, Clients
 from running_racks import SMALL, flashmesh, racks  # noqa: F401
@@ -15,11 +14,8 @@ NOT_BEGUN = ("connection refused", "nothing of this was done", "already closed (
 
 
 def test_a_rolling_restart_breaks_off_nothing(racks) -> None:  # noqa: F811
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
     rack = prepared(racks)
-    clients = Clients(rack, seed)
-    try:
+    with Clients(rack) as clients:
         for _ in range(RESTARTS):
             clients.go_on_for(20)
             before = {name: node["pid"] for name, node in rack.status().items()}
@@ -29,13 +25,10 @@ def test_a_rolling_restart_breaks_off_nothing(racks) -> None:  # noqa: F811
             assert all(node["pid"] not in (None, before[name]) for name, node in after.items())
             assert all(node["replicas_behind"] == 0 for node in after.values())
         clients.go_on_for(20)
-    finally:
-        history = clients.end()
     broken = [error for error in clients.errors if not any(text in error for text in NOT_BEGUN)]
     assert not broken, broken
-    history.check()
-    assert history.transfers > 0
-    for key, writes in history.writes.items():
+    assert clients.history.transfers > 0
+    for key, writes in clients.history.writes.items():
         told = [write.value for write in writes if write.acknowledged is not None]
         # Whoever was not told so was told that it was not begun.
         assert rack.rows("n01", f"SELECT value FROM register WHERE id = {key}") == [(max(told),)]
