@@ -225,8 +225,9 @@ def metrics(engine: Engine) -> str:
 
     def shown(name: str) -> str:
         """The name as queries have it: counters end in _total; and the labels."""
-        sample = re.search(rf"^({name}(?:_total|_bucket)?)(?:\{{(\w+)=.*)? ", text, re.MULTILINE)
-        return sample[1] + (f"{{{sample[2]}}}" if sample[2] else "")
+        sample = re.search(rf"^({name}(?:_total|_bucket)?)(?:\{{(.*)\}})? ", text, re.MULTILINE)
+        labels = re.findall(r"(\w+)=", sample[2] or "")
+        return sample[1] + (f"{{{', '.join(labels)}}}" if labels else "")
 
     rows = (
         (code(shown(name)), of["TYPE"], cell(of["HELP"].removesuffix(".").replace('\\"', '"'))) for name, of in sorted(found.items())

@@ -64,6 +64,15 @@ impl GrantedAuthority {
         self.seal(Subject::function(name), rights, KernelRights::None)
     }
 
+    /// What the user may do with accounts; with their own password, if that is all that they change.
+    pub fn of_accounts(&self, is_own_password: bool) -> Capability {
+        let rights = match self.principal.admin || is_own_password {
+            true => Rights::default().with(Right::Create),
+            false => Rights::default(),
+        };
+        self.seal(Subject::Accounts, rights, KernelRights::None)
+    }
+
     fn seal(&self, of: impl Into<Subject>, rights: Rights, kernels: KernelRights) -> Capability {
         let name = Arc::clone(&self.principal.name);
         let key = self.node.capability_key();

@@ -89,6 +89,11 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
             let operator = extension.node.as_ref();
             let statement = OwnStatement::of(node);
             match statement {
+                Some(OwnStatement::Accounts(statement))
+                    if !statement.is_own_password_of(&principal.name) =>
+                {
+                    return principal.check_admin("change users, roles or grants");
+                }
                 Some(OwnStatement::Backup(_)) => {
                     return principal.check_admin("back the database up");
                 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use flashmesh_storage::capability::{Right, Rights};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::names::DEFAULT_SCHEMA;
@@ -22,21 +22,40 @@ pub struct Principal {
 }
 
 /// Which functions of users a user may use and make.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionGrants {
     /// Names that may be used; `*` may stand at the end of one.
-    #[serde(default, rename = "use")]
+    #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub usable: Vec<NamePattern>,
     /// Names that may be made, replaced and dropped, and used too.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub create: Vec<NamePattern>,
 }
 
+impl FunctionGrants {
+    /// Whether nothing is granted.
+    pub fn is_empty(&self) -> bool {
+        self.usable.is_empty() && self.create.is_empty()
+    }
+
+    /// Grants what `others` grant, too.
+    pub(crate) fn add(&mut self, others: &Self) {
+        self.usable.extend(others.usable.iter().cloned());
+        self.create.extend(others.create.iter().cloned());
+    }
+}
+
 /// A name with `*` for any end of it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(try_from = "String")]
 pub struct NamePattern(String);
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl TryFrom<String> for NamePattern {
     type Error = String;
@@ -71,7 +90,7 @@ pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
 }
 
 /// Rights on tables whose names match a pattern.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// `schema.table`; either may be `*` or end with it.
@@ -81,7 +100,7 @@ pub struct Grant {
 }
 
 /// A right as a users file spells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RightName {
     /// Query rows.
@@ -92,6 +111,22 @@ pub enum RightName {
     Create,
     /// Run one's own kernels over them.
     Kernel,
+}
+
+impl RightName {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Create, Self::Kernel];
+}
+
+impl fmt::Display for RightName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Create => "create",
+            Self::Kernel => "kernel",
+        })
+    }
 }
 
 impl From<RightName> for Right {
@@ -106,11 +141,23 @@ impl From<RightName> for Right {
 }
 
 /// `schema.table` with `*` for any end of either.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TablePattern {
     schema: String,
     table: String,
+}
+
+impl fmt::Display for TablePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
+impl From<TablePattern> for String {
+    fn from(pattern: TablePattern) -> Self {
+        pattern.to_string()
+    }
 }
 
 impl TryFrom<String> for TablePattern {
@@ -151,6 +198,11 @@ impl Principal {
         Self::admin("owner")
     }
 
+    /// Whether this is who opened the database.
+    pub(crate) fn is_owner(&self) -> bool {
+        *self == Self::owner()
+    }
+
     /// A user who may do everything.
     pub fn admin(name: &str) -> Self {
         Self {
@@ -175,12 +227,25 @@ impl Principal {
     /// differently counts as missing.
     pub fn may_all_that(&self, other: &Self) -> bool {
         let has = |pattern: &NamePattern, of: &[NamePattern]| of.contains(pattern);
+        let has_right = |tables: &TablePattern, right: &RightName| {
+            let mut grants = self.grants.iter().filter(|grant| grant.tables == *tables);
+            grants.any(|grant| grant.rights.contains(right))
+        };
+        let has_all = |grant: &Grant| {
+            let mut rights = grant.rights.iter();
+            rights.all(|right| has_right(&grant.tables, right))
+        };
         let (mine, theirs) = (&self.functions, &other.functions);
         self.admin
             || (!other.admin
-                && other.grants.iter().all(|grant| self.grants.contains(grant))
+                && other.grants.iter().all(has_all)
                 && theirs.usable.iter().all(|name| has(name, &mine.usable))
                 && theirs.create.iter().all(|name| has(name, &mine.create)))
+    }
+
+    /// What is granted by name, for who is no admin.
+    pub(crate) fn granted(&self) -> (&[Grant], &FunctionGrants) {
+        (&self.grants, &self.functions)
     }
 
     /// The rights on one table.
@@ -228,7 +293,7 @@ impl Principal {
         match self.admin || granted.any(|names| names.matches(function)) {
             true => Ok(()),
             false => Err(Error::Denied(format!(
-                "user '{}' may not create or drop the function '{function}'; whoever runs the server can grant it in its users file",
+                "user '{}' may not create or drop the function '{function}'; an admin can GRANT it",
                 self.name
             ))),
         }
@@ -242,7 +307,7 @@ impl Principal {
         match self.rights(schema, table).has(right) {
             true => Ok(()),
             false => Err(Error::Denied(format!(
-                "user '{}' may not {right} {schema}.{table}; whoever runs the server can grant it in its users file",
+                "user '{}' may not {right} {schema}.{table}; an admin can GRANT it",
                 self.name
             ))),
         }

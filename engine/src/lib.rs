@@ -19,13 +19,12 @@
 // The modules stand in groups, from the ground up: each uses only those of groups above its own, which
 // `cargo xtask floors` checks.
 //
-// What stands on nothing: errors, names, statements as plans, memory and files.
+// What stands on nothing: errors, names, memory and files.
 mod bounded;
 mod cache;
 mod error;
 mod memory;
 mod names;
-mod own_statement;
 mod precedence;
 mod row_ids;
 mod spelling;
@@ -33,14 +32,20 @@ mod spill;
 mod stores;
 mod types;
 
-// Rights, values, and forms of single statements.
+// Who may do what, and statements as plans.
+mod grants;
+
+mod accounts;
+
+mod own_statement;
+
+// Values, and forms of single statements.
 mod blocking;
 mod defaults;
 mod depth;
 mod distributed;
 mod exact;
 mod files;
-mod grants;
 mod past;
 mod procedures;
 mod queries;
@@ -76,6 +81,7 @@ mod node_worker;
 
 // What a session runs: kinds of statements, and below those that stand on them.
 mod backup;
+mod change_accounts;
 mod create_table;
 mod dml;
 mod explain_rack;
@@ -110,7 +116,8 @@ pub use import::LoadMode;
 pub use load::LoadProgress;
 pub use node_worker::NodeWorker;
 pub use queries::{
-    PlanReport, Queries, Query, QueryKind, QueryReport, QueryState, RunningQuery, Totals,
+    Asker, Operator, PlanReport, Queries, Query, QueryKind, QueryReport, QueryState, RunningQuery,
+    Totals,
 };
 pub use resources::{make_temporary_folder, temporary_folder};
 pub use session::{Engine, EngineOptions, Session};

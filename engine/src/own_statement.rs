@@ -13,10 +13,14 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalN
 use datafusion::sql::sqlparser::ast::{self, AlterTableOperation};
 use parking_lot::Mutex;
 
+use crate::accounts::AccountStatement;
+
 /// A statement of flashmesh's own. It gives no rows, but for one that explains, and is never a part
 /// of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum OwnStatement {
+    /// Of users, roles and grants.
+    Accounts(Box<AccountStatement>),
     Alter(Box<AlterStatement>),
     Backup(BackupStatement),
     /// `CLEAR CACHE`, of external files.
@@ -62,6 +66,7 @@ impl PartialOrd for OwnStatement {
 impl UserDefinedLogicalNodeCore for OwnStatement {
     fn name(&self) -> &str {
         match self {
+            Self::Accounts(_) => "ChangeAccounts",
             Self::Alter(_) => "AlterTable",
             Self::Backup(_) => "BackupDatabase",
             Self::ClearCache => "ClearCache",
@@ -97,6 +102,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
+            Self::Accounts(statement) => statement.fmt(f),
             Self::Alter(alter) => write!(f, "{}.{}", alter.schema, alter.table),
             Self::Backup(statement) => statement.fmt(f),
             Self::ClearCache => f.write_str("all objects"),

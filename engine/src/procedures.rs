@@ -1,4 +1,5 @@
-//! `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK` and `SUMMARIZE`, which are calls of procedures:
+//! `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK`, `SUMMARIZE`, and statements about users, roles and
+//! grants, which are calls of procedures:
 //! parsers of drivers that do not know the statements know CALL.
 
 use datafusion::sql::parser::{DFParser, Statement as ParsedStatement};
@@ -10,9 +11,12 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use crate::accounts::{self, AccountStatement};
 use crate::error::{Error, Result};
 use crate::own_statement::{BackupStatement, OwnStatement};
 
+/// The procedure that statements about accounts are.
+const CHANGE_ACCOUNTS: &str = "change_accounts";
 /// The procedure that `BACKUP DATABASE` is.
 const BACKUP: &str = "backup_database";
 /// The procedure that `CLEAR CACHE` is.
@@ -22,13 +26,18 @@ const EXPLAIN_RACK: &str = "explain_rack";
 /// The procedure that `SUMMARIZE` is.
 const SUMMARIZE: &str = "summarize";
 
-/// Parses `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK` or `SUMMARIZE` as the call of a procedure,
-/// where one comes next.
+/// Parses `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK`, `SUMMARIZE` or a statement about accounts as
+/// the call of a procedure, and `SHOW GRANTS` as a query, where one comes next.
 pub(crate) fn parse_procedure(
     parser: &mut DFParser<'_>,
 ) -> Result<Option<ParsedStatement>, ParserError> {
     let parser = &mut parser.parser;
+    if let Some(query) = parse_show_grants(parser)? {
+        let query = ast::Statement::Query(query);
+        return Ok(Some(ParsedStatement::Statement(Box::new(query))));
+    }
     for parse in [
+        parse_accounts,
         parse_backup,
         parse_clear,
         parse_explain_rack,
@@ -43,6 +52,41 @@ pub(crate) fn parse_procedure(
 
 /// A procedure with its arguments.
 type Called = (&'static str, Vec<Expr>);
+
+/// Parses `CREATE USER`, `GRANT` and their like.
+fn parse_accounts(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    if !accounts::comes_next(parser) {
+        return Ok(None);
+    }
+    let text = accounts::take_text(parser)?;
+    let text = Expr::Value(Value::SingleQuotedString(text).into());
+    Ok(Some((CHANGE_ACCOUNTS, vec![text])))
+}
+
+/// Parses `SHOW GRANTS [FOR name]`.
+fn parse_show_grants(parser: &mut Parser<'_>) -> Result<Option<Box<Query>>, ParserError> {
+    let is_grants = is_word(&parser.peek_token_ref().token, "show")
+        && is_word(&parser.peek_nth_token(1).token, "grants");
+    if !is_grants {
+        return Ok(None);
+    }
+    parser.advance_token();
+    parser.advance_token();
+    let mut query = "SELECT * FROM system.grants".to_string();
+    if parser.parse_keyword(Keyword::FOR) {
+        let name = parser.parse_identifier()?;
+        let name = match name.quote_style {
+            Some(_) => name.value,
+            None => name.value.to_lowercase(),
+        };
+        let name = Value::SingleQuotedString(name.replace('\'', "''"));
+        query = format!("{query} WHERE grantee = {name}");
+    }
+    let query = Parser::new(&DuckDbDialect {})
+        .try_with_sql(&query)?
+        .parse_query()?;
+    Ok(Some(query))
+}
 
 /// Parses `BACKUP DATABASE TO 'place' [KEEP n]`.
 fn parse_backup(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
@@ -238,7 +282,10 @@ pub(crate) fn parsed_summarize(call: &ast::Function) -> Result<Option<Box<Query>
 ///
 /// # Errors
 /// [`Error::Usage`] for another procedure, and for other arguments.
-pub(crate) fn parsed_call(call: &ast::Function) -> Result<OwnStatement> {
+pub(crate) fn parsed_call(call: &ast::Function, default_schema: &str) -> Result<OwnStatement> {
+    if call.name.to_string().eq_ignore_ascii_case(CHANGE_ACCOUNTS) {
+        return parsed_accounts(call, default_schema);
+    }
     if !call.name.to_string().eq_ignore_ascii_case(CLEAR_CACHE) {
         return Ok(OwnStatement::Backup(parsed_backup(call)?));
     }
@@ -249,6 +296,24 @@ pub(crate) fn parsed_call(call: &ast::Function) -> Result<OwnStatement> {
     }
 }
 
+/// The statement about accounts that a parsed CALL is.
+///
+/// # Errors
+/// [`Error::Usage`].
+fn parsed_accounts(call: &ast::Function, default_schema: &str) -> Result<OwnStatement> {
+    if let FunctionArguments::List(list) = &call.args
+        && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(text)))] =
+            list.args.as_slice()
+        && let Value::SingleQuotedString(text) = &text.value
+    {
+        let statement = AccountStatement::parse(text, Some(default_schema))?;
+        return Ok(OwnStatement::Accounts(Box::new(statement)));
+    }
+    Err(Error::usage(format!(
+        "{CHANGE_ACCOUNTS} takes a statement in quotes: CALL {CHANGE_ACCOUNTS}('GRANT read ON orders TO bob')"
+    )))
+}
+
 /// The backup that a parsed CALL is.
 ///
 /// # Errors
@@ -257,7 +322,7 @@ fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
     let name = call.name.to_string();
     if !name.eq_ignore_ascii_case(BACKUP) {
         return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {BACKUP}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
+            "there is no procedure '{name}', only {BACKUP}, {CHANGE_ACCOUNTS}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
         )));
     }
     let wrong = || {

@@ -3,15 +3,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use flashmesh_planner::progress::ScanProgress;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::accounts::without_passwords;
 use crate::error::{Error, Result};
 
 /// Queries that have ended and are still remembered.
@@ -32,6 +35,25 @@ pub struct Queries {
     tags: Mutex<BTreeMap<u64, Arc<str>>>,
     ended: Mutex<VecDeque<Arc<Query>>>,
     totals: Totals,
+    observer: OnceLock<Observer>,
+}
+
+/// Who is told of each query that has ended.
+struct Observer(Box<dyn Fn(&QueryReport) + Send + Sync>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// The user.
+    pub user: &'a str,
+    /// Address and port.
+    pub address: &'a str,
 }
 
 /// Sums over all queries that have ended since the engine was opened.
@@ -43,6 +65,39 @@ pub struct Totals {
     rows: AtomicU64,
     bytes_from_flash: AtomicU64,
     bytes_to_host: AtomicU64,
+    took: Took,
+}
+
+/// The bounds of a histogram's buckets, in seconds: whatever takes longer is in one of its own.
+pub(crate) const TOOK_SECONDS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0,
+];
+
+/// How many queries took how long.
+#[derive(Debug, Default)]
+pub(crate) struct Took {
+    /// By the first bound that is not exceeded.
+    counts: [AtomicU64; TOOK_SECONDS.len() + 1],
+    all_ns: AtomicU64,
+}
+
+impl Took {
+    fn count(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = TOOK_SECONDS.partition_point(|bound| *bound < seconds);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.all_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// How many are in each bucket, and the sum of all times in seconds.
+    pub fn read(&self) -> ([u64; TOOK_SECONDS.len() + 1], f64) {
+        let counts = self
+            .counts
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed));
+        (counts, self.all_ns.load(Ordering::Relaxed) as f64 / 1e9)
+    }
 }
 
 /// One query.
@@ -54,6 +109,8 @@ pub struct Query {
     pub tag: Option<Arc<str>>,
     /// Who asked.
     pub user: String,
+    /// Where they are.
+    pub address: String,
     /// The statement; the start of it where it is long.
     pub sql: Arc<str>,
     /// When it was asked.
@@ -119,12 +176,43 @@ impl QueryState {
 /// What a plan did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanReport {
-    /// The physical plan with what was pushed below the scans, and why the rest was not.
-    pub plan: Arc<str>,
+    /// The physical plan: each operator before those below it.
+    pub operators: Arc<[Operator]>,
     /// What its scans have done.
     pub scans: ScanProgress,
     /// Bytes that its scans gave to the operators above them.
     pub bytes_to_host: u64,
+}
+
+impl PlanReport {
+    /// The plan's text, with what was pushed below the scans, and why the rest was not.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for operator in self.operators.iter() {
+            let indent = 2 * usize::from(operator.depth);
+            text.extend(std::iter::repeat_n(' ', indent));
+            text.push_str(&operator.line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// One operator of a plan, and what it has done so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Operator {
+    /// 0 for the one that gives the result.
+    pub depth: u16,
+    /// Its name and what it is to do.
+    pub line: String,
+    /// Rows that it gave; `None` where it does not count them.
+    pub rows: Option<u64>,
+    /// Time that all threads together spent in it; `None` where it does not count that.
+    pub time_us: Option<u64>,
+    /// Bytes that it read from flash itself, if it does that.
+    pub bytes_from_flash: Option<u64>,
+    /// Of a scan: bytes that it gave to the operators above.
+    pub bytes_to_host: Option<u64>,
 }
 
 /// A [`Query`] at one moment.
@@ -136,6 +224,8 @@ pub struct QueryReport {
     pub tag: Option<Arc<str>>,
     /// Who asked.
     pub user: String,
+    /// Where they are.
+    pub address: String,
     /// The statement.
     pub sql: Arc<str>,
     /// When it was asked.
@@ -151,6 +241,12 @@ pub struct QueryReport {
 }
 
 impl Queries {
+    /// From now on `observer` is told of each query that has ended, but for looks at the engine itself;
+    /// to be called once.
+    pub fn observe(&self, observer: impl Fn(&QueryReport) + Send + Sync + 'static) {
+        let _ = self.observer.set(Observer(Box::new(observer)));
+    }
+
     /// A number for a query.
     pub fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
@@ -172,19 +268,19 @@ impl Queries {
         self: &Arc<Self>,
         id: u64,
         kind: QueryKind,
-        user: &str,
+        asker: Asker<'_>,
         sql: &str,
         plan: Option<Arc<dyn ExecutionPlan>>,
         session: &CancellationToken,
     ) -> RunningQuery {
-        let sql = &sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)];
+        let sql = &without_passwords(&sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)]);
         let span = match kind {
             QueryKind::Look | QueryKind::Planning => tracing::Span::none(),
             QueryKind::Work => tracing::info_span!(
                 "query",
                 id,
-                user,
-                "db.query.text" = sql,
+                user = asker.user,
+                "db.query.text" = sql.as_ref(),
                 state = tracing::field::Empty,
                 rows = tracing::field::Empty,
                 bytes_from_flash = tracing::field::Empty,
@@ -194,8 +290,9 @@ impl Queries {
         let query = Arc::new(Query {
             id,
             tag: self.tags.lock().get(&id).cloned(),
-            user: user.to_string(),
-            sql: sql.into(),
+            user: asker.user.to_string(),
+            address: asker.address.to_string(),
+            sql: sql.as_ref().into(),
             asked_at: SystemTime::now(),
             kind,
             started: Instant::now(),
@@ -234,6 +331,16 @@ impl Queries {
                 "no query {id} of yours is running; SELECT id, query FROM system.queries WHERE state = 'running' lists them"
             ))),
         }
+    }
+
+    /// The query of that number, if it runs or is remembered.
+    pub fn find(&self, id: u64) -> Option<QueryReport> {
+        let running = self.running.lock().get(&id).cloned();
+        let found = running.or_else(|| {
+            let ended = self.ended.lock();
+            ended.iter().rev().find(|query| query.id == id).cloned()
+        });
+        found.map(|query| query.report())
     }
 
     /// Queries that run, oldest first, then those that have ended, newest first.
@@ -277,6 +384,10 @@ impl Queries {
             report
         };
         query.trace(&report);
+        if let Some(Observer(observer)) = self.observer.get() {
+            observer(&query.report());
+        }
+        self.totals.took.count(query.took());
         for (total, value) in [
             (&self.totals.rows, query.rows.load(Ordering::Relaxed)),
             (&self.totals.bytes_from_flash, report.scans.bytes_from_flash),
@@ -300,6 +411,11 @@ impl Totals {
             ("failed", self.failed.load(Ordering::Relaxed)),
             ("cancelled", self.cancelled.load(Ordering::Relaxed)),
         ]
+    }
+
+    /// How long queries took.
+    pub(crate) fn took(&self) -> &Took {
+        &self.took
     }
 
     /// Rows sent to clients.
@@ -339,6 +455,12 @@ impl Query {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
+    /// How long it took, or has taken so far.
+    fn took(&self) -> Duration {
+        let took = self.state.lock().took;
+        took.unwrap_or_else(|| self.started.elapsed())
+    }
+
     /// Ends the query's span and logs it.
     fn trace(&self, report: &PlanReport) {
         let span = std::mem::replace(&mut *self.span.lock(), tracing::Span::none());
@@ -373,6 +495,7 @@ impl Query {
             id: self.id,
             tag: self.tag.clone(),
             user: self.user.clone(),
+            address: self.address.clone(),
             sql: self.sql.clone(),
             asked_at: self.asked_at,
             state: inner.state.clone(),
@@ -415,40 +538,76 @@ impl Drop for RunningQuery {
     }
 }
 
-fn report_of(plan: &dyn ExecutionPlan) -> PlanReport {
-    fn bytes_to_host(plan: &dyn ExecutionPlan) -> u64 {
-        let metrics = plan.metrics();
-        let value = metrics.and_then(|metrics| metrics.sum_by_name("bytes_to_host"));
-        let below = plan.children().into_iter();
-        let below: u64 = below.map(|child| bytes_to_host(child.as_ref())).sum();
-        below + value.map_or(0, |value| value.as_usize() as u64)
-    }
-    PlanReport {
-        plan: plan_text(plan),
-        scans: ScanProgress::of(plan),
-        bytes_to_host: bytes_to_host(plan),
-    }
+/// The start of a text.
+struct Start {
+    text: String,
+    room: usize,
 }
 
-/// The start of a plan's text.
-struct PlanText(String);
-
-impl Write for PlanText {
+impl Write for Start {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = PLAN_TEXT_BYTES.saturating_sub(self.0.len());
+        let room = self.room.saturating_sub(self.text.len());
         if text.len() <= room {
-            self.0.push_str(text);
+            self.text.push_str(text);
             return Ok(());
         }
-        self.0.push_str(&text[..text.floor_char_boundary(room)]);
-        self.0.push('…');
+        self.text.push_str(&text[..text.floor_char_boundary(room)]);
+        self.text.push('…');
         Err(fmt::Error)
     }
 }
 
-fn plan_text(plan: &dyn ExecutionPlan) -> Arc<str> {
-    let mut text = PlanText(String::new());
-    // An error says that the rest is left out.
-    let _ = write!(text, "{}", displayable(plan).indent(false));
-    text.0.into()
+fn report_of(plan: &dyn ExecutionPlan) -> PlanReport {
+    let mut operators = Vec::new();
+    let mut room = PLAN_TEXT_BYTES;
+    let bytes_to_host = add_operators(plan, 0, &mut room, &mut operators);
+    PlanReport {
+        operators: operators.into(),
+        scans: ScanProgress::of(plan),
+        bytes_to_host,
+    }
+}
+
+/// Adds an operator and those below it, as far as there is room for their texts. Gives the bytes that
+/// scans gave to the operators above them.
+fn add_operators(
+    plan: &dyn ExecutionPlan,
+    depth: u16,
+    room: &mut usize,
+    operators: &mut Vec<Operator>,
+) -> u64 {
+    let metrics = plan.metrics();
+    let counter = |name: &str| {
+        let value = metrics.as_ref()?.sum_by_name(name)?;
+        Some(value.as_usize() as u64)
+    };
+    let bytes_to_host = counter("bytes_to_host");
+    if *room > 0 {
+        let mut start = Start {
+            text: String::new(),
+            room: *room,
+        };
+        // An error says that the rest is left out.
+        let _ = write!(start, "{}", displayable(plan).one_line());
+        let mut line = start.text;
+        line.truncate(line.trim_end().len());
+        *room = room.saturating_sub(line.len() + 1);
+        let metrics = metrics.as_ref();
+        let time_ns = metrics.and_then(MetricsSet::elapsed_compute);
+        operators.push(Operator {
+            depth,
+            line,
+            rows: metrics
+                .and_then(MetricsSet::output_rows)
+                .map(|rows| rows as u64),
+            time_us: time_ns.map(|time| time as u64 / 1_000),
+            bytes_from_flash: counter("bytes_from_flash"),
+            bytes_to_host,
+        });
+    }
+    let below = plan
+        .children()
+        .into_iter()
+        .map(|child| add_operators(child.as_ref(), depth.saturating_add(1), room, operators));
+    bytes_to_host.unwrap_or(0) + below.sum::<u64>()
 }

@@ -202,7 +202,7 @@ impl Session {
             }
             ast::Statement::Call(call) => match parsed_explain_rack(call)? {
                 Some(call) => OwnStatement::ExplainRack(self.planned_explain(state, call).await?),
-                None => parsed_call(call)?,
+                None => parsed_call(call, &self.options().catalog.default_schema)?,
             },
             ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
             other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
@@ -211,6 +211,7 @@ impl Session {
 
     async fn execute_own(&self, statement: OwnStatement) -> Result<DataFrame> {
         match statement {
+            OwnStatement::Accounts(statement) => self.change_accounts(*statement).await,
             OwnStatement::Alter(alter) => self.alter_table(*alter).await,
             OwnStatement::Backup(backup) => self.execute_backup(backup).await,
             OwnStatement::ClearCache => self.clear_cache(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use arrow::array::{
-    ArrayRef, Float64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
+    ArrayRef, BooleanBuilder, Float64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
     TimestampMicrosecondArray, UInt64Array,
 };
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use flashmesh_storage::functions::{Kernels, UserFunction};
 use flashmesh_storage::store::{CardStatus, StoreUsage};
 use flashmesh_storage::table::{Database, TableVersion};
 
+use crate::accounts::{AccountKind, AccountList, GrantOf, grants_in};
 use crate::error::Error;
 use crate::grants::Principal;
 use crate::names::SYSTEM_SCHEMA;
@@ -42,9 +43,13 @@ const OF_TABLES: &str = "tables";
 const VERSIONS: &str = "versions";
 /// Name of the table of external files that are cached.
 const CACHE: &str = "cache";
+/// Name of the table of users and roles.
+const USERS: &str = "users";
+/// Name of the table of what is granted to them.
+const GRANTS: &str = "grants";
 
-const TABLES: [&str; 8] = [
-    CACHE, FLASH, FUNCTIONS, INDEXES, QUERIES, SCRUB, OF_TABLES, VERSIONS,
+const TABLES: [&str; 10] = [
+    CACHE, FLASH, FUNCTIONS, GRANTS, INDEXES, QUERIES, SCRUB, OF_TABLES, USERS, VERSIONS,
 ];
 
 /// The tables of the schema, made when they are asked for.
@@ -126,6 +131,92 @@ impl SystemSchema {
             ("created_at", Arc::new(created) as ArrayRef, false),
             ("sha256", text(&digest), false),
         ])?)
+    }
+
+    /// The users and roles of the database, for an admin; others see themselves.
+    fn users(&self) -> Result<RecordBatch> {
+        let list = self.accounts()?;
+        let is_seen = |name: &str| self.principal.admin || name == &*self.principal.name;
+        let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
+        let (mut admin, mut password) = (BooleanBuilder::new(), BooleanBuilder::new());
+        let mut certificates = StringBuilder::new();
+        let mut roles = ListBuilder::new(StringBuilder::new());
+        for (name, user) in list.users.iter().filter(|(name, _)| is_seen(name)) {
+            names.append_value(name);
+            kinds.append_value(AccountKind::User.to_string());
+            admin.append_value(user.admin);
+            password.append_value(user.password.is_some());
+            certificates.append_option(user.certificate.as_deref());
+            roles.append_value(user.roles.iter().map(Some));
+        }
+        for name in list.roles.keys().filter(|_| self.principal.admin) {
+            names.append_value(name);
+            kinds.append_value(AccountKind::Role.to_string());
+            admin.append_value(false);
+            password.append_value(false);
+            certificates.append_null();
+            roles.append_null();
+        }
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            ("name", Arc::new(names.finish()) as ArrayRef, false),
+            ("kind", Arc::new(kinds.finish()) as ArrayRef, false),
+            ("admin", Arc::new(admin.finish()) as ArrayRef, false),
+            (
+                "has_password",
+                Arc::new(password.finish()) as ArrayRef,
+                false,
+            ),
+            (
+                "certificate",
+                Arc::new(certificates.finish()) as ArrayRef,
+                true,
+            ),
+            ("roles", Arc::new(roles.finish()) as ArrayRef, true),
+        ])?)
+    }
+
+    /// What is granted to each user and role of the database, for an admin; others see what they have,
+    /// wherever they stand.
+    fn grants(&self) -> Result<RecordBatch> {
+        let mut all: Vec<(String, GrantOf)> = Vec::new();
+        if self.principal.admin {
+            let list = self.accounts()?;
+            for name in list.users.keys().chain(list.roles.keys()) {
+                let grants = list.grants_of(name).into_iter();
+                all.extend(grants.map(|grant| (name.clone(), grant)));
+            }
+        } else {
+            let name = self.principal.name.to_string();
+            let grants = grants_in(None, self.principal.granted());
+            all.extend(grants.map(|grant| (name.clone(), grant)));
+        }
+        let text = |value: &dyn Fn(&GrantOf) -> String| -> ArrayRef {
+            let values = all.iter().map(|(_, grant)| value(grant));
+            Arc::new(StringArray::from_iter_values(values))
+        };
+        let names = all.iter().map(|(name, _)| name);
+        let roles = all.iter().map(|(_, grant)| grant.role.as_deref());
+        let column = |place: usize| text(&move |grant| grant.granted.words()[place].clone());
+        Ok(RecordBatch::try_from_iter_with_nullable([
+            (
+                "grantee",
+                Arc::new(StringArray::from_iter_values(names)) as ArrayRef,
+                false,
+            ),
+            ("right", column(0), false),
+            ("kind", column(1), false),
+            ("name", column(2), false),
+            (
+                "through_role",
+                Arc::new(StringArray::from_iter(roles)) as ArrayRef,
+                true,
+            ),
+        ])?)
+    }
+
+    fn accounts(&self) -> Result<AccountList> {
+        let accounts = self.database.accounts().map_err(Error::from)?;
+        Ok(AccountList::of(&accounts)?)
     }
 
     /// One row; what is wrong names tables, and is an admin's to see.
@@ -414,6 +505,8 @@ impl SchemaProvider for SystemSchema {
             VERSIONS => self.versions()?,
             FLASH => self.flash()?,
             CACHE => self.cache()?,
+            USERS => self.users()?,
+            GRANTS => self.grants()?,
             _ => return Ok(None),
         };
         let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
@@ -442,6 +535,7 @@ fn batch_of(queries: &[QueryReport]) -> Result<RecordBatch> {
         QueryState::Failed(error) => Some(error.as_str()),
         _ => None,
     });
+    let plans = queries.iter().map(|query| query.plan.text());
     let tags = queries.iter().map(|query| query.tag.as_deref());
     Ok(RecordBatch::try_from_iter_with_nullable([
         ("id", numbers(|q| q.id), false),
@@ -472,7 +566,11 @@ fn batch_of(queries: &[QueryReport]) -> Result<RecordBatch> {
             false,
         ),
         ("segments", numbers(|q| q.plan.scans.segments), false),
-        ("plan", texts(|q| &q.plan.plan), false),
+        (
+            "plan",
+            Arc::new(StringArray::from_iter_values(plans)) as ArrayRef,
+            false,
+        ),
         (
             "tag",
             Arc::new(StringArray::from_iter(tags)) as ArrayRef,

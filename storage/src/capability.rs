@@ -118,6 +118,8 @@ pub enum Subject {
     },
     /// The name of a function.
     Function(Arc<str>),
+    /// All accounts.
+    Accounts,
 }
 
 impl From<TableId> for Subject {
@@ -132,6 +134,7 @@ impl fmt::Display for Subject {
             Self::Table(id) => write!(f, "table {}", id.0),
             Self::Name { schema, table } => write!(f, "{schema}.{table}"),
             Self::Function(name) => write!(f, "function '{name}'"),
+            Self::Accounts => f.write_str("accounts"),
         }
     }
 }
@@ -162,6 +165,7 @@ impl Subject {
             }
             Self::Name { schema, table } => ["name", schema, table].into_iter().for_each(text),
             Self::Function(name) => ["function", name].into_iter().for_each(text),
+            Self::Accounts => text("accounts"),
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::index::IndexDefinition;
 use crate::kernel::Package;
 use crate::node::StorageNode;
 use crate::table::{
-    Backup, BackupFiles, BackupProgress, Database, Load, LoadTarget, TableSnapshot, View, Workspace,
+    Accounts, Backup, BackupFiles, BackupProgress, Database, Load, LoadTarget, TableSnapshot, View,
+    Workspace,
 };
 use crate::{Result, StorageError};
 
@@ -120,6 +121,22 @@ impl Changes {
         let found = database.snapshot(schema, table)?;
         self.verify(capability, &found.id.into(), Right::Write)?;
         database.compact(schema, table)
+    }
+
+    /// Puts `text` in the place of all accounts, which takes the right to create them; FALSE where they
+    /// are others by now than `from`.
+    ///
+    /// # Errors
+    /// `Denied`; `Invalid` in a transaction; `ReadOnly`, `Full`, `Io`; `Corrupt`; `NeedsReopening`.
+    pub fn put_accounts(
+        &self,
+        capability: &Capability,
+        from: &Accounts,
+        text: String,
+    ) -> Result<bool> {
+        let database = self.outside("a change of users, roles or grants")?;
+        self.verify(capability, &Subject::Accounts, Right::Create)?;
+        database.put_accounts(from, text)
     }
 
     /// Backs the database up, which takes the right to read all that it has.

@@ -66,8 +66,8 @@ def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
     rack = prepared(racks)
     with Clients(rack) as clients:
         for _ in range(ENDS):
+            # A node that seemed to be away meanwhile is waited for by the head itself.
             clients.go_on_for(20)
-            whole(rack)
             ends = head(rack)
             before = len(rack.log(ends))
             kill(rack, ends, signal.SIGTERM)
@@ -77,6 +77,39 @@ def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
             assert "is behind from now on" not in log and "commits stay in its log" not in log, log
             rack.up()
             whole(rack)
+
+
+def test_users_are_on_whichever_node_is_the_head(racks) -> None:  # noqa: F811
+    rack = prepared(racks)
+    rack.execute("n01", "CREATE USER ada PASSWORD 'correct horses' ADMIN")
+    rack.execute("n02", "CREATE USER bob PASSWORD 'battery'")
+    rack.execute("n03", "GRANT READ ON register TO bob")
+    # From the next head on it takes a login.
+    first = head(rack)
+    kill(rack, first)
+    others = [name for name in rack.nodes if name != first]
+    ada, bob = {"username": "ada", "password": "correct horses"}, {"username": "bob", "password": "battery"}
+
+    def asked(name: str, sql: str, **login: str) -> list[tuple]:
+        uri = f"grpc://{rack.nodes[name]['flight']}"
+        with adbc_driver_flightsql.dbapi.connect(uri, login, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    def answers() -> bool:
+        with contextlib.suppress(adbc_driver_flightsql.dbapi.Error):
+            return asked(others[0], "SELECT 1", **ada) == [(1,)]
+        return False
+
+    eventually(answers, "the next head answers")
+    for name in others:
+        with pytest.raises(adbc_driver_flightsql.dbapi.Error, match="user name and a password"):
+            asked(name, "SELECT 1")
+        assert asked(name, "SELECT count(*) FROM register", **bob)[0][0] > 0
+        with pytest.raises(adbc_driver_flightsql.dbapi.Error, match="not found"):
+            asked(name, "SELECT * FROM account", **bob)
+    # Those who kill what they started need no login: it goes by signals.
+    asked(others[0], "DROP USER bob", **ada)
 
 
 def test_a_head_waits_until_each_card_has_a_copy(racks) -> None:  # noqa: F811

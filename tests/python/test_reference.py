@@ -1,6 +1,8 @@
 """docs/reference is what the code has: each setting, function, system table, metric, error and command."""
 
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,14 @@ specification.loader.exec_module(reference)
 def test_the_pages_are_as_the_code_is():
     changes = reference.differences(binary())
     assert not changes, f"docs/reference is not as the code is: run ./dev reference\n{changes}"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are():
+    text = (ROOT / "docs/grafana.json").read_text()
+    expressions = [target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]]
+    asked = {name for expression in expressions for name in re.findall(r"flashmesh_\w+", expression)}
+    there = set(re.findall(r"`(flashmesh_\w+)", (ROOT / "docs/reference/metrics.md").read_text()))
+    assert len(expressions) > 15 and asked <= there, asked - there
 
 
 def test_what_has_no_text_is_named():

@@ -99,8 +99,13 @@ pub struct Rack {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clients {
-    /// The users file; without one everybody who can connect is an admin.
+    /// The users file. Without one, and without users in the database, everybody who can connect is an
+    /// admin.
     pub users: Option<PathBuf>,
+    /// Everybody has to log in.
+    pub require_login: bool,
+    /// The audit log of the node that is the head.
+    pub audit_log: Option<PathBuf>,
     /// The secret of tokens; without one, tokens end with the head.
     pub token_secret: Option<PathBuf>,
     /// Certificate and key of all nodes' Flight addresses: what clients send is read by the head
@@ -326,6 +331,7 @@ impl Rack {
         let files = [
             &mut self.key_file,
             &mut clients.users,
+            &mut clients.audit_log,
             &mut clients.token_secret,
         ];
         let mut paths: Vec<&mut PathBuf> = files.into_iter().flatten().collect();

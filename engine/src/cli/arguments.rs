@@ -463,16 +463,23 @@ pub(super) struct ServeArguments {
     /// Serve other machines without TLS: anybody on the way can read along
     #[arg(long, help_heading = "Security")]
     pub allow_plaintext: bool,
-    /// Serve other machines without users: whoever reaches the server may do everything
+    /// Serve without users, whoever the database has, other machines too: whoever reaches the server may
+    /// do everything
     #[arg(long, help_heading = "Security")]
     pub allow_anonymous: bool,
     /// Serve the page, which has no TLS, to other machines
     #[arg(long, help_heading = "Security")]
     pub allow_plaintext_page: bool,
-    /// Users, their passwords' hashes and what is granted to them (see flashmesh user add);
-    /// without it, everybody who can connect may do everything
+    /// Users, their passwords' hashes and what is granted to them (see flashmesh user add), beside those
+    /// of the database (CREATE USER); without any, everybody who can connect may do everything
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub users: Option<PathBuf>,
+    /// Ask everybody for a login, and do not start as long as there are no users
+    #[arg(long, conflicts_with = "allow_anonymous", help_heading = "Security")]
+    pub require_login: bool,
+    /// Logins and statements, a JSON object a line, are added to this file
+    #[arg(long, value_name = "FILE", help_heading = "Security")]
+    pub audit_log: Option<PathBuf>,
     /// Secret of tokens, at least 32 bytes [default: drawn at start, so that tokens end with the
     /// process]
     #[arg(long, value_name = "FILE", help_heading = "Security")]
@@ -509,16 +516,16 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Limits")]
     pub max_queries: usize,
     /// Queries of a user that run at once [default: half of --max-queries]
-    #[arg(long, value_name = "N", requires = "users", help_heading = "Limits")]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
     pub max_user_queries: Option<usize>,
     /// Sessions of a user [default: half of --max-sessions]
-    #[arg(long, value_name = "N", requires = "users", help_heading = "Limits")]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
     pub max_user_sessions: Option<usize>,
     /// What a user's queries may hold in memory [default: half of --memory-limit]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "users", help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     pub max_user_memory: Option<u64>,
     /// What a user's queries may spill [default: half of --spill-limit]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "users", help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     pub max_user_spill: Option<u64>,
     /// Size of a user's prepared statements, with the parameters bound to them
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MB", help_heading = "Limits")]

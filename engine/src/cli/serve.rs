@@ -19,21 +19,19 @@ pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Re
             "a temporary database is served, which is gone at the end; name one with --db"
         );
     }
-    let server = Server::bind(engine, options.clone()).await?;
+    let has_tls = options.tls.is_some();
+    let server = Server::bind(engine, options).await?;
+    let asks_for_logins = server.asks_for_logins();
     // From when it is said to listen, it ends as it should.
     let stop = until_signal()?;
     // Scripts read these lines; everything else goes to standard error.
-    let scheme = if options.tls.is_some() {
-        "grpc+tls"
-    } else {
-        "grpc"
-    };
+    let scheme = if has_tls { "grpc+tls" } else { "grpc" };
     println!("Flight SQL: {scheme}://{}", server.flight_address()?);
     if let Some(page) = server.http_address()? {
         println!("Page: http://{page}");
     }
-    if options.users.is_none() {
-        tracing::warn!("no --users: everybody who can connect may do everything");
+    if !asks_for_logins {
+        tracing::warn!("there are no users: everybody who can connect may do everything");
     }
     server.run(stop).await?;
     tracing::info!("stopped");
@@ -65,6 +63,8 @@ fn options(serve: ServeArguments) -> Result<ServerOptions> {
         allow_anonymous: serve.allow_anonymous,
         allow_plaintext_page: serve.allow_plaintext_page,
         users: serve.users,
+        require_login: serve.require_login,
+        audit_log: serve.audit_log,
         token_secret: serve.token_secret,
         token_lifetime: serve.token_lifetime,
         session_idle: serve.session_idle,

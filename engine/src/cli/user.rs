@@ -3,7 +3,8 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::server::{Tokens, add_user, hash_password, list_users, remove_user, set_password};
+use crate::accounts::hash_password;
+use crate::server::{Tokens, add_user, list_users, remove_user, set_password};
 use crate::{Error, Result};
 
 use super::arguments::UserCommand;

@@ -67,6 +67,7 @@ pub(super) async fn serve(
     let guarded = axum::Router::new()
         .route("/", get(page))
         .route("/api/queries", get(queries))
+        .route("/api/queries/{id}/plan", get(plan))
         .route("/api/queries/{id}/kill", post(kill))
         .route("/api/rack", get(nodes))
         .layer(Extension(rack))
@@ -132,7 +133,7 @@ async fn known_hosts_only(
     if state.users.is_none() && !is_known {
         return (
             StatusCode::MISDIRECTED_REQUEST,
-            "a server without users shows its page under its address or a name without a dot only; write that, or give --users",
+            "a server without users shows its page under its address or a name without a dot only; write that, or have users (CREATE USER, --users)",
         )
             .into_response();
     }
@@ -221,7 +222,6 @@ struct Row {
     asked_at_ms: u64,
     took_ms: f64,
     rows: u64,
-    plan: String,
     bytes_from_flash: u64,
     bytes_to_host: u64,
     segments_done: u64,
@@ -243,7 +243,6 @@ impl From<QueryReport> for Row {
             asked_at_ms: asked.map_or(0, |t| t.as_millis() as u64),
             took_ms: query.took.as_secs_f64() * 1e3,
             rows: query.rows,
-            plan: query.plan.plan.to_string(),
             bytes_from_flash: query.plan.scans.bytes_from_flash,
             bytes_to_host: query.plan.bytes_to_host,
             segments_done: query.plan.scans.segments_done,
@@ -282,6 +281,14 @@ async fn queries(Shared(state): Shared<Arc<State>>) -> Json<Overview> {
         connections: state.connections.len(),
         queries: queries.map(Row::from).collect(),
     })
+}
+
+/// The operators of a query's plan, with what each has done so far.
+async fn plan(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Response {
+    match state.queries().find(id) {
+        Some(query) => Json(query.plan.operators.to_vec()).into_response(),
+        None => (StatusCode::NOT_FOUND, format!("query {id} is forgotten")).into_response(),
+    }
 }
 
 async fn kill(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Response {

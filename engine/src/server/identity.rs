@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD_NO_PAD;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
+use super::audit::Entry;
 use super::listen::{Peer, peer_session};
 use super::sessions::{ClientSession, Identity};
 use super::shares::Share;
@@ -18,12 +19,13 @@ use crate::grants::Principal;
 
 impl Identity {
     /// Whoever comes without a name, where there are no users.
-    fn anonymous(session: String) -> Self {
+    fn anonymous(session: String, peer: &Peer) -> Self {
         Self {
             session,
             principal: Principal::admin("anonymous"),
             password: None,
             claims: None,
+            address: peer.address(),
         }
     }
 }
@@ -40,9 +42,12 @@ impl State {
             principal: user.principal,
             password: user.fingerprint,
             claims: None,
+            address: peer.address(),
         };
         self.sessions.get(&identity)?;
         peer.logged_in();
+        let address = peer.address();
+        self.audit(|| Entry::login(&name, &address, "password"));
         tracing::info!(user = name.as_str(), peer = %peer.address(), "logged in");
         let Identity {
             session, password, ..
@@ -66,7 +71,9 @@ impl State {
         let found = users.verify(name, password, peer.ip()).await?;
         found.ok_or_else(|| {
             // As a value, whose line breaks are escaped: a stranger wrote it.
-            tracing::warn!(user = name, peer = %peer.address(), "wrong user name or password");
+            let address = peer.address();
+            tracing::warn!(user = name, peer = address, "wrong user name or password");
+            self.audit(|| Entry::refused(name, &address));
             Status::unauthenticated("wrong user name or password")
         })
     }
@@ -91,21 +98,46 @@ impl State {
         let bearer = bearer.and_then(|h| h.strip_prefix("Bearer "));
         if let Some(token) = bearer {
             return match (self.tokens.verify(token), &self.users) {
-                (Ok(claims), _) => self.identify_by_token(token, claims),
+                (Ok(claims), _) => self.identify_by_token(token, claims, peer),
                 // Who may do everything without a token may do it with any.
-                (Err(_), None) => Ok(Identity::anonymous(format!("token {token}"))),
+                (Err(_), None) => Ok(Identity::anonymous(format!("token {token}"), peer)),
                 (Err(error), Some(_)) => Err(Status::unauthenticated(error.to_string())),
             };
         }
-        if self.users.is_some() {
-            return Err(Status::unauthenticated(
-                "connect with a user name and a password, or with a token",
-            ));
+        let session = peer_session(&peer.address());
+        let Some(users) = &self.users else {
+            return Ok(Identity::anonymous(session, peer));
+        };
+        let names = peer.certificate_names();
+        let user = users.of_certificate(names)?;
+        let user = user.ok_or_else(|| {
+            Status::unauthenticated(match names {
+                [] => "connect with a user name and a password, or with a token".to_string(),
+                names => format!(
+                    "connect with a user name and a password, or with a token: no user has the certificate of {}",
+                    names.join(", ")
+                ),
+            })
+        })?;
+        let address = peer.address();
+        if !peer.is_known() {
+            self.audit(|| Entry::login(&user.principal.name, &address, "certificate"));
         }
-        Ok(Identity::anonymous(peer_session(&peer.address())))
+        Ok(Identity {
+            session,
+            principal: user.principal,
+            password: None,
+            claims: None,
+            address,
+        })
     }
 
-    fn identify_by_token(&self, token: &str, claims: Claims) -> Result<Identity, Status> {
+    fn identify_by_token(
+        &self,
+        token: &str,
+        claims: Claims,
+        peer: &Peer,
+    ) -> Result<Identity, Status> {
         let user = match &self.users {
             None => User::admin(&claims.sub),
             Some(users) => users.find(&claims.sub)?.ok_or_else(|| {
@@ -123,6 +155,7 @@ impl State {
             principal: user.principal,
             password: claims.pwd.clone(),
             claims: Some(claims),
+            address: peer.address(),
         })
     }
 

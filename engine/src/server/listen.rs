@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
+use tonic::transport::CertificateDer;
 use tonic::transport::server::{Connected, TlsConnectInfo};
+use webpki::EndEntityCert;
 
 use super::gather::GatherWrites;
 use super::sessions::Sessions;
@@ -106,6 +108,8 @@ pub(super) struct Link {
     pub leave: Mutex<Leave>,
     /// The client is told to go on elsewhere, or has gone.
     told: CancellationToken,
+    /// The names in the client's certificate, once they were asked for.
+    certificate: OnceLock<Vec<String>>,
 }
 
 /// See [`super::leaving`].
@@ -200,6 +204,7 @@ impl Connections {
             reader: AtomicWaker::new(),
             leave: Mutex::default(),
             told: CancellationToken::new(),
+            certificate: OnceLock::new(),
         });
         open.links.insert(link.number, Arc::clone(&link));
         link
@@ -427,6 +432,16 @@ impl Drop for Connection {
     }
 }
 
+/// The names of whom a certificate is: of hosts and of services, as "alternative names" of its subject.
+fn names_in(certificate: &CertificateDer<'static>) -> Vec<String> {
+    let Ok(certificate) = EndEntityCert::try_from(certificate) else {
+        return Vec::new();
+    };
+    let names = certificate.valid_dns_names();
+    let names = names.chain(certificate.valid_uri_names());
+    names.map(String::from).collect()
+}
+
 /// The key of the session that belongs to the connection from there.
 pub(super) fn peer_session(address: &str) -> String {
     format!("peer {address}")
@@ -439,6 +454,7 @@ impl Connected for Connection {
         Peer {
             origin: Some(self.link.origin.clone()),
             link: Some(Arc::clone(&self.link)),
+            certificates: None,
         }
     }
 }
@@ -491,28 +507,47 @@ impl AsyncWrite for Connection {
 pub(super) struct Peer {
     origin: Option<Origin>,
     link: Option<Arc<Link>>,
+    /// What the client has shown of itself, which TLS has verified.
+    certificates: Option<Arc<Vec<CertificateDer<'static>>>>,
 }
 
 impl Peer {
     /// As the transport noted it in a request.
     pub fn of(extensions: &Extensions) -> Self {
-        let tls = extensions.get::<TlsConnectInfo<Self>>();
-        let peer = tls.map(TlsConnectInfo::get_ref);
-        let peer = peer.or_else(|| extensions.get::<Self>());
-        peer.cloned().unwrap_or_default()
+        match extensions.get::<TlsConnectInfo<Self>>() {
+            Some(tls) => Self {
+                certificates: tls.peer_certs(),
+                ..tls.get_ref().clone()
+            },
+            None => extensions.get::<Self>().cloned().unwrap_or_default(),
+        }
+    }
+
+    /// The names in the client's certificate; none where it has none.
+    pub fn certificate_names(&self) -> &[String] {
+        let (Some(link), Some(certificates)) = (&self.link, &self.certificates) else {
+            return &[];
+        };
+        link.certificate
+            .get_or_init(|| certificates.first().map_or_else(Vec::new, names_in))
     }
 
     /// Who is at that address, on a connection of another port.
     pub fn at(address: SocketAddr) -> Self {
         Self {
             origin: Some(address.into()),
-            link: None,
+            ..Self::default()
         }
     }
 
     /// What is known of its connection.
     pub fn link(&self) -> Option<&Arc<Link>> {
         self.link.as_ref()
+    }
+
+    /// Whether it was said before that the connection may stay.
+    pub fn is_known(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.is_stranger())
     }
 
     /// The connection may stay.

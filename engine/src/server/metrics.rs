@@ -5,12 +5,20 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::state::State;
+use crate::queries::TOOK_SECONDS;
+
+/// Processor and system.
+const TARGET: &str = match cfg!(target_arch = "x86_64") {
+    true => "x86_64-linux",
+    false => "aarch64-linux",
+};
 
 /// The state's numbers, read when they are asked for.
 #[derive(Debug)]
@@ -18,6 +26,7 @@ struct Numbers {
     gauges: Vec<(&'static str, &'static str, i64)>,
     counters: Vec<(&'static str, &'static str, u64)>,
     ended: [(&'static str, u64); 3],
+    took: ([u64; TOOK_SECONDS.len() + 1], f64),
 }
 
 /// All metrics in OpenMetrics' text format.
@@ -133,6 +142,7 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
             ),
         ],
         ended: totals.queries(),
+        took: totals.took().read(),
     };
     let mut registry = Registry::with_prefix("flashmesh");
     registry.register_collector(Box::new(numbers));
@@ -157,13 +167,24 @@ impl Collector for Numbers {
             let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
             counter.encode(metric)?;
         }
-        let kind = prometheus_client::metrics::MetricType::Counter;
+        let kind = MetricType::Counter;
         let mut family =
             encoder.encode_descriptor("queries", "Queries that have ended", None, kind)?;
         for (state, count) in self.ended {
             let counter = ConstCounter::new(count);
             counter.encode(family.encode_family(&[("state", state)])?)?;
         }
+        let help = "How long queries took that have ended, from when they were asked for";
+        let mut took =
+            encoder.encode_descriptor("query_seconds", help, None, MetricType::Histogram)?;
+        let (counts, sum) = &self.took;
+        let bounds = TOOK_SECONDS.into_iter().chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(*counts).collect();
+        took.encode_histogram::<NoLabelSet>(*sum, counts.iter().sum(), &buckets, None)?;
+        let help = "What is running, as labels";
+        let mut build = encoder.encode_descriptor("build_info", help, None, MetricType::Gauge)?;
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("target", TARGET)];
+        ConstGauge::new(1i64).encode(build.encode_family(&labels)?)?;
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! whose results were not fetched yet. What a user may do is decided by the session's
 //! [`Principal`](crate::grants::Principal) and, once more, by the store (see `flashmesh_storage::capability`).
 
+mod audit;
 mod flight;
 mod gather;
 mod http;
@@ -32,26 +33,31 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::ServerTlsConfig;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::Engine;
+use crate::accounts::AccountList;
 use crate::error::{Error, Result};
+use audit::{Audit, Entry};
 use flight::{Flight, FlightServer, FlightSql};
 use listen::{ACCEPT_REST, Connection, Connections, Incoming};
 use options::check_exposure;
 use sessions::Sessions;
 use shares::{Quota, Shares};
 use state::{Compute, State};
-use users::{Users, UsersFile};
+use users::{User, Users};
 
 pub use http::RackReport;
 pub use leaving::Departures;
 pub use listen::{Bytes, Passed};
 pub use options::{Limits, ServerOptions, TlsFiles};
 pub use tokens::{Claims, Tokens};
-pub use users::{add_user, hash_password, list_users, remove_user, set_password};
+pub use users::{add_user, list_users, remove_user, set_password};
 
 /// A server that listens. It serves while [`Server::run`] is polled.
 pub struct Server {
@@ -59,7 +65,7 @@ pub struct Server {
     flight: TcpListener,
     passed: Option<mpsc::Receiver<Passed>>,
     rack: Option<Arc<dyn RackReport>>,
-    tls: Option<ServerTlsConfig>,
+    tls: Option<(TlsFiles, ServerTlsConfig)>,
     http: Option<TcpListener>,
     drain_time: Duration,
 }
@@ -77,9 +83,18 @@ impl Server {
     /// [`Error::Usage`] for options that contradict each other or would serve other machines
     /// unprotected; [`Error::Io`] when a port is taken or a file can't be read.
     pub async fn bind(engine: Arc<Engine>, options: ServerOptions) -> Result<Self> {
-        check_exposure(&options)?;
+        let database = engine.database();
+        let has_users = Users::are_needed(database, &options)?;
+        check_exposure(&options, has_users)?;
         let tls = options.tls.as_ref().map(read_tls).transpose()?;
-        let users = options.users.as_deref().map(Users::open).transpose()?;
+        let users = has_users.then(|| Users::open(options.users.as_deref(), database));
+        let users = users.transpose()?;
+        let audit = options.audit_log.as_deref().map(Audit::open).transpose()?;
+        let audit = audit.map(Arc::new);
+        if let Some(audit) = audit.clone() {
+            let queries = engine.queries();
+            queries.observe(move |query| audit.write(&Entry::statement(query)));
+        }
         let tokens = match &options.token_secret {
             Some(path) => Tokens::from_file(path)?,
             None => Tokens::random(),
@@ -98,9 +113,10 @@ impl Server {
             None => None,
         };
         let limits = options.limits;
-        let tokens = match &options.users {
-            Some(users) => tokens.for_users(users)?,
-            None => tokens,
+        let tokens = match (&options.users, has_users) {
+            (Some(users), _) => tokens.for_users(users)?,
+            (None, true) => tokens.for_database(&engine.database().id()?),
+            (None, false) => tokens,
         };
         let (memory, memory_limit) = engine.memory();
         let spill = engine.spill();
@@ -128,13 +144,14 @@ impl Server {
                 limits.login_time,
             )),
             limits,
+            audit,
         };
         Ok(Self {
             state: Arc::new(state),
             flight,
             passed: None,
             rack: None,
-            tls,
+            tls: options.tls.zip(tls),
             http,
             drain_time: options.drain_time,
         })
@@ -158,6 +175,11 @@ impl Server {
     pub fn of_rack(self, rack: Arc<dyn RackReport>) -> Self {
         let rack = Some(rack);
         Self { rack, ..self }
+    }
+
+    /// Whether it asks everybody for a login.
+    pub fn asks_for_logins(&self) -> bool {
+        self.state.users.is_some()
     }
 
     /// Where Flight SQL listens: the port that was chosen where 0 was asked for.
@@ -185,7 +207,7 @@ impl Server {
     /// # Errors
     /// [`Error::Io`], [`Error::Usage`] for a certificate that TLS can't use.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        let stop = tokio_util::sync::CancellationToken::new();
+        let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
         tokio::spawn({
             let stop = stop.clone();
@@ -203,17 +225,13 @@ impl Server {
         let flight = Flight(FlightSql::new(Arc::clone(&self.state)));
         let limit = self.state.limits.message_bytes;
         let service = FlightServer::new(flight, limit);
-        let mut server = tonic::transport::Server::builder()
-            .tcp_nodelay(true)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_concurrent_streams(CONCURRENT_STREAMS)
-            // A client that went away without a word is found, and what it ran is freed.
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE));
-        if let Some(tls) = self.tls {
-            server = server.tls_config(tls).map_err(wrong_tls)?;
+        let (reporter, health) = health().await;
+        let (files, tls) = self.tls.unzip();
+        let (server, mut renewed) = watch::channel(builder(tls)?);
+        if let Some(files) = files {
+            tokio::spawn(renew_tls(files, server, stop.clone()));
         }
+        let services = (service, health);
         let sessions = Some(Arc::clone(&self.state.sessions));
         let connections = Arc::clone(&self.state.connections);
         let incoming = Incoming::new(self.flight, Arc::clone(&connections), sessions);
@@ -227,7 +245,8 @@ impl Server {
             };
             match accepted {
                 Some(Ok(connection)) => {
-                    drop(serving.spawn(serve(server.clone(), service.clone(), connection)));
+                    let server = renewed.borrow_and_update().clone();
+                    drop(serving.spawn(serve(server, services.clone(), connection)));
                 }
                 Some(Err(error)) => {
                     tracing::warn!(%error, "accepting a connection");
@@ -236,9 +255,11 @@ impl Server {
                 None => break,
             }
         }
+        reporter.set_not_serving::<FlightServer>().await;
         // Those that were accepted by other nodes are not lost with the port.
         for connection in incoming.close().await {
-            serving.spawn(serve(server.clone(), service.clone(), connection));
+            let server = renewed.borrow().clone();
+            serving.spawn(serve(server, services.clone(), connection));
         }
         tokio::select! {
             () = async { while serving.join_next().await.is_some() {} } => {}
@@ -253,10 +274,69 @@ impl Server {
     }
 }
 
+/// What is served on each connection.
+type Services = (FlightServer, HealthServer<HealthService>);
+
+/// gRPC's own way to ask whether there is a server, as balancers and Kubernetes do, without a login.
+async fn health() -> (HealthReporter, HealthServer<HealthService>) {
+    let reporter = HealthReporter::new();
+    reporter.set_serving::<FlightServer>().await;
+    let service = HealthService::from_health_reporter(reporter.clone());
+    (reporter, HealthServer::new(service))
+}
+
+/// What serves connections, which each have one of their own.
+fn builder(tls: Option<ServerTlsConfig>) -> Result<tonic::transport::Server> {
+    let server = tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(CONCURRENT_STREAMS)
+        // A client that went away without a word is found, and what it ran is freed.
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE));
+    match tls {
+        Some(tls) => server.tls_config(tls).map_err(wrong_tls),
+        None => Ok(server),
+    }
+}
+
+/// Has new connections take the certificate that the files hold by then: it has an end, and is renewed.
+async fn renew_tls(
+    files: TlsFiles,
+    server: watch::Sender<tonic::transport::Server>,
+    stop: CancellationToken,
+) {
+    let mut seen = files.stamps();
+    let mut interval = tokio::time::interval(TLS_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        let now = files.stamps();
+        if now == seen {
+            continue;
+        }
+        // What is read is not older than that.
+        seen = now;
+        match read_tls(&files).and_then(|tls| builder(Some(tls))) {
+            Ok(renewed) => {
+                server.send_replace(renewed);
+                tracing::info!("the TLS certificate was read anew");
+            }
+            // Certificate and key may be replaced one after the other.
+            Err(error) => {
+                tracing::warn!(%error, "the TLS certificate was changed; the one of before goes on");
+            }
+        }
+    }
+}
+
 /// Serves one connection until it ends.
 async fn serve(
     mut server: tonic::transport::Server,
-    service: FlightServer,
+    (flight, health): Services,
     connection: Connection,
 ) {
     let told = connection.told();
@@ -264,7 +344,8 @@ async fn serve(
     // stream of connections has this one and does not end.
     let alone = stream::once(std::future::ready(io::Result::Ok(connection)));
     let served = server
-        .add_service(service)
+        .add_service(flight)
+        .add_service(health)
         .serve_with_incoming_shutdown(alone.chain(stream::pending()), told.cancelled_owned());
     if let Err(error) = served.await {
         tracing::warn!(%error, "serving a connection");
@@ -279,6 +360,8 @@ const CONCURRENT_STREAMS: u32 = 200;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How often sessions are looked over.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often it is looked whether the certificate was replaced.
+const TLS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked whether the users file has changed, for the sake of what runs.
 const REVOKE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -335,7 +418,7 @@ fn wrong_tls(error: tonic::transport::Error) -> Error {
     ))
 }
 
-async fn expire_sessions(state: Arc<State>, stop: tokio_util::sync::CancellationToken) {
+async fn expire_sessions(state: Arc<State>, stop: CancellationToken) {
     let mut interval = tokio::time::interval(EXPIRY_INTERVAL);
     loop {
         tokio::select! {
@@ -346,12 +429,12 @@ async fn expire_sessions(state: Arc<State>, stop: tokio_util::sync::Cancellation
 }
 
 /// Ends what users run who may no longer do what they could.
-async fn revoke_rights(state: Arc<State>, stop: tokio_util::sync::CancellationToken) {
+async fn revoke_rights(state: Arc<State>, stop: CancellationToken) {
     let Some(users) = &state.users else {
         return;
     };
     let mut interval = tokio::time::interval(REVOKE_INTERVAL);
-    let mut known: Option<Arc<UsersFile>> = None;
+    let mut known: Option<Arc<AccountList>> = None;
     loop {
         tokio::select! {
             _ = interval.tick() => {}
@@ -366,7 +449,7 @@ async fn revoke_rights(state: Arc<State>, stop: tokio_util::sync::CancellationTo
             .is_some_and(|known| Arc::ptr_eq(known, &file))
         {
             state.sessions.revoke(|name| {
-                let user = file.find(name)?;
+                let user = User::of(&file, name)?;
                 Some((user.principal, user.fingerprint))
             });
             known = Some(file);

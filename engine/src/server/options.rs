@@ -1,6 +1,7 @@
 //! How to serve: addresses, protection, limits.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,8 +22,13 @@ pub struct ServerOptions {
     pub allow_anonymous: bool,
     /// Serve the page, which has no TLS, to more than this machine.
     pub allow_plaintext_page: bool,
-    /// The users file; without one everybody who can connect is an admin.
+    /// The users file. Without one, and without users in the database, everybody who can connect is an
+    /// admin.
     pub users: Option<PathBuf>,
+    /// Everybody has to log in, and there is no server as long as nobody can.
+    pub require_login: bool,
+    /// The audit log; `None`: there is none.
+    pub audit_log: Option<PathBuf>,
     /// The secret of tokens; without one, tokens end with the process.
     pub token_secret: Option<PathBuf>,
     /// How long a token is good for.
@@ -75,6 +81,22 @@ pub struct Limits {
     pub message_bytes: usize,
 }
 
+impl TlsFiles {
+    /// What tells versions of the files apart.
+    pub(super) fn stamps(&self) -> Vec<Option<(u64, u64, i64, i64)>> {
+        let stamp = |path: &PathBuf| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+        };
+        let files = [
+            Some(&self.certificate),
+            Some(&self.key),
+            self.client_ca.as_ref(),
+        ];
+        files.into_iter().map(|path| stamp(path?)).collect()
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -104,6 +126,8 @@ impl Default for ServerOptions {
             allow_anonymous: false,
             allow_plaintext_page: false,
             users: None,
+            require_login: false,
+            audit_log: None,
             token_secret: None,
             token_lifetime: Duration::from_secs(12 * 3600),
             session_idle: Duration::from_secs(30 * 60),
@@ -120,12 +144,12 @@ impl ServerOptions {
     /// # Errors
     /// [`Error::Usage`].
     pub fn check(&self) -> Result<()> {
-        check_exposure(self)
+        check_exposure(self, self.users.is_some() || self.require_login)
     }
 }
 
 /// Refuses to serve other machines without protection, unless it was asked for by name.
-pub(super) fn check_exposure(options: &ServerOptions) -> Result<()> {
+pub(super) fn check_exposure(options: &ServerOptions, has_users: bool) -> Result<()> {
     let exposed = |address: &SocketAddr| !address.ip().is_loopback();
     if exposed(&options.listen) && options.tls.is_none() && !options.allow_plaintext {
         return Err(Error::usage(format!(
@@ -133,9 +157,9 @@ pub(super) fn check_exposure(options: &ServerOptions) -> Result<()> {
             options.listen
         )));
     }
-    if exposed(&options.listen) && options.users.is_none() && !options.allow_anonymous {
+    if exposed(&options.listen) && !has_users && !options.allow_anonymous {
         return Err(Error::usage(format!(
-            "{} can be reached by other machines and everybody would be an admin: give --users, or --allow-anonymous if everybody who reaches it is trusted",
+            "{} can be reached by other machines and everybody would be an admin: CREATE USER in the database, give --users, or --allow-anonymous if everybody who reaches it is trusted",
             options.listen
         )));
     }
@@ -156,7 +180,7 @@ mod tests {
     #[test]
     fn other_machines_are_served_only_with_protection() {
         let everywhere: SocketAddr = ([0, 0, 0, 0], 1).into();
-        check_exposure(&ServerOptions::default()).unwrap();
+        ServerOptions::default().check().unwrap();
         let users = Some(PathBuf::from("users.toml"));
         let plain = |options: &mut ServerOptions| options.allow_plaintext = true;
         let anonymous = |options: &mut ServerOptions| options.allow_anonymous = true;
@@ -176,11 +200,11 @@ mod tests {
                 ..ServerOptions::default()
             };
             for allow in needed {
-                let error = check_exposure(&options).unwrap_err().to_string();
+                let error = options.check().unwrap_err().to_string();
                 assert!(error.contains("--allow-"), "{error}");
                 allow(&mut options);
             }
-            check_exposure(&options).unwrap();
+            options.check().unwrap();
         }
         let mut protected = ServerOptions {
             listen: everywhere,
@@ -192,8 +216,11 @@ mod tests {
             }),
             ..ServerOptions::default()
         };
-        check_exposure(&protected).unwrap();
+        protected.check().unwrap();
         protected.users = None;
-        assert!(check_exposure(&protected).is_err());
+        protected.require_login = true;
+        protected.check().unwrap();
+        protected.require_login = false;
+        assert!(protected.check().is_err());
     }
 }

@@ -17,7 +17,7 @@ use super::shares::{Kept, Share, Shares};
 use super::status::status;
 use super::tokens::Claims;
 use crate::grants::Principal;
-use crate::queries::{QueryKind, RunningQuery};
+use crate::queries::{Asker, QueryKind, RunningQuery};
 use crate::{Engine, Session};
 
 /// Statements that a session may have asked for and not fetched; the oldest go.
@@ -47,6 +47,8 @@ pub(super) struct Identity {
     pub password: Option<String>,
     /// What the token says, if there is one.
     pub claims: Option<Claims>,
+    /// Where the request comes from.
+    pub address: String,
 }
 
 /// A transaction that was begun by an action.
@@ -66,6 +68,8 @@ pub(super) struct ClientSession {
     pub share: Arc<Share>,
     /// The transaction that its client has begun by an action.
     pub(super) begun: tokio::sync::RwLock<Option<Begun>>,
+    /// Where its client was when it began.
+    address: String,
     /// Ends what it runs.
     end: CancellationToken,
     /// The password that its user had (see [`Identity::password`]).
@@ -151,6 +155,7 @@ impl Sessions {
             session,
             share,
             begun: Default::default(),
+            address: identity.address.clone(),
             end: CancellationToken::new(),
             password: identity.password.clone(),
             last_used: Mutex::new(Instant::now()),
@@ -317,9 +322,12 @@ impl ClientSession {
         sql: &str,
         plan: Option<Arc<dyn ExecutionPlan>>,
     ) -> RunningQuery {
-        let user = &self.session.principal().name;
+        let asker = Asker {
+            user: &self.session.principal().name,
+            address: &self.address,
+        };
         let queries = self.session.engine().queries();
-        queries.start(id, kind, user, sql, plan, &self.end)
+        queries.start(id, kind, asker, sql, plan, &self.end)
     }
 
     /// Keeps a statement until it is fetched.

@@ -7,6 +7,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::audit::{Audit, Entry};
 use super::listen::Connections;
 use super::options::Limits;
 use super::sessions::Sessions;
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub connections: Arc<Connections>,
     pub limits: Limits,
     pub compute: Compute,
+    pub audit: Option<Arc<Audit>>,
 }
 
 /// The threads that compute queries: apart from those that talk to clients, so that a query which
@@ -71,6 +73,13 @@ impl Drop for Compute {
 impl State {
     pub fn queries(&self) -> &Arc<Queries> {
         self.engine.queries()
+    }
+
+    /// Writes a line into the audit log, if there is one.
+    pub fn audit<'a>(&self, entry: impl FnOnce() -> Entry<'a>) {
+        if let Some(audit) = &self.audit {
+            audit.write(&entry());
+        }
     }
 
     pub fn is_read_only(&self) -> bool {

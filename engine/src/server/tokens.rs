@@ -96,9 +96,20 @@ impl Tokens {
         let path = users
             .canonicalize()
             .map_err(|e| Error::io(format!("reading users from {}", users.display()), e))?;
-        let digest = self.secret.sign(path.as_os_str().as_encoded_bytes());
-        self.audience = Some(digest[..8].iter().map(|b| format!("{b:02x}")).collect());
+        self.audience = Some(self.audience_of(path.as_os_str().as_encoded_bytes()));
         Ok(self)
+    }
+
+    /// The same for the users of a database, by what tells it from others.
+    #[must_use]
+    pub fn for_database(mut self, id: &[u8]) -> Self {
+        self.audience = Some(self.audience_of(id));
+        self
+    }
+
+    fn audience_of(&self, name: &[u8]) -> String {
+        let digest = self.secret.sign(name);
+        digest[..8].iter().map(|b| format!("{b:02x}")).collect()
     }
 
     fn new(secret: &[u8]) -> jsonwebtoken::errors::Result<Self> {

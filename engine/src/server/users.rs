@@ -1,42 +1,42 @@
-//! The users file: who may connect, and what is granted to them.
-//!
-//! ```toml
-//! [users.ada]
-//! password = "$argon2id$…"          # made by `flashmesh user add ada`
-//! admin = true
-//!
-//! [users.bob]
-//! password = "$argon2id$…"
-//! grants = [{ tables = "public.*", rights = ["read"] }]
-//! ```
+//! The users of a server: those of its users file and of the database.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use argon2::Argon2;
+use argon2::password_hash::PasswordVerifier;
 use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use flashmesh_storage::table::Database;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tonic::Status;
 
 use super::logins::Logins;
+use super::options::ServerOptions;
+use crate::accounts::AccountList;
 use crate::error::{Error, Result};
-use crate::grants::{FunctionGrants, Grant, Principal};
+use crate::grants::Principal;
 
-/// The users of a server, read anew when the file has changed.
+/// The users of a server, read anew when the file or the accounts of the database have changed.
 #[derive(Debug)]
 pub(super) struct Users {
-    path: PathBuf,
-    read: Mutex<(Option<SystemTime>, Arc<UsersFile>)>,
+    file: Option<PathBuf>,
+    database: Arc<Database>,
+    read: Mutex<Option<Read>>,
     logins: Logins,
 }
 
-/// A user as the file has them now.
+/// All accounts, and of when they are.
+#[derive(Debug)]
+struct Read {
+    changed: Option<SystemTime>,
+    version: u64,
+    list: Arc<AccountList>,
+}
+
+/// A user as they are now.
 #[derive(Debug)]
 pub(super) struct User {
     /// What they may do.
@@ -53,37 +53,47 @@ impl User {
             fingerprint: None,
         }
     }
-}
 
-/// All users at one time.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UsersFile {
-    #[serde(default)]
-    users: BTreeMap<String, Entry>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    /// Without one, the user connects by certificate or token only.
-    password: Option<String>,
-    #[serde(default)]
-    admin: bool,
-    #[serde(default)]
-    grants: Vec<Grant>,
-    #[serde(default)]
-    functions: FunctionGrants,
+    /// The user of that name.
+    pub fn of(list: &AccountList, name: &str) -> Option<Self> {
+        let password = list.users.get(name)?.password.as_ref();
+        Some(Self {
+            principal: list.principal(name)?,
+            fingerprint: password.map(|hash| {
+                let digest = Sha256::digest(hash);
+                digest[..8].iter().map(|b| format!("{b:02x}")).collect()
+            }),
+        })
+    }
 }
 
 impl Users {
-    /// Reads the file.
+    /// Whether a server with these options asks for logins: where it is told to, and where the database
+    /// has users and it was not told that everybody is trusted.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Usage`] for what it should not hold, with the line.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// [`Error::Storage`] where nobody knows any more which users the database has.
+    pub fn are_needed(database: &Database, options: &ServerOptions) -> Result<bool> {
+        if options.users.is_some() || options.require_login {
+            return Ok(true);
+        }
+        if options.allow_anonymous {
+            return Ok(false);
+        }
+        Ok(!AccountList::of(database.accounts()?.as_ref())?
+            .users
+            .is_empty())
+    }
+
+    /// Reads the file, if there is one, and the accounts of the database.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Usage`] for what the file should not hold, with the line, and where there
+    /// are no users.
+    pub fn open(file: Option<&Path>, database: &Arc<Database>) -> Result<Self> {
         let users = Self {
-            path: path.to_path_buf(),
+            file: file.map(Path::to_path_buf),
+            database: Arc::clone(database),
             read: Mutex::default(),
             logins: Logins::new(),
         };
@@ -91,33 +101,52 @@ impl Users {
         Ok(users)
     }
 
-    fn current(&self) -> Result<Arc<UsersFile>> {
-        let reading = |e| Error::io(format!("reading users from {}", self.path.display()), e);
-        let changed = std::fs::metadata(&self.path).and_then(|m| m.modified());
-        let changed = changed.map_err(reading)?;
+    fn current(&self) -> Result<Arc<AccountList>> {
+        let changed = self.file.as_deref().map(|path| {
+            let changed = std::fs::metadata(path).and_then(|m| m.modified());
+            changed.map_err(|e| Error::io(format!("reading users from {}", path.display()), e))
+        });
+        let changed = changed.transpose()?;
+        let accounts = self.database.accounts()?;
         let mut read = self.read.lock();
-        if read.0 != Some(changed) {
-            let text = std::fs::read_to_string(&self.path).map_err(reading)?;
-            let file = parse(&self.path, &text)?;
-            // It may be about to be written.
-            if file.users.is_empty() {
-                return Err(Error::usage(format!(
-                    "{0} has no users; flashmesh user add NAME --users {0} makes one",
-                    self.path.display()
-                )));
-            }
-            *read = (Some(changed), Arc::new(file));
-            self.logins.forget();
+        if let Some(read) = read.as_ref()
+            && (read.changed, read.version) == (changed, accounts.version)
+        {
+            return Ok(Arc::clone(&read.list));
         }
-        Ok(Arc::clone(&read.1))
+        let of_database = AccountList::of(&accounts)?;
+        let list = match self.file.as_deref() {
+            Some(path) => parse(path, &text_of(path)?)?.with(&of_database),
+            None => of_database,
+        };
+        // The file may be about to be written.
+        if list.users.is_empty() {
+            return Err(Error::usage(match &self.file {
+                Some(path) => format!(
+                    "{0} has no users; flashmesh user add NAME --users {0} makes one",
+                    path.display()
+                ),
+                None => "the database has no users, so that nobody could log in; open it without a server \
+                     and CREATE USER name PASSWORD '…' ADMIN"
+                    .into(),
+            }));
+        }
+        let list = Arc::new(list);
+        *read = Some(Read {
+            changed,
+            version: accounts.version,
+            list: Arc::clone(&list),
+        });
+        self.logins.forget();
+        Ok(list)
     }
 
-    /// The users of the file as it is now, for who is let in by them. What is wrong with the file
-    /// is for the log and not for strangers.
+    /// The users as they are now, for who is let in by them. What is wrong with the file is for the log
+    /// and not for strangers.
     ///
     /// # Errors
     /// A broken file lets nobody in.
-    pub fn now(&self) -> std::result::Result<Arc<UsersFile>, Status> {
+    pub fn now(&self) -> std::result::Result<Arc<AccountList>, Status> {
         self.current().map_err(|error| {
             tracing::error!(error = error.to_string(), "nobody can log in");
             Status::unavailable(
@@ -126,12 +155,22 @@ impl Users {
         })
     }
 
-    /// The user of that name, if the file (still) has it.
+    /// The user of that name, if there (still) is one.
     ///
     /// # Errors
     /// As [`Users::now`].
     pub fn find(&self, name: &str) -> std::result::Result<Option<User>, Status> {
-        Ok(self.now()?.find(name))
+        Ok(User::of(self.now()?.as_ref(), name))
+    }
+
+    /// The user who has certificates with one of these names.
+    ///
+    /// # Errors
+    /// As [`Users::now`].
+    pub fn of_certificate(&self, names: &[String]) -> std::result::Result<Option<User>, Status> {
+        let list = self.now()?;
+        let mut found = names.iter().filter_map(|name| list.of_certificate(name));
+        Ok(found.next().and_then(|name| User::of(&list, name)))
     }
 
     /// The user of that name, if that is the password.
@@ -144,8 +183,8 @@ impl Users {
         password: &str,
         address: IpAddr,
     ) -> std::result::Result<Option<User>, Status> {
-        let file = self.now()?;
-        let hash = file.users.get(name).and_then(|user| user.password.clone());
+        let list = self.now()?;
+        let hash = list.users.get(name).and_then(|user| user.password.clone());
         // A name that is not there takes as long as a wrong password.
         let hash = hash.unwrap_or_else(|| NOBODY.to_string());
         let (given, expected) = (password.to_string(), hash.clone());
@@ -157,25 +196,8 @@ impl Users {
         };
         let right = self.logins.check(address, name, password, &hash, verify);
         Ok(match right.await? {
-            true => file.find(name),
+            true => User::of(&list, name),
             false => None,
-        })
-    }
-}
-
-impl UsersFile {
-    /// The user of that name.
-    pub fn find(&self, name: &str) -> Option<User> {
-        let entry = self.users.get(name)?;
-        Some(User {
-            principal: match entry.admin {
-                true => Principal::admin(name),
-                false => Principal::user(name, entry.grants.clone(), entry.functions.clone()),
-            },
-            fingerprint: entry.password.as_ref().map(|hash| {
-                let digest = Sha256::digest(hash);
-                digest[..8].iter().map(|b| format!("{b:02x}")).collect()
-            }),
         })
     }
 }
@@ -183,22 +205,13 @@ impl UsersFile {
 /// The hash of a password that nobody knows.
 const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$0000000000000000000000000000000000000000000";
 
-fn parse(path: &Path, text: &str) -> Result<UsersFile> {
-    toml::from_str(text).map_err(|e| Error::usage(format!("{}: {e}", path.display())))
+fn parse(path: &Path, text: &str) -> Result<AccountList> {
+    AccountList::parse(&path.display().to_string(), text)
 }
 
-/// The hash of a password, as the users file holds it.
-///
-/// # Errors
-/// [`Error::Usage`] for an empty one.
-pub fn hash_password(password: &str) -> Result<String> {
-    if password.is_empty() {
-        return Err(Error::usage("a password needs at least one character"));
-    }
-    Argon2::default()
-        .hash_password(password.as_bytes())
-        .map(|hash| hash.to_string())
-        .map_err(|e| Error::usage(format!("hashing the password: {e}")))
+fn text_of(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|e| Error::io(format!("reading users from {}", path.display()), e))
 }
 
 /// Adds a user to the text of a users file.
@@ -232,8 +245,7 @@ pub fn add_user(path: &Path, name: &str, hash: &str, admin: bool) -> Result<()> 
 
 /// Changes the text of a users file, of which all else stays as it is.
 fn edit(path: &Path, name: &str, change: impl FnOnce(&mut toml_edit::Table)) -> Result<()> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let text = text_of(path)?;
     let users = parse(path, &text)?.users;
     if !users.contains_key(name) {
         let names: Vec<_> = users.keys().map(String::as_str).collect();
@@ -285,11 +297,10 @@ pub fn remove_user(path: &Path, name: &str) -> Result<()> {
 /// # Errors
 /// [`Error::Io`]; [`Error::Usage`] where the file is broken.
 pub fn list_users(path: &Path) -> Result<Vec<(String, String)>> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    let users = parse(path, &text)?.users.into_iter();
+    let users = parse(path, &text_of(path)?)?.users.into_iter();
     let users = users.map(|(name, entry)| {
-        let may = match (entry.admin, entry.grants.len(), entry.password.is_some()) {
+        let grants = entry.grants.len() + entry.roles.len();
+        let may = match (entry.admin, grants, entry.password.is_some()) {
             (true, _, true) => "admin".to_string(),
             (true, _, false) => "admin, without a password".to_string(),
             (false, grants, has_password) => format!(
@@ -329,12 +340,17 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
+    use crate::accounts::hash_password;
+    use flashmesh_storage::table::DatabaseOptions;
+
     #[tokio::test]
     async fn users_are_added_verified_and_reread() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users.toml");
         add_user(&path, "ada", &hash_password("secret").unwrap(), true).unwrap();
-        let users = Users::open(&path).unwrap();
+        let options = DatabaseOptions::default();
+        let database = Database::open(&folder.path().join("database"), options).unwrap();
+        let users = Users::open(Some(&path), &database).unwrap();
         let here = IpAddr::from([127, 0, 0, 1]);
         let verify = async |name, password| {
             let user = users.verify(name, password, here).await.unwrap();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array};
 use flashmesh::{
-    Engine, EngineOptions, Error, FunctionGrants, Grant, Principal, QueryKind, RightName, Session,
+    Asker, Engine, EngineOptions, Error, FunctionGrants, Grant, Principal, QueryKind, RightName,
+    Session,
 };
 use flashmesh_storage::StorageError;
 use tokio_util::sync::CancellationToken;
@@ -142,6 +143,11 @@ async fn a_writer_writes_without_reading() {
     }
 }
 
+fn asker(user: &str) -> Asker<'_> {
+    let address = "127.0.0.1:1";
+    Asker { user, address }
+}
+
 #[tokio::test]
 async fn queries_of_others_can_be_neither_seen_nor_killed() {
     let engine = engine();
@@ -150,7 +156,7 @@ async fn queries_of_others_can_be_neither_seen_nor_killed() {
     let theirs = queries.start(
         queries.next_id(),
         QueryKind::Work,
-        "bob",
+        asker("bob"),
         "SELECT 'bob'",
         None,
         &CancellationToken::new(),
@@ -158,7 +164,7 @@ async fn queries_of_others_can_be_neither_seen_nor_killed() {
     let own = queries.start(
         queries.next_id(),
         QueryKind::Work,
-        "ada",
+        asker("ada"),
         "SELECT 'ada'",
         None,
         &CancellationToken::new(),

@@ -41,8 +41,12 @@ use crate::{Result, StorageError};
 /// 2 added indexes, 3 views and a catalog in which nothing is missing unnoticed, 4 page indexes in
 /// pages, 5 deleted rows, 6 parts of indexes that outlive a segment, 7 the log; databases of earlier
 /// formats are read, and become 7 when they are opened for writing. 8 has past versions of tables and
-/// pages that columns share; a database becomes that with the first of either.
-pub const FORMAT_VERSION: u32 = 8;
+/// pages that columns share; a database becomes that with the first of either. 9 has accounts, with the
+/// first of which a database becomes that.
+pub const FORMAT_VERSION: u32 = 9;
+
+/// That of databases without accounts that have what format 8 brought.
+pub(super) const FORMAT_WITHOUT_ACCOUNTS: u32 = 8;
 
 /// That of databases whose catalog has neither past versions of tables nor pages that columns share:
 /// earlier builds may write to them.
@@ -218,6 +222,7 @@ impl Database {
         let mut state = State {
             schemas: contents.schemas,
             damaged: contents.damaged.into_iter().collect(),
+            accounts: Arc::new(contents.accounts),
             ..State::default()
         };
         for function in contents.functions {

@@ -9,7 +9,10 @@ use prost::{Message, Oneof};
 use crate::index::IndexPart;
 use crate::segment::TableId;
 use crate::store::{MEMORY_CARD, PageAddress};
-use crate::table::manifest::{FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord};
+use crate::table::database::{FORMAT_VERSION, FORMAT_WITHOUT_ACCOUNTS, FORMAT_WITHOUT_PAST};
+use crate::table::manifest::{
+    AccountsRecord, FunctionRecord, PartRecord, SegmentRecord, TableRecord, ViewRecord,
+};
 
 /// One atomic change, to one or several tables.
 #[derive(Clone, PartialEq, Message)]
@@ -22,7 +25,7 @@ pub(super) struct TableEdit {
 
 #[derive(Clone, PartialEq, Message)]
 struct PreconditionRecord {
-    #[prost(oneof = "Precondition", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "Precondition", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     precondition: Option<Precondition>,
 }
 
@@ -30,7 +33,7 @@ struct PreconditionRecord {
 struct OperationRecord {
     #[prost(
         oneof = "Operation",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18"
     )]
     operation: Option<Operation>,
 }
@@ -65,6 +68,9 @@ pub(super) enum Precondition {
     /// The view is there.
     #[prost(message, tag = "9")]
     View(ObjectName),
+    /// The accounts are at this version.
+    #[prost(uint64, tag = "10")]
+    Accounts(u64),
 }
 
 /// What is changed.
@@ -110,6 +116,9 @@ pub(super) enum Operation {
     /// The past versions of a table before this one are forgotten.
     #[prost(message, tag = "17")]
     ExpireVersions(TableVersion),
+    /// Puts these in the place of all accounts.
+    #[prost(message, tag = "18")]
+    PutAccounts(AccountsRecord),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
@@ -303,8 +312,24 @@ impl TableEdit {
         records.filter_map(|record| record.operation.as_ref())
     }
 
+    /// The format of the catalog that has this: earlier builds would take pages for free that columns
+    /// share, and let in whom the accounts would not.
+    pub fn format(&self) -> u32 {
+        match (self.puts_accounts(), self.shares_pages()) {
+            (true, _) => FORMAT_VERSION,
+            (false, true) => FORMAT_WITHOUT_ACCOUNTS,
+            (false, false) => FORMAT_WITHOUT_PAST,
+        }
+    }
+
+    /// Whether it puts accounts.
+    pub fn puts_accounts(&self) -> bool {
+        let is_put = |operation: &Operation| matches!(operation, Operation::PutAccounts(_));
+        self.operations().any(is_put)
+    }
+
     /// Whether it puts segments of which columns share pages.
-    pub fn shares_pages(&self) -> bool {
+    fn shares_pages(&self) -> bool {
         let of = |put: &PutSegment| put.record.shared.is_some();
         self.operations().any(|operation| match operation {
             Operation::PutSegment(put) => of(put),
@@ -345,9 +370,10 @@ impl TableEdit {
                 };
                 matches!(o, Operation::PutTable(put) if is_it(put))
             }),
-            Precondition::EmptySchema(_) | Precondition::NoIndex(_) | Precondition::Function(_) => {
-                false
-            }
+            Precondition::EmptySchema(_)
+            | Precondition::NoIndex(_)
+            | Precondition::Function(_)
+            | Precondition::Accounts(_) => false,
         }
     }
 

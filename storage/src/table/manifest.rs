@@ -214,6 +214,9 @@ pub(super) struct RootRecord {
     /// Tells the database from all others, once that was asked for: 16 random bytes.
     #[prost(bytes = "vec", tag = "9")]
     pub id: Vec<u8>,
+    /// Since format 9: 1 where there are accounts.
+    #[prost(uint32, tag = "10")]
+    pub accounts: u32,
 }
 
 /// What a sequence has given; its number is its key.
@@ -261,6 +264,16 @@ pub(super) struct CalleeRecord {
     pub name: String,
     #[prost(bytes = "vec", tag = "2")]
     pub digest: Vec<u8>,
+}
+
+/// The accounts of the database, all in one text.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AccountsRecord {
+    /// 1 for the first, one more with each change.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    #[prost(string, tag = "2")]
+    pub text: String,
 }
 
 /// A view; its schema and name are its key.

@@ -6,6 +6,7 @@
 //! either the old version or the new one. A reader holds a [`TableSnapshot`]; pages of dropped
 //! segments are given back to the store when the last snapshot that shows them is gone.
 
+mod accounts;
 mod backup;
 mod catalog;
 mod change;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
+pub use accounts::Accounts;
 pub use backup::{
     Backup, BackupFiles, BackupFolder, BackupProgress, backups, check_backup, restore,
 };

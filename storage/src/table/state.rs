@@ -21,7 +21,7 @@ use crate::table::manifest::{
     decode_segment,
 };
 use crate::table::schema_record::decode_schema;
-use crate::table::{Function, TableSnapshot, View, scan_schema};
+use crate::table::{Accounts, Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 
 /// The committed state, as readers see it.
@@ -35,6 +35,7 @@ pub(super) struct State {
     pub functions: BTreeMap<String, Arc<Function>>,
     /// Counts their changes.
     pub functions_version: u64,
+    pub accounts: Arc<Accounts>,
 }
 
 /// A table at its current version.
@@ -185,6 +186,11 @@ impl State {
                 Precondition::Function(wanted) => {
                     let present = self.functions.get(&wanted.name);
                     if present.map_or(0, |function| function.version) != wanted.version {
+                        return Ok(false);
+                    }
+                }
+                Precondition::Accounts(version) => {
+                    if self.accounts.version != *version {
                         return Ok(false);
                     }
                 }
@@ -454,7 +460,8 @@ impl State {
                 Operation::PutSchema(_)
                 | Operation::DropSchema(_)
                 | Operation::PutView(_)
-                | Operation::DropView(_) => {}
+                | Operation::DropView(_)
+                | Operation::PutAccounts(_) => {}
             }
         }
         for (_, mut draft) in drafts {
@@ -493,6 +500,9 @@ impl State {
                 }
                 Operation::DropView(name) => {
                     self.views.remove(name);
+                }
+                Operation::PutAccounts(record) => {
+                    self.accounts = Arc::new(Accounts::of(record));
                 }
                 _ => {}
             }

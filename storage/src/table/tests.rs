@@ -1,5 +1,6 @@
 //! Tables against a plain model: what was committed is there, what was not is not.
 
+mod accounts;
 mod backups;
 mod damage;
 mod edits;

@@ -68,6 +68,7 @@ fn fill(database: &Arc<Database>) {
     index("by_edge", "edges", IndexKind::Adjacency, &[1, 2, 3], &[]); // since 2
     function(database); // since 2
     view(database); // since 3
+    keep_past(database); // since 8
     change(database); // since 5
     database.compact("public", "kinds").unwrap(); // since 6
     change_late(database); // since 5
@@ -97,6 +98,12 @@ fn view(database: &Arc<Database>) { // since 3
     }; // since 3
     database.create_view(view, false).unwrap(); // since 3
 } // since 3
+
+/// From now on past versions of a table are kept. // since 8
+fn keep_past(database: &Arc<Database>) { // since 8
+    let century = std::time::Duration::from_secs(100 * 365 * 86_400); // since 8
+    Workspace::new(Arc::clone(database)).set_retention("public", "edges", century).unwrap(); // since 8
+} // since 8
 
 /// Deletes and updates rows of the first loads. // since 5
 fn change(database: &Arc<Database>) { // since 5
@@ -147,7 +154,7 @@ fn ids_of(database: &Database, table: &str) -> Vec<u64> { // since 5
 
 fn create(schema: &str, table: &str, like: &RecordBatch) -> LoadTarget {
     LoadTarget::Create {
-        layout: Default::default(), // since 8
+        layout: match table { "edges" => TableLayout::Pax, _ => TableLayout::default() }, // since 8
         retention: std::time::Duration::ZERO, // since 8
         schema: schema.into(),
         table: table.into(),

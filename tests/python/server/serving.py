@@ -45,8 +45,9 @@ def eventually(condition: Callable[[], object], what: str, seconds: float = PATI
 class Server:
     """A server process on free ports. Its log goes to a file, which is read for panics at the end."""
 
-    def __init__(self, folder: Path, *options: str, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, folder: Path, *options: str, listen: str = "127.0.0.1:0", database: Path | None = None) -> None:
         self.folder = folder
+        self.database = database or folder / "db"
         self.options = options
         self.log_file = folder / "server.log"
         self.listen = listen
@@ -55,7 +56,7 @@ class Server:
 
     def start(self) -> None:
         """Starts it; once more on the same ports when it ran before."""
-        command = [binary(), "serve", "--db", self.folder / "db", "--listen", self.listen, "--http", self.http]
+        command = [binary(), "serve", "--db", self.database, "--listen", self.listen, "--http", self.http]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.options],
@@ -90,6 +91,8 @@ class Server:
 
     def stop(self) -> None:
         """Ends it as an operator does, and checks that it ended well."""
+        if self.process.returncode is not None:
+            return
         if not self.stopping:
             self.terminate()
         try:
@@ -132,6 +135,10 @@ class Server:
     def overview(self) -> dict:
         """What the page shows. Asking for it is no query and opens no session."""
         return json.loads(self.get("/api/queries"))
+
+    def plan(self, id: int) -> str:
+        """The operators of a query's plan, a line each."""
+        return "\n".join(operator["line"] for operator in json.loads(self.get(f"/api/queries/{id}/plan")))
 
     def kill_query(self, id: int) -> None:
         """What the page's cancel button does."""

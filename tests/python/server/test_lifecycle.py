@@ -7,8 +7,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import adbc_driver_manager
+import grpc
 import pytest
-from serving import ENDLESS, PATIENCE, Server, eventually, execute, rows
+from serving import ENDLESS, PATIENCE, Server, add_user, eventually, execute, rows
 
 # A client that tells when it has the first batch and then neither reads on nor goes away.
 STALLED_CLIENT = """
@@ -324,6 +325,21 @@ def test_a_read_only_database(start):
         for sql in ("INSERT INTO t VALUES (1)", "CREATE TABLE u AS SELECT 1 AS x", "DROP TABLE t"):
             with pytest.raises(adbc_driver_manager.Error, match="read-only"):
                 execute(connection, sql)
+
+
+def test_grpc_health(start, tmp_path):
+    """As balancers and Kubernetes ask: without a login, by gRPC."""
+    users = tmp_path / "users.toml"
+    add_user(users, "ada", "secret", "--admin")
+    server = start("--users", users)
+    with grpc.insecure_channel(server.listen) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check", lambda service: b"\x0a" + bytes([len(service)]) + service)
+        # `HealthCheckResponse`: field 1 is the state, of which 1 is SERVING.
+        assert check(b"", timeout=PATIENCE) == b"\x08\x01"
+        assert check(b"arrow.flight.protocol.FlightService", timeout=PATIENCE) == b"\x08\x01"
+        with pytest.raises(grpc.RpcError) as error:
+            check(b"nothing", timeout=PATIENCE)
+        assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 def test_healthz(server):

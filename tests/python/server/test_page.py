@@ -42,6 +42,17 @@ def test_a_recent_query_and_its_plan(page, connection, table):
     assert row.locator("button.open").get_attribute("aria-expanded") == "true"
     assert "id > 190000" in plan.locator(".pushed").first.inner_text()
     assert "reverse" in plan.locator(".not-pushed").first.inner_text()
+    # A tree: the scan stands below what takes its rows, each with what it did.
+    operators = plan.locator("table.operators tbody tr")
+    names = operators.locator("b").all_inner_texts()
+    assert len(names) == operators.count() > 1 and names[-1] == "FlashScanExec"
+    indents = [float(row.locator("td").first.evaluate("cell => cell.style.paddingLeft").removesuffix("rem")) for row in operators.all()]
+    assert indents[0] == 0 and indents == sorted(set(indents))
+    scan = operators.last
+    assert "B" in scan.locator("[data-name='from flash']").inner_text()
+    assert "B" in scan.locator("[data-name='to host']").inner_text()
+    assert "s" in scan.locator("[data-name='time']").inner_text()
+    assert operators.first.locator("[data-name='rows']").inner_text() == "1"
     # It stays open while the page is refreshed, and is closed by the keyboard as by the mouse.
     with page.expect_response("**/api/queries"):
         pass
@@ -57,6 +68,12 @@ def test_a_failed_query_shows_why(page, connection, table):
     row.wait_for()
     assert row.locator(".state").inner_text() == "failed"
     assert "ivide" in row.locator(".error").inner_text()
+    # So does one that can't even be planned.
+    with pytest.raises(adbc_driver_manager.Error):
+        rows(connection, f"SELECT missing FROM {table}_missing")
+    row = query_row(page, f"{table}_missing")
+    row.locator(".state", has_text="failed").wait_for()
+    assert f"{table}_missing" in row.locator(".error").inner_text()
 
 
 def test_cancel_ends_a_running_query(page, server, connection, table):

@@ -3,6 +3,7 @@
 import hmac
 import json
 import re
+import ssl
 import subprocess
 import threading
 import urllib.error
@@ -435,6 +436,46 @@ def test_mutual_tls(start, certificates):
     for client in (None, "stranger"):
         with pytest.raises(adbc_driver_manager.Error):
             one(server, **tls_options(certificates, client=client))
+
+
+def test_users_of_certificates(start, certificates, tmp_path):
+    """Whoever shows the certificate of a user is that user, without a password."""
+    users = tmp_path / "users.toml"
+    add_user(users, *ADMIN, "--admin")
+    add_user(users, *READER)
+    users.write_text(users.read_text().replace("[users.\"rita\"]", '[users."rita"]\ncertificate = "localhost"'))
+    server = start(
+        *("--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key"),
+        *("--tls-client-ca", certificates / "ca.pem", "--users", users),
+    )
+    shown = tls_options(certificates, client="client")
+    with server.connect(**shown) as rita:
+        assert rows(rita, "SELECT 1") == [(1,)]
+        denied(rita, "CREATE TABLE t AS SELECT 1 AS x")
+        # A password goes before it.
+        with server.connect(*ADMIN, **shown) as admin:
+            execute(admin, "CREATE TABLE t AS SELECT 1 AS x")
+        assert rows(rita, "SELECT x FROM t") == [(1,)]
+        users.write_text(users.read_text().replace('"localhost"', '"elsewhere"'))
+        denied(rita, "SELECT 1", "no user has the certificate of localhost")
+
+
+def test_a_certificate_is_renewed_while_the_server_runs(start, certificates, tmp_path):
+    for name in ("pem", "key"):
+        (tmp_path / f"own.{name}").write_bytes((certificates / f"server.{name}").read_bytes())
+    server = start("--tls-cert", tmp_path / "own.pem", "--tls-key", tmp_path / "own.key")
+    address = server.uri.split("//")[1].split(":")
+    assert one(server, **tls_options(certificates)) == [(1,)]
+    before = ssl.get_server_certificate(tuple(address))
+    with server.connect(**tls_options(certificates)) as connected:
+        # Half of it is none; what was there goes on.
+        (tmp_path / "own.pem").write_bytes((certificates / "stranger.pem").read_bytes())
+        eventually(lambda: "the one of before goes on" in server.log(), "the server notices")
+        assert ssl.get_server_certificate(tuple(address)) == before
+        (tmp_path / "own.key").write_bytes((certificates / "stranger.key").read_bytes())
+        eventually(lambda: ssl.get_server_certificate(tuple(address)) != before, "the new certificate is shown")
+        assert rows(connected, "SELECT 1") == [(1,)]
+    assert one(server, **tls_options(certificates, "other-ca")) == [(1,)]
 
 
 @pytest.mark.parametrize(

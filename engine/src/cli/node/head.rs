@@ -1,7 +1,7 @@
 //! A node while it is the head: it opens the database on the cards of all nodes, and answers their clients.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flashmesh_cluster::cards::TermStore;
 use flashmesh_cluster::catalog::Office;
@@ -12,6 +12,7 @@ use flashmesh_storage::StorageError;
 use tokio::sync::mpsc;
 
 use super::super::arguments::EngineArguments;
+use super::status::Reporter;
 use super::{COPIES_FILE, Running, draining, listen, of_mesh, of_rack, open_card, pass};
 use crate::server::Server;
 use crate::{Engine, Error, Result};
@@ -20,8 +21,38 @@ use crate::{Engine, Error, Result};
 const WAITING: usize = 64;
 /// How long an ending head waits until its database is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(20);
+/// How long an ending head waits, before it ends anything, for copies that are brought up to the others,
+/// and for a node that only seems to be away.
+const CATCH_UP_TIME: Duration = Duration::from_secs(60);
+const FIND_TIME: Duration = Duration::from_secs(3);
+/// Between two looks at them.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The rest of a head that can't open its database before it tries again.
 const REOPEN_REST: Duration = Duration::from_secs(1);
+
+/// Waits until no copy of a card lacks something: the only whole ones may be this head's, and the next
+/// head would wait for them. One of a node that is away is not waited for for long.
+async fn until_copies_are_whole(reporter: &Reporter) {
+    let begun = Instant::now();
+    loop {
+        let copies = reporter.copies();
+        let (are_whole, are_found) = copies.iter().fold((true, true), |(whole, found), copy| {
+            let is_whole = copy.is_there && !copy.is_behind;
+            (whole && is_whole, found && copy.is_there)
+        });
+        let patience = match are_found {
+            true => CATCH_UP_TIME,
+            false => FIND_TIME,
+        };
+        if are_whole || begun.elapsed() >= patience {
+            if !are_whole {
+                tracing::warn!("the head ends while copies lack something");
+            }
+            return;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
 
 impl Running {
     /// The head: opens the catalog and answers clients of all nodes.
@@ -43,10 +74,10 @@ impl Running {
         let (file, rack) = (self.file.clone(), Arc::clone(&self.rack));
         let (weak, drained) = (Arc::downgrade(&engine), Arc::clone(&self.reporter.drained));
         let draining = tokio::spawn(draining::follow(file, rack, weak, drained));
-        if options.users.is_none() {
-            tracing::warn!("no users in [clients]: everybody who can connect may do everything");
-        }
         let server = Server::bind(engine, options).await?;
+        if !server.asks_for_logins() {
+            tracing::warn!("there are no users: everybody who can connect may do everything");
+        }
         let (sender, receiver) = mpsc::channel(WAITING);
         let server = server.with_passed(receiver).of_rack(self.reporter.clone());
         let departures = server.departures();
@@ -55,8 +86,12 @@ impl Running {
         if let Some(page) = server.http_address()? {
             println!("Page: http://{page}");
         }
-        let stopping = self.is_up()?;
-        let served = server.run(async move { stopping.cancelled().await }).await;
+        let (stopping, reporter) = (self.is_up()?, Arc::clone(&self.reporter));
+        let served = server.run(async move {
+            stopping.cancelled().await;
+            until_copies_are_whole(&reporter).await;
+        });
+        let served = served.await;
         taking.abort();
         draining.abort();
         // What it writes last goes to other nodes, which are reached as long as this one is there.

@@ -208,6 +208,8 @@ impl Running {
                 client_ca: None,
             }),
             users: clients.users.clone(),
+            require_login: clients.require_login,
+            audit_log: clients.audit_log.clone(),
             token_secret: clients.token_secret.clone(),
             allow_plaintext: clients.allow_plaintext,
             allow_anonymous: clients.allow_anonymous,
@@ -216,8 +218,8 @@ impl Running {
         };
         options.check().map_err(|error| {
             Error::usage(format!(
-                "{error} (of a rack, its file says that in [clients]: tls, users, allow_plaintext, \
-                 allow_anonymous)"
+                "{error} (of a rack, its file says that in [clients]: tls, users, require_login, \
+                 allow_plaintext, allow_anonymous)"
             ))
         })?;
         Ok(options)

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use flashmesh_cluster::catalog::{Group, Role};
+use flashmesh_cluster::copies::RackCopy;
 use flashmesh_cluster::mesh::{LinkStatus, Mesh, Streams};
 use flashmesh_cluster::node::{Head, ServingNode};
 use flashmesh_cluster::{Node, Rack};
@@ -301,12 +302,20 @@ impl Reporter {
         let _ = self.serving.set(Arc::downgrade(serving));
     }
 
+    /// How the copies of cards are, as the head has it; none where it has none, or this is not the head.
+    pub fn copies(&self) -> Vec<RackCopy> {
+        let head = self.head.lock().upgrade();
+        head.map_or_else(Vec::new, |head| head.copies())
+    }
+
     /// How many copies can't be read, by the names of who has them.
     fn copies_behind(&self) -> Option<BTreeMap<String, usize>> {
-        let head = self.head.lock().upgrade();
-        let head = head.filter(|_| self.rack.replicas > 1)?;
+        let copies = self.copies();
+        if copies.is_empty() {
+            return None;
+        }
         let mut behind = BTreeMap::new();
-        for copy in head.copies() {
+        for copy in copies {
             let mut nodes = self.rack.nodes.iter();
             let node = nodes.find(|node| node.number() == copy.holder);
             if let Some(node) = node.filter(|_| copy.is_behind || !copy.is_there) {

@@ -19,11 +19,13 @@ mod remote;
 mod report;
 pub(super) mod suggest;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::accounts::without_passwords;
 use crate::{Error, Result};
 use datafusion::common::runtime::SpawnedTask;
 use parking_lot::RwLock;
@@ -112,10 +114,12 @@ pub(super) async fn run(
                 if line.trim().is_empty() {
                     continue;
                 }
-                // A history that can't be kept is no reason to stop.
-                let _ = editor.add_history_entry(line.trim_end());
-                if let Some(history) = &history {
-                    let _ = editor.append_history(history);
+                // A history that can't be kept is no reason to stop; one with passwords is none to keep.
+                if matches!(without_passwords(&line), Cow::Borrowed(_)) {
+                    let _ = editor.add_history_entry(line.trim_end());
+                    if let Some(history) = &history {
+                        let _ = editor.append_history(history);
+                    }
                 }
                 if let Outcome::Quit = shell.run_text(&line, 0).await {
                     return Ok(());

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::{Code, Response, Status};
+use tonic::{Response, Status};
 
 use super::columns::client_schema;
 use super::message::{Encoder, MessageStream};
@@ -203,12 +203,9 @@ pub(in crate::server) async fn plan_apart<T: Send + 'static>(
         task.await.map_err(panicked)?
     });
     let planned = planned.await;
-    // Its thread may still be on its way to an end.
     match &planned {
-        Err(error) if matches!(error.code(), Code::Cancelled | Code::DeadlineExceeded) => {
-            fail(&query, error);
-        }
-        _ => query.end(QueryState::Finished),
+        Err(error) => fail(&query, error),
+        Ok(_) => query.end(QueryState::Finished),
     }
     planned
 }

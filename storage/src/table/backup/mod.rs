@@ -242,6 +242,9 @@ impl Database {
                 record: ViewRecord::of(view),
             }));
         }
+        if state.accounts.version > 0 {
+            edit.push(Operation::PutAccounts(state.accounts.record()?));
+        }
         for (name, function) in &state.functions {
             edit.push(Operation::PutFunction(PutFunction {
                 name: name.clone(),

@@ -18,7 +18,9 @@ pub(super) const BACKUP_PREFIX: &str = "backup-";
 /// What the name of a file of pages starts with; the number of the backup that wrote it follows.
 pub(super) const PACK_PREFIX: &str = "pages-";
 /// The format of backups that this build writes, and the newest that it reads.
-const BACKUP_FORMAT: u32 = 1;
+const BACKUP_FORMAT: u32 = 2;
+/// That of backups without accounts, which earlier builds read.
+const FORMAT_WITHOUT_ACCOUNTS: u32 = 1;
 /// What a backup's own file starts with; the format follows (u32), then the sealed record.
 const MAGIC: [u8; 8] = *b"FMBACKUP";
 
@@ -145,7 +147,11 @@ impl BackupRecord {
     /// The bytes of its file.
     pub fn encode(&self) -> Vec<u8> {
         let sealed = seal(&MAGIC, self);
-        [&MAGIC[..], &BACKUP_FORMAT.to_le_bytes(), &sealed].concat()
+        let format = match self.whole.puts_accounts() {
+            true => BACKUP_FORMAT,
+            false => FORMAT_WITHOUT_ACCOUNTS,
+        };
+        [&MAGIC[..], &format.to_le_bytes(), &sealed].concat()
     }
 
     /// Reads the backup of a number.
@@ -167,7 +173,7 @@ impl BackupRecord {
             return Err(corrupt("does not start as backups do"));
         }
         match u32::from_le_bytes(*format) {
-            BACKUP_FORMAT => {}
+            FORMAT_WITHOUT_ACCOUNTS..=BACKUP_FORMAT => {}
             newer => {
                 return Err(StorageError::Invalid(format!(
                     "{what} has format {newer}, this flashmesh reads {BACKUP_FORMAT}; use a newer flashmesh"

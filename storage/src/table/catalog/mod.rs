@@ -14,11 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use redb::{ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
+use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use self::records::Records;
 use crate::segment::{SegmentId, TableId};
-use crate::table::database::{FORMAT_VERSION, FORMAT_WITHOUT_PAST};
+use crate::table::database::{FORMAT_VERSION, FORMAT_WITHOUT_ACCOUNTS, FORMAT_WITHOUT_PAST};
 use crate::table::edit::{
     ObjectName, Operation, PutFunction, PutPart, PutSegment, PutTable, TableEdit,
 };
@@ -26,7 +26,7 @@ use crate::table::history::CatalogHistory;
 use crate::table::manifest::{
     FunctionRecord, HistoryRecords, PartRecord, SegmentRecord, TableRecord,
 };
-use crate::table::{Function, View};
+use crate::table::{Accounts, Function, View};
 use crate::{Result, StorageError};
 
 pub use file::open_from_disk;
@@ -170,6 +170,7 @@ pub(super) struct Contents {
     pub damaged: Vec<(ObjectName, String)>,
     pub functions: Vec<Function>,
     pub views: Vec<View>,
+    pub accounts: Accounts,
     /// What else is damaged.
     pub problems: Vec<String>,
     /// The log's last record that it has the edit of.
@@ -238,13 +239,10 @@ impl Catalog {
         let sequences = first.sequences.keys().max();
         let numbers = tables.max(sequences.copied().unwrap_or(0));
         catalog.write(|txn, records| {
-            set_format(txn, FORMAT_WITHOUT_PAST)?;
+            raise_format(txn, first.whole.format())?;
             records.set_numbers(next(numbers)?, next(generations)?);
             for (sequence, given) in &first.sequences {
                 records.put_sequence(*sequence, *given)?;
-            }
-            if first.whole.shares_pages() {
-                set_format(txn, FORMAT_VERSION)?;
             }
             records.apply(&first.whole)
         })?;
@@ -280,7 +278,7 @@ impl Catalog {
                 ..3 => catalog.upgrade()?,
                 // A build that does not know page indexes in pages must not take them for free.
                 3..FORMAT_WITHOUT_PAST => {
-                    catalog.write(|txn, _| set_format(txn, FORMAT_WITHOUT_PAST))?
+                    catalog.write(|txn, _| raise_format(txn, FORMAT_WITHOUT_PAST))?
                 }
                 _ => {}
             }
@@ -297,7 +295,7 @@ impl Catalog {
         })?;
         let edit = whole(&contents, &packages);
         self.write(|txn, records| {
-            set_format(txn, FORMAT_WITHOUT_PAST)?;
+            raise_format(txn, FORMAT_WITHOUT_PAST)?;
             records.set_numbers(contents.next_table, contents.next_generation);
             records.apply(&edit)?;
             old::remove(txn)
@@ -368,6 +366,7 @@ impl Catalog {
                 .extend(tables.map(|table| (table.name, damage.clone())));
             contents.functions.clear();
             contents.views.clear();
+            contents.accounts.damage = Some(format!("the accounts: {damage}"));
             contents.problems.push(damage);
         }
         Ok(contents)
@@ -406,10 +405,11 @@ impl Catalog {
         self.write(|txn, records| {
             records.set_logged(logged);
             edits.clone().try_for_each(|edit| records.apply(edit))?;
-            if history.puts() || edits.clone().any(TableEdit::shares_pages) {
-                // Earlier builds would take pages for free that only the past has, or that columns
-                // share.
-                set_format(txn, FORMAT_VERSION)?;
+            // Earlier builds would take pages for free that only the past has.
+            let of_history = history.puts().then_some(FORMAT_WITHOUT_ACCOUNTS);
+            let formats = edits.clone().map(TableEdit::format).chain(of_history);
+            if let Some(format) = formats.max() {
+                raise_format(txn, format)?;
             }
             records.put_history(history)
         })
@@ -687,9 +687,13 @@ fn format(txn: &ReadTransaction) -> Result<u32> {
     Ok(meta.get("format").map_err(other)?.map_or(0, |v| v.value()))
 }
 
-fn set_format(txn: &WriteTransaction, format: u32) -> Result<()> {
+/// Has the catalog be of this format, if it is not of a later one.
+fn raise_format(txn: &WriteTransaction, format: u32) -> Result<()> {
     let mut meta = txn.open_table(META).map_err(other)?;
-    meta.insert("format", format).map_err(other)?;
+    let found = meta.get("format").map_err(other)?.map_or(0, |v| v.value());
+    if found < format {
+        meta.insert("format", format).map_err(other)?;
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use redb::{ReadableTable, TableDefinition};
 use super::{Contents, GENERATION_BATCH, TABLE_BATCH, guarded, other};
 use crate::capability::random_bytes;
 use crate::segment::{SegmentId, TableId};
+use crate::table::Accounts;
 use crate::table::catalog::{CatalogTable, Numbers};
 use crate::table::edit::{ObjectName, Operation, Owner, TableEdit};
 use crate::table::history::CatalogHistory;
@@ -40,6 +41,7 @@ enum Key<'a> {
     Version(u32, u64),
     /// A segment that only the past of a table has.
     PastSegment(u32, u32),
+    Accounts,
 }
 
 impl<'a> Key<'a> {
@@ -69,6 +71,7 @@ impl<'a> Key<'a> {
                 numbers(10, &[*table, high, low])
             }
             Self::PastSegment(table, segment) => numbers(11, &[*table, *segment]),
+            Self::Accounts => vec![12],
         }
     }
 
@@ -103,6 +106,7 @@ impl<'a> Key<'a> {
                 Self::Version(number(table)?, version)
             }
             11 => numbers().map(|(table, segment)| Self::PastSegment(table, segment))?,
+            12 if rest.is_empty() => Self::Accounts,
             _ => return None,
         })
     }
@@ -129,6 +133,7 @@ impl std::fmt::Display for Key<'_> {
             Self::PastSegment(table, segment) => {
                 write!(f, "segment {segment} of the past of table number {table}")
             }
+            Self::Accounts => f.write_str("the accounts"),
         }
     }
 }
@@ -306,6 +311,9 @@ impl<'txn> Records<'txn> {
                 }
                 Operation::DropView(name) => {
                     self.root.views -= self.remove(&Key::View(&name.schema, &name.name))?;
+                }
+                Operation::PutAccounts(record) => {
+                    self.root.accounts += self.put(&Key::Accounts, record)?;
                 }
             }
         }
@@ -498,6 +506,7 @@ impl Reading {
             Ok(None) => self.problem("the catalog's root record is missing".into()),
             Err(error) => self.problem(error),
         };
+        let is_root_lost = !self.contents.problems.is_empty();
         self.contents.next_table = root.next_table;
         self.contents.next_generation = root.next_generation;
         self.contents.logged = root.logged;
@@ -545,6 +554,17 @@ impl Reading {
                     self.contents.views.push(record.decode_view(&name));
                 }
                 (_, result) => self.bad(&key, result.err()),
+            }
+        }
+        match damage(guarded(|| record(&self.table, &Key::Accounts)))? {
+            Ok(None) if root.accounts == 0 && !is_root_lost => {}
+            Ok(Some(record)) => self.contents.accounts = Accounts::of(&record),
+            lost => {
+                // Nobody shall be let in because it is not known any more who may not.
+                let why = lost.err().unwrap_or_else(|| "they are lost".into());
+                let problem = format!("catalog: the accounts: {why}");
+                self.contents.accounts.damage = Some(problem.clone());
+                self.contents.problems.push(problem);
             }
         }
         for (key, sealed) in self.kind(&Key::Sequence(0))? {

@@ -64,6 +64,8 @@ fn images(seed: u64) -> [Disks; 3] {
         Step::CreateIndex("t", IndexKind::Ngram),
         Step::Function("f", 3),
         Step::View("v", "SELECT 1"),
+        Step::Accounts("ann"),
+        Step::Accounts("ann, bob"),
         Step::Create("u", 40, false),
     ];
     steps.extend([Step::Append("t", 30); 5]);
@@ -108,6 +110,9 @@ fn answers(database: &Arc<Database>) -> Answers {
     let packages = packages.collect::<Result<Vec<_>>>();
     let packages = packages.map(|packages| packages.join(","));
     answers.insert("function".into(), packages.map_err(|e| e.to_string()));
+    let accounts = database.accounts();
+    let accounts = accounts.map(|accounts| format!("{} {}", accounts.version, accounts.text));
+    answers.insert("accounts".into(), accounts.map_err(|e| e.to_string()));
     answers.insert("lists".into(), Ok(listed));
     answers
 }

@@ -88,6 +88,7 @@ pub(super) fn present_state(database: &Arc<Database>) -> Result<String> {
         let (name, version) = (&function.name, function.version);
         writeln!(text, "function {name} {version} {}", package.len()).unwrap();
     }
+    writeln!(text, "accounts {}", database.accounts()?.text).unwrap();
     Ok(text)
 }
 

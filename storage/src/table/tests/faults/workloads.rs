@@ -48,6 +48,8 @@ pub enum Step {
     DropFunction(&'static str),
     View(&'static str, &'static str),
     DropView(&'static str),
+    /// Other accounts than before.
+    Accounts(&'static str),
     /// The catalog takes over what the log holds.
     EmptyLog,
     /// The past of a table is kept from here on, or not.
@@ -206,7 +208,13 @@ pub fn all() -> Vec<Workload> {
         workload(
             "views",
             &[Create("t", 3, false)],
-            &[View("v", "SELECT 1"), View("v", "SELECT 2"), DropView("v")],
+            &[
+                View("v", "SELECT 1"),
+                Accounts("ann"),
+                View("v", "SELECT 2"),
+                Accounts(""),
+                DropView("v"),
+            ],
         ),
     ]
 }
@@ -339,6 +347,11 @@ impl Step {
             Self::DropFunction(name) => database.drop_function(name, None),
             Self::View(name, query) => database.create_view(view(name, query), true),
             Self::DropView(name) => database.drop_view("public", name),
+            Self::Accounts(text) => {
+                let present = database.accounts()?;
+                assert!(database.put_accounts(&present, text.to_string())?);
+                Ok(())
+            }
             Self::EmptyLog => database.empty_log(),
             Self::Retain(table, keeps) => {
                 let retention = Duration::from_secs(if keeps { 3600 } else { 0 });

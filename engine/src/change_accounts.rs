@@ -1,0 +1,32 @@
+//! Runs statements about users, roles and grants.
+
+use datafusion::dataframe::DataFrame;
+
+use crate::Session;
+use crate::accounts::{AccountList, AccountStatement, apply, hash_password};
+use crate::blocking::blocking;
+use crate::error::Result;
+
+impl Session {
+    /// Changes the accounts of the database as a statement says, in one commit.
+    pub(crate) async fn change_accounts(&self, statement: AccountStatement) -> Result<DataFrame> {
+        let is_own_password = statement.is_own_password_of(&self.principal().name);
+        let capability = self.catalog().authority().of_accounts(is_own_password);
+        // Who has opened the database by themselves needs no other admin.
+        let keeps_admin = !self.principal().is_owner();
+        let (database, changes) = (self.engine().database().clone(), self.changes());
+        blocking(move || -> Result<()> {
+            let hash = statement.password().map(hash_password).transpose()?;
+            loop {
+                let accounts = database.accounts()?;
+                let mut list = AccountList::of(&accounts)?;
+                apply(&mut list, &statement, hash.as_deref(), keeps_admin)?;
+                if changes.put_accounts(&capability, &accounts, list.to_text()?)? {
+                    return Ok(());
+                }
+            }
+        })
+        .await?;
+        self.nothing()
+    }
+}
