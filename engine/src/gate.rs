@@ -90,7 +90,7 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
             let statement = OwnStatement::of(node);
             match statement {
                 Some(OwnStatement::Accounts(statement))
-                    if !statement.is_own_password_of(&principal.name) =>
+                    if !statement.is_own_password_of(principal) =>
                 {
                     return principal.check_admin("change users, roles or grants");
                 }

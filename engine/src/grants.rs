@@ -19,6 +19,19 @@ pub struct Principal {
     pub admin: bool,
     grants: Vec<Grant>,
     functions: FunctionGrants,
+    source: Source,
+}
+
+/// Where it is said what a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Source {
+    /// Nowhere: who opened the database, and everybody where nobody logs in.
+    #[default]
+    Nowhere,
+    /// In a file beside the database.
+    File,
+    /// In the database.
+    Database,
 }
 
 /// Which functions of users a user may use and make.
@@ -198,9 +211,24 @@ impl Principal {
         Self::admin("owner")
     }
 
-    /// Whether this is who opened the database.
-    pub(crate) fn is_owner(&self) -> bool {
-        *self == Self::owner()
+    /// The same, with where that is said.
+    #[must_use]
+    pub(crate) fn from(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+
+    /// Whether this is the user of that name whom the database has.
+    pub(crate) fn is_of_database(&self, name: &str) -> bool {
+        self.source == Source::Database && *self.name == *name
+    }
+
+    /// Whether nobody could change accounts any more if the database had no admin.
+    pub(crate) fn needs_admin_in_database(&self) -> bool {
+        match self.source {
+            Source::Nowhere => *self != Self::owner(),
+            Source::File => false,
+            Source::Database => true,
+        }
     }
 
     /// A user who may do everything.
@@ -210,6 +238,7 @@ impl Principal {
             admin: true,
             grants: Vec::new(),
             functions: FunctionGrants::default(),
+            source: Source::Nowhere,
         }
     }
 
@@ -220,6 +249,7 @@ impl Principal {
             admin: false,
             grants,
             functions,
+            source: Source::Nowhere,
         }
     }
 

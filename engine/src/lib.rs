@@ -46,6 +46,7 @@ mod depth;
 mod distributed;
 mod exact;
 mod files;
+mod from_first;
 mod past;
 mod procedures;
 mod queries;

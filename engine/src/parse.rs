@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
 use crate::spelling::{columns_quoted, respelled};
-use crate::{depth, past, precedence};
+use crate::{depth, from_first, past, precedence};
 
 /// Splits SQL of a dialect into statements.
 pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
@@ -27,6 +27,9 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     })?;
     if past::may_name_versions(query, dialect.as_ref()) {
         statements.iter_mut().try_for_each(past::with_versions)?;
+    }
+    if query.to_ascii_lowercase().contains("from") {
+        statements.iter_mut().for_each(from_first::correct);
     }
     if query.to_ascii_lowercase().contains("distinct") {
         statements.iter_mut().for_each(precedence::correct);

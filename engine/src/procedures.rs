@@ -13,10 +13,9 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::accounts::{self, AccountStatement};
 use crate::error::{Error, Result};
+use crate::names::CHANGE_ACCOUNTS;
 use crate::own_statement::{BackupStatement, OwnStatement};
 
-/// The procedure that statements about accounts are.
-const CHANGE_ACCOUNTS: &str = "change_accounts";
 /// The procedure that `BACKUP DATABASE` is.
 const BACKUP: &str = "backup_database";
 /// The procedure that `CLEAR CACHE` is.
@@ -77,10 +76,9 @@ fn parse_show_grants(parser: &mut Parser<'_>) -> Result<Option<Box<Query>>, Pars
         let name = parser.parse_identifier()?;
         let name = match name.quote_style {
             Some(_) => name.value,
-            None => name.value.to_lowercase(),
+            None => name.value.to_ascii_lowercase(),
         };
-        let name = Value::SingleQuotedString(name.replace('\'', "''"));
-        query = format!("{query} WHERE grantee = {name}");
+        query = format!("{query} WHERE grantee = '{}'", name.replace('\'', "''"));
     }
     let query = Parser::new(&DuckDbDialect {})
         .try_with_sql(&query)?

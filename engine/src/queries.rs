@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::accounts::without_passwords;
+use crate::accounts::{Secrets, redacted};
 use crate::error::{Error, Result};
 
 /// Queries that have ended and are still remembered.
@@ -119,6 +119,8 @@ pub struct Query {
     started: Instant,
     cancel: CancellationToken,
     rows: AtomicU64,
+    /// What its error shall not have.
+    secrets: Secrets,
     /// The query in traces; it ends with it.
     span: Mutex<tracing::Span>,
     state: Mutex<Inner>,
@@ -273,7 +275,8 @@ impl Queries {
         plan: Option<Arc<dyn ExecutionPlan>>,
         session: &CancellationToken,
     ) -> RunningQuery {
-        let sql = &without_passwords(&sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)]);
+        let redacted = redacted(&sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)]);
+        let sql = &redacted.text;
         let span = match kind {
             QueryKind::Look | QueryKind::Planning => tracing::Span::none(),
             QueryKind::Work => tracing::info_span!(
@@ -293,6 +296,7 @@ impl Queries {
             user: asker.user.to_string(),
             address: asker.address.to_string(),
             sql: sql.as_ref().into(),
+            secrets: redacted.secrets(),
             asked_at: SystemTime::now(),
             kind,
             started: Instant::now(),
@@ -364,6 +368,10 @@ impl Queries {
         if self.running.lock().remove(&query.id).is_none() {
             return;
         }
+        let state = match state {
+            QueryState::Failed(error) => QueryState::Failed(query.secrets.hide(error)),
+            state => state,
+        };
         let is_planned = query.kind == QueryKind::Planning && state == QueryState::Finished;
         if query.kind == QueryKind::Look || is_planned {
             return;
@@ -591,7 +599,9 @@ fn add_operators(
         let _ = write!(start, "{}", displayable(plan).one_line());
         let mut line = start.text;
         line.truncate(line.trim_end().len());
-        *room = room.saturating_sub(line.len() + 1);
+        // An operator takes room of its own, and its text is indented.
+        let around = size_of::<Operator>() + 2 * usize::from(depth);
+        *room = room.saturating_sub(line.len() + around);
         let metrics = metrics.as_ref();
         let time_ns = metrics.and_then(MetricsSet::elapsed_compute);
         operators.push(Operator {

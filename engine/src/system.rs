@@ -136,7 +136,7 @@ impl SystemSchema {
     /// The users and roles of the database, for an admin; others see themselves.
     fn users(&self) -> Result<RecordBatch> {
         let list = self.accounts()?;
-        let is_seen = |name: &str| self.principal.admin || name == &*self.principal.name;
+        let is_seen = |name: &str| self.principal.admin || self.principal.is_of_database(name);
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
         let (mut admin, mut password) = (BooleanBuilder::new(), BooleanBuilder::new());
         let mut certificates = StringBuilder::new();

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::grants::{FunctionGrants, Grant, NamePattern};
 
 /// Changes a list as a statement says. `hash` is that of the statement's password, if it has one;
-/// `keeps_admin`: somebody must be an admin at the end who was one.
+/// `needs_admin`: an admin must be able to log in at the end who could before, or whoever comes first.
 ///
 /// # Errors
 /// [`Error::Usage`] for what is there already or is not, and for a REVOKE of what was not granted: who
@@ -17,9 +17,9 @@ pub(crate) fn apply(
     list: &mut AccountList,
     statement: &AccountStatement,
     hash: Option<&str>,
-    keeps_admin: bool,
+    needs_admin: bool,
 ) -> Result<()> {
-    let had_admin = list.has_admin();
+    let needs_admin = needs_admin && (list.has_admin() || list.users.is_empty());
     match statement {
         AccountStatement::CreateUser {
             name,
@@ -30,6 +30,11 @@ pub(crate) fn apply(
                 return Ok(());
             }
             list.check_free(name)?;
+            if name.contains(':') {
+                return Err(Error::usage(format!(
+                    "'{name}' can't log in: between a name and a password stands a ':'"
+                )));
+            }
             let mut user = UserEntry::default();
             set_options(&mut user, options, hash);
             list.check_certificate(name, &user)?;
@@ -81,9 +86,9 @@ pub(crate) fn apply(
             }
         }
     }
-    if keeps_admin && had_admin && !list.has_admin() {
+    if needs_admin && !list.has_admin() {
         return Err(Error::usage(
-            "nobody would be an admin any more: make another user one first (ALTER USER name ADMIN)",
+            "no admin could log in any more: make one first (CREATE USER name PASSWORD '…' ADMIN)",
         ));
     }
     Ok(())
@@ -105,7 +110,8 @@ fn set_options(user: &mut UserEntry, options: &UserOptions, hash: Option<&str>) 
 
 impl AccountList {
     fn has_admin(&self) -> bool {
-        self.users.values().any(|user| user.admin)
+        let mut users = self.users.values();
+        users.any(|user| user.admin && user.can_log_in())
     }
 
     fn check_free(&self, name: &str) -> Result<()> {
@@ -193,7 +199,7 @@ impl AccountList {
             }
             Granted::UseFunctions(name) => add(&mut functions.usable, name),
             Granted::CreateFunctions(name) => add(&mut functions.create, name),
-            Granted::Role(_) => {}
+            Granted::Role(_) => unreachable!("roles are granted above"),
         }
         Ok(())
     }
@@ -374,6 +380,12 @@ mod tests {
             run(&mut list, text).unwrap();
         }
         fails(&mut list, "CREATE USER bob", "a user 'bob' already");
+        fails(&mut list, "CREATE USER \"a:b\"", "stands a ':'");
+        fails(
+            &mut list,
+            "ALTER USER ada PASSWORD NULL",
+            "no admin could log in",
+        );
         fails(&mut list, "CREATE USER analyst", "a role 'analyst' already");
         fails(&mut list, "CREATE ROLE ada", "a user 'ada' already");
         fails(
@@ -381,12 +393,8 @@ mod tests {
             "CREATE USER eve CERTIFICATE 'bob.org'",
             "user 'bob' has the certificates",
         );
-        fails(&mut list, "DROP USER ada", "nobody would be an admin");
-        fails(
-            &mut list,
-            "ALTER USER ada NOADMIN",
-            "nobody would be an admin",
-        );
+        fails(&mut list, "DROP USER ada", "no admin could log in");
+        fails(&mut list, "ALTER USER ada NOADMIN", "no admin could log in");
         fails(&mut list, "ALTER USER eve ADMIN", "no user 'eve'");
         fails(&mut list, "GRANT read ON t TO eve", "no user or role 'eve'");
         fails(&mut list, "GRANT eve TO bob", "no role 'eve'");

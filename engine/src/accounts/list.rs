@@ -22,7 +22,7 @@ use flashmesh_storage::table::Accounts;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::grants::{FunctionGrants, Grant, Principal};
+use crate::grants::{FunctionGrants, Grant, Principal, Source};
 
 /// Where the text of a database stands, for errors.
 const OF_DATABASE: &str = "the accounts of the database";
@@ -61,6 +61,16 @@ pub(crate) struct UserEntry {
     /// The same of functions.
     #[serde(default, skip_serializing_if = "FunctionGrants::is_empty")]
     pub functions: FunctionGrants,
+    /// Where the user stands.
+    #[serde(skip)]
+    pub source: Source,
+}
+
+impl UserEntry {
+    /// Whether one can log in as this user, other than by a token.
+    pub fn can_log_in(&self) -> bool {
+        self.password.is_some() || self.certificate.is_some()
+    }
 }
 
 // A log shall not have the hashes of passwords.
@@ -99,7 +109,21 @@ impl AccountList {
     /// # Errors
     /// [`Error::Usage`] with the line of what a list should not hold.
     pub fn parse(from: &str, text: &str) -> Result<Self> {
-        let list: Self = toml::from_str(text).map_err(|e| Error::usage(format!("{from}: {e}")))?;
+        let list: Self = toml::from_str(text).map_err(|error| {
+            // The error itself shows the line, which may have the hash of a password.
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let line = before.map_or(1, |before| 1 + before.matches('\n').count());
+            Error::usage(format!("{from}: line {line}: {}", error.message()))
+        })?;
+        for (name, user) in &list.users {
+            let certificate = user.certificate.as_deref();
+            let owner = certificate.and_then(|certificate| list.of_certificate(certificate));
+            if let Some(other) = owner.filter(|other| other != name) {
+                return Err(Error::usage(format!(
+                    "{from}: users '{other}' and '{name}' have certificates of one name"
+                )));
+            }
+        }
         for (name, user) in &list.users {
             if list.roles.contains_key(name) {
                 return Err(Error::usage(format!(
@@ -124,7 +148,15 @@ impl AccountList {
     /// # Errors
     /// [`Error::Usage`] for a text that is none.
     pub fn of(accounts: &Accounts) -> Result<Self> {
-        Self::parse(OF_DATABASE, &accounts.text)
+        Ok(Self::parse(OF_DATABASE, &accounts.text)?.from(Source::Database))
+    }
+
+    /// The same, whose users stand there.
+    #[must_use]
+    pub fn from(mut self, source: Source) -> Self {
+        let users = self.users.values_mut();
+        users.for_each(|user| user.source = source);
+        self
     }
 
     /// The text of the list.
@@ -139,14 +171,14 @@ impl AccountList {
     pub fn principal(&self, name: &str) -> Option<Principal> {
         let user = self.users.get(name)?;
         if user.admin {
-            return Some(Principal::admin(name));
+            return Some(Principal::admin(name).from(user.source));
         }
         let (mut grants, mut functions) = (user.grants.clone(), user.functions.clone());
         for role in user.roles.iter().filter_map(|role| self.roles.get(role)) {
             grants.extend(role.grants.iter().cloned());
             functions.add(&role.functions);
         }
-        Some(Principal::user(name, grants, functions))
+        Some(Principal::user(name, grants, functions).from(user.source))
     }
 
     /// The user whose certificates have that name.
@@ -156,7 +188,7 @@ impl AccountList {
         users.next().map(|(name, _)| name.as_str())
     }
 
-    /// These and those of `other` whose names are free.
+    /// These and those of `other` whose names are free, without the certificates that users here have.
     pub fn with(mut self, other: &Self) -> Self {
         for (name, role) in &other.roles {
             if !self.users.contains_key(name) {
@@ -166,11 +198,15 @@ impl AccountList {
             }
         }
         for (name, user) in &other.users {
-            if !self.roles.contains_key(name) {
-                self.users
-                    .entry(name.clone())
-                    .or_insert_with(|| user.clone());
+            if self.roles.contains_key(name) || self.users.contains_key(name) {
+                continue;
             }
+            let mut user = user.clone();
+            let certificate = user.certificate.as_deref();
+            if certificate.is_some_and(|name| self.of_certificate(name).is_some()) {
+                user.certificate = None;
+            }
+            self.users.insert(name.clone(), user);
         }
         self
     }

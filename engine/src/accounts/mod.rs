@@ -2,11 +2,11 @@
 
 mod change;
 mod list;
+mod redaction;
 mod statement;
 
 pub(crate) use change::{GrantOf, apply, grants_in};
 pub(crate) use list::AccountList;
 pub use list::hash_password;
-pub(crate) use statement::{
-    AccountKind, AccountStatement, comes_next, take_text, without_passwords,
-};
+pub(crate) use redaction::{Secrets, redacted};
+pub(crate) use statement::{AccountKind, AccountStatement, comes_next, take_text};

@@ -5,27 +5,41 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::queries::{QueryReport, QueryState};
 
-/// The log.
+/// Lines that wait to be written; more are lost, and counted: a disk that hangs keeps nobody from anything.
+const WAITING: usize = 10_000;
+
+/// The log. A thread of its own writes it.
 #[derive(Debug)]
 pub(super) struct Audit {
-    path: PathBuf,
-    open: Mutex<Open>,
+    lines: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
 }
 
-#[derive(Debug)]
-struct Open {
+enum Message {
+    Line(Vec<u8>),
+    /// All lines before it are written, which is told there.
+    Flush(SyncSender<()>),
+}
+
+/// What the thread has.
+struct Writer {
+    path: PathBuf,
     file: File,
-    /// The last line was not written: said once.
+    /// The last line was not written, or in part; said once.
     has_failed: bool,
+    lost: Arc<AtomicU64>,
 }
 
 /// A line. What it does not say is left out.
@@ -77,9 +91,22 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Somebody has given a wrong name or password.
-    pub fn refused(user: &'a str, address: &'a str) -> Self {
-        Self::new("login refused", user, address)
+    /// Somebody was not let in, by that name if they gave one.
+    pub fn refused(user: &'a str, address: &'a str, error: &'a str) -> Self {
+        let error = Some(error);
+        Self {
+            error,
+            ..Self::new("login refused", user, address)
+        }
+    }
+
+    /// Somebody has ended a query by the page.
+    pub fn kill(user: &'a str, address: &'a str, query: u64) -> Self {
+        let id = Some(query);
+        Self {
+            id,
+            ..Self::new("kill", user, address)
+        }
     }
 
     /// A statement has ended.
@@ -116,26 +143,61 @@ impl Audit {
     /// # Errors
     /// [`Error::Io`].
     pub fn open(path: &Path) -> Result<Self> {
-        let file = open(path);
-        let file =
-            file.map_err(|e| Error::io(format!("opening the audit log {}", path.display()), e))?;
-        Ok(Self {
+        let what = format!("opening the audit log {}", path.display());
+        let file = open(path).map_err(|e| Error::io(what, e))?;
+        let (lines, waiting) = mpsc::sync_channel(WAITING);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut writer = Writer {
             path: path.to_path_buf(),
-            open: Mutex::new(Open {
-                file,
-                has_failed: false,
-            }),
-        })
+            file,
+            has_failed: false,
+            lost: Arc::clone(&lost),
+        };
+        // It ends with the last who can send it lines.
+        let thread = thread::Builder::new().name("flashmesh-audit".into());
+        let thread = thread.spawn(move || writer.run(&waiting));
+        thread.map_err(|e| Error::io("starting a thread", e))?;
+        Ok(Self { lines, lost })
     }
 
-    /// Adds a line. A file that was moved away is left alone, and another one begun. What can't be written
-    /// is said in the server's own log, once until it can be again.
+    /// Adds a line, which is written soon.
     pub fn write(&self, entry: &Entry<'_>) {
-        let mut open = self.open.lock();
-        match self.try_to_write(&mut open, entry) {
-            Ok(()) => open.has_failed = false,
-            Err(error) if !open.has_failed => {
-                open.has_failed = true;
+        let line = serde_json::to_vec(entry).unwrap_or_default();
+        if self.lines.try_send(Message::Line(line)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until what was added is written, for so long at most.
+    pub fn flush(&self, patience: Duration) {
+        let (sender, done) = mpsc::sync_channel(1);
+        if self.lines.try_send(Message::Flush(sender)).is_ok() {
+            let _ = done.recv_timeout(patience);
+        }
+    }
+}
+
+impl Writer {
+    fn run(&mut self, lines: &Receiver<Message>) {
+        while let Ok(message) = lines.recv() {
+            match message {
+                Message::Line(line) => self.write(&line),
+                // Who waits for it may have gone.
+                Message::Flush(done) => drop(done.try_send(())),
+            }
+        }
+    }
+
+    /// What can't be written is said in the server's own log, once until it can be again.
+    fn write(&mut self, line: &[u8]) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            tracing::error!(lost, "the audit log is too slow, and lacks lines");
+        }
+        match self.try_to_write(line) {
+            Ok(()) => self.has_failed = false,
+            Err(error) if !self.has_failed => {
+                self.has_failed = true;
                 let path = self.path.display().to_string();
                 tracing::error!(%error, path, "the audit log can't be written");
             }
@@ -143,16 +205,16 @@ impl Audit {
         }
     }
 
-    fn try_to_write(&self, open: &mut Open, entry: &Entry<'_>) -> io::Result<()> {
+    /// A file that was moved away is left alone, and another one begun.
+    fn try_to_write(&mut self, line: &[u8]) -> io::Result<()> {
         let now = std::fs::metadata(&self.path).map(|file| (file.dev(), file.ino()));
-        let ours = open.file.metadata().map(|file| (file.dev(), file.ino()))?;
+        let ours = self.file.metadata().map(|file| (file.dev(), file.ino()))?;
         if now.map_or(true, |now| now != ours) {
-            open.file = self::open(&self.path)?;
+            self.file = open(&self.path)?;
         }
-        let mut line = serde_json::to_vec(entry)?;
-        line.push(b'\n');
-        // As one write, so that the line is whole.
-        open.file.write_all(&line)
+        // What was written of the line before ends there. All as one write, so that the line is whole.
+        let before: &[u8] = if self.has_failed { b"\n" } else { b"" };
+        self.file.write_all(&[before, line, b"\n"].concat())
     }
 }
 
@@ -173,14 +235,18 @@ mod tests {
             lines.collect::<Vec<_>>()
         };
         let audit = Audit::open(&path).unwrap();
+        let flush = |audit: &Audit| audit.flush(Duration::from_secs(60));
         audit.write(&Entry::login("a\n\"b\"", "here", "password"));
+        flush(&audit);
         drop(audit);
         let audit = Audit::open(&path).unwrap();
-        audit.write(&Entry::refused("c", "here"));
+        audit.write(&Entry::refused("c", "here", "no"));
+        flush(&audit);
         assert_eq!(lines(&path), ["a\n\"b\"", "c"]);
         let old = folder.path().join("audit.1");
         std::fs::rename(&path, &old).unwrap();
-        audit.write(&Entry::refused("d", "here"));
+        audit.write(&Entry::refused("d", "here", "no"));
+        flush(&audit);
         assert_eq!(
             (lines(&old).len(), lines(&path)),
             (2, vec!["d".to_string()])

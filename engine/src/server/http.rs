@@ -8,7 +8,7 @@ use axum::Extension;
 use axum::Json;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Path, Request, State as Shared};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Entry;
 use super::identity::parse_basic;
 use super::listen::{Connections, Incoming, Peer};
 use super::metrics;
@@ -130,7 +131,7 @@ async fn known_hosts_only(
 ) -> Response {
     let host = request.headers().get(header::HOST);
     let is_known = host.is_none_or(|host| host.to_str().is_ok_and(nobody_binds));
-    if state.users.is_none() && !is_known {
+    if state.users().is_none() && !is_known {
         return (
             StatusCode::MISDIRECTED_REQUEST,
             "a server without users shows its page under its address or a name without a dot only; write that, or have users (CREATE USER, --users)",
@@ -163,7 +164,7 @@ async fn admins_only(
     request: Request,
     next: Next,
 ) -> Response {
-    if state.users.is_some() {
+    if state.users().is_some() {
         let header = request.headers().get(header::AUTHORIZATION);
         let login = header.and_then(|h| h.to_str().ok()).and_then(parse_basic);
         let allowed = match login {
@@ -291,7 +292,17 @@ async fn plan(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Respons
     }
 }
 
-async fn kill(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Response {
+async fn kill(
+    Shared(state): Shared<Arc<State>>,
+    ConnectInfo(Caller(address)): ConnectInfo<Caller>,
+    headers: HeaderMap,
+    Path(id): Path<u64>,
+) -> Response {
+    let login = headers.get(header::AUTHORIZATION);
+    let login = login.and_then(|h| h.to_str().ok()).and_then(parse_basic);
+    let name = login.map_or_else(|| "anonymous".to_string(), |(name, _)| name);
+    let address = address.to_string();
+    state.audit(|| Entry::kill(&name, &address, id));
     match state.queries().kill(id, None) {
         Ok(()) => "cancelled\n".into_response(),
         Err(error) => (StatusCode::NOT_FOUND, error.to_string()).into_response(),

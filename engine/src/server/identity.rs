@@ -14,8 +14,11 @@ use super::shares::Share;
 use super::state::State;
 use super::status::status;
 use super::tokens::Claims;
-use super::users::User;
+use super::users::{Credential, User};
 use crate::grants::Principal;
+
+/// In the place of a password's fingerprint: nobody was asked for one.
+const UNASKED: &str = "unasked";
 
 impl Identity {
     /// Whoever comes without a name, where there are no users.
@@ -23,7 +26,7 @@ impl Identity {
         Self {
             session,
             principal: Principal::admin("anonymous"),
-            password: None,
+            credential: Credential::Other,
             claims: None,
             address: peer.address(),
         }
@@ -39,22 +42,25 @@ impl State {
         let user = self.check_password(&name, &password, &peer).await?;
         let identity = Identity {
             session: format!("{:032x}", rand::random::<u128>()),
+            credential: match &user.password {
+                Some(password) => Credential::Password(password.clone()),
+                None => Credential::Other,
+            },
             principal: user.principal,
-            password: user.fingerprint,
             claims: None,
             address: peer.address(),
         };
-        self.sessions.get(&identity)?;
+        self.sessions.get(&identity, &identity.principal)?;
         peer.logged_in();
         let address = peer.address();
         self.audit(|| Entry::login(&name, &address, "password"));
         tracing::info!(user = name.as_str(), peer = %peer.address(), "logged in");
-        let Identity {
-            session, password, ..
-        } = identity;
+        let (session, lifetime) = (identity.session, self.token_lifetime);
+        // One that was got without a password is worth nothing once there are passwords.
+        let password = user.password.unwrap_or_else(|| UNASKED.into());
         let token = self
             .tokens
-            .sign(&name, Some(session), password, self.token_lifetime);
+            .sign(&name, Some(session), Some(password), lifetime);
         token.map_err(status)
     }
 
@@ -65,7 +71,7 @@ impl State {
         password: &str,
         peer: &Peer,
     ) -> Result<User, Status> {
-        let Some(users) = &self.users else {
+        let Some(users) = self.users() else {
             return Ok(User::admin(name));
         };
         let found = users.verify(name, password, peer.ip()).await?;
@@ -73,7 +79,7 @@ impl State {
             // As a value, whose line breaks are escaped: a stranger wrote it.
             let address = peer.address();
             tracing::warn!(user = name, peer = address, "wrong user name or password");
-            self.audit(|| Entry::refused(name, &address));
+            self.audit(|| Entry::refused(name, &address, "wrong user name or password"));
             Status::unauthenticated("wrong user name or password")
         })
     }
@@ -86,7 +92,10 @@ impl State {
         extensions: &mut Extensions,
     ) -> Result<Arc<Share>, Status> {
         let peer = Peer::of(extensions);
-        let identity = self.identify(headers, &peer)?;
+        let identity = self.identify(headers, &peer).inspect_err(|error| {
+            let address = peer.address();
+            self.audit(|| Entry::refused("", &address, error.message()));
+        })?;
         peer.logged_in();
         let share = self.shares.of(&identity.principal.name);
         extensions.insert(Arc::new(identity));
@@ -94,10 +103,10 @@ impl State {
     }
 
     fn identify(&self, headers: &MetadataMap, peer: &Peer) -> Result<Identity, Status> {
-        let bearer = headers.get("authorization").and_then(|h| h.to_str().ok());
-        let bearer = bearer.and_then(|h| h.strip_prefix("Bearer "));
+        let header = headers.get("authorization").and_then(|h| h.to_str().ok());
+        let bearer = header.and_then(|h| h.strip_prefix("Bearer "));
         if let Some(token) = bearer {
-            return match (self.tokens.verify(token), &self.users) {
+            return match (self.tokens.verify(token), self.users()) {
                 (Ok(claims), _) => self.identify_by_token(token, claims, peer),
                 // Who may do everything without a token may do it with any.
                 (Err(_), None) => Ok(Identity::anonymous(format!("token {token}"), peer)),
@@ -105,16 +114,21 @@ impl State {
             };
         }
         let session = peer_session(&peer.address());
-        let Some(users) = &self.users else {
+        let Some(users) = self.users() else {
             return Ok(Identity::anonymous(session, peer));
         };
-        let names = peer.certificate_names();
-        let user = users.of_certificate(names)?;
-        let user = user.ok_or_else(|| {
+        let log_in = "connect with a user name and a password, or with a token";
+        // Whoever gives something is who that says, whatever their certificate is.
+        let names = match header {
+            None => peer.certificate_names(),
+            Some(_) => &[],
+        };
+        let found = users.of_certificate(names)?;
+        let (user, name) = found.ok_or_else(|| {
             Status::unauthenticated(match names {
-                [] => "connect with a user name and a password, or with a token".to_string(),
+                [] => log_in.to_string(),
                 names => format!(
-                    "connect with a user name and a password, or with a token: no user has the certificate of {}",
+                    "{log_in}: no user has the certificate of {}",
                     names.join(", ")
                 ),
             })
@@ -126,7 +140,7 @@ impl State {
         Ok(Identity {
             session,
             principal: user.principal,
-            password: None,
+            credential: Credential::Certificate(name),
             claims: None,
             address,
         })
@@ -138,22 +152,19 @@ impl State {
         claims: Claims,
         peer: &Peer,
     ) -> Result<Identity, Status> {
-        let user = match &self.users {
-            None => User::admin(&claims.sub),
-            Some(users) => users.find(&claims.sub)?.ok_or_else(|| {
-                Status::unauthenticated(format!("there is no user '{}' any more", claims.sub))
-            })?,
+        let credential = match &claims.pwd {
+            Some(password) => Credential::Password(password.clone()),
+            None => Credential::Other,
         };
-        if claims.pwd.is_some() && claims.pwd != user.fingerprint {
-            return Err(Status::unauthenticated(
-                "the password was changed; connect again",
-            ));
-        }
+        let user = match self.users() {
+            None => User::admin(&claims.sub),
+            Some(users) => User::with(users.now()?.as_ref(), &claims.sub, &credential)?,
+        };
         let session = claims.sid.clone();
         Ok(Identity {
             session: session.unwrap_or_else(|| format!("token {token}")),
             principal: user.principal,
-            password: claims.pwd.clone(),
+            credential,
             claims: Some(claims),
             address: peer.address(),
         })
@@ -161,7 +172,20 @@ impl State {
 
     /// The session of a request that was admitted.
     pub(super) fn session(&self, extensions: &Extensions) -> Result<Arc<ClientSession>, Status> {
-        self.sessions.get(identity(extensions)?)
+        let identity = identity(extensions)?;
+        loop {
+            let Some(users) = self.users() else {
+                return self.sessions.get(identity, &identity.principal);
+            };
+            // Its body may have come long after its headers.
+            let list = users.now()?;
+            let user = User::with(&list, &identity.principal.name, &identity.credential)?;
+            let session = self.sessions.get(identity, &user.principal)?;
+            // Who ends sessions when users change finds this one from here on.
+            if Arc::ptr_eq(&list, &users.now()?) {
+                return Ok(session);
+            }
+        }
     }
 
     /// Ends the session of a request, and the login that it began with.

@@ -36,7 +36,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic::server::NamedService;
 use tonic::transport::ServerTlsConfig;
+use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
@@ -65,7 +67,7 @@ pub struct Server {
     flight: TcpListener,
     passed: Option<mpsc::Receiver<Passed>>,
     rack: Option<Arc<dyn RackReport>>,
-    tls: Option<(TlsFiles, ServerTlsConfig)>,
+    tls: Option<Renewed>,
     http: Option<TcpListener>,
     drain_time: Duration,
 }
@@ -84,11 +86,10 @@ impl Server {
     /// unprotected; [`Error::Io`] when a port is taken or a file can't be read.
     pub async fn bind(engine: Arc<Engine>, options: ServerOptions) -> Result<Self> {
         let database = engine.database();
-        let has_users = Users::are_needed(database, &options)?;
+        let users = Users::open(&options, database)?;
+        let has_users = users.are_asked();
         check_exposure(&options, has_users)?;
-        let tls = options.tls.as_ref().map(read_tls).transpose()?;
-        let users = has_users.then(|| Users::open(options.users.as_deref(), database));
-        let users = users.transpose()?;
+        let tls = options.tls.clone().map(Renewed::read).transpose()?;
         let audit = options.audit_log.as_deref().map(Audit::open).transpose()?;
         let audit = audit.map(Arc::new);
         if let Some(audit) = audit.clone() {
@@ -113,15 +114,16 @@ impl Server {
             None => None,
         };
         let limits = options.limits;
-        let tokens = match (&options.users, has_users) {
+        let tokens = match (&options.users, &options.token_secret) {
             (Some(users), _) => tokens.for_users(users)?,
-            (None, true) => tokens.for_database(&engine.database().id()?),
-            (None, false) => tokens,
+            // Other servers may have the same secret.
+            (None, Some(_)) => tokens.for_database(&engine.database().id()?),
+            (None, None) => tokens,
         };
         let (memory, memory_limit) = engine.memory();
         let spill = engine.spill();
         let spill_limit = spill.max_temp_directory_size();
-        let quota = quota(&limits, users.is_some(), memory_limit, spill_limit);
+        let quota = quota(&limits, has_users, memory_limit, spill_limit);
         let shares = Arc::new(Shares::new(quota, Arc::clone(memory), Arc::clone(spill)));
         let state = State {
             sessions: Arc::new(Sessions::new(
@@ -133,7 +135,7 @@ impl Server {
             shares,
             compute: Compute::new(engine.threads())?,
             engine,
-            users,
+            all_users: users,
             tokens,
             token_lifetime: options.token_lifetime,
             running: Arc::new(Semaphore::new(limits.queries)),
@@ -151,7 +153,7 @@ impl Server {
             flight,
             passed: None,
             rack: None,
-            tls: options.tls.zip(tls),
+            tls,
             http,
             drain_time: options.drain_time,
         })
@@ -179,7 +181,7 @@ impl Server {
 
     /// Whether it asks everybody for a login.
     pub fn asks_for_logins(&self) -> bool {
-        self.state.users.is_some()
+        self.state.users().is_some()
     }
 
     /// Where Flight SQL listens: the port that was chosen where 0 was asked for.
@@ -226,10 +228,10 @@ impl Server {
         let limit = self.state.limits.message_bytes;
         let service = FlightServer::new(flight, limit);
         let (reporter, health) = health().await;
-        let (files, tls) = self.tls.unzip();
+        let tls = self.tls.as_ref().map(|tls| tls.config.clone());
         let (server, mut renewed) = watch::channel(builder(tls)?);
-        if let Some(files) = files {
-            tokio::spawn(renew_tls(files, server, stop.clone()));
+        if let Some(tls) = self.tls {
+            tokio::spawn(tls.renew(server, stop.clone()));
         }
         let services = (service, health);
         let sessions = Some(Arc::clone(&self.state.sessions));
@@ -255,7 +257,13 @@ impl Server {
                 None => break,
             }
         }
-        reporter.set_not_serving::<FlightServer>().await;
+        // Who watches is told so, and no more: that would keep the connection.
+        for service in ["", <FlightServer as NamedService>::NAME] {
+            reporter
+                .set_service_status(service, ServingStatus::NotServing)
+                .await;
+            reporter.clone().clear_service_status(service).await;
+        }
         // Those that were accepted by other nodes are not lost with the port.
         for connection in incoming.close().await {
             let server = renewed.borrow().clone();
@@ -269,6 +277,10 @@ impl Server {
                 tracing::warn!("what clients still do after {seconds} s is broken off");
                 connections.close();
             }
+        }
+        if let Some(audit) = self.state.audit.clone() {
+            // Its last lines are of what has just ended.
+            let _ = tokio::task::spawn_blocking(move || audit.flush(AUDIT_TIME)).await;
         }
         Ok(())
     }
@@ -301,33 +313,52 @@ fn builder(tls: Option<ServerTlsConfig>) -> Result<tonic::transport::Server> {
     }
 }
 
-/// Has new connections take the certificate that the files hold by then: it has an end, and is renewed.
-async fn renew_tls(
+/// A certificate that may be replaced while the server runs.
+struct Renewed {
     files: TlsFiles,
-    server: watch::Sender<tonic::transport::Server>,
-    stop: CancellationToken,
-) {
-    let mut seen = files.stamps();
-    let mut interval = tokio::time::interval(TLS_INTERVAL);
-    loop {
-        tokio::select! {
-            _ = interval.tick() => {}
-            () = stop.cancelled() => return,
-        }
-        let now = files.stamps();
-        if now == seen {
-            continue;
-        }
-        // What is read is not older than that.
-        seen = now;
-        match read_tls(&files).and_then(|tls| builder(Some(tls))) {
-            Ok(renewed) => {
-                server.send_replace(renewed);
-                tracing::info!("the TLS certificate was read anew");
+    /// Of which versions of the files it is.
+    stamps: Vec<Option<(u64, u64, i64, i64)>>,
+    config: ServerTlsConfig,
+}
+
+impl Renewed {
+    fn read(files: TlsFiles) -> Result<Self> {
+        // What is read is no older than that.
+        let stamps = files.stamps();
+        let config = read_tls(&files)?;
+        Ok(Self {
+            files,
+            stamps,
+            config,
+        })
+    }
+
+    /// Has new connections take the certificate that the files hold by then: it has an end, and is renewed.
+    async fn renew(
+        mut self,
+        server: watch::Sender<tonic::transport::Server>,
+        stop: CancellationToken,
+    ) {
+        let mut interval = tokio::time::interval(TLS_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = stop.cancelled() => return,
             }
-            // Certificate and key may be replaced one after the other.
-            Err(error) => {
-                tracing::warn!(%error, "the TLS certificate was changed; the one of before goes on");
+            let now = self.files.stamps();
+            if now == self.stamps {
+                continue;
+            }
+            self.stamps = now;
+            match read_tls(&self.files).and_then(|tls| builder(Some(tls))) {
+                Ok(renewed) => {
+                    server.send_replace(renewed);
+                    tracing::info!("the TLS certificate was read anew");
+                }
+                // Certificate and key may be replaced one after the other.
+                Err(error) => {
+                    tracing::warn!(%error, "the TLS certificate was changed; the one of before goes on");
+                }
             }
         }
     }
@@ -360,9 +391,11 @@ const CONCURRENT_STREAMS: u32 = 200;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How often sessions are looked over.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How long an ending server waits for its audit log.
+const AUDIT_TIME: Duration = Duration::from_secs(5);
 /// How often it is looked whether the certificate was replaced.
 const TLS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is looked whether the users file has changed, for the sake of what runs.
+/// How often it is looked whether users have changed, for the sake of what runs.
 const REVOKE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a user may hold. Where nobody is told apart there is one user, who may have all.
@@ -430,9 +463,6 @@ async fn expire_sessions(state: Arc<State>, stop: CancellationToken) {
 
 /// Ends what users run who may no longer do what they could.
 async fn revoke_rights(state: Arc<State>, stop: CancellationToken) {
-    let Some(users) = &state.users else {
-        return;
-    };
     let mut interval = tokio::time::interval(REVOKE_INTERVAL);
     let mut known: Option<Arc<AccountList>> = None;
     loop {
@@ -440,19 +470,22 @@ async fn revoke_rights(state: Arc<State>, stop: CancellationToken) {
             _ = interval.tick() => {}
             () = stop.cancelled() => return,
         }
+        let Some(users) = state.users() else {
+            continue;
+        };
         // A file that can't be read lets nobody in, which requests are told; what runs goes on.
-        let Ok(file) = users.now() else {
+        let Ok(list) = users.now() else {
             continue;
         };
         if !known
             .as_ref()
-            .is_some_and(|known| Arc::ptr_eq(known, &file))
+            .is_some_and(|known| Arc::ptr_eq(known, &list))
         {
-            state.sessions.revoke(|name| {
-                let user = User::of(&file, name)?;
-                Some((user.principal, user.fingerprint))
+            state.sessions.revoke(|name, credential| {
+                let user = User::with(&list, name, credential);
+                user.ok().map(|user| user.principal)
             });
-            known = Some(file);
+            known = Some(list);
         }
     }
 }

@@ -16,6 +16,7 @@ use super::flight::statements::Statement;
 use super::shares::{Kept, Share, Shares};
 use super::status::status;
 use super::tokens::Claims;
+use super::users::Credential;
 use crate::grants::Principal;
 use crate::queries::{Asker, QueryKind, RunningQuery};
 use crate::{Engine, Session};
@@ -42,9 +43,8 @@ pub(super) struct Identity {
     pub session: String,
     /// The user.
     pub principal: Principal,
-    /// Which password the user logged in with, where it was a password (see
-    /// [`User::fingerprint`](super::users::User::fingerprint)).
-    pub password: Option<String>,
+    /// With what.
+    pub credential: Credential,
     /// What the token says, if there is one.
     pub claims: Option<Claims>,
     /// Where the request comes from.
@@ -68,12 +68,12 @@ pub(super) struct ClientSession {
     pub share: Arc<Share>,
     /// The transaction that its client has begun by an action.
     pub(super) begun: tokio::sync::RwLock<Option<Begun>>,
-    /// Where its client was when it began.
-    address: String,
+    /// Where its last request came from.
+    address: Mutex<String>,
     /// Ends what it runs.
     end: CancellationToken,
-    /// The password that its user had (see [`Identity::password`]).
-    password: Option<String>,
+    /// With what its user has logged in.
+    credential: Credential,
     last_used: Mutex<Instant>,
     pending: Mutex<BTreeMap<u64, Arc<Statement>>>,
     prepared: Mutex<HashMap<Bytes, KeptPrepared>>,
@@ -128,13 +128,23 @@ impl Sessions {
     }
 
     /// The session of that key, made when there is none. One whose user's grants have changed is
-    /// made anew.
-    pub fn get(&self, identity: &Identity) -> Result<Arc<ClientSession>, Status> {
-        let (key, principal) = (&identity.session, &identity.principal);
+    /// made anew; within a transaction not until its end, if nothing was taken away.
+    pub fn get(
+        &self,
+        identity: &Identity,
+        principal: &Principal,
+    ) -> Result<Arc<ClientSession>, Status> {
+        let key = &identity.session;
+        let stays = |found: &ClientSession| {
+            let before = found.session.principal();
+            before == principal
+                || (found.session.is_in_transaction() && principal.may_all_that(before))
+        };
         if let Some(found) = self.open.lock().get(key)
-            && found.session.principal() == principal
+            && stays(found)
         {
             *found.last_used.lock() = Instant::now();
+            found.address.lock().clone_from(&identity.address);
             return Ok(Arc::clone(found));
         }
         if self.lost.lock().remove(key) {
@@ -155,9 +165,9 @@ impl Sessions {
             session,
             share,
             begun: Default::default(),
-            address: identity.address.clone(),
+            address: Mutex::new(identity.address.clone()),
             end: CancellationToken::new(),
-            password: identity.password.clone(),
+            credential: identity.credential.clone(),
             last_used: Mutex::new(Instant::now()),
             pending: Mutex::default(),
             prepared: Mutex::default(),
@@ -166,7 +176,7 @@ impl Sessions {
         let mut open = self.open.lock();
         // Another request of the same client may have come first.
         if let Some(found) = open.get(key)
-            && found.session.principal() == principal
+            && stays(found)
         {
             return Ok(Arc::clone(found));
         }
@@ -236,14 +246,12 @@ impl Sessions {
     }
 
     /// Ends the sessions, with what they run, whose users may no longer all that they could:
-    /// `user` gives what a user may now, and their password.
-    pub fn revoke(&self, user: impl Fn(&str) -> Option<(Principal, Option<String>)>) {
+    /// `user` gives what a user may now who has come in with that.
+    pub fn revoke(&self, user: impl Fn(&str, &Credential) -> Option<Principal>) {
         self.open.lock().retain(|key, session| {
             let before = session.session.principal();
-            let stays = user(&before.name).is_some_and(|(now, password)| {
-                let same = session.password.is_none() || session.password == password;
-                same && now.may_all_that(before)
-            });
+            let now = user(&before.name, &session.credential);
+            let stays = now.is_some_and(|now| now.may_all_that(before));
             if !stays {
                 self.note_end(key, session);
                 session.end.cancel();
@@ -322,9 +330,10 @@ impl ClientSession {
         sql: &str,
         plan: Option<Arc<dyn ExecutionPlan>>,
     ) -> RunningQuery {
+        let address = self.address.lock().clone();
         let asker = Asker {
             user: &self.session.principal().name,
-            address: &self.address,
+            address: &address,
         };
         let queries = self.session.engine().queries();
         queries.start(id, kind, asker, sql, plan, &self.end)

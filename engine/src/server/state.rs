@@ -22,7 +22,7 @@ use crate::queries::Queries;
 #[derive(Debug)]
 pub(super) struct State {
     pub engine: Arc<Engine>,
-    pub users: Option<Users>,
+    pub all_users: Users,
     pub tokens: Tokens,
     pub token_lifetime: Duration,
     pub sessions: Arc<Sessions>,
@@ -73,6 +73,11 @@ impl Drop for Compute {
 impl State {
     pub fn queries(&self) -> &Arc<Queries> {
         self.engine.queries()
+    }
+
+    /// The users, where everybody has to log in.
+    pub fn users(&self) -> Option<&Users> {
+        self.all_users.are_asked().then_some(&self.all_users)
     }
 
     /// Writes a line into the audit log, if there is one.

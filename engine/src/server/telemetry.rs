@@ -49,11 +49,14 @@ pub fn start(filter: &str, format: LogFormat, otlp: Option<&str>) -> Result<Tele
             "'{filter}' is no log filter ({e}); write e.g. info or warn,flashmesh=debug"
         ))
     })?;
-    // It tells every message that does not arrive, of which nodes say what matters.
-    let targets = match filter.contains("openraft") {
-        true => targets,
-        false => targets.with_target("openraft", LevelFilter::OFF),
-    };
+    // The one tells every message that does not arrive, of which nodes say what matters; the other
+    // expressions of statements, which may be passwords.
+    let targets = ["openraft", "sqlparser"]
+        .into_iter()
+        .fold(targets, |targets, name| match filter.contains(name) {
+            true => targets,
+            false => targets.with_target(name, LevelFilter::OFF),
+        });
     let logs = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());

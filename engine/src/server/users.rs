@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use argon2::Argon2;
 use argon2::password_hash::PasswordVerifier;
@@ -17,16 +17,31 @@ use super::logins::Logins;
 use super::options::ServerOptions;
 use crate::accounts::AccountList;
 use crate::error::{Error, Result};
-use crate::grants::Principal;
+use crate::grants::{Principal, Source};
 
 /// The users of a server, read anew when the file or the accounts of the database have changed.
 #[derive(Debug)]
 pub(super) struct Users {
     file: Option<PathBuf>,
     database: Arc<Database>,
+    needed: Needed,
+    /// When the database was seen to have users, where that decides.
+    found: OnceLock<Instant>,
     read: Mutex<Option<Read>>,
     logins: Logins,
 }
+
+/// Whether everybody has to log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needed {
+    Always,
+    /// As soon as the database has users.
+    ByUsers,
+    Never,
+}
+
+/// Between when the first user was made and when everybody has to log in: who made them gets the answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// All accounts, and of when they are.
 #[derive(Debug)]
@@ -36,13 +51,26 @@ struct Read {
     list: Arc<AccountList>,
 }
 
+/// With what somebody has come in, which they may for as long as that is theirs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Credential {
+    /// A password, by [`User::password`].
+    Password(String),
+    /// A certificate with that name.
+    Certificate(String),
+    /// A token that was made without a login, or nothing at all.
+    Other,
+}
+
 /// A user as they are now.
 #[derive(Debug)]
 pub(super) struct User {
     /// What they may do.
     pub principal: Principal,
     /// Tells whether their password is still the same.
-    pub fingerprint: Option<String>,
+    pub password: Option<String>,
+    /// The name in their certificates.
+    pub certificate: Option<String>,
 }
 
 impl User {
@@ -50,58 +78,115 @@ impl User {
     pub fn admin(name: &str) -> Self {
         Self {
             principal: Principal::admin(name),
-            fingerprint: None,
+            password: None,
+            certificate: None,
         }
     }
 
     /// The user of that name.
     pub fn of(list: &AccountList, name: &str) -> Option<Self> {
-        let password = list.users.get(name)?.password.as_ref();
+        let user = list.users.get(name)?;
         Some(Self {
             principal: list.principal(name)?,
-            fingerprint: password.map(|hash| {
+            password: user.password.as_ref().map(|hash| {
                 let digest = Sha256::digest(hash);
                 digest[..8].iter().map(|b| format!("{b:02x}")).collect()
             }),
+            certificate: user.certificate.clone(),
         })
+    }
+
+    /// The user of that name, who still has what they came in with.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED with what is not so any more.
+    pub fn with(
+        list: &AccountList,
+        name: &str,
+        credential: &Credential,
+    ) -> std::result::Result<Self, Status> {
+        let user = Self::of(list, name).ok_or_else(|| {
+            Status::unauthenticated(format!("there is no user '{name}' any more"))
+        })?;
+        match credential {
+            Credential::Password(password) if user.password.as_ref() != Some(password) => Err(
+                Status::unauthenticated("the password was changed; connect again"),
+            ),
+            Credential::Certificate(name) if user.certificate.as_ref() != Some(name) => Err(
+                Status::unauthenticated(format!("no user has the certificate of {name}")),
+            ),
+            _ => Ok(user),
+        }
     }
 }
 
 impl Users {
-    /// Whether a server with these options asks for logins: where it is told to, and where the database
-    /// has users and it was not told that everybody is trusted.
-    ///
-    /// # Errors
-    /// [`Error::Storage`] where nobody knows any more which users the database has.
-    pub fn are_needed(database: &Database, options: &ServerOptions) -> Result<bool> {
-        if options.users.is_some() || options.require_login {
-            return Ok(true);
-        }
-        if options.allow_anonymous {
-            return Ok(false);
-        }
-        Ok(!AccountList::of(database.accounts()?.as_ref())?
-            .users
-            .is_empty())
-    }
-
     /// Reads the file, if there is one, and the accounts of the database.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Usage`] for what the file should not hold, with the line, and where there
-    /// are no users.
-    pub fn open(file: Option<&Path>, database: &Arc<Database>) -> Result<Self> {
-        let users = Self {
-            file: file.map(Path::to_path_buf),
+    /// [`Error::Io`], [`Error::Usage`] for what the file should not hold, with the line, and where
+    /// everybody has to log in and there are no users; [`Error::Storage`] where nobody knows any more
+    /// which users the database has.
+    pub fn open(options: &ServerOptions, database: &Arc<Database>) -> Result<Self> {
+        let is_always = options.users.is_some() || options.require_login;
+        let mut users = Self {
+            file: options.users.clone(),
             database: Arc::clone(database),
+            needed: match (is_always, options.allow_anonymous) {
+                (true, _) => Needed::Always,
+                (false, true) => Needed::Never,
+                (false, false) => Needed::ByUsers,
+            },
+            found: OnceLock::new(),
             read: Mutex::default(),
             logins: Logins::new(),
         };
-        users.current()?;
+        match users.needed {
+            Needed::Always => drop(users.current()?),
+            Needed::ByUsers if !users.read()?.users.is_empty() => users.needed = Needed::Always,
+            Needed::ByUsers | Needed::Never => {}
+        }
         Ok(users)
     }
 
+    /// Whether everybody has to log in. Once it is so it stays so, whoever is dropped.
+    pub fn are_asked(&self) -> bool {
+        match self.needed {
+            Needed::Always => return true,
+            Needed::Never => return false,
+            Needed::ByUsers => {}
+        }
+        if let Some(found) = self.found.get() {
+            return found.elapsed() >= FIRST_ANSWER;
+        }
+        // Where nobody knows any more who the users are, nobody comes in.
+        if !matches!(self.read(), Ok(list) if list.users.is_empty()) {
+            let _ = self.found.set(Instant::now());
+            tracing::info!("the database has users: everybody has to log in");
+        }
+        false
+    }
+
     fn current(&self) -> Result<Arc<AccountList>> {
+        let list = self.read()?;
+        // The file may be about to be written.
+        if list.users.is_empty() {
+            return Err(Error::usage(match &self.file {
+                Some(path) => format!(
+                    "{0} has no users; flashmesh user add NAME --users {0} makes one",
+                    path.display()
+                ),
+                None => {
+                    "the database has no users, so that nobody could log in; where nobody has to, \
+                     CREATE USER name PASSWORD '…' ADMIN makes one"
+                        .into()
+                }
+            }));
+        }
+        Ok(list)
+    }
+
+    fn read(&self) -> Result<Arc<AccountList>> {
         let changed = self.file.as_deref().map(|path| {
             let changed = std::fs::metadata(path).and_then(|m| m.modified());
             changed.map_err(|e| Error::io(format!("reading users from {}", path.display()), e))
@@ -116,28 +201,17 @@ impl Users {
         }
         let of_database = AccountList::of(&accounts)?;
         let list = match self.file.as_deref() {
-            Some(path) => parse(path, &text_of(path)?)?.with(&of_database),
+            Some(path) => parse(path, &text_of(path)?)?
+                .from(Source::File)
+                .with(&of_database),
             None => of_database,
         };
-        // The file may be about to be written.
-        if list.users.is_empty() {
-            return Err(Error::usage(match &self.file {
-                Some(path) => format!(
-                    "{0} has no users; flashmesh user add NAME --users {0} makes one",
-                    path.display()
-                ),
-                None => "the database has no users, so that nobody could log in; open it without a server \
-                     and CREATE USER name PASSWORD '…' ADMIN"
-                    .into(),
-            }));
-        }
         let list = Arc::new(list);
         *read = Some(Read {
             changed,
             version: accounts.version,
             list: Arc::clone(&list),
         });
-        self.logins.forget();
         Ok(list)
     }
 
@@ -155,22 +229,20 @@ impl Users {
         })
     }
 
-    /// The user of that name, if there (still) is one.
+    /// The user who has a certificate with one of these names, and that name.
     ///
     /// # Errors
     /// As [`Users::now`].
-    pub fn find(&self, name: &str) -> std::result::Result<Option<User>, Status> {
-        Ok(User::of(self.now()?.as_ref(), name))
-    }
-
-    /// The user who has certificates with one of these names.
-    ///
-    /// # Errors
-    /// As [`Users::now`].
-    pub fn of_certificate(&self, names: &[String]) -> std::result::Result<Option<User>, Status> {
+    pub fn of_certificate(
+        &self,
+        names: &[String],
+    ) -> std::result::Result<Option<(User, String)>, Status> {
         let list = self.now()?;
-        let mut found = names.iter().filter_map(|name| list.of_certificate(name));
-        Ok(found.next().and_then(|name| User::of(&list, name)))
+        let found = names.iter().find_map(|name| {
+            let user = list.of_certificate(name)?;
+            Some((User::of(&list, user)?, name.clone()))
+        });
+        Ok(found)
     }
 
     /// The user of that name, if that is the password.
@@ -350,7 +422,11 @@ mod tests {
         add_user(&path, "ada", &hash_password("secret").unwrap(), true).unwrap();
         let options = DatabaseOptions::default();
         let database = Database::open(&folder.path().join("database"), options).unwrap();
-        let users = Users::open(Some(&path), &database).unwrap();
+        let options = ServerOptions {
+            users: Some(path.clone()),
+            ..ServerOptions::default()
+        };
+        let users = Users::open(&options, &database).unwrap();
         let here = IpAddr::from([127, 0, 0, 1]);
         let verify = async |name, password| {
             let user = users.verify(name, password, here).await.unwrap();

@@ -364,3 +364,32 @@ async fn filters_find_their_column_among_those_of_one_name() {
         assert_eq!(in_all_modes(&session, &sql).await, expected, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn from_without_select_gives_all_columns() {
+    let session = session();
+    session
+        .sql("CREATE TABLE t AS SELECT value AS a, -value AS b FROM range(1, 4)")
+        .await
+        .unwrap();
+    for (sql, expected) in [
+        ("FROM t ORDER BY a", &["1 -1", "2 -2", "3 -3"][..]),
+        ("FROM t ORDER BY a LIMIT 1", &["1 -1"]),
+        ("FROM t SELECT b WHERE a = 1", &["-1"]),
+        ("SELECT count(*) FROM (FROM t)", &["3"]),
+        ("SELECT a FROM t WHERE a IN (FROM (SELECT 2))", &["2"]),
+        ("WITH u AS (FROM t) FROM u ORDER BY b LIMIT 1", &["3 -3"]),
+        (
+            "(FROM t LIMIT 0) UNION ALL (FROM t) ORDER BY a LIMIT 2",
+            &["1 -1", "2 -2"],
+        ),
+    ] {
+        assert_eq!(in_all_modes(&session, sql).await, expected, "{sql}");
+    }
+    session
+        .sql("CREATE VIEW v AS FROM t; CREATE TABLE u AS FROM v; PREPARE p AS FROM u ORDER BY a LIMIT $1")
+        .await
+        .unwrap();
+    assert_eq!(rows(&session, "EXECUTE p(1)").await, ["1 -1"]);
+    assert!(!rows(&session, "EXPLAIN FROM t").await.is_empty());
+}

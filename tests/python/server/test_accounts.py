@@ -1,11 +1,16 @@
 """Users, roles and grants by SQL: what each statement changes, from when on, and for whom."""
 
+import contextlib
+import queue
 import random
 import subprocess
 
 import adbc_driver_manager
+import grpc
+import pyarrow
+import pyarrow.flight
 import pytest
-from serving import PATIENCE, add_user, binary, execute, rows
+from serving import PATIENCE, add_user, binary, eventually, execute, rows
 
 ADA, BOB = ("ada", "correct horses"), ("bob", "it's a \"battery\"")
 
@@ -20,6 +25,22 @@ def shell(folder, sql: str, expected: int = 0) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
     assert done.returncode == expected, done.stderr
     return done.stdout + done.stderr
+
+
+def arrow_flight_command(sql: str, kind: str = "CommandStatementQuery") -> bytes:
+    """The command of a statement in Flight SQL, in its `Any`."""
+    url = f"type.googleapis.com/arrow.flight.protocol.sql.{kind}".encode()
+    return field(1, url) + field(2, field(1, sql.encode()))
+
+
+def field(number: int, value: bytes) -> bytes:
+    """A field of a message of protobuf that has a length."""
+    length, bytes_of_length = len(value), bytearray()
+    while True:
+        bytes_of_length.append(length & 0x7F | (0x80 if length > 0x7F else 0))
+        length >>= 7
+        if not length:
+            return bytes([number << 3 | 2]) + bytes(bytes_of_length) + value
 
 
 def denied(connection, sql: str, message: str = "may not") -> None:
@@ -62,6 +83,83 @@ def test_nobody_can_log_in_without_users(tmp_path):
     command = [binary(), "serve", "--db", tmp_path / "db", "--require-login", "--listen", "127.0.0.1:0", "--http", "none"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
     assert refused.returncode == 1 and "CREATE USER" in refused.stderr
+
+
+def test_an_open_server_closes_when_the_first_user_is_made(start):
+    server = start()
+    with server.connect() as anybody:
+        execute(anybody, "CREATE TABLE t AS SELECT 1 AS id")
+        with pytest.raises(adbc_driver_manager.Error, match="no admin could log in"):
+            execute(anybody, "CREATE USER bob PASSWORD 'x'")
+        # A token of somebody of that name, from when nobody was asked for a password.
+        early = server.flight()
+        header = early.authenticate_basic_token("ada", "guessed")
+        execute(anybody, f"CREATE USER ada PASSWORD {quoted(ADA[1])} ADMIN")
+
+    def is_closed() -> bool:
+        try:
+            with server.connect() as anybody:
+                return rows(anybody, "SELECT 1") != [(1,)]
+        except adbc_driver_manager.Error as error:
+            return "user name and a password" in str(error)
+
+    eventually(is_closed, "the server asks for a login")
+    with pytest.raises(pyarrow.flight.FlightUnauthenticatedError):
+        early.get_flight_info(
+            pyarrow.flight.FlightDescriptor.for_command(arrow_flight_command("SELECT 1")),
+            pyarrow.flight.FlightCallOptions(headers=[header]),
+        )
+    with server.connect(*ADA) as ada:
+        assert rows(ada, "SELECT id FROM t") == [(1,)]
+
+
+def test_who_stands_in_the_file_has_no_account_in_the_database(start, tmp_path):
+    """One name may be two people: that of the file shall not get what the other one may."""
+    (tmp_path / "made").mkdir()
+    shell(tmp_path / "made", "CREATE USER bob PASSWORD 'x' ADMIN")
+    users = tmp_path / "users.toml"
+    add_user(users, *BOB)
+    server = start("--users", users, database=tmp_path / "made" / "db")
+    with server.connect(*BOB) as bob:
+        denied(bob, "ALTER USER bob PASSWORD 'mine'")
+        assert rows(bob, "SELECT * FROM system.users") == []
+
+
+def test_a_transaction_goes_on_when_its_user_gets_more(guarded, admin):
+    execute(admin, f"CREATE USER bob PASSWORD {quoted(BOB[1])}")
+    execute(admin, "GRANT READ, WRITE ON shared TO bob")
+    with guarded.connect(*BOB) as bob:
+        execute(bob, "BEGIN")
+        execute(bob, "INSERT INTO shared VALUES (2)")
+        execute(admin, "GRANT READ ON hidden TO bob")
+        denied(bob, "SELECT * FROM hidden", "not found")
+        execute(bob, "INSERT INTO shared VALUES (3)")
+        execute(bob, "COMMIT")
+        assert rows(bob, "SELECT count(*) FROM hidden") == [(1,)]
+    assert rows(admin, "SELECT count(*) FROM shared") == [(3,)]
+
+
+def test_a_request_that_was_held_has_no_rights_of_before(guarded, admin):
+    """Its headers came while its user was an admin, its statement when they were none any more."""
+    execute(admin, "CREATE USER eve PASSWORD 'secret' ADMIN")
+    channel = grpc.insecure_channel(guarded.listen)
+    name, token = guarded.flight().authenticate_basic_token("eve", "secret")
+    login = [(name.decode(), token.decode())]
+    messages = queue.SimpleQueue()
+    put = channel.stream_stream("/arrow.flight.protocol.FlightService/DoPut")
+    answers = put(iter(messages.get, None), metadata=login)
+    # The server has the headers when it has answered a request that came later on the connection.
+    list(channel.unary_stream("/arrow.flight.protocol.FlightService/ListActions")(b"", metadata=login))
+    execute(admin, "DROP USER eve")
+    command = arrow_flight_command("CREATE USER backdoor PASSWORD 'x' ADMIN", "CommandStatementUpdate")
+    # The first message of the stream has a descriptor, which is one of a command.
+    messages.put(field(1, bytes([1 << 3, 2]) + field(2, command)))
+    messages.put(None)
+    with pytest.raises(grpc.RpcError) as refused:
+        list(answers)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED, refused.value
+    assert rows(admin, "SELECT name FROM system.users") == [("ada",)]
+    channel.close()
 
 
 def test_grants_count_at_once_and_so_does_their_end(guarded, admin):
@@ -107,7 +205,9 @@ def test_only_admins_change_accounts_and_everybody_their_password(guarded, admin
             with pytest.raises(adbc_driver_manager.Error):
                 execute(bob, sql)
         assert rows(bob, "SELECT name, admin FROM system.users") == [("bob", False)]
-        execute(bob, "ALTER USER bob PASSWORD 'another one'")
+        # The driver asks once more, to close its statement, and learns that it worked.
+        with pytest.raises(adbc_driver_manager.Error, match="password was changed"):
+            execute(bob, "ALTER USER bob PASSWORD 'another one'")
         denied(bob, "SELECT 1", "password was changed")
     with pytest.raises(adbc_driver_manager.Error), guarded.connect(*BOB) as nobody:
         rows(nobody, "SELECT 1")
@@ -117,26 +217,43 @@ def test_only_admins_change_accounts_and_everybody_their_password(guarded, admin
         ("ada", "user", True, True),
         ("bob", "user", False, True),
     ]
-    for sql in ["DROP USER ada", "ALTER USER ada NOADMIN"]:
-        with pytest.raises(adbc_driver_manager.Error, match="admin any more"):
+    for sql in ["DROP USER ada", "ALTER USER ada NOADMIN", "ALTER USER ada PASSWORD NULL"]:
+        with pytest.raises(adbc_driver_manager.Error, match="no admin could log in"):
             execute(admin, sql)
 
 
 def test_no_password_is_told(guarded, admin):
     """Neither the list of queries nor the log has one, whatever became of the statement."""
-    for sql in [
+    client = guarded.flight()
+    header = client.authenticate_basic_token(*ADA)
+    options = pyarrow.flight.FlightCallOptions(headers=[header])
+    called = "CREATE USER eve PASSWORD 'ter-rific secret'"
+    statements = [
         "CREATE USER bob PASSWORD 'ter-rific secret'",
         "CREATE USER bob PASSWORD 'ter-rific secret'",
         "ALTER USER nobody PASSWORD 'ter-rific secret'",
         "CREATE USER eve PASSWORD 'ter-rific secret' NONSENSE",
         "CREATE USER eve PASSWORD 'ter-rific secret' 'ter-rific secret'",
-    ]:
-        try:
-            execute(admin, sql)
-        except adbc_driver_manager.Error as error:
-            assert "rific" not in str(error) or "NONSENSE" in sql  # noqa: PT017
-    logged = rows(admin, "SELECT query, error FROM system.queries WHERE query LIKE '%PASSWORD%' AND state <> 'running'")
-    assert len(logged) == 5 and "rific" not in str(logged), logged
+        'CREATE USER eve PASSWORD "ter-rific secret"',
+        "CREATE USER eve PASSWORD $$ter-rific secret$$",
+        "CREATE USER eve PASSWORD terrific",
+        "CREATE USER eve PASSWORD = 'ter-rific secret'",
+        "CREATE OR REPLACE USER eve PASSWORD 'ter-rific secret'",
+        "CREATE USER eve IDENTIFIED BY 'ter-rific secret'",
+        f"CALL change_accounts({quoted(called)})",
+        f"EXPLAIN CALL change_accounts({quoted(called)})",
+        "EXPLAIN CREATE USER eve PASSWORD 'ter-rific secret'",
+        "EXPLAIN CREATE USER eve PASSWORD='ter-rific secret'",
+        "PREPARE p AS CREATE USER eve PASSWORD='ter-rific secret'",
+    ]
+    for sql in statements:
+        # As requests of their own, so that each is logged once, whatever became of it.
+        command = arrow_flight_command(sql)
+        with contextlib.suppress(pyarrow.flight.FlightError, pyarrow.ArrowException):
+            client.get_flight_info(pyarrow.flight.FlightDescriptor.for_command(command), options)
+    found = "SELECT query, error FROM system.queries WHERE query LIKE '%PASSWORD%' OR query LIKE '%IDENTIFIED%'"
+    logged = [query for query in rows(admin, found) if not query[0].startswith("SELECT query")]
+    assert len(logged) == len(statements) and "rific" not in str(logged), logged
     assert "rific" not in guarded.log()
     users = (guarded.database / "catalog.redb").read_bytes()
     assert b"rific" not in users and b"argon2id" in users

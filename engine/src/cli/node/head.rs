@@ -23,7 +23,7 @@ const WAITING: usize = 64;
 const CLOSE_TIME: Duration = Duration::from_secs(20);
 /// How long an ending head waits, before it ends anything, for copies that are brought up to the others,
 /// and for a node that only seems to be away.
-const CATCH_UP_TIME: Duration = Duration::from_secs(60);
+const CATCH_UP_TIME: Duration = Duration::from_secs(20);
 const FIND_TIME: Duration = Duration::from_secs(3);
 /// Between two looks at them.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -19,9 +19,12 @@ pub(super) enum Layout {
     Line,
     /// A table of HTML.
     Html,
-    /// An INSERT statement for each row, into the table of that name.
-    Insert(String),
+    /// INSERT statements into the table of that name, each of so many rows at most.
+    Insert(String, usize),
 }
+
+/// A statement that is longer takes no more rows.
+const STATEMENT_BYTES: usize = 1 << 20;
 
 /// How lines are drawn around a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,12 +71,13 @@ impl Layout {
         // Literals are not as the session prints values.
         let literals = FormatOptions::default();
         let options = match self {
-            Self::Insert(_) => &literals,
+            Self::Insert(..) => &literals,
             _ => options,
         };
         let formatters = formatters(batch, options)?;
         let widths = schema.fields().iter().map(|field| width(field.name()));
         let width_of_names = widths.max().unwrap_or(0);
+        let mut statement = Rows::default();
         for row in 0..batch.num_rows() {
             match self {
                 Self::Line => {
@@ -93,7 +97,7 @@ impl Layout {
                     let cells: String = cells.collect();
                     writeln!(out, "<tr>{cells}</tr>").map_err(printing)?;
                 }
-                Self::Insert(table) => {
+                Self::Insert(table, most) => {
                     let columns = batch.columns().iter().zip(&formatters);
                     let values = columns.zip(schema.fields()).map(|((array, value), field)| {
                         literal(array.as_ref(), value, row).ok_or_else(|| {
@@ -106,7 +110,13 @@ impl Layout {
                         })
                     });
                     let values = values.collect::<Result<Vec<_>>>()?.join(", ");
-                    writeln!(out, "INSERT INTO {table} VALUES ({values});").map_err(printing)?;
+                    statement.add(&values);
+                    let is_full =
+                        statement.count >= *most || statement.text.len() > STATEMENT_BYTES;
+                    if is_full || row + 1 == batch.num_rows() {
+                        let text = std::mem::take(&mut statement).text;
+                        writeln!(out, "INSERT INTO {table} VALUES {text};").map_err(printing)?;
+                    }
                 }
             }
         }
@@ -119,6 +129,25 @@ impl Layout {
             Self::Html => writeln!(out, "</table>").map_err(printing),
             _ => Ok(()),
         }
+    }
+}
+
+/// The rows of an INSERT.
+#[derive(Default)]
+struct Rows {
+    text: String,
+    count: usize,
+}
+
+impl Rows {
+    fn add(&mut self, values: &str) {
+        if self.count > 0 {
+            self.text.push_str(",\n");
+        }
+        self.text.push('(');
+        self.text.push_str(values);
+        self.text.push(')');
+        self.count += 1;
     }
 }
 
@@ -270,7 +299,11 @@ mod tests {
              <tr><td>NULL</td><td>&lt;x&gt;\n|</td><td>NaN</td></tr>\n</table>\n"
         );
         assert_eq!(
-            written(&Layout::Insert("t".into()), &batch),
+            written(&Layout::Insert("t".into(), 1000), &batch),
+            "INSERT INTO t VALUES (1, 'it''s', 1.5),\n(NULL, '<x>\n|', CAST('NaN' AS DOUBLE));\n"
+        );
+        assert_eq!(
+            written(&Layout::Insert("t".into(), 1), &batch),
             "INSERT INTO t VALUES (1, 'it''s', 1.5);\n\
              INSERT INTO t VALUES (NULL, '<x>\n|', CAST('NaN' AS DOUBLE));\n"
         );

@@ -31,6 +31,8 @@ const TERMINAL_ROWS: usize = 40;
 const WIDTH: usize = 100;
 /// Rows of a chart, at most.
 const CHART_ROWS_MAX: usize = 100_000;
+/// Rows of a statement of a dump.
+const DUMPED_ROWS: usize = 1000;
 /// The table that statements of `--format insert` are for, unless `.mode insert` names it.
 const INSERT_TABLE: &str = "result";
 
@@ -53,6 +55,8 @@ pub(super) const FORMATS: &[(&str, Format)] = &[
 pub(super) struct Output {
     format: Format,
     insert_table: String,
+    /// Rows of a statement that inserts.
+    insert_rows: usize,
     max_rows: usize,
     /// Whether tables tell the types of their columns.
     types: bool,
@@ -113,6 +117,7 @@ impl Output {
         Self {
             format: arguments.format,
             insert_table: INSERT_TABLE.into(),
+            insert_rows: 1,
             types: false,
             file: None,
             max_rows: arguments.maxrows.unwrap_or(if terminal {
@@ -251,7 +256,7 @@ impl Output {
             false => max_rows,
         };
         let (pages, width) = (self.pages && !has_file, self.width());
-        let insert = Layout::Insert(self.insert_table.clone());
+        let insert = Layout::Insert(self.insert_table.clone(), self.insert_rows);
         let (out, format) = self.target();
         let colours = out.shown.is_some() && has_colours();
         // A NULL that is left out looks like a column that is missing.
@@ -298,7 +303,8 @@ impl Output {
         Ok(rows)
     }
 
-    /// Prints a result as statements that insert it into `table`.
+    /// Prints a result as statements that insert it into `table`, many rows each: a statement costs more
+    /// than its rows.
     ///
     /// # Errors
     /// As [`Output::print`].
@@ -309,8 +315,9 @@ impl Output {
     ) -> Result<usize> {
         let format = std::mem::replace(&mut self.format, Format::Insert);
         let before = std::mem::replace(&mut self.insert_table, table.into());
+        self.insert_rows = DUMPED_ROWS;
         let printed = self.print(stream, true, &FormatOptions::default()).await;
-        (self.format, self.insert_table) = (format, before);
+        (self.format, self.insert_table, self.insert_rows) = (format, before, 1);
         printed
     }
 

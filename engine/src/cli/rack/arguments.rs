@@ -157,7 +157,7 @@ pub(in crate::cli) struct RackDownArguments {
     /// The rack file
     pub file: PathBuf,
     /// How long to wait until the head, and then the others, have ended
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "90s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "120s")]
     pub timeout: Duration,
     /// End at once, by SIGKILL, what has not ended then. What is not committed is lost
     #[arg(long)]
@@ -169,7 +169,7 @@ pub(in crate::cli) struct RackRestartArguments {
     /// The rack file
     pub file: PathBuf,
     /// How long each node may take to end, to be up, and to have what was written meanwhile
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "90s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "120s")]
     pub timeout: Duration,
 }
 

@@ -114,9 +114,9 @@ fn systemd_unit(program: &Path, file: &Path) -> String {
          \n\
          [Service]\n\
          ExecStart=\"{program}\" node \"{file}\" --name %i\n\
-         # A node finishes what runs, for a minute at most.\n\
+         # A node finishes what runs and catches up, for 100 seconds at most.\n\
          KillSignal=SIGTERM\n\
-         TimeoutStopSec=90\n\
+         TimeoutStopSec=120\n\
          Restart=on-failure\n\
          RestartSec=2\n\
          # Many files, and io_uring's memory.\n\

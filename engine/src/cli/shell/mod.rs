@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::accounts::without_passwords;
+use crate::accounts::redacted;
 use crate::{Error, Result};
 use datafusion::common::runtime::SpawnedTask;
 use parking_lot::RwLock;
@@ -115,7 +115,7 @@ pub(super) async fn run(
                     continue;
                 }
                 // A history that can't be kept is no reason to stop; one with passwords is none to keep.
-                if matches!(without_passwords(&line), Cow::Borrowed(_)) {
+                if matches!(redacted(&line).text, Cow::Borrowed(_)) {
                     let _ = editor.add_history_entry(line.trim_end());
                     if let Some(history) = &history {
                         let _ = editor.append_history(history);

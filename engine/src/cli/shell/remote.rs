@@ -121,7 +121,16 @@ impl Remote {
             // The cause says more than "transport error".
             let cause = std::iter::successors(Some(e), |e| e.source()).last();
             let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
-            Error::usage(format!("the server at {address} does not answer{cause}"))
+            let hint = match cause.contains("CaUsedAsEndEntity") {
+                true => {
+                    ": its certificate is one of an authority, which is no server's; openssl req -x509 makes one \
+                     with -addext basicConstraints=critical,CA:FALSE"
+                }
+                false => "",
+            };
+            Error::usage(format!(
+                "the server at {address} does not answer{cause}{hint}"
+            ))
         };
         let mut endpoint = Endpoint::new(format!("{scheme}://{host}:{port}"))
             .map_err(|e| unreachable(&e))?

@@ -542,7 +542,9 @@ fn open_all(format: u32, how_it_ended: &str) {
 
 /// Opens what is a database of today by now.
 fn go_on(dir: &Path, expected: &Expected) {
-    assert_eq!(format_of(dir), expected.format.max(FORMAT_WITHOUT_PAST));
+    // What is of format 8 may be in the log still.
+    let formats = FORMAT_WITHOUT_PAST..=expected.format.max(FORMAT_WITHOUT_PAST);
+    assert!(formats.contains(&format_of(dir)));
     let database = opened(dir, false);
     check(&database, expected);
     for name in ["kinds", "edges"] {
