@@ -48,10 +48,21 @@ class Outcome:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--packages", type=Path, metavar="DIR", help="install the wheel of this folder (./dev package makes it) and use that; dependencies come from the folder, too, where it has them")
-    parser.add_argument("--only", metavar="N..M", help="check and show only these steps; those before them are done, too, because later ones build on them")
+    parser.add_argument(
+        "--packages",
+        type=Path,
+        metavar="DIR",
+        help="install the wheel of this folder (./dev package makes it) and use that; dependencies come from the folder, too, where it has them",
+    )
+    parser.add_argument(
+        "--only",
+        metavar="N..M",
+        help="check and show only these steps; those before them are done, too, because later ones build on them",
+    )
     parser.add_argument("--no-duckdb", action="store_true", help="leave DuckDB out")
-    parser.add_argument("--duckdb-python", type=Path, metavar="PYTHON", help="Python with duckdb and duckdb-cli [default: the one that runs this]")
+    parser.add_argument(
+        "--duckdb-python", type=Path, metavar="PYTHON", help="Python with duckdb and duckdb-cli [default: the one that runs this]"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folders and say where they are")
     parser.add_argument("--list", action="store_true", help="list the steps and what is typed")
     arguments = parser.parse_args()
@@ -268,14 +279,18 @@ def report(rows: list[tuple[int, steps.Step, list[Outcome]]], desks: list[stage.
                 add(ours_of_both, step.of_flashmesh, outcomes[0])
                 add(theirs, step.of_duckdb, outcomes[1])
     if both:
-        print(f"| | **the {compared} steps of both** | {ours_of_both[0]} | {ours_of_both[1]:.2f} | {theirs[0]} | {theirs[1]:.2f} |")
+        print(
+            f"| | **the {compared} steps of both** | {ours_of_both[0]} | {ours_of_both[1]:.2f} | {theirs[0]} | {theirs[1]:.2f} |"
+        )
     print(f"| | **all {len(rows)} steps** | {ours[0]} | {ours[1]:.2f} |" + (" | |" if both else ""))
-    print("\nLeft out, or not there (–):\n")
+    if notes:
+        print("\nLeft out, or not there (–):\n")
     for note, numbers in notes.items():
         print(f"* {', '.join(map(str, numbers))}: {note}.")
     if both:
         more = [(n, step, outcomes) for n, step, outcomes in rows if is_more(step, outcomes)]
-        print("\nWhere flashmesh takes more words, or twice the seconds and a tenth of one more:\n")
+        if more:
+            print("\nWhere flashmesh takes more words, or twice the seconds and a tenth of one more:\n")
         for number, step, outcomes in more:
             assert step.of_duckdb
             print(
@@ -301,7 +316,9 @@ def version(desk: stage.Desk) -> str:
     if desk.name == "flashmesh":
         return desk.run("flashmesh --version").strip()
     program = desk.run("duckdb --version").split()[0].lstrip("v")
-    module = subprocess.run([desk.python, "-c", "import duckdb; print(duckdb.__version__)"], capture_output=True, text=True).stdout.strip()
+    module = subprocess.run(
+        [desk.python, "-c", "import duckdb; print(duckdb.__version__)"], capture_output=True, text=True
+    ).stdout.strip()
     return f"DuckDB {program} (its shell) and {module} (its Python module)"
 
 

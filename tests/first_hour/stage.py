@@ -26,10 +26,12 @@ from pathlib import Path
 PATIENCE = 300
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 #: What flashmesh's line editor writes when a line is done: pastes come as they are again.
-EDITED = "\x1b[?2004l"
+EDITED = b"\x1b[?2004l"
 #: A terminal that answers nothing would make DuckDB's editor wait: its colour, and what it can.
 TERMINAL_ANSWERS = b"\x1b]11;rgb:0000/0000/0000\x07\x1b[?62;c"
 COLUMNS = 400
+#: Bytes in which a prompt stands, with the line before it and what commands the terminal.
+TAIL = 4096
 #: The first ports of a server that the documents name.
 PORT, PAGE_PORT = 50051, 50052
 
@@ -126,7 +128,7 @@ class Terminal:
 
     def _until_prompt(self) -> str:
         """What is printed up to the next prompt. The editor draws the line again with every key."""
-        seen = b""
+        seen = bytearray()
         until = time.monotonic() + PATIENCE
         while True:
             more = self._read(until - time.monotonic())
@@ -135,9 +137,11 @@ class Terminal:
             if b"\x1b[c" in more:
                 os.write(self.fd, TERMINAL_ANSWERS)
             seen += more
-            text = seen.decode(errors="replace")
+            # The end of it decides: some answers are long.
+            if not self.prompt.search(plain(seen[-TAIL:])):
+                continue
             # What comes before the end of editing is the line as it was typed.
-            text = CONTROLS.sub("", text.rpartition(EDITED)[2]).replace("\r\n", "\n")
+            text = plain(seen.rpartition(EDITED)[2])
             if found := self.prompt.search(text):
                 # Of a line that is drawn again and again, as progress is, the last that stands there.
                 lines = (line.rstrip("\r").rpartition("\r")[2] for line in text[: found.start()].split("\n"))
@@ -163,6 +167,11 @@ class Terminal:
             os.kill(self.child, signal.SIGKILL)
             os.waitpid(self.child, 0)
             os.close(self.fd)
+
+
+def plain(printed: bytes) -> str:
+    """Without what commands the terminal."""
+    return CONTROLS.sub("", printed.decode(errors="replace")).replace("\r\n", "\n")
 
 
 class Typed:
