@@ -68,7 +68,9 @@ impl std::fmt::Debug for Secrets {
 impl Secrets {
     /// An error as logs may have it.
     pub fn hide(&self, error: String) -> String {
-        let mut secrets: Vec<_> = self.0.iter().collect();
+        // As they are, and as they were written in quotes.
+        let written = self.0.iter().map(|secret| secret.replace('\'', "''"));
+        let mut secrets: Vec<String> = self.0.iter().cloned().chain(written).collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets
             .into_iter()
