@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::accounts::{self, AccountStatement};
+use crate::accounts::{self, AccountStatement, is_word};
 use crate::error::{Error, Result};
 use crate::names::CHANGE_ACCOUNTS;
 use crate::own_statement::{BackupStatement, OwnStatement};
@@ -176,12 +176,6 @@ fn parse_summarize(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserErro
 fn begins_query(token: &Token) -> bool {
     let words = ["select", "with", "values", "table", "from"];
     *token == Token::LParen || words.into_iter().any(|word| is_word(token, word))
-}
-
-/// Whether a token is that word, and no name in quotes.
-fn is_word(token: &Token, text: &str) -> bool {
-    matches!(token, Token::Word(word)
-        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
 
 /// The call of a procedure.

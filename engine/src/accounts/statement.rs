@@ -178,7 +178,7 @@ pub(super) fn written(token: &Token) -> String {
 }
 
 /// Whether a token is that word, and no name in quotes.
-pub(super) fn is_word(token: &Token, text: &str) -> bool {
+pub(crate) fn is_word(token: &Token, text: &str) -> bool {
     matches!(token, Token::Word(word)
         if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
