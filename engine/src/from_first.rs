@@ -2,29 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Query, Select, SelectFlavor, SelectItem, SetExpr, VisitMut as _, VisitorMut,
-    WildcardAdditionalOptions,
+    Query, Select, SelectFlavor, SelectItem, SetExpr, VisitorMut, WildcardAdditionalOptions,
 };
 
 /// Has every FROM without SELECT give all columns.
-pub(crate) fn correct(statement: &mut Statement) {
-    match statement {
-        Statement::Statement(statement) => {
-            let _ = statement.visit(&mut Correct);
-        }
-        Statement::Explain(explain) => correct(&mut explain.statement),
-        Statement::CopyTo(copy) => {
-            if let CopyToSource::Query(query) = &mut copy.source {
-                let _ = query.visit(&mut Correct);
-            }
-        }
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
-    }
-}
-
-struct Correct;
+pub(crate) struct Correct;
 
 impl VisitorMut for Correct {
     type Break = ();

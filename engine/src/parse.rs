@@ -1,7 +1,10 @@
 //! The text of statements: what DataFusion's parser takes, and what flashmesh takes besides.
 
 use datafusion::error::DataFusionError;
-use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::parser::{
+    CopyToSource, DFParser, DFParserBuilder, Statement as ParsedStatement,
+};
+use datafusion::sql::sqlparser::ast::{VisitMut as _, VisitorMut};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -28,13 +31,32 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     if past::may_name_versions(query, dialect.as_ref()) {
         statements.iter_mut().try_for_each(past::with_versions)?;
     }
-    if query.to_ascii_lowercase().contains("from") {
-        statements.iter_mut().for_each(from_first::correct);
-    }
-    if query.to_ascii_lowercase().contains("distinct") {
-        statements.iter_mut().for_each(precedence::correct);
+    let text = query.to_ascii_lowercase();
+    for statement in &mut statements {
+        if text.contains("from") {
+            correct(statement, &mut from_first::Correct);
+        }
+        if text.contains("distinct") {
+            correct(statement, &mut precedence::Correct);
+        }
     }
     Ok(statements)
+}
+
+/// Has a visitor correct all queries and expressions of a statement.
+fn correct(statement: &mut ParsedStatement, visitor: &mut impl VisitorMut<Break = ()>) {
+    match statement {
+        ParsedStatement::Statement(statement) => {
+            let _ = statement.visit(visitor);
+        }
+        ParsedStatement::Explain(explain) => correct(&mut explain.statement, visitor),
+        ParsedStatement::CopyTo(copy) => {
+            if let CopyToSource::Query(query) = &mut copy.source {
+                let _ = query.visit(visitor);
+            }
+        }
+        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => {}
+    }
 }
 
 /// All statements up to the end.

@@ -3,28 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::parser::{CopyToSource, Statement};
-use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, UnaryOperator, Value, VisitMut as _, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value, VisitorMut};
 
 /// Gives every `IS [NOT] DISTINCT FROM` the operands that SQL gives it.
-pub(crate) fn correct(statement: &mut Statement) {
-    match statement {
-        Statement::Statement(statement) => {
-            let _ = statement.visit(&mut Correct);
-        }
-        Statement::Explain(explain) => correct(&mut explain.statement),
-        Statement::CopyTo(copy) => {
-            if let CopyToSource::Query(query) = &mut copy.source {
-                let _ = query.visit(&mut Correct);
-            }
-        }
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
-    }
-}
-
-struct Correct;
+pub(crate) struct Correct;
 
 impl VisitorMut for Correct {
     type Break = ();

@@ -11,10 +11,11 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::accounts::{self, AccountStatement, is_word};
+use crate::accounts::{self, AccountStatement};
 use crate::error::{Error, Result};
-use crate::names::CHANGE_ACCOUNTS;
+use crate::names::{CHANGE_ACCOUNTS, name_of};
 use crate::own_statement::{BackupStatement, OwnStatement};
+use crate::spelling::is_word;
 
 /// The procedure that `BACKUP DATABASE` is.
 const BACKUP: &str = "backup_database";
@@ -73,11 +74,7 @@ fn parse_show_grants(parser: &mut Parser<'_>) -> Result<Option<Box<Query>>, Pars
     parser.advance_token();
     let mut query = "SELECT * FROM system.grants".to_string();
     if parser.parse_keyword(Keyword::FOR) {
-        let name = parser.parse_identifier()?;
-        let name = match name.quote_style {
-            Some(_) => name.value,
-            None => name.value.to_ascii_lowercase(),
-        };
+        let name = name_of(&parser.parse_identifier()?);
         query = format!("{query} WHERE grantee = '{}'", name.replace('\'', "''"));
     }
     let query = Parser::new(&DuckDbDialect {})

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::accounts::{Secrets, redacted};
+use crate::accounts::{Redacted, Secrets, redacted};
 use crate::error::{Error, Result};
 
 /// Queries that have ended and are still remembered.
@@ -275,8 +275,8 @@ impl Queries {
         plan: Option<Arc<dyn ExecutionPlan>>,
         session: &CancellationToken,
     ) -> RunningQuery {
-        let redacted = redacted(&sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)]);
-        let sql = &redacted.text;
+        let Redacted { text: sql, secrets } =
+            redacted(&sql[..sql.floor_char_boundary(LOGGED_SQL_BYTES)]);
         let span = match kind {
             QueryKind::Look | QueryKind::Planning => tracing::Span::none(),
             QueryKind::Work => tracing::info_span!(
@@ -296,7 +296,7 @@ impl Queries {
             user: asker.user.to_string(),
             address: asker.address.to_string(),
             sql: sql.as_ref().into(),
-            secrets: redacted.secrets(),
+            secrets,
             asked_at: SystemTime::now(),
             kind,
             started: Instant::now(),
@@ -382,12 +382,13 @@ impl Queries {
             _ => &self.totals.finished,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        let took = query.started.elapsed();
         let report = {
             let mut inner = query.state.lock();
             let report = inner.plan.take().map(|plan| report_of(plan.as_ref()));
             let report = report.unwrap_or_default();
             inner.state = state;
-            inner.took = Some(query.started.elapsed());
+            inner.took = Some(took);
             inner.report = Some(report.clone());
             report
         };
@@ -395,7 +396,7 @@ impl Queries {
         if let Some(Observer(observer)) = self.observer.get() {
             observer(&query.report());
         }
-        self.totals.took.count(query.took());
+        self.totals.took.count(took);
         for (total, value) in [
             (&self.totals.rows, query.rows.load(Ordering::Relaxed)),
             (&self.totals.bytes_from_flash, report.scans.bytes_from_flash),
@@ -461,12 +462,6 @@ impl Query {
     /// Counts rows that were fetched.
     pub fn count_rows(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// How long it took, or has taken so far.
-    fn took(&self) -> Duration {
-        let took = self.state.lock().took;
-        took.unwrap_or_else(|| self.started.elapsed())
     }
 
     /// Ends the query's span and logs it.

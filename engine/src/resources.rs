@@ -1,6 +1,7 @@
 //! What the queries of a process share, memory, spill files and threads, and how joins are tuned to it.
 
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -178,4 +179,24 @@ pub(crate) fn memory_bytes() -> u64 {
     .min();
     let total = total.map_or(4 << 30, |kib| kib * 1024);
     group.map_or(total, |limit| limit.min(total))
+}
+
+/// What tells one version of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    file: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    /// Of the file that is there now; `None` where there is none.
+    pub fn of(path: &Path) -> Option<Self> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Self {
+            file: file.ino(),
+            bytes: file.len(),
+            changed: (file.mtime(), file.mtime_nsec()),
+        })
+    }
 }

@@ -50,10 +50,15 @@ fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     Some(tokens)
 }
 
-/// Whether there is that word, and no name in quotes.
-fn is(token: Option<&TokenWithSpan>, word: &str) -> bool {
-    matches!(token.map(|token| &token.token), Some(Token::Word(found))
+/// Whether a token is that word, and no name in quotes.
+pub(crate) fn is_word(token: &Token, word: &str) -> bool {
+    matches!(token, Token::Word(found)
         if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+}
+
+/// Whether there is that word.
+fn is(token: Option<&TokenWithSpan>, word: &str) -> bool {
+    token.is_some_and(|token| is_word(&token.token, word))
 }
 
 /// Sorts what stands in parentheses behind IDENTITY.

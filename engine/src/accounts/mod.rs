@@ -8,5 +8,5 @@ mod statement;
 pub(crate) use change::{GrantOf, apply, grants_in};
 pub(crate) use list::AccountList;
 pub use list::hash_password;
-pub(crate) use redaction::{Secrets, redacted};
-pub(crate) use statement::{AccountKind, AccountStatement, comes_next, is_word, take_text};
+pub(crate) use redaction::{Redacted, Secrets, redacted};
+pub(crate) use statement::{AccountKind, AccountStatement, comes_next, take_text};

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use datafusion::sql::sqlparser::dialect::DuckDbDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::statement::{is_word, written};
+use super::statement::written;
 use crate::names::CHANGE_ACCOUNTS as PROCEDURE;
+use crate::spelling::is_word;
 
 /// In the place of what is not told.
 const HIDDEN: &str = "'…'";
@@ -45,18 +46,12 @@ const TOLD: [&str; 24] = [
 pub(crate) struct Redacted<'a> {
     /// Without passwords.
     pub text: Cow<'a, str>,
-    secrets: Secrets,
-}
-
-impl Redacted<'_> {
     /// What is left out.
-    pub fn secrets(&self) -> Secrets {
-        self.secrets.clone()
-    }
+    pub secrets: Secrets,
 }
 
 /// What is not told.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Secrets(Vec<String>);
 
 impl std::fmt::Debug for Secrets {

@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Error, Result};
 use crate::grants::{NamePattern, Principal, RightName, TablePattern};
+use crate::spelling::is_word;
 
 /// A statement about users, roles or grants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -175,12 +176,6 @@ pub(super) fn written(token: &Token) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Whether a token is that word, and no name in quotes.
-pub(crate) fn is_word(token: &Token, text: &str) -> bool {
-    matches!(token, Token::Word(word)
-        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
 
 /// The words that the statements have.

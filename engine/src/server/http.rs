@@ -165,9 +165,7 @@ async fn admins_only(
     next: Next,
 ) -> Response {
     if state.users().is_some() {
-        let header = request.headers().get(header::AUTHORIZATION);
-        let login = header.and_then(|h| h.to_str().ok()).and_then(parse_basic);
-        let allowed = match login {
+        let allowed = match login_of(request.headers()) {
             None => false,
             Some((name, password)) => state
                 .check_password(&name, &password, &Peer::at(address))
@@ -191,6 +189,12 @@ async fn admins_only(
         return (StatusCode::FORBIDDEN, "the header x-flashmesh is missing").into_response();
     }
     next.run(request).await
+}
+
+/// Name and password that a request comes with.
+fn login_of(headers: &HeaderMap) -> Option<(String, String)> {
+    let header = headers.get(header::AUTHORIZATION)?;
+    parse_basic(header.to_str().ok()?)
 }
 
 async fn metrics_text(Shared(state): Shared<Arc<State>>) -> Response {
@@ -287,7 +291,7 @@ async fn queries(Shared(state): Shared<Arc<State>>) -> Json<Overview> {
 /// The operators of a query's plan, with what each has done so far.
 async fn plan(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Response {
     match state.queries().find(id) {
-        Some(query) => Json(query.plan.operators.to_vec()).into_response(),
+        Some(query) => Json(&*query.plan.operators).into_response(),
         None => (StatusCode::NOT_FOUND, format!("query {id} is forgotten")).into_response(),
     }
 }
@@ -298,8 +302,7 @@ async fn kill(
     headers: HeaderMap,
     Path(id): Path<u64>,
 ) -> Response {
-    let login = headers.get(header::AUTHORIZATION);
-    let login = login.and_then(|h| h.to_str().ok()).and_then(parse_basic);
+    let login = login_of(&headers);
     let name = login.map_or_else(|| "anonymous".to_string(), |(name, _)| name);
     let address = address.to_string();
     state.audit(|| Entry::kill(&name, &address, id));

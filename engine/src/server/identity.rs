@@ -42,19 +42,16 @@ impl State {
         let user = self.check_password(&name, &password, &peer).await?;
         let identity = Identity {
             session: format!("{:032x}", rand::random::<u128>()),
-            credential: match &user.password {
-                Some(password) => Credential::Password(password.clone()),
-                None => Credential::Other,
-            },
+            credential: Credential::of(user.password.as_ref()),
             principal: user.principal,
             claims: None,
             address: peer.address(),
         };
         self.sessions.get(&identity, &identity.principal)?;
         peer.logged_in();
-        let address = peer.address();
-        self.audit(|| Entry::login(&name, &address, "password"));
-        tracing::info!(user = name.as_str(), peer = %peer.address(), "logged in");
+        let address = identity.address.as_str();
+        self.audit(|| Entry::login(&name, address, "password"));
+        tracing::info!(user = name.as_str(), peer = address, "logged in");
         let (session, lifetime) = (identity.session, self.token_lifetime);
         // One that was got without a password is worth nothing once there are passwords.
         let password = user.password.unwrap_or_else(|| UNASKED.into());
@@ -152,10 +149,7 @@ impl State {
         claims: Claims,
         peer: &Peer,
     ) -> Result<Identity, Status> {
-        let credential = match &claims.pwd {
-            Some(password) => Credential::Password(password.clone()),
-            None => Credential::Other,
-        };
+        let credential = Credential::of(claims.pwd.as_ref());
         let user = match self.users() {
             None => User::admin(&claims.sub),
             Some(users) => User::with(users.now()?.as_ref(), &claims.sub, &credential)?,
@@ -182,7 +176,7 @@ impl State {
             let user = User::with(&list, &identity.principal.name, &identity.credential)?;
             let session = self.sessions.get(identity, &user.principal)?;
             // Who ends sessions when users change finds this one from here on.
-            if Arc::ptr_eq(&list, &users.now()?) {
+            if users.are_those(&list) {
                 return Ok(session);
             }
         }

@@ -45,6 +45,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use crate::Engine;
 use crate::accounts::AccountList;
 use crate::error::{Error, Result};
+use crate::resources::FileStamp;
 use audit::{Audit, Entry};
 use flight::{Flight, FlightServer, FlightSql};
 use listen::{ACCEPT_REST, Connection, Connections, Incoming};
@@ -317,7 +318,7 @@ fn builder(tls: Option<ServerTlsConfig>) -> Result<tonic::transport::Server> {
 struct Renewed {
     files: TlsFiles,
     /// Of which versions of the files it is.
-    stamps: Vec<Option<(u64, u64, i64, i64)>>,
+    stamps: Vec<Option<FileStamp>>,
     config: ServerTlsConfig,
 }
 

@@ -1,11 +1,11 @@
 //! How to serve: addresses, protection, limits.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::resources::FileStamp;
 
 /// How to serve. [`ServerOptions::default`] serves everybody on this machine and nobody else.
 #[derive(Debug, Clone)]
@@ -83,17 +83,13 @@ pub struct Limits {
 
 impl TlsFiles {
     /// What tells versions of the files apart.
-    pub(super) fn stamps(&self) -> Vec<Option<(u64, u64, i64, i64)>> {
-        let stamp = |path: &PathBuf| {
-            let file = std::fs::metadata(path).ok()?;
-            Some((file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
-        };
+    pub(super) fn stamps(&self) -> Vec<Option<FileStamp>> {
         let files = [
             Some(&self.certificate),
             Some(&self.key),
             self.client_ca.as_ref(),
         ];
-        files.into_iter().map(|path| stamp(path?)).collect()
+        files.into_iter().map(|path| FileStamp::of(path?)).collect()
     }
 }
 

@@ -62,6 +62,13 @@ pub(super) enum Credential {
     Other,
 }
 
+impl Credential {
+    /// That of a login or a token: its password, if it was one.
+    pub fn of(password: Option<&String>) -> Self {
+        password.map_or(Self::Other, |password| Self::Password(password.clone()))
+    }
+}
+
 /// A user as they are now.
 #[derive(Debug)]
 pub(super) struct User {
@@ -227,6 +234,13 @@ impl Users {
                 "nobody can log in at the moment; whoever runs the server finds the reason in its log",
             )
         })
+    }
+
+    /// Whether nobody has found others yet since that list was read.
+    pub fn are_those(&self, list: &Arc<AccountList>) -> bool {
+        let read = self.read.lock();
+        read.as_ref()
+            .is_some_and(|read| Arc::ptr_eq(&read.list, list))
     }
 
     /// The user who has a certificate with one of these names, and that name.

@@ -38,15 +38,22 @@ impl Accounts {
     }
 
     /// # Errors
-    /// `Corrupt`.
-    pub(super) fn record(&self) -> Result<AccountsRecord> {
+    /// `Corrupt` where nobody knows any more what they were.
+    fn check(&self) -> Result<()> {
         match &self.damage {
             Some(damage) => Err(StorageError::corrupt(damage.clone())),
-            None => Ok(AccountsRecord {
-                version: self.version,
-                text: self.text.clone(),
-            }),
+            None => Ok(()),
         }
+    }
+
+    /// # Errors
+    /// As [`Accounts::check`].
+    pub(super) fn record(&self) -> Result<AccountsRecord> {
+        self.check()?;
+        Ok(AccountsRecord {
+            version: self.version,
+            text: self.text.clone(),
+        })
     }
 }
 
@@ -69,10 +76,8 @@ impl Database {
     /// `Corrupt` where nobody knows any more what they were.
     pub fn accounts(&self) -> Result<Arc<Accounts>> {
         let accounts = Arc::clone(&self.state.read().accounts);
-        match &accounts.damage {
-            Some(damage) => Err(StorageError::corrupt(damage.clone())),
-            None => Ok(accounts),
-        }
+        accounts.check()?;
+        Ok(accounts)
     }
 
     /// Puts `text` in the place of all accounts; FALSE where they are no more at the version that this

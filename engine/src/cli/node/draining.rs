@@ -1,8 +1,7 @@
 //! Nodes that are emptied while the rack runs: the head follows what the rack file says of that.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use flashmesh_cluster::{Node, Rack};
 use parking_lot::Mutex;
 
 use crate::Engine;
+use crate::resources::FileStamp;
 
 /// How often the head looks whether the rack file is another one.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(super) async fn follow(
         let Some(engine) = engine.upgrade() else {
             return;
         };
-        let stamp = stamp(&file);
+        let stamp = FileStamp::of(&file);
         if seen.as_ref() == Some(&stamp) {
             continue;
         }
@@ -52,13 +52,6 @@ pub(super) async fn follow(
         };
         drain(&now, &rack, &engine, &drained);
     }
-}
-
-/// What tells one version of a file from the next.
-fn stamp(file: &Path) -> Option<(u64, u64, i64, i64)> {
-    let metadata = std::fs::metadata(file).ok()?;
-    let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
-    Some((metadata.ino(), metadata.len(), seconds, nanoseconds))
 }
 
 fn drain(now: &Rack, running: &Rack, engine: &Engine, drained: &Drained) {
