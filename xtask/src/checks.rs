@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::run::{
-    Error, Result, cargo, command, flashmesh_binary, run, target_dir, workspace_root,
+    Error, Result, cargo, command, flashmesh_binary, run, run_within, target_dir, workspace_root,
 };
 use crate::{crash, floors, package, python};
 
 /// Rounds of the crash test in CI; `cargo xtask crash --rounds 100` is the long form, also with `--power-loss`.
 const CI_CRASH_ROUNDS: u32 = 6;
+/// When tests that are built already are stopped: several times what they take on two cores.
+const TESTS_END_WITHIN: Duration = Duration::from_secs(35 * 60);
 
 /// Runs every step, prints how long each took, stops at the first failure.
 pub fn ci() -> Result<()> {
@@ -100,7 +102,7 @@ pub fn test(filter: Option<&str>) -> Result<()> {
         .env("RUST_BACKTRACE", "0")
         .env("FLASHMESH_KERNEL_PYTHON", venv.root().join("bin/python"))
         .env("FLASHMESH_REQUIRE_KERNELS", "1");
-    run(&mut test)
+    run_within(&mut test, TESTS_END_WITHIN)
 }
 
 /// The Python tests against the module and the binary built from this tree.
@@ -109,12 +111,15 @@ pub fn pytest() -> Result<()> {
     let venv = python::venv()?;
     venv.install_requirements("tests/python/requirements.txt")?;
     venv.install_flashmesh()?;
-    run(venv
-        .python()
+    let mut tests = venv.python();
+    tests
         .env("FLASHMESH_BIN", flashmesh_binary())
-        // What is skipped, for want of Chromium or Java, is named with the reason.
+        // What is skipped, for want of Chromium or Java, is named with the reason; and where a test
+        // stands still, it is said.
         .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"])
-        .arg("tests/python"))
+        .args(["-o", "faulthandler_timeout=600"])
+        .arg("tests/python");
+    run_within(&mut tests, TESTS_END_WITHIN)
 }
 
 /// The API documentation builds without warnings.

@@ -5,7 +5,9 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What went wrong, as the one line that the user reads.
 #[derive(Debug)]
@@ -124,6 +126,63 @@ pub fn run(command: &mut Command) -> Result<()> {
     } else {
         Err(Error::new(format!("`{}` failed: {status}", shown(command))))
     }
+}
+
+/// [`run`], but no longer than this: what stands still is stopped, with all that it has started, so
+/// that whoever waits for it reads what it said.
+pub fn run_within(command: &mut Command, limit: Duration) -> Result<()> {
+    let shown = shown(command);
+    eprintln!("+ {shown}");
+    let mut child = command
+        .spawn()
+        .map_err(|error| Error::new(format!("cannot start `{shown}`: {error}")))?;
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return match status.success() {
+                true => Ok(()),
+                false => Err(Error::new(format!("`{shown}` failed: {status}"))),
+            };
+        }
+        if started.elapsed() > limit {
+            stop(&mut child)?;
+            return Err(Error::new(format!(
+                "`{shown}` was stopped: it ran for more than {} minutes, and what it did last stands \
+                 above",
+                limit.as_secs() / 60
+            )));
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Ends a process and those that it has started. They are in the group of the terminal, like us, so
+/// that Ctrl-C reaches them: they are found one by one.
+fn stop(child: &mut Child) -> Result<()> {
+    let mut all = vec![child.id()];
+    let mut at = 0;
+    while let Some(process) = all.get(at) {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+        let threads = threads.into_iter().flatten().flatten();
+        let children =
+            threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
+        let children: String = children.map(Result::unwrap_or_default).collect();
+        all.extend(
+            children
+                .split_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok()),
+        );
+        at += 1;
+    }
+    let all: Vec<_> = all.iter().map(u32::to_string).collect();
+    // The shell's own: a minimal Debian has no other.
+    let kill = format!("kill -9 {}", all.join(" "));
+    let _ = Command::new("sh")
+        .args(["-c", &kill])
+        .stderr(Stdio::null())
+        .status();
+    child.wait()?;
+    Ok(())
 }
 
 /// Prints the command, runs it, gives what it prints, and fails unless it succeeds.

@@ -181,7 +181,8 @@ impl Cards {
         this.start_threads(options.threads_per_card.max(1))?;
         let runtime = mesh.runtime();
         let node = &this.node;
-        this.tasks.spawn_on(node.clone().receive(), runtime);
+        let listener = Listener(node.clone());
+        this.tasks.spawn_on(listener.receive(), runtime);
         this.tasks.spawn_on(node.clone().keep_time(), runtime);
         for peer in 0..nodes {
             this.tasks.spawn_on(node.clone().send(peer), runtime);
@@ -250,6 +251,35 @@ impl Drop for Cards {
     }
 }
 
+/// Takes what comes in. When it ends, be it that the runtime of the mesh ends without a word, no answer
+/// can come any more: whoever waits for one is told.
+struct Listener(Arc<Node>);
+
+impl Listener {
+    /// Until the mesh is closed.
+    async fn receive(self) {
+        let node = &self.0;
+        while let Ok((from, packet)) = node.endpoint.receive_from().await {
+            match packet {
+                Some(packet) => node.arrived(from, packet),
+                None => {
+                    // What is sent from now on is not lost with the rest.
+                    node.endpoint.forgive(from);
+                    node.server.interrupted(from);
+                    let why = "it has restarted, or a link on the way was given up";
+                    node.give_up(from, io::ErrorKind::ConnectionAborted, why);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.close("the mesh of this node is closed");
+    }
+}
+
 impl Node {
     fn name_of(&self, peer: usize) -> &str {
         &self.endpoint.network().names[peer]
@@ -263,23 +293,6 @@ impl Node {
     fn close(&self, why: &'static str) {
         self.peers.iter().for_each(|peer| peer.close(why));
         self.server.close();
-    }
-
-    /// Takes what comes in, until the mesh is closed.
-    async fn receive(self: Arc<Self>) {
-        while let Ok((from, packet)) = self.endpoint.receive_from().await {
-            match packet {
-                Some(packet) => self.arrived(from, packet),
-                None => {
-                    // What is sent from now on is not lost with the rest.
-                    self.endpoint.forgive(from);
-                    self.server.interrupted(from);
-                    let why = "it has restarted, or a link on the way was given up";
-                    self.give_up(from, io::ErrorKind::ConnectionAborted, why);
-                }
-            }
-        }
-        self.close("the mesh of this node is closed");
     }
 
     fn arrived(&self, from: usize, packet: Bytes) {

@@ -124,6 +124,29 @@ fn closing_ends_what_waits() {
     io_text(card.used_erase_blocks(), "n1 card 0");
 }
 
+/// Where tasks are no more, nothing that they would do is waited for.
+#[test]
+fn a_runtime_that_ends_ends_what_waits() {
+    let gate = GateFlash::new(memory());
+    let mut bed = Bed::stopped(vec![vec![], vec![gate.clone()]], "");
+    bed.start(1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mesh = runtime.block_on(Mesh::start(&bed.rack, NodeId(0))).unwrap();
+    let terms = Arc::new(TermInMemory::default());
+    let cards = Cards::start(&mesh, Vec::new(), terms, &CardOptions::default()).unwrap();
+    let card = cards.open(NodeId(1), CardId(0), 1).unwrap();
+    gate.shut();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write(&card, 0, 1, 1));
+        gate.until_held(1);
+        runtime.shutdown_background();
+        let text = io_text(writing.join().unwrap(), "n1 card 0");
+        assert!(text.contains("closed"), "{text}");
+    });
+    gate.open();
+    io_text(card.used_erase_blocks(), "n1 card 0");
+}
+
 #[test]
 fn a_rack_without_the_endpoint_or_room_for_pages_is_refused() {
     let bed = Bed::stopped(vec![vec![]], "");
