@@ -97,6 +97,7 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
                 Some(OwnStatement::Backup(_)) => {
                     return principal.check_admin("back the database up");
                 }
+                Some(OwnStatement::Check) => return principal.check_admin("check the database"),
                 Some(OwnStatement::ClearCache) => return principal.check_admin("clear the cache"),
                 Some(OwnStatement::ExplainRack(_)) => {
                     return principal.check_admin("read files of the server");

@@ -83,6 +83,7 @@ mod node_worker;
 // What a session runs: kinds of statements, and below those that stand on them.
 mod backup;
 mod change_accounts;
+mod check;
 mod create_table;
 mod dml;
 mod explain_rack;

@@ -47,6 +47,12 @@ impl LoadProgress {
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
+
+    /// Counts rows, of so many bytes.
+    pub(crate) fn count(&self, rows: usize, bytes: usize) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 /// The rows of one segment on their way to an encoder.
@@ -232,12 +238,8 @@ fn encode(
     writer.seek(group.position)?;
     for batch in &group.batches {
         writer.append(batch)?;
-        progress
-            .rows
-            .fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        progress.count(batch.num_rows(), 0);
     }
-    progress
-        .bytes
-        .fetch_add(group.bytes as u64, Ordering::Relaxed);
+    progress.count(0, group.bytes);
     Ok(writer)
 }

@@ -23,6 +23,8 @@ pub(crate) enum OwnStatement {
     Accounts(Box<AccountStatement>),
     Alter(Box<AlterStatement>),
     Backup(BackupStatement),
+    /// `CHECK DATABASE`.
+    Check,
     /// `CLEAR CACHE`, of external files.
     ClearCache,
     ExplainRack(ExplainRackStatement),
@@ -46,7 +48,7 @@ impl OwnStatement {
 
     /// Whether it gives rows.
     pub fn gives_rows(&self) -> bool {
-        matches!(self, Self::ExplainRack(_))
+        matches!(self, Self::Check | Self::ExplainRack(_))
     }
 
     pub fn into_plan(self) -> LogicalPlan {
@@ -69,6 +71,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Accounts(_) => "ChangeAccounts",
             Self::Alter(_) => "AlterTable",
             Self::Backup(_) => "BackupDatabase",
+            Self::Check => "CheckDatabase",
             Self::ClearCache => "ClearCache",
             Self::ExplainRack(_) => "ExplainRack",
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
@@ -90,6 +93,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     fn schema(&self) -> &DFSchemaRef {
         static NO_COLUMNS: LazyLock<DFSchemaRef> = LazyLock::new(|| Arc::new(DFSchema::empty()));
         match self {
+            Self::Check => &CHECK_COLUMNS,
             Self::ExplainRack(_) => &EXPLAIN_RACK_COLUMNS,
             _ => &NO_COLUMNS,
         }
@@ -105,6 +109,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Accounts(statement) => statement.fmt(f),
             Self::Alter(alter) => write!(f, "{}.{}", alter.schema, alter.table),
             Self::Backup(statement) => statement.fmt(f),
+            Self::Check => f.write_str("all pages"),
             Self::ClearCache => f.write_str("all objects"),
             Self::ExplainRack(explain) => write!(f, "'{}', scale {}", explain.rack, explain.scale),
             Self::Index(statement) => statement.fmt(f),
@@ -159,14 +164,24 @@ impl fmt::Display for BackupStatement {
     }
 }
 
+/// The columns of [`OwnStatement::Check`].
+static CHECK_COLUMNS: LazyLock<DFSchemaRef> = LazyLock::new(|| {
+    let counts = ["tables", "segments", "pages", "bytes"];
+    let counts = counts.map(|name| Field::new(name, DataType::UInt64, false));
+    let problem = Field::new("problem", DataType::Utf8, true);
+    of_different_names([problem].into_iter().chain(counts).collect())
+});
+
 /// The columns of [`OwnStatement::ExplainRack`].
 static EXPLAIN_RACK_COLUMNS: LazyLock<DFSchemaRef> = LazyLock::new(|| {
     let names = ["figure", "quantity", "in_store", "host", "unit"];
     let columns = names.map(|name| Field::new(name, DataType::Utf8, false));
-    let columns = Schema::new(columns.to_vec());
-    // The names differ.
-    Arc::new(DFSchema::try_from(columns).unwrap_or_else(|_| DFSchema::empty()))
+    of_different_names(columns.to_vec())
 });
+
+fn of_different_names(columns: Vec<Field>) -> DFSchemaRef {
+    Arc::new(DFSchema::try_from(Schema::new(columns)).unwrap_or_else(|_| DFSchema::empty()))
+}
 
 /// `EXPLAIN RACK 'rack.toml' [(SCALE n)] query`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

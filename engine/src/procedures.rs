@@ -1,4 +1,4 @@
-//! `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK`, `SUMMARIZE`, and statements about users, roles and
+//! `BACKUP DATABASE`, `CHECK DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK`, `SUMMARIZE`, and statements about users, roles and
 //! grants, which are calls of procedures:
 //! parsers of drivers that do not know the statements know CALL.
 
@@ -19,6 +19,8 @@ use crate::spelling::is_word;
 
 /// The procedure that `BACKUP DATABASE` is.
 const BACKUP: &str = "backup_database";
+/// The procedure that `CHECK DATABASE` is.
+const CHECK: &str = "check_database";
 /// The procedure that `CLEAR CACHE` is.
 const CLEAR_CACHE: &str = "clear_cache";
 /// The procedure that `EXPLAIN RACK` is.
@@ -26,7 +28,7 @@ const EXPLAIN_RACK: &str = "explain_rack";
 /// The procedure that `SUMMARIZE` is.
 const SUMMARIZE: &str = "summarize";
 
-/// Parses `BACKUP DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK`, `SUMMARIZE` or a statement about accounts as
+/// Parses `BACKUP DATABASE`, `CHECK DATABASE`, `CLEAR CACHE`, `EXPLAIN RACK`, `SUMMARIZE` or a statement about accounts as
 /// the call of a procedure, and `SHOW GRANTS` as a query, where one comes next.
 pub(crate) fn parse_procedure(
     parser: &mut DFParser<'_>,
@@ -39,6 +41,7 @@ pub(crate) fn parse_procedure(
     for parse in [
         parse_accounts,
         parse_backup,
+        parse_check,
         parse_clear,
         parse_explain_rack,
         parse_summarize,
@@ -97,6 +100,16 @@ fn parse_backup(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> 
         arguments.push(Expr::Value(parser.parse_value()?));
     }
     Ok(Some((BACKUP, arguments)))
+}
+
+/// Parses `CHECK DATABASE`.
+fn parse_check(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    if !is_word(&parser.peek_token_ref().token, "check") {
+        return Ok(None);
+    }
+    parser.next_token();
+    parser.expect_keyword_is(Keyword::DATABASE)?;
+    Ok(Some((CHECK, vec![])))
 }
 
 /// Parses `CLEAR CACHE`.
@@ -275,14 +288,20 @@ pub(crate) fn parsed_call(call: &ast::Function, default_schema: &str) -> Result<
     if call.name.to_string().eq_ignore_ascii_case(CHANGE_ACCOUNTS) {
         return parsed_accounts(call, default_schema);
     }
-    if !call.name.to_string().eq_ignore_ascii_case(CLEAR_CACHE) {
-        return Ok(OwnStatement::Backup(parsed_backup(call)?));
+    let without_arguments = [
+        (CHECK, OwnStatement::Check),
+        (CLEAR_CACHE, OwnStatement::ClearCache),
+    ];
+    for (name, statement) in without_arguments {
+        if call.name.to_string().eq_ignore_ascii_case(name) {
+            return match &call.args {
+                FunctionArguments::List(list) if list.args.is_empty() => Ok(statement),
+                FunctionArguments::None => Ok(statement),
+                _ => Err(Error::usage(format!("{name} takes no arguments"))),
+            };
+        }
     }
-    match &call.args {
-        FunctionArguments::List(list) if list.args.is_empty() => Ok(OwnStatement::ClearCache),
-        FunctionArguments::None => Ok(OwnStatement::ClearCache),
-        _ => Err(Error::usage(format!("{CLEAR_CACHE} takes no arguments"))),
-    }
+    Ok(OwnStatement::Backup(parsed_backup(call)?))
 }
 
 /// The statement about accounts that a parsed CALL is.
@@ -311,7 +330,7 @@ fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
     let name = call.name.to_string();
     if !name.eq_ignore_ascii_case(BACKUP) {
         return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {BACKUP}, {CHANGE_ACCOUNTS}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
+            "there is no procedure '{name}', only {BACKUP}, {CHANGE_ACCOUNTS}, {CHECK}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
         )));
     }
     let wrong = || {

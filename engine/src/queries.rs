@@ -263,6 +263,14 @@ impl Queries {
         }
     }
 
+    /// Has a query be called what another one is.
+    pub fn tag_as(&self, id: u64, other: u64) {
+        let tag = self.tags.lock().get(&other).cloned();
+        if let Some(tag) = tag {
+            self.tag(id, &tag);
+        }
+    }
+
     /// Registers a query under a number of [`Queries::next_id`]; it runs until
     /// [`RunningQuery::end`] or until the guard is dropped, which means that its client went away.
     /// It is cancelled by [`Queries::kill`] and with `session`.

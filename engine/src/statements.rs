@@ -214,6 +214,7 @@ impl Session {
             OwnStatement::Accounts(statement) => self.change_accounts(*statement).await,
             OwnStatement::Alter(alter) => self.alter_table(*alter).await,
             OwnStatement::Backup(backup) => self.execute_backup(backup).await,
+            OwnStatement::Check => self.check_database().await,
             OwnStatement::ClearCache => self.clear_cache(),
             OwnStatement::ExplainRack(statement) => self.explain_rack(statement).await,
             OwnStatement::Index(statement) => self.execute_index(statement).await,

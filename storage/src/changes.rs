@@ -14,8 +14,8 @@ use crate::index::IndexDefinition;
 use crate::kernel::Package;
 use crate::node::StorageNode;
 use crate::table::{
-    Accounts, Backup, BackupFiles, BackupProgress, Database, Load, LoadTarget, TableSnapshot, View,
-    Workspace,
+    Accounts, Backup, BackupFiles, BackupProgress, Database, FsckProgress, FsckReport, Load,
+    LoadTarget, TableSnapshot, View, Workspace,
 };
 use crate::{Result, StorageError};
 
@@ -153,6 +153,19 @@ impl Changes {
         let database = self.outside("BACKUP")?;
         self.verify(capability, &Subject::name("*", "*"), Right::Read)?;
         database.backup(files, keep, progress)
+    }
+
+    /// Checks all pages of the database, which takes the right to read all that it has.
+    ///
+    /// # Errors
+    /// `Denied`; what [`Database::fsck`] says.
+    pub fn check(
+        &self,
+        capability: &Capability,
+        progress: &mut dyn FnMut(FsckProgress) -> Result<()>,
+    ) -> Result<FsckReport> {
+        self.verify(capability, &Subject::name("*", "*"), Right::Read)?;
+        self.outside("CHECK")?.fsck(progress)
     }
 
     /// Gives a table another name in its schema, which takes the right to create it.

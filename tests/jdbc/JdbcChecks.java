@@ -26,7 +26,7 @@ import java.util.concurrent.TimeUnit;
  * {@code FAILED NAME} and what went wrong; tests/python/server/test_jdbc.py reads that.
  *
  * <p>{@code java JdbcChecks.java checks HOST:PORT ENDLESS-SQL}; {@code java JdbcChecks.java
- * reconnect HOST:PORT}; {@code java JdbcChecks.java login HOST:PORT}, where each line of standard
+ * reconnect HOST:PORT} and {@code … lost HOST:PORT}; {@code java JdbcChecks.java login HOST:PORT}, where each line of standard
  * input is a user name, a tab and a password.
  */
 public final class JdbcChecks {
@@ -48,6 +48,7 @@ public final class JdbcChecks {
             case "checks" -> checks.all();
             case "reconnect" -> checks.reconnect();
             case "login" -> checks.login();
+            case "lost" -> checks.lost();
             default -> throw new IllegalArgumentException(arguments[0]);
         }
     }
@@ -150,7 +151,7 @@ public final class JdbcChecks {
             expect(Set.of("jdbc_tables"), names(metadata.getTables(null, "public", "jdbc_t%", null), "TABLE_NAME"));
             String[] views = {"VIEW"};
             expect(Set.of("jdbc_view"), names(metadata.getTables(null, null, "jdbc%", views), "TABLE_NAME"));
-            expect(Set.of("TABLE", "VIEW"), names(metadata.getTableTypes(), "TABLE_TYPE"));
+            expect(Set.of("TABLE", "VIEW", "SYSTEM TABLE"), names(metadata.getTableTypes(), "TABLE_TYPE"));
             expect(Set.of("flashmesh"), names(metadata.getCatalogs(), "TABLE_CAT"));
             expect(true, names(metadata.getSchemas(), "TABLE_SCHEM").containsAll(Set.of("public", "system")));
         }
@@ -501,6 +502,34 @@ public final class JdbcChecks {
             expect(List.of(List.of(42)), query(after, "SELECT answer FROM jdbc_restart"));
         }
         System.out.println("ok reconnect");
+        System.exit(0);
+    }
+
+    /** The driver connects anew without a word; what was to be part of a transaction may not commit by itself. */
+    private void lost() throws Exception {
+        Connection connection = connect();
+        execute(connection, "CREATE TABLE jdbc_lost AS SELECT 1 AS a");
+        execute(connection, "BEGIN");
+        execute(connection, "DELETE FROM jdbc_lost");
+        System.out.println("connected");
+        if (System.in.read() < 0) {
+            throw new IllegalStateException("nobody restarted the server");
+        }
+        String told = "nothing";
+        for (int tries = 0; tries < 100 && !told.contains("lost the session"); tries++) {
+            try {
+                execute(connection, "INSERT INTO jdbc_lost VALUES (2)");
+                told = "it was done";
+                break;
+            } catch (SQLException error) {
+                told = String.valueOf(error);
+            }
+        }
+        if (!told.contains("lost the session")) {
+            throw new AssertionError(told);
+        }
+        expect(List.of(List.of(1L)), query(connection, "SELECT a FROM jdbc_lost"));
+        System.out.println("ok lost");
         System.exit(0);
     }
 

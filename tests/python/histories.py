@@ -9,6 +9,9 @@ from typing import Self
 import adbc_driver_flightsql.dbapi
 from running_racks import Rack, behind, eventually
 
+#: The driver makes connections anew without a word. By cookies the next head learns that the client is in
+#: a transaction which it does not know.
+COOKIES = {"adbc.flight.sql.rpc.with_cookie_middleware": "true"}
 KEYS = 3
 ACCOUNTS = 10
 
@@ -113,7 +116,7 @@ class Clients:
             # A head that goes away takes its connections with it.
             try:
                 with (
-                    adbc_driver_flightsql.dbapi.connect(uri, autocommit=True) as connection,
+                    adbc_driver_flightsql.dbapi.connect(uri, COOKIES, autocommit=True) as connection,
                     connection.cursor() as cursor,
                 ):
                     while not self.over.is_set() and node != self.avoided:

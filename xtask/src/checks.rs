@@ -1,6 +1,7 @@
 //! The steps of CI, each also a task of its own.
 
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,11 @@ pub fn clippy() -> Result<()> {
 /// `cargo test` alone would not build; building binaries and tests in one
 /// command keeps one set of dependency features.
 pub fn test(filter: Option<&str>) -> Result<()> {
+    run_within(&mut rust_tests(filter)?, TESTS_END_WITHIN)
+}
+
+/// The command that runs them, with all that it needs in place.
+pub fn rust_tests(filter: Option<&str>) -> Result<Command> {
     run(&mut cargo(&[
         "build",
         "--release",
@@ -102,11 +108,16 @@ pub fn test(filter: Option<&str>) -> Result<()> {
         .env("RUST_BACKTRACE", "0")
         .env("FLASHMESH_KERNEL_PYTHON", venv.root().join("bin/python"))
         .env("FLASHMESH_REQUIRE_KERNELS", "1");
-    run_within(&mut test, TESTS_END_WITHIN)
+    Ok(test)
 }
 
 /// The Python tests against the module and the binary built from this tree.
 pub fn pytest() -> Result<()> {
+    run_within(&mut python_tests(&["tests/python"])?, TESTS_END_WITHIN)
+}
+
+/// The command that runs those of some files or folders, with all that it needs in place.
+pub fn python_tests(files: &[&str]) -> Result<Command> {
     build_programs()?;
     let venv = python::venv()?;
     venv.install_requirements("tests/python/requirements.txt")?;
@@ -118,8 +129,8 @@ pub fn pytest() -> Result<()> {
         // stands still, it is said.
         .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"])
         .args(["-o", "faulthandler_timeout=600"])
-        .arg("tests/python");
-    run_within(&mut tests, TESTS_END_WITHIN)
+        .args(files);
+    Ok(tests)
 }
 
 /// The API documentation builds without warnings.

@@ -7,6 +7,7 @@ mod bench;
 mod checks;
 mod crash;
 mod floors;
+mod long;
 mod package;
 mod python;
 mod run;
@@ -45,6 +46,12 @@ enum Task {
     Test(TestArgs),
     /// Build the Python module, install it into the venv, run the Python tests
     Pytest,
+    /// The long forms of what CI runs short, and what it does not run: hours
+    #[command(after_help = long::parts())]
+    Long {
+        /// Only these parts
+        parts: Vec<String>,
+    },
     /// Build the API documentation, warnings denied
     Doc,
     /// Run every example of examples/
@@ -108,6 +115,7 @@ fn main() -> ExitCode {
         Task::Clippy => checks::clippy(),
         Task::Test(args) => checks::test(args.filter.as_deref()),
         Task::Pytest => checks::pytest(),
+        Task::Long { parts } => long::long(&parts),
         Task::Doc => checks::doc(),
         Task::Examples => checks::examples(),
         Task::Kernels => checks::kernels(),

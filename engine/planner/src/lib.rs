@@ -52,7 +52,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use named::{NamedTable, TableName};
-pub use plan_cache::{physical_plan, plans_reused};
+pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
 pub use scan::{FlashScanExec, ScanCodec};
 pub use table::FlashTable;

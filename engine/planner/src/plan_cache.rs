@@ -96,6 +96,18 @@ pub async fn physical_plan(
     planner.create_physical_plan(&optimized, state).await
 }
 
+/// A query with the versions of its tables that it sees now, where running it again gives the same; `None`
+/// for one that reads something else, or has functions that depend on more than their arguments.
+///
+/// # Errors
+/// Those of [`pin_tables`].
+pub fn repeatable(query: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    match is_repeatable(query) {
+        true => pin_tables(query.clone()).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// What a plan depends on.
 #[derive(Debug, Clone)]
 struct Query {

@@ -87,8 +87,9 @@ pub(super) enum Source {
 pub(super) enum Command {
     /// Load Parquet, CSV, JSON or Arrow files into a table
     Load(LoadArguments),
-    /// Check every page of a database: checksum, identity, contents. Exit code 1 when one is torn
-    Fsck,
+    /// Check every page of a database: checksum, identity, contents. Exit code 1 when one is torn. CHECK
+    /// DATABASE does the same where the database is open
+    Fsck(FsckArguments),
     /// Back a database up to a folder or an object store; only pages that the last backup lacks are
     /// copied. BACKUP DATABASE does the same where the database is open
     Backup(BackupArguments),
@@ -183,6 +184,13 @@ pub(super) struct BackupArguments {
     /// Remove all backups there but the last N, the new one among them
     #[arg(long, value_name = "N")]
     pub keep: Option<u32>,
+}
+
+/// Options of `flashmesh fsck`.
+#[derive(Debug, Args)]
+pub(super) struct FsckArguments {
+    #[command(flatten)]
+    pub server: ConnectArguments,
 }
 
 /// Options of `flashmesh backups`.
@@ -426,6 +434,8 @@ pub(super) struct LoadArguments {
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
+    #[command(flatten)]
+    pub server: ConnectArguments,
 }
 
 #[derive(Debug, Args)]
@@ -487,6 +497,9 @@ pub(super) struct ServeArguments {
     /// How long a login is good for, e.g. 12h
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "12h", help_heading = "Security")]
     pub token_lifetime: Duration,
+    /// How long the result of a query that gives the same each time can be fetched again, or none: once
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_none, default_value = "30s", help_heading = "Limits")]
+    pub ticket_lifetime: Duration,
     /// How long a stopping server waits for requests that run
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s", help_heading = "Limits")]
     pub drain_time: Duration,
@@ -805,6 +818,13 @@ pub(super) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     match number.checked_mul(seconds) {
         None | Some(0) => Err(wrong()),
         Some(seconds) => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+fn parse_time_or_none(text: &str) -> std::result::Result<Duration, String> {
+    match text {
+        "none" => Ok(Duration::ZERO),
+        time => parse_time(time),
     }
 }
 

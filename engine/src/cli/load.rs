@@ -4,16 +4,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Engine, Error, FileOptions, LoadMode, LoadProgress, Result, Session};
+use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode, LoadProgress, Result, Session};
+use arrow_flight::sql::{TableDefinitionOptions, TableExistsOption, TableNotExistOption};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::arguments::{EngineArguments, LoadArguments};
 use super::signals;
 
 pub(super) async fn run(engine: &EngineArguments, load: LoadArguments) -> Result<ExitCode> {
-    if engine.db.is_none() {
+    if engine.db.is_none() && load.server.connect.is_none() {
         return Err(Error::usage(
-            "load needs a database to load into: name its folder with --db",
+            "load needs a database to load into: name its folder with --db, or a server with --connect",
         ));
     }
     let mode = match (load.append, load.replace) {
@@ -29,10 +32,19 @@ pub(super) async fn run(engine: &EngineArguments, load: LoadArguments) -> Result
         // A loaded table is to be right even where a quoted field goes over several lines.
         newlines_in_values: true,
     };
+    let start = Instant::now();
+    if let Some(address) = &load.server.connect {
+        let rows = send(address, &load, &options, mode).await?;
+        if !load.quiet {
+            let seconds = start.elapsed().as_secs_f64();
+            let rows = HumanCount(rows);
+            eprintln!("{rows} rows sent to table '{}', {seconds:.1} s", load.table);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let engine = Engine::open(engine.options()?)?;
     signals::end_on_signal(engine.temporary_folders(), true)?;
     let session = engine.session()?;
-    let start = Instant::now();
     let rows = load_with_bar(
         &session,
         &load.table,
@@ -52,6 +64,39 @@ pub(super) async fn run(engine: &EngineArguments, load: LoadArguments) -> Result
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads files here and sends their rows to a server, as one change; gives their number.
+async fn send(
+    address: &str,
+    load: &LoadArguments,
+    options: &FileOptions,
+    mode: LoadMode,
+) -> Result<u64> {
+    let remote = super::connect(address, &load.server).await?;
+    let reader = Engine::open(EngineOptions::default())?;
+    signals::end_on_signal(reader.temporary_folders(), true)?;
+    let frame = reader.session()?.read_files(&load.files, options).await?;
+    let (if_not_exist, if_exists) = match mode {
+        LoadMode::Create => (TableNotExistOption::Create, TableExistsOption::Fail),
+        LoadMode::Append => (TableNotExistOption::Fail, TableExistsOption::Append),
+        LoadMode::Replace => (TableNotExistOption::Create, TableExistsOption::Replace),
+    };
+    let definition = TableDefinitionOptions {
+        if_not_exist: if_not_exist as i32,
+        if_exists: if_exists as i32,
+    };
+    let progress = Arc::new(LoadProgress::default());
+    let bar = Bar::start(&load.table, Arc::clone(&progress), load.quiet);
+    let rows = frame.execute_stream().await?;
+    let schema = rows.schema();
+    let counted = rows.inspect_ok(move |batch| {
+        progress.count(batch.num_rows(), batch.get_array_memory_size());
+    });
+    let rows = Box::pin(RecordBatchStreamAdapter::new(schema, counted));
+    let sent = remote.ingest(&load.table, rows, definition).await;
+    drop(bar);
+    sent
 }
 
 /// Loads files under a progress bar (on a terminal) and gives the number of rows.

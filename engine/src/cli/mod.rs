@@ -74,7 +74,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(Command::Backup(backup)) => backup::back_up(&arguments.engine, backup).await,
         Some(Command::Backups(backups)) => backup::list(backups).await,
         Some(Command::Restore(restore)) => backup::restore(&arguments.engine, restore).await,
-        Some(Command::Fsck) => fsck::run(&arguments.engine).await,
+        Some(Command::Fsck(fsck)) => fsck::run(&arguments.engine, fsck).await,
         Some(Command::Serve(serve)) => serve::run(&arguments.engine, *serve).await,
         Some(Command::User(command)) => user::run(command),
         Some(Command::Devices) => devices::run(arguments.engine.xclbin.as_deref()),

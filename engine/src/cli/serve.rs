@@ -67,6 +67,7 @@ fn options(serve: ServeArguments) -> Result<ServerOptions> {
         audit_log: serve.audit_log,
         token_secret: serve.token_secret,
         token_lifetime: serve.token_lifetime,
+        ticket_lifetime: serve.ticket_lifetime,
         session_idle: serve.session_idle,
         drain_time: serve.drain_time,
         limits: Limits {

@@ -4,16 +4,18 @@
 //! HTTP/2 has a word for that (GOAWAY; RFC 9113, section 6.8). A client that gets it sends what it asks
 //! next over another connection, and what it has asked is answered on this one. It gets it when nothing
 //! that it has begun needs the connection, and with it the session: no transaction, no result that it
-//! has not fetched, no statement that it has prepared and not run. What it asks in spite of that, because
+//! has not fetched, no statement that it has prepared and not run, or run once just now and not closed. What it asks in spite of that, because
 //! both have crossed, is refused with gRPC's UNAVAILABLE, and nothing of it was done.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tonic::codegen::http::HeaderMap;
 use tonic::{Extensions, Status};
 
 use super::identity::session_key;
 use super::listen::{Link, Peer};
+use super::sessions::TransactionMark;
 use super::state::State;
 
 /// Between two looks at who can go: what somebody has begun may be forgotten.
@@ -134,6 +136,15 @@ pub(super) struct Beginning {
     state: Arc<State>,
     link: Option<Arc<Link>>,
     session: Option<String>,
+}
+
+impl Beginning {
+    /// Tells its client with the answer which transaction it is in, which was said to be `believed`.
+    pub fn tell_transaction(&self, believed: Option<TransactionMark>, headers: &mut HeaderMap) {
+        if let Some(session) = &self.session {
+            self.state.tell_transaction(session, believed, headers);
+        }
+    }
 }
 
 impl Drop for Beginning {

@@ -6,6 +6,7 @@
 //! [`Principal`](crate::grants::Principal) and, once more, by the store (see `flashmesh_storage::capability`).
 
 mod audit;
+mod cookies;
 mod flight;
 mod gather;
 mod http;
@@ -37,6 +38,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::transport::ServerTlsConfig;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
@@ -47,7 +49,7 @@ use crate::accounts::AccountList;
 use crate::error::{Error, Result};
 use crate::resources::FileStamp;
 use audit::{Audit, Entry};
-use flight::{Flight, FlightServer, FlightSql};
+use flight::{Flight, FlightServer, FlightSql, with_reflection};
 use listen::{ACCEPT_REST, Connection, Connections, Incoming};
 use options::check_exposure;
 use sessions::Sessions;
@@ -139,6 +141,7 @@ impl Server {
             all_users: users,
             tokens,
             token_lifetime: options.token_lifetime,
+            ticket_lifetime: options.ticket_lifetime,
             running: Arc::new(Semaphore::new(limits.queries)),
             planning: Arc::new(Semaphore::new(places::PLANNING)),
             connections: Arc::new(Connections::new(
@@ -234,7 +237,8 @@ impl Server {
         if let Some(tls) = self.tls {
             tokio::spawn(tls.renew(server, stop.clone()));
         }
-        let services = (service, health);
+        let services = with_reflection(Routes::new(service).add_service(health));
+        let services = services.map_err(|error| Error::usage(error.to_string()))?;
         let sessions = Some(Arc::clone(&self.state.sessions));
         let connections = Arc::clone(&self.state.connections);
         let incoming = Incoming::new(self.flight, Arc::clone(&connections), sessions);
@@ -286,9 +290,6 @@ impl Server {
         Ok(())
     }
 }
-
-/// What is served on each connection.
-type Services = (FlightServer, HealthServer<HealthService>);
 
 /// gRPC's own way to ask whether there is a server, as balancers and Kubernetes do, without a login.
 async fn health() -> (HealthReporter, HealthServer<HealthService>) {
@@ -366,18 +367,13 @@ impl Renewed {
 }
 
 /// Serves one connection until it ends.
-async fn serve(
-    mut server: tonic::transport::Server,
-    (flight, health): Services,
-    connection: Connection,
-) {
+async fn serve(mut server: tonic::transport::Server, services: Routes, connection: Connection) {
     let told = connection.told();
     // tonic tells all connections of a server to go at once: each has a server of its own, whose
     // stream of connections has this one and does not end.
     let alone = stream::once(std::future::ready(io::Result::Ok(connection)));
     let served = server
-        .add_service(flight)
-        .add_service(health)
+        .add_routes(services)
         .serve_with_incoming_shutdown(alone.chain(stream::pending()), told.cancelled_owned());
     if let Err(error) = served.await {
         tracing::warn!(%error, "serving a connection");

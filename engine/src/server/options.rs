@@ -33,6 +33,8 @@ pub struct ServerOptions {
     pub token_secret: Option<PathBuf>,
     /// How long a token is good for.
     pub token_lifetime: Duration,
+    /// How long the ticket of a query that gives the same each time can be fetched again; zero: once.
+    pub ticket_lifetime: Duration,
     /// A session ends when it has not been used for this long.
     pub session_idle: Duration,
     /// How long requests that run are waited for when the server is to stop.
@@ -126,6 +128,7 @@ impl Default for ServerOptions {
             audit_log: None,
             token_secret: None,
             token_lifetime: Duration::from_secs(12 * 3600),
+            ticket_lifetime: Duration::from_secs(30),
             session_idle: Duration::from_secs(30 * 60),
             drain_time: Duration::from_secs(60),
             limits: Limits::default(),

@@ -1,6 +1,7 @@
 //! The sessions of a server's clients.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +24,9 @@ use crate::{Engine, Session};
 
 /// Statements that a session may have asked for and not fetched; the oldest go.
 const PENDING_STATEMENTS: usize = 256;
+/// Of those that were fetched and may be fetched again so many are kept: they keep their tables'
+/// versions.
+const FETCHED_STATEMENTS: usize = 16;
 /// Prepared statements that a session may have open.
 const PREPARED_STATEMENTS: usize = 10_000;
 /// What a small plan takes, counted with each prepared statement's text.
@@ -51,6 +55,15 @@ pub(super) struct Identity {
     pub address: String,
 }
 
+/// A transaction of a session, as its client names it. It gives no right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct TransactionMark {
+    /// Drawn for the session.
+    pub session: u64,
+    /// Which of its transactions it is.
+    pub number: u64,
+}
+
 /// A transaction that was begun by an action.
 #[derive(Debug)]
 pub(super) struct Begun {
@@ -64,6 +77,8 @@ pub(super) struct Begun {
 pub(super) struct ClientSession {
     /// SQL runs here.
     pub session: Session,
+    /// Drawn for it: [`TransactionMark`].
+    pub mark: u64,
     /// What its user may hold, in all of their sessions.
     pub share: Arc<Share>,
     /// The transaction that its client has begun by an action.
@@ -85,6 +100,9 @@ pub(super) struct ClientSession {
 struct KeptPrepared {
     prepared: Arc<Prepared>,
     of_transaction: bool,
+    /// How often it was run, and when last.
+    runs: u32,
+    ran_at: Option<Instant>,
     _kept: Kept,
 }
 
@@ -98,10 +116,19 @@ pub(super) struct Sessions {
     open: Mutex<HashMap<String, Arc<ClientSession>>>,
     /// Keys of sessions that ended within a transaction: their clients are to learn it.
     lost: Mutex<HashSet<String>>,
+    /// Transactions of sessions that are not here, whose clients have learned it.
+    told: Mutex<HashSet<TransactionMark>>,
 }
 
 /// More are forgotten.
 const LOST: usize = 10_000;
+
+fn note<T: Eq + Hash>(known: &mut HashSet<T>, one: T) -> bool {
+    if known.len() >= LOST {
+        known.clear();
+    }
+    known.insert(one)
+}
 
 impl Sessions {
     /// Sessions that end when they have not been used for `idle`; `limit` of them at once.
@@ -113,17 +140,14 @@ impl Sessions {
             limit,
             open: Mutex::default(),
             lost: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 
     /// Notes that a session ends, where its client has begun a transaction.
     fn note_end(&self, key: &str, session: &ClientSession) {
         if session.session.is_in_transaction() {
-            let mut lost = self.lost.lock();
-            if lost.len() >= LOST {
-                lost.clear();
-            }
-            lost.insert(key.into());
+            note(&mut self.lost.lock(), key.into());
         }
     }
 
@@ -163,6 +187,7 @@ impl Sessions {
             .map_err(status)?;
         let session = Arc::new(ClientSession {
             session,
+            mark: rand::random(),
             share,
             begun: Default::default(),
             address: Mutex::new(identity.address.clone()),
@@ -220,6 +245,27 @@ impl Sessions {
         self.open.lock().contains_key(key)
     }
 
+    /// The session of that key, if there is one.
+    pub fn peek(&self, key: &str) -> Option<Arc<ClientSession>> {
+        self.open.lock().get(key).cloned()
+    }
+
+    /// Whether the session of a transaction is there: what has ended in it has ended rightly.
+    pub fn is_known(&self, mark: TransactionMark) -> bool {
+        let open = self.open.lock();
+        open.values().any(|session| session.mark == mark.session)
+    }
+
+    /// Notes that a client is told that its transaction is lost; FALSE where it was told before.
+    pub fn note_told(&self, mark: TransactionMark) -> bool {
+        note(&mut self.told.lock(), mark)
+    }
+
+    /// Whether a client was told so.
+    pub fn was_told(&self, mark: TransactionMark) -> bool {
+        self.told.lock().contains(&mark)
+    }
+
     /// A session is used.
     pub fn touch(&self, key: &str) {
         if let Some(session) = self.open.lock().get(key) {
@@ -260,13 +306,18 @@ impl Sessions {
         });
     }
 
-    /// Ends those that were not used for long. What they run goes on to its end.
+    /// Ends those that were not used for long, and forgets what can be fetched no more. What runs goes on
+    /// to its end.
     pub fn expire(&self) {
         let idle = |session: &ClientSession| session.last_used.lock().elapsed() > self.idle;
         self.open.lock().retain(|key, session| {
             let stays = !idle(session);
-            if !stays {
-                self.note_end(key, session);
+            match stays {
+                true => session
+                    .pending
+                    .lock()
+                    .retain(|_, statement| !statement.is_over()),
+                false => self.note_end(key, session),
             }
             stays
         });
@@ -303,17 +354,32 @@ impl Sessions {
 }
 
 impl ClientSession {
+    /// The transaction that it is in.
+    pub fn transaction_mark(&self) -> Option<TransactionMark> {
+        let number = self.session.workspace().transaction_number()?;
+        Some(TransactionMark {
+            session: self.mark,
+            number,
+        })
+    }
+
     fn may_go(&self, changed: Option<u64>) -> bool {
         // In another session, its next statement would be committed by itself.
         if self.session.is_in_transaction() {
             return false;
         }
         let is_wanted = |(id, statement): (&u64, &Arc<Statement>)| match statement.is_query() {
-            true => statement.asked_at.elapsed() < ABANDONED,
+            true => !statement.is_fetched() && statement.asked_at.elapsed() < ABANDONED,
             false => changed == Some(*id),
         };
-        let is_needed =
-            self.is_preparing.load(Ordering::Relaxed) || self.pending.lock().iter().any(is_wanted);
+        // Drivers prepare what they run once, and close it then.
+        let is_to_be_closed = |kept: &KeptPrepared| {
+            let ran_now = kept.ran_at.is_some_and(|when| when.elapsed() < FORGOTTEN);
+            kept.runs == 1 && ran_now
+        };
+        let is_needed = self.is_preparing.load(Ordering::Relaxed)
+            || self.pending.lock().iter().any(is_wanted)
+            || self.prepared.lock().values().any(is_to_be_closed);
         !is_needed || self.last_used.lock().elapsed() > FORGOTTEN
     }
 
@@ -353,6 +419,24 @@ impl ClientSession {
         self.pending.lock().get(&id).cloned()
     }
 
+    /// A statement was fetched whole; `remains` is what it can be fetched again by. The oldest of those go.
+    pub fn note_fetched(&self, id: u64, remains: Option<Statement>) {
+        // What a plan holds is freed when nobody waits for it.
+        let mut gone = Vec::new();
+        let mut pending = self.pending.lock();
+        gone.extend(pending.remove(&id));
+        if let Some(remains) = remains {
+            pending.insert(id, Arc::new(remains));
+            let fetched = pending
+                .iter()
+                .filter(|(_, statement)| statement.is_fetched());
+            let fetched: Vec<_> = fetched.map(|(id, _)| *id).collect();
+            let beyond = fetched.len().saturating_sub(FETCHED_STATEMENTS);
+            gone.extend(fetched[..beyond].iter().filter_map(|id| pending.remove(id)));
+        }
+        drop(pending);
+    }
+
     /// Forgets a statement that is fetched whole, or not wanted any more.
     pub fn remove_statement(&self, id: u64) -> Option<Arc<Statement>> {
         self.pending.lock().remove(&id)
@@ -372,12 +456,23 @@ impl ClientSession {
         let prepared = KeptPrepared {
             prepared: Arc::new(prepared),
             of_transaction,
+            runs: 0,
+            ran_at: None,
             _kept: kept,
         };
         open.insert(handle.clone(), prepared);
         drop(open);
         self.set_preparing(true);
         Ok(handle)
+    }
+
+    /// A prepared statement is run.
+    pub fn note_run(&self, handle: &Bytes) {
+        if let Some(kept) = self.prepared.lock().get_mut(handle) {
+            kept.runs = kept.runs.saturating_add(1);
+            kept.ran_at = Some(Instant::now());
+        }
+        self.set_preparing(false);
     }
 
     /// The prepared statement of that handle.

@@ -25,6 +25,7 @@ pub(super) struct State {
     pub all_users: Users,
     pub tokens: Tokens,
     pub token_lifetime: Duration,
+    pub ticket_lifetime: Duration,
     pub sessions: Arc<Sessions>,
     pub shares: Arc<Shares>,
     pub running: Arc<Semaphore>,

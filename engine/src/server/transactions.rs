@@ -95,7 +95,7 @@ impl ClientSession {
     /// later one than that; by itself otherwise.
     pub async fn hold_prepared(&self, handle: &Bytes) -> Result<(Arc<Prepared>, Held<'_>), Status> {
         let (prepared, of_transaction) = self.kept_prepared(handle)?;
-        self.set_preparing(false);
+        self.note_run(handle);
         let begun = self.begun.read().await;
         match (of_transaction, self.id(&begun).is_some()) {
             (true, false) => Err(Status::failed_precondition(

@@ -88,7 +88,7 @@ async fn definitions_are_seen_by_their_transaction_until_it_commits() {
     drop((one, other, engine));
     let engine = Engine::open(options()).unwrap();
     check_made(&engine.session().unwrap()).await;
-    let problems = engine.database().fsck(&mut |_| ()).unwrap().problems;
+    let problems = engine.database().fsck(&mut |_| Ok(())).unwrap().problems;
     assert_eq!(problems, Vec::<String>::new());
 }
 
@@ -585,6 +585,6 @@ async fn random_definitions_do_what_a_map_does() {
             );
         }
     }
-    let problems = engine.database().fsck(&mut |_| ()).unwrap().problems;
+    let problems = engine.database().fsck(&mut |_| Ok(())).unwrap().problems;
     assert_eq!(problems, Vec::<String>::new());
 }

@@ -207,7 +207,7 @@ async fn indexes_outlive_the_process() {
         rows(&session, "SELECT max(depth), max(vertex) FROM bfs('g', 1)").await,
         ["100 500"]
     );
-    let report = session.engine().database().fsck(&mut |_| {}).unwrap();
+    let report = session.engine().database().fsck(&mut |_| Ok(())).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::Result;
 use crate::page::{Aux, PageZone, decode, flags};
 use crate::segment::Chunk;
 use crate::store::PageReader;
 use crate::table::Database;
+use crate::{Result, StorageError};
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy)]
@@ -30,44 +30,74 @@ pub struct FsckReport {
     pub bytes: u64,
     /// One line for each thing that is wrong; empty: the database is sound.
     pub problems: Vec<String>,
+    /// How many more there are, which are not listed: a card may be gone as a whole.
+    pub unlisted: u64,
+}
+
+/// Problems that are listed.
+const LISTED: usize = 10_000;
+
+impl FsckReport {
+    fn problem(&mut self, problem: String) {
+        match self.problems.len() < LISTED {
+            true => self.problems.push(problem),
+            false => self.unlisted += 1,
+        }
+    }
 }
 
 impl Database {
     /// Reads every live page from flash; checks its checksum, its identity, that it decodes, and
     /// that the manifest's zone map is the page's own; that every record of the catalog is whole and
-    /// belongs to something.
+    /// belongs to something. Others may read and write meanwhile: the check is of the version of each
+    /// table that is there when it is its turn.
     ///
     /// # Errors
-    /// Only what stops the check itself; what the check finds is in the report.
-    pub fn fsck(&self, progress: &mut dyn FnMut(FsckProgress)) -> Result<FsckReport> {
-        let tables = self
-            .schemas()
-            .iter()
-            .flat_map(|schema| {
-                self.tables(schema)
-                    .into_iter()
-                    .map(move |table| (schema.clone(), table))
-            })
-            .filter_map(|(schema, table)| self.table_state(&schema, &table).ok())
-            .collect::<Vec<_>>();
-        let pages_total = tables
-            .iter()
-            .flat_map(|table| table.chunks().flat_map(Chunk::runs))
-            .map(|run| u64::from(run.count))
-            .sum();
-        // What the cache holds was checked when it was read; the check is of the flash.
-        self.store().cache().clear();
+    /// Only what stops the check itself, `progress` among it; what the check finds is in the report.
+    pub fn fsck(&self, progress: &mut dyn FnMut(FsckProgress) -> Result<()>) -> Result<FsckReport> {
+        self.check_current()?;
+        let mut tables: Vec<_> = {
+            let state = self.state.read();
+            state
+                .tables
+                .values()
+                .map(|table| table.snapshot.id)
+                .collect()
+        };
+        tables.sort_unstable();
+        let pages_total = self.pages_total();
         let mut reader = self.store().reader()?;
+        // What the cache holds was checked when it was read; the check is of the flash.
+        reader.bypass_cache();
         let mut report = FsckReport::default();
-        report.problems.extend(self.damage().map(String::from));
-        report.problems.append(&mut self.catalog.orphans()?);
-        for function in self.functions() {
-            let package = self.function_package(&function);
-            report
-                .problems
-                .extend(package.err().map(|error| error.to_string()));
+        if let Some(damage) = self.damage() {
+            report.problem(damage.into());
         }
-        for table in tables {
+        for orphan in self.catalog.orphans()? {
+            report.problem(orphan);
+        }
+        for function in self.functions() {
+            let is_there = || {
+                let now = self.function(&function.name);
+                now.is_ok_and(|now| now.digest == function.digest)
+            };
+            match self.function_package(&function) {
+                // It was dropped or replaced meanwhile.
+                Err(StorageError::NotFound { .. }) if !is_there() => {}
+                Err(error) => report.problem(error.to_string()),
+                Ok(_) => {}
+            }
+        }
+        for id in tables {
+            // Each is held while it is its turn: others may give back what is dropped meanwhile.
+            let table = {
+                let state = self.state.read();
+                let mut tables = state.tables.values();
+                tables.find(|table| table.snapshot.id == id).cloned()
+            };
+            let Some(table) = table else {
+                continue;
+            };
             let snapshot = &table.snapshot;
             report.tables += 1;
             let present = snapshot.segments.iter();
@@ -77,7 +107,7 @@ impl Database {
             let past = match table.history.checked(&name, &table.as_version()) {
                 Ok(past) => past,
                 Err(error) => {
-                    report.problems.push(error.to_string());
+                    report.problem(error.to_string());
                     Vec::new()
                 }
             };
@@ -89,7 +119,7 @@ impl Database {
                     progress(FsckProgress {
                         pages_done: report.pages,
                         pages_total,
-                    });
+                    })?;
                 }
             }
             for part in snapshot.indexes.iter().flat_map(|index| &index.parts) {
@@ -100,7 +130,7 @@ impl Database {
                         progress(FsckProgress {
                             pages_done: report.pages,
                             pages_total,
-                        });
+                        })?;
                     }
                 }
             }
@@ -120,7 +150,7 @@ pub(super) fn check_chunk(
     report.pages += chunk.runs().map(|run| u64::from(run.count)).sum::<u64>();
     let index = chunk.stored_page_index(reader);
     if let Err(error) = &index {
-        report.problems.push(error.to_string());
+        report.problem(error.to_string());
     }
     reader.prefetch(&chunk.run, 0..chunk.run.count)?;
     let mut aux = Some(Aux::None);
@@ -131,7 +161,7 @@ pub(super) fn check_chunk(
                 let problem = error.to_string();
                 // A page that columns share is reported for the first of them.
                 if chunk.run.part.is_none() || !report.problems.contains(&problem) {
-                    report.problems.push(problem);
+                    report.problem(problem);
                 }
                 if number < chunk.aux_pages {
                     aux = None;
@@ -144,7 +174,7 @@ pub(super) fn check_chunk(
             aux = match Aux::parse(&page, data_type) {
                 Ok(parsed) => Some(parsed),
                 Err(error) => {
-                    report.problems.push(format!("{}: {error}", place()));
+                    report.problem(format!("{}: {error}", place()));
                     None
                 }
             };
@@ -158,7 +188,7 @@ pub(super) fn check_chunk(
                 == (header.row_count, header.null_count, header.min, header.max)
         };
         if !zone.is_none_or(is_same) {
-            report.problems.push(format!(
+            report.problem(format!(
                 "{}: the manifest's zone map is not the page's",
                 place()
             ));
@@ -169,7 +199,7 @@ pub(super) fn check_chunk(
         if let (Some(aux), true) = (&aux, whole)
             && let Err(error) = decode(&page, aux, data_type, 0..header.row_count)
         {
-            report.problems.push(format!("{}: {error}", place()));
+            report.problem(format!("{}: {error}", place()));
         }
     }
     Ok(())

@@ -155,7 +155,7 @@ impl Core {
         }
     }
 
-    fn pages_total(&self) -> u64 {
+    pub(super) fn pages_total(&self) -> u64 {
         let state = self.state.read();
         let chunks = state.tables.values().flat_map(TableState::chunks);
         let runs = chunks.flat_map(Chunk::runs);

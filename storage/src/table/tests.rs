@@ -203,7 +203,7 @@ fn what_was_committed_is_there_after_reopening() {
             "{distinct} distinct values estimated, {exact} there"
         );
         assert_eq!(
-            database.fsck(&mut |_| ()).unwrap().problems,
+            database.fsck(&mut |_| Ok(())).unwrap().problems,
             Vec::<String>::new()
         );
     }
@@ -413,7 +413,7 @@ fn what_is_committed_together_is_in_memory_or_on_the_card() {
             .then(|| database.snapshot("public", "t").unwrap());
         let check = |database: &Database| {
             assert_eq!(ids(database), expected);
-            let problems = database.fsck(&mut |_| ()).unwrap().problems;
+            let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
             assert!(problems.is_empty(), "{problems:?}");
         };
         database.empty_log().unwrap();

@@ -156,9 +156,9 @@ def test_cancelling_by_flight_info(server, client, table, cancel):
 
 
 def test_another_connection_of_the_user_fetches_a_statement(server, client, table):
-    info = client.get_flight_info(query(f"SELECT 1 AS {table}"))
+    info = client.get_flight_info(query(f"SELECT random() AS {table}"))
     with server.flight() as other:
-        assert fetched(other, info)[table].to_pylist() == [1]
+        assert fetched(other, info).num_rows == 1
     with pytest.raises(pa.ArrowKeyError, match="no such ticket"):
         fetched(client, info)
 
@@ -186,13 +186,134 @@ def test_the_query_of_several_endpoints_ends_with_the_last(server, client, conne
     assert (got, ended["rows"], ended["state"]) == (1_500_000, 1_500_000, "finished")
 
 
-def test_a_ticket_is_good_for_one_fetch(client, connection, table):
-    execute(connection, f"CREATE TABLE {table} AS SELECT value AS id FROM generate_series(1, 1500000) AS s(value)")
-    for sql, why in [("SELECT 1 AS a", "no such ticket"), (f"SELECT id FROM {table}", "fetched already")]:
-        info = client.get_flight_info(query(sql))
-        client.do_get(info.endpoints[0].ticket).read_all()
-        with pytest.raises(pa.ArrowException, match=why):
-            client.do_get(info.endpoints[0].ticket).read_all()
+def sorted_rows(table: pa.Table) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in table.column_names])
+
+
+def renew(client, endpoint: flight.FlightEndpoint) -> flight.FlightEndpoint:
+    (result,) = client.do_action(("RenewFlightEndpoint", field(1, endpoint.serialize())))
+    return flight.FlightEndpoint.deserialize(result.body.to_pybytes())
+
+
+def test_a_ticket_can_be_fetched_again(start):
+    server, table = start("--ticket-lifetime", "1h"), "t"
+    with server.flight() as client, server.connect() as connection:
+        fetch_again(server, client, connection, table)
+
+
+def fetch_again(server, client, connection, table):
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    made = "SELECT value AS id, value % 1000 AS k FROM generate_series(1, 1500000) AS s(value)"
+    execute(connection, f"CREATE TABLE {table} AS {made}")
+    execute(connection, f"CREATE TABLE {table}_gone AS SELECT 1 AS a")
+    statements = [
+        "SELECT 1 AS a",
+        f"SELECT a FROM {table}_gone",
+        f"SELECT id, k FROM {table}",
+        f"SELECT id FROM {table} WHERE k <> 3",
+        f"SELECT id * 2 AS twice FROM {table}",
+        f"SELECT k, count(*) AS n, sum(id) AS s FROM {table} GROUP BY k",
+        f"SELECT id FROM {table} ORDER BY k DESC, id DESC LIMIT 7",
+        f"SELECT max(a.id) AS m FROM {table} AS a JOIN {table} AS b ON a.id = b.k",
+    ]
+    infos = [client.get_flight_info(query(sql)) for sql in statements]
+    first = [[sorted_rows(client.do_get(end.ticket).read_all()) for end in info.endpoints] for info in infos]
+    assert [len(info.endpoints) > 1 for info in infos] == [False, False, True, True, True, False, False, False]
+    assert all(end.expiration_time is not None for info in infos for end in info.endpoints)
+    # What is committed meanwhile is not in it.
+    execute(connection, f"DELETE FROM {table} WHERE id % 5 = 0")
+    execute(connection, f"INSERT INTO {table} VALUES (0, 3), (-1, 999)")
+    execute(connection, f"VACUUM {table}")
+    execute(connection, f"DROP TABLE {table}_gone")
+    again = [(at, place) for at, info in enumerate(infos) for place in range(len(info.endpoints))]
+    chance.shuffle(again)
+    with server.flight() as other:
+        for at, place in again + again[:5]:
+            endpoint = infos[at].endpoints[place]
+            got = chance.choice([client, other]).do_get(endpoint.ticket).read_all()
+            assert sorted_rows(got).equals(first[at][place]), statements[at]
+    # Each is a query of its own, which is called what the first is and can be ended as it is.
+    listed = "SELECT count(*) FROM system.queries WHERE query LIKE '%twice%' AND query NOT LIKE '%system%' AND state = 'finished' AND tag = 'two'"
+    options = flight.FlightCallOptions(headers=[(b"flashmesh-tag", b"two")])
+    info = client.get_flight_info(query(f"SELECT sum(id) AS twice FROM {table}"), options)
+    assert [fetched(client, info) for _ in range(3)] == [fetched(client, info)] * 3
+    eventually(lambda: rows(connection, listed) == [(4,)], "four queries have ended")
+    sql = ENDLESS.format("again").replace("count(*)", f"count(*), (SELECT max(id) FROM {table})")
+    assert client.get_flight_info(query(sql)).endpoints[0].expiration_time is None
+    slow = f"SELECT count(*) AS slow FROM {table} AS a JOIN {table} AS b ON a.k = b.k AND a.id * b.id < 0"
+    info = client.get_flight_info(query(slow))
+    reader = client.do_get(info.endpoints[0].ticket)
+    again = client.do_get(info.endpoints[0].ticket)
+    runs = lambda: sum(one["state"] == "running" and "slow" in one["sql"] for one in server.overview()["queries"])
+    eventually(lambda: runs() == 2, "both run")
+    assert cancel_flight_info(client, info) == [(1, 1)]
+    eventually(lambda: runs() == 0, "neither runs any more")
+    for one in (reader, again):
+        with pytest.raises(flight.FlightCancelledError):
+            one.read_chunk()
+
+
+def test_a_ticket_lasts_for_longer(client, table):
+    [endpoint] = client.get_flight_info(query(f"SELECT 2 AS {table}")).endpoints
+    renewed = renew(client, endpoint)
+    assert renewed.ticket == endpoint.ticket and renewed.expiration_time.value >= endpoint.expiration_time.value
+    client.do_get(endpoint.ticket).read_all()
+    assert renew(client, endpoint).expiration_time.value >= renewed.expiration_time.value
+    assert client.do_get(endpoint.ticket).read_all().to_pydict() == {table: [2]}
+    for broken in (b"", field(1, b"\xff"), field(1, field(1, field(1, b"x")))):
+        with pytest.raises(pa.ArrowException):
+            list(client.do_action(("RenewFlightEndpoint", broken)))
+
+
+def test_what_differs_each_time_is_fetched_once(client, connection, table):
+    execute(connection, f"CREATE TABLE {table} AS SELECT 1 AS id")
+    for sql in ("SELECT random() AS a", "SELECT now() AS a", f"SELECT max(id), random() AS a FROM {table}", "SELECT * FROM system.queries"):
+        [endpoint] = client.get_flight_info(query(sql)).endpoints
+        assert endpoint.expiration_time is None
+        with pytest.raises(pa.ArrowException, match="nothing to renew"):
+            renew(client, endpoint)
+        client.do_get(endpoint.ticket).read_all()
+        for ask in (lambda: client.do_get(endpoint.ticket).read_all(), lambda: renew(client, endpoint)):
+            with pytest.raises(pa.ArrowException, match="no such ticket"):
+                ask()
+    info = client.get_flight_info(query(f"DELETE FROM {table} WHERE id = 1"))
+    assert info.endpoints[0].expiration_time is None
+
+
+def test_other_settings_are_another_result(client, table):
+    [endpoint] = client.get_flight_info(query(f"SELECT 3 AS {table}")).endpoints
+    client.do_get(endpoint.ticket).read_all()
+    fetched(client, client.get_flight_info(query("SET datafusion.execution.batch_size = 1000")))
+    with pytest.raises(pa.ArrowException, match="settings have changed"):
+        client.do_get(endpoint.ticket).read_all()
+
+
+def test_tickets_expire(start):
+    for lifetime in ("none", "1s"):
+        server = start("--ticket-lifetime", lifetime)
+        with server.flight() as client:
+            execute_one(client, "CREATE TABLE t AS SELECT value AS id FROM generate_series(1, 1500000) AS s(value)")
+            whole, *_ = client.get_flight_info(query("SELECT id FROM t")).endpoints
+            [endpoint] = client.get_flight_info(query("SELECT 1 AS a")).endpoints
+            assert (endpoint.expiration_time is None) == (lifetime == "none")
+
+            def is_over(ticket, why: str) -> bool:
+                try:
+                    client.do_get(ticket).read_all()
+                except pa.ArrowException as error:
+                    return why in str(error)
+                return False
+
+            # It is looked for such tickets now and then.
+            eventually(lambda: is_over(endpoint.ticket, "no such ticket"), "the ticket is worth nothing any more")
+            # Of this one other parts were not fetched yet.
+            eventually(lambda: is_over(whole.ticket, "fetched already"), "nor is a part of a result")
+
+
+def execute_one(client, sql: str) -> None:
+    fetched(client, client.get_flight_info(query(sql)))
 
 
 def test_substrait(client, connection, table):

@@ -67,15 +67,16 @@ def test_passwords(java, start, tmp_path):
     assert "wrong user name or password" in done.stdout
 
 
-def test_reconnecting_after_a_restart(java, start):
+@pytest.mark.parametrize("what", ["reconnect", "lost"])
+def test_after_a_restart(java, start, what):
     server = start()
-    client = subprocess.Popen([*java, "reconnect", server.listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen([*java, what, server.listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert client.stdout.readline() == "connected\n"
-        server.stop()
+        server.kill()
         server.start()
         output, _ = client.communicate("\n", timeout=PATIENCE)
-        assert output == "ok reconnect\n"
+        assert output == f"ok {what}\n"
     finally:
         client.kill()
         client.wait()

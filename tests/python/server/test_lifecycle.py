@@ -1,5 +1,6 @@
 """Queries that are cancelled, clients that vanish, limits, and how a server ends."""
 
+import base64
 import contextlib
 import subprocess
 import sys
@@ -340,6 +341,54 @@ def test_grpc_health(start, tmp_path):
         with pytest.raises(grpc.RpcError) as error:
             check(b"nothing", timeout=PATIENCE)
         assert error.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_grpc_reflection(start, tmp_path):
+    """Tools that know nothing of Flight (grpcurl, Postman) learn it from the server, and can use it."""
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+    users = tmp_path / "users.toml"
+    add_user(users, "ada", "secret", "--admin")
+    server = start("--users", users)
+    with grpc.insecure_channel(server.listen) as channel:
+        known = ProtoReflectionDescriptorDatabase(channel)
+        name = "arrow.flight.protocol.FlightService"
+        assert {name, "grpc.health.v1.Health"} <= set(known.get_services())
+        pool = DescriptorPool(known)
+        service = pool.FindServiceByName(name)
+        assert len(service.methods) == 10
+        handshake = service.FindMethodByName("Handshake")
+        assert handshake.client_streaming and handshake.server_streaming
+
+        def call(method: str, request, *, headers):
+            of = service.FindMethodByName(method)
+            answer = GetMessageClass(of.output_type)
+            made = {(False, False): channel.unary_unary, (False, True): channel.unary_stream}
+            make = made[of.client_streaming, of.server_streaming]
+            path = f"/{name}/{method}"
+            return make(path, GetMessageClass(of.input_type).SerializeToString, answer.FromString)(request, metadata=headers, timeout=PATIENCE)
+
+        def message(name: str, **fields):
+            return GetMessageClass(pool.FindMessageTypeByName(f"arrow.flight.protocol.{name}"))(**fields)
+
+        login = "Basic " + base64.b64encode(b"ada:secret").decode()
+        stream = channel.stream_stream(f"/{name}/Handshake", lambda none: none, lambda answer: answer)
+        answers = stream(iter([b""]), metadata=[("authorization", login)], timeout=PATIENCE)
+        list(answers)
+        [bearer] = [value for key, value in answers.initial_metadata() if key == "authorization"]
+        headers = [("authorization", bearer)]
+        sql = b"SELECT 42 AS answer"
+        kind = b"type.googleapis.com/arrow.flight.protocol.sql.CommandStatementQuery"
+        body = b"\x0a" + bytes([len(sql)]) + sql
+        command = b"\x0a" + bytes([len(kind)]) + kind + b"\x12" + bytes([len(body)]) + body
+        info = call("GetFlightInfo", message("FlightDescriptor", type="CMD", cmd=command), headers=headers)
+        [endpoint] = info.endpoint
+        assert info.flight_descriptor.cmd == command and endpoint.expiration_time.seconds > 0
+        parts = list(call("DoGet", endpoint.ticket, headers=headers))
+        assert any(part.data_body for part in parts)
+        assert any(action.type == "RenewFlightEndpoint" for action in call("ListActions", message("Empty"), headers=headers))
 
 
 def test_healthz(server):

@@ -67,7 +67,15 @@ def test_schema_of_a_table(connection, tables):
 
 
 def test_types_of_tables(connection):
-    assert set(connection.adbc_get_table_types()) == {"TABLE", "VIEW"}
+    assert set(connection.adbc_get_table_types()) == {"TABLE", "VIEW", "SYSTEM TABLE"}
+
+
+def test_what_the_database_tells_of_itself_is_apart(connection, tables):
+    found = objects(connection, depth="tables")
+    kinds = {schema: {kind for kind, _ in found[schema].values()} for schema in ("system", "information_schema") if schema in found}
+    assert kinds and all(kind == {"SYSTEM TABLE"} for kind in kinds.values())
+    own = objects(connection, table_types_filter=["TABLE", "VIEW"])
+    assert not own.get("system") and f"{tables}_a" in own["public"]
 
 
 def test_information_on_the_server(connection):

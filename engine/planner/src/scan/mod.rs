@@ -180,6 +180,34 @@ impl FlashScanExec {
         }
     }
 
+    /// The same scan as so many, each of some of its segments in one stream: always the same segments,
+    /// whoever runs the others. `None` for a scan that can't be divided.
+    pub fn divided(&self, count: usize) -> Option<Vec<Self>> {
+        if !self.is_divisible() {
+            return None;
+        }
+        let segments = &self.spec.table.segments;
+        let rows = |segment: &Arc<Segment>| u64::from(segment.live_rows());
+        let all: u64 = segments.iter().map(rows).sum();
+        let mut parts = vec![Vec::new(); count];
+        let mut before = 0;
+        for segment in segments {
+            // Where its middle lies among all rows.
+            let place = (before + rows(segment) / 2) * count as u64 / all.max(1);
+            parts[(place as usize).min(count - 1)].push(Arc::clone(segment));
+            before += rows(segment);
+        }
+        let one = Partitioning::UnknownPartitioning(1);
+        let scans = parts.into_iter().map(|segments| {
+            let properties = PlanProperties::clone(&self.properties);
+            Self {
+                properties: Arc::new(properties.with_partitioning(one.clone())),
+                ..self.over(segments)
+            }
+        });
+        Some(scans.collect())
+    }
+
     /// A copy that shares no state of execution.
     fn fresh(&self) -> Self {
         Self {

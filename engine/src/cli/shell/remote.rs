@@ -165,6 +165,31 @@ impl Remote {
         })
     }
 
+    /// Sends rows into a table, as one change, which `definition` says how to begin; the number of rows.
+    ///
+    /// # Errors
+    /// What the server says, and those of the rows.
+    pub async fn ingest(
+        &self,
+        table: &str,
+        rows: SendableRecordBatchStream,
+        definition: TableDefinitionOptions,
+    ) -> Result<u64> {
+        let name = TableReference::parse_str(table);
+        let command = CommandStatementIngest {
+            table_definition_options: Some(definition),
+            table: name.table().to_string(),
+            schema: name.schema().map(str::to_string),
+            catalog: None,
+            temporary: false,
+            transaction_id: None,
+            options: Default::default(),
+        };
+        let rows = rows.map_err(|e| FlightError::ExternalError(Box::new(Error::from(e))));
+        let stored = self.client.clone().execute_ingest(command, rows).await;
+        Ok(stored.map_err(failed)? as u64)
+    }
+
     /// Starts a statement; also gives what a cancel of it names.
     async fn start(&self, sql: &str) -> Result<(Answer, FlightInfo)> {
         let mut client = self.client.clone();
@@ -434,23 +459,12 @@ impl Backend for Remote {
             ..FileOptions::default()
         };
         let frame = reader.read_files(&[file.to_string()], &options).await?;
-        let rows: SendableRecordBatchStream = frame.execute_stream().await?;
-        let name = TableReference::parse_str(table);
-        let command = CommandStatementIngest {
-            table_definition_options: Some(TableDefinitionOptions {
-                if_not_exist: TableNotExistOption::Create as i32,
-                if_exists: TableExistsOption::Append as i32,
-            }),
-            table: name.table().to_string(),
-            schema: name.schema().map(str::to_string),
-            catalog: None,
-            temporary: false,
-            transaction_id: None,
-            options: Default::default(),
+        let definition = TableDefinitionOptions {
+            if_not_exist: TableNotExistOption::Create as i32,
+            if_exists: TableExistsOption::Append as i32,
         };
-        let rows = rows.map_err(|e| FlightError::ExternalError(Box::new(Error::from(e))));
-        let stored = self.client.clone().execute_ingest(command, rows).await;
-        Ok(stored.map_err(failed)? as u64)
+        let rows = frame.execute_stream().await?;
+        self.ingest(table, rows, definition).await
     }
 
     fn format_options(&self) -> FormatOptions {

@@ -23,7 +23,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::message::MessageStream;
 use super::metered::Metered;
 use super::transport::Flight;
+use crate::server::cookies::believed;
 use crate::server::leaving::Beginning;
+use crate::server::sessions::TransactionMark;
 
 /// The Flight service with its own DoGet.
 #[derive(Clone)]
@@ -52,6 +54,9 @@ impl FlightServer {
         let (mut head, body) = request.into_parts();
         let headers = MetadataMap::from_headers(head.headers.clone());
         let messages = state.admit(&headers, &mut head.extensions)?;
+        if let Some(mark) = TransactionMark::of(&head.headers) {
+            head.extensions.insert(mark);
+        }
         let body = Body::new(Metered::new(body, messages));
         Ok(http::Request::from_parts(head, body))
     }
@@ -88,11 +93,13 @@ impl Service<http::Request<Body>> for FlightServer {
             Ok(admitted) => admitted,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
+        let believed = believed(request.extensions());
         if !is_get {
             let answered = self.others.call(request);
             return Box::pin(async move {
-                let _beginning = beginning;
-                answered.await
+                let mut answer = answered.await?;
+                beginning.tell_transaction(believed, answer.headers_mut());
+                Ok(answer)
             });
         }
         let (flight, limit) = (self.flight.clone(), self.message_bytes);

@@ -9,12 +9,13 @@ use arrow_flight::sql::{
     CommandGetTables,
 };
 use datafusion::catalog::CatalogProvider;
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::datasource::TableType;
 use tonic::Status;
 
 use super::columns;
 use crate::error::Error;
-use crate::names::{CATALOG, DEFAULT_SCHEMA};
+use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::server::sessions::ClientSession;
 use crate::server::status::status;
 
@@ -62,7 +63,10 @@ pub(super) async fn tables(
                 true => columns::of_table(&table.schema(), CATALOG, &schema_name, &name),
                 false => Schema::empty(),
             };
-            let kind = type_name(table.table_type());
+            let kind = match schema_name.as_str() {
+                SYSTEM_SCHEMA | INFORMATION_SCHEMA => SYSTEM_TABLE,
+                _ => type_name(table.table_type()),
+            };
             builder
                 .append(CATALOG, &schema_name, &name, kind, &columns)
                 .map_err(arrow_status)?;
@@ -70,6 +74,9 @@ pub(super) async fn tables(
     }
     builder.build().map_err(arrow_status)
 }
+
+/// What JDBC calls tables that the database has of itself.
+const SYSTEM_TABLE: &str = "SYSTEM TABLE";
 
 fn type_name(kind: TableType) -> &'static str {
     match kind {
@@ -85,6 +92,7 @@ pub(super) fn table_types(command: CommandGetTableTypes) -> Result<RecordBatch, 
     for kind in [TableType::Base, TableType::View] {
         builder.append(type_name(kind));
     }
+    builder.append(SYSTEM_TABLE);
     builder.build().map_err(arrow_status)
 }
 

@@ -10,6 +10,7 @@ mod metadata;
 mod metered;
 mod options;
 pub(super) mod prepared;
+mod reflection;
 mod results;
 mod running;
 mod service;
@@ -19,5 +20,6 @@ mod substrait;
 mod transport;
 
 pub(super) use get::FlightServer;
+pub(super) use reflection::with_reflection;
 pub(super) use service::FlightSql;
 pub(super) use transport::Flight;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
@@ -30,6 +30,9 @@ use crate::server::state::State;
 use crate::server::status::status;
 use crate::system::is_look;
 use crate::{Result, Session};
+
+/// Of a statement that is fetched again, the queries that are known so that they can be cancelled with it.
+const KNOWN_FETCHES: usize = 64;
 
 /// What a client asked for.
 enum Asked {
@@ -84,7 +87,7 @@ impl Statement {
                 [plan] => plan.endpoints,
                 _ => 1,
             },
-            Work::Done(_) => 1,
+            Work::Fetched(..) | Work::Done(_) => 1,
         };
         Ok(Self {
             id,
@@ -95,6 +98,8 @@ impl Statement {
                 endpoints: vec![false; endpoints],
                 query: None,
             }),
+            expires: Mutex::default(),
+            again: Mutex::default(),
             streams_left: Arc::new(AtomicUsize::new(endpoints)),
             asked_at: Instant::now(),
         })
@@ -124,17 +129,75 @@ impl Statement {
         endpoint: usize,
     ) -> std::result::Result<Response<MessageStream>, Status> {
         let plans = match &self.work {
-            Work::Query(plans) => plans,
+            Work::Query(plans) => plans.as_slice(),
+            Work::Fetched(..) => &[],
             Work::Done(answer) => {
                 session.remove_statement(self.id);
                 return send_batches(&answer.schema, &answer.batches);
             }
         };
-        let query = self.claim(session, endpoint)?;
+        let Some(query) = self.claim(session, endpoint)? else {
+            return self.fetch_again(state, session, endpoint).await;
+        };
+        let streams_left = Arc::clone(&self.streams_left);
+        self.execute(state, session, plans, endpoint, query, streams_left)
+            .await
+    }
+
+    /// Runs an endpoint that was fetched before: as a query of its own, planned anew over the same
+    /// versions, since what operators know of the first time is not theirs to know.
+    async fn fetch_again(
+        &self,
+        state: &State,
+        session: &ClientSession,
+        endpoint: usize,
+    ) -> std::result::Result<Response<MessageStream>, Status> {
+        let lasts = self
+            .expires()
+            .is_some_and(|until| until > SystemTime::now());
+        let again = self.again().filter(|_| lasts).cloned();
+        let again = again.ok_or_else(|| {
+            Status::failed_precondition(
+                "this ticket was fetched already; ask for the statement again",
+            )
+        })?;
+        let id = state.queries().next_id();
+        state.queries().tag_as(id, self.id);
+        {
+            let mut known = self.again.lock();
+            // Those of before have ended, most likely.
+            let beyond = known.len().saturating_sub(KNOWN_FETCHES - 1);
+            known.drain(..beyond);
+            known.push(id);
+        }
+        let own = session.session.clone();
+        let planned = async move { Planned::anew(&own, &again).await };
+        let planned = plan_apart(state, session, id, &self.sql, planned).await?;
+        if planned.endpoints != self.fetched.lock().endpoints.len() {
+            return Err(Status::failed_precondition(
+                "the result has other parts now, since nodes came or went; ask for the statement again",
+            ));
+        }
+        let plan = Some(Arc::clone(&planned.plan));
+        let query = Arc::new(session.start_query(id, self.kind, &self.sql, plan));
+        let one = Arc::new(AtomicUsize::new(1));
+        self.execute(state, session, &[planned], endpoint, query, one)
+            .await
+    }
+
+    async fn execute(
+        &self,
+        state: &State,
+        session: &ClientSession,
+        plans: &[Planned],
+        endpoint: usize,
+        query: Arc<RunningQuery>,
+        streams_left: Arc<AtomicUsize>,
+    ) -> std::result::Result<Response<MessageStream>, Status> {
         let place = state.place(session, &query, self.kind).await?;
         // What its operators start runs there, too.
         let compute = state.compute().enter();
-        let rows = match plans.as_slice() {
+        let rows = match plans {
             [planned] => planned.execute_endpoint(endpoint),
             plans => one_after_another(self.schema(), plans.to_vec()),
         };
@@ -146,42 +209,38 @@ impl Statement {
             query,
             _place: place,
             deadline: state.deadline(),
-            streams_left: Arc::clone(&self.streams_left),
+            streams_left,
             _stop: plans.iter().map(|p| StopOnDrop::new(&p.plan)).collect(),
         };
         send(rows, self.schema(), fetch, state.compute())
     }
 
-    /// Marks an endpoint as fetched: a second time it would be another execution, whose other
-    /// endpoints nobody would fetch.
+    /// Marks an endpoint as fetched; `None` where it was before.
     fn claim(
         &self,
         session: &ClientSession,
         endpoint: usize,
-    ) -> std::result::Result<Arc<RunningQuery>, Status> {
+    ) -> std::result::Result<Option<Arc<RunningQuery>>, Status> {
         let mut fetched = self.fetched.lock();
         match fetched.endpoints.get_mut(endpoint) {
             None => return Err(no_such_ticket()),
-            Some(true) => {
-                return Err(Status::failed_precondition(
-                    "this ticket was fetched already; ask for the statement again",
-                ));
-            }
+            Some(true) => return Ok(None),
             Some(fetched) => *fetched = true,
         }
         let query = fetched.query.get_or_insert_with(|| {
             let plan = match &self.work {
                 Work::Query(plans) => plans.first().map(|planned| Arc::clone(&planned.plan)),
-                Work::Done(_) => None,
+                Work::Fetched(..) | Work::Done(_) => None,
             };
             Arc::new(session.start_query(self.id, self.kind, &self.sql, plan))
         });
         let query = Arc::clone(query);
         if fetched.endpoints.iter().all(|fetched| *fetched) {
-            session.remove_statement(self.id);
             fetched.query = None;
+            drop(fetched);
+            session.note_fetched(self.id, self.remains());
         }
-        Ok(query)
+        Ok(Some(query))
     }
 }
 

@@ -22,7 +22,7 @@ use arrow_flight::sql::{
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus,
     FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage,
-    SchemaAsIpc, SchemaResult, Ticket,
+    RenewFlightEndpointRequest, SchemaAsIpc, SchemaResult, Ticket,
 };
 use bytes::Bytes;
 use datafusion::logical_expr::LogicalPlan;
@@ -37,6 +37,8 @@ use super::running::update;
 use super::statements::{self, Statement, no_such_ticket, parse_handle, plan_one, substrait};
 use super::{columns, info, ingest, metadata, options};
 use crate::error::{Error, Result};
+use crate::server::cookies::{forget_with, lost};
+use crate::server::identity::session_key;
 use crate::server::leaving::note_change;
 use crate::server::listen::Peer;
 use crate::server::sessions::ClientSession;
@@ -103,16 +105,21 @@ impl FlightSql {
     }
 
     fn session<T>(&self, request: &Request<T>) -> Answer<Arc<ClientSession>> {
-        let session = self.state.session(request.extensions())?;
+        let session = self.state.session_of_statement(request.extensions())?;
         // A driver may send a header that was taken back as an empty one.
         let header = request.metadata().get(TRANSACTION);
         let is_of_transaction = header.is_some_and(|value| !value.is_empty());
         if is_of_transaction && !session.session.is_in_transaction() {
-            return Err(Status::aborted(
-                "the server has lost the session in which the transaction was begun; nothing of it remains, begin it again",
-            ));
+            return Err(lost());
         }
         Ok(session)
+    }
+
+    /// The session of a request that only gives something up, if there is one: drivers keep the errors of such
+    /// requests to themselves, and what a client is to learn is kept for others.
+    fn open_session<T>(&self, request: &Request<T>) -> Option<Arc<ClientSession>> {
+        let key = session_key(request.extensions())?;
+        self.state.sessions.peek(key)
     }
 
     /// The state that all connections share.
@@ -200,15 +207,7 @@ impl FlightSql {
         // The statement was run when its ticket was made, and may have ended the transaction.
         let session = self.state.session(request.extensions())?;
         let (id, endpoint) = parse_handle(&ticket.statement_handle)?;
-        let (session, statement) = match session.statement(id) {
-            Some(statement) => (session, statement),
-            // Parts of a result may be fetched by other connections of whoever asked for it.
-            None => {
-                let user = session.session.principal();
-                let found = self.state.sessions.statement_of(user, id);
-                found.ok_or_else(no_such_ticket)?
-            }
-        };
+        let (session, statement) = self.find_statement(session, id)?;
         statement.fetch(&self.state, &session, endpoint).await
     }
 
@@ -267,6 +266,7 @@ impl FlightSql {
         let tag = tag.filter(|tag| tag.len() <= TAG_BYTES);
         let statement = Statement::new(&self.state, session, sql, tag, plans).await?;
         let statement = Arc::new(statement);
+        statement.renew(self.state.ticket_lifetime);
         if !statement.is_query() {
             note_change(request.extensions(), statement.id);
         }
@@ -275,26 +275,71 @@ impl FlightSql {
         Ok(Response::new(info))
     }
 
+    /// The statement of that number, of that session or of another one of its user, with its session: parts
+    /// of a result may be fetched by other connections of whoever asked for it.
+    fn find_statement(
+        &self,
+        session: Arc<ClientSession>,
+        id: u64,
+    ) -> Answer<(Arc<ClientSession>, Arc<Statement>)> {
+        if let Some(statement) = session.statement(id) {
+            return Ok((session, statement));
+        }
+        let found = self
+            .state
+            .sessions
+            .statement_of(session.session.principal(), id);
+        found.ok_or_else(no_such_ticket)
+    }
+
+    /// Has the ticket of an endpoint last for longer.
+    fn renew(
+        &self,
+        session: Arc<ClientSession>,
+        endpoint: FlightEndpoint,
+    ) -> Answer<FlightEndpoint> {
+        let ticket = endpoint.ticket.unwrap_or_default();
+        let (id, place) = place_of(&ticket).ok_or_else(no_such_ticket)?;
+        let (_, statement) = self.find_statement(session, id)?;
+        if statement.is_over() || !statement.has_endpoint(place) {
+            return Err(no_such_ticket());
+        }
+        match statement.renew(self.state.ticket_lifetime) {
+            true => Ok(statement.endpoint(ticket)),
+            false => Err(Status::failed_precondition(
+                "the ticket of this statement can be fetched once, whenever that is; there is nothing to renew",
+            )),
+        }
+    }
+
     /// Cancels the statements whose tickets `info` holds.
     fn cancel(&self, session: &ClientSession, info: &FlightInfo) -> bool {
         let mut found = false;
         for endpoint in &info.endpoint {
-            let ticket = endpoint.ticket.as_ref().map(|t| t.ticket.clone());
-            let Some(Ok(any)) = ticket.map(Any::decode) else {
+            let Some((id, _)) = endpoint.ticket.as_ref().and_then(place_of) else {
                 continue;
             };
-            let Ok(Some(ticket)) = any.unpack::<TicketStatementQuery>() else {
-                continue;
-            };
-            let Ok((id, _)) = parse_handle(&ticket.statement_handle) else {
-                continue;
-            };
-            found |= session.remove_statement(id).is_some();
             let user = &session.session.principal().name;
-            found |= self.state.queries().kill(id, Some(user)).is_ok();
+            let statement = session.remove_statement(id);
+            found |= statement
+                .as_ref()
+                .is_some_and(|statement| !statement.is_fetched());
+            let again = statement
+                .iter()
+                .flat_map(|statement| statement.fetched_again());
+            for id in again.chain([id]) {
+                found |= self.state.queries().kill(id, Some(user)).is_ok();
+            }
         }
         found
     }
+}
+
+/// The statement and the endpoint that a ticket is of.
+fn place_of(ticket: &Ticket) -> Option<(u64, usize)> {
+    let any = Any::decode(ticket.ticket.clone()).ok()?;
+    let ticket = any.unpack::<TicketStatementQuery>().ok()??;
+    parse_handle(&ticket.statement_handle).ok()
 }
 
 fn encode_schema(schema: &Schema) -> Answer<Bytes> {
@@ -339,6 +384,7 @@ fn info_of(
 
 /// Actions of Flight that `arrow-flight` leaves to the service.
 const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
+const RENEW_FLIGHT_ENDPOINT: &str = "RenewFlightEndpoint";
 const SET_SESSION_OPTIONS: &str = "SetSessionOptions";
 const GET_SESSION_OPTIONS: &str = "GetSessionOptions";
 const CLOSE_SESSION: &str = "CloseSession";
@@ -705,8 +751,9 @@ impl FlightSqlService for FlightSql {
         action: ActionClosePreparedStatementRequest,
         request: Request<Action>,
     ) -> Answer<()> {
-        let session = self.session(&request)?;
-        session.remove_prepared(&action.prepared_statement_handle);
+        if let Some(session) = self.open_session(&request) {
+            session.remove_prepared(&action.prepared_statement_handle);
+        }
         Ok(())
     }
 
@@ -751,9 +798,9 @@ impl FlightSqlService for FlightSql {
         action: ActionCancelQueryRequest,
         request: Request<Action>,
     ) -> Answer<ActionCancelQueryResult> {
-        let session = self.session(&request)?;
         let info = options::decode::<FlightInfo>(&action.info)?;
-        let status = match self.cancel(&session, &info) {
+        let session = self.open_session(&request);
+        let status = match session.is_some_and(|session| self.cancel(&session, &info)) {
             true => CancelStatus::Cancelled,
             false => CancelStatus::NotCancellable,
         };
@@ -773,6 +820,10 @@ impl FlightSqlService for FlightSql {
         Some(vec![
             action(CANCEL_FLIGHT_INFO, "Ends the statement of a FlightInfo."),
             action(
+                RENEW_FLIGHT_ENDPOINT,
+                "Has the ticket of an endpoint last for longer.",
+            ),
+            action(
                 SET_SESSION_OPTIONS,
                 "Sets options of the session, as SET does.",
             ),
@@ -788,15 +839,23 @@ impl FlightSqlService for FlightSql {
         let body = &request.get_ref().body;
         let answer = match request.get_ref().r#type.as_str() {
             CANCEL_FLIGHT_INFO => {
-                let session = self.session(&request)?;
                 let cancel = options::decode::<CancelFlightInfoRequest>(body)?;
                 let info = cancel.info.unwrap_or_default();
+                let session = self.open_session(&request);
                 let mut result = CancelFlightInfoResult::default();
-                result.set_status(match self.cancel(&session, &info) {
-                    true => CancelStatus::Cancelled,
-                    false => CancelStatus::NotCancellable,
-                });
+                result.set_status(
+                    match session.is_some_and(|session| self.cancel(&session, &info)) {
+                        true => CancelStatus::Cancelled,
+                        false => CancelStatus::NotCancellable,
+                    },
+                );
                 result.encode_to_vec()
+            }
+            RENEW_FLIGHT_ENDPOINT => {
+                let session = self.session(&request)?;
+                let renew = options::decode::<RenewFlightEndpointRequest>(body)?;
+                let endpoint = renew.endpoint.unwrap_or_default();
+                self.renew(session, endpoint)?.encode_to_vec()
             }
             SET_SESSION_OPTIONS => {
                 let session = self.session(&request)?;
@@ -818,9 +877,12 @@ impl FlightSqlService for FlightSql {
             }
         };
         let body = answer.into();
-        Ok(Response::new(Box::pin(stream::iter([Ok(
-            arrow_flight::Result { body },
-        )]))))
+        let answer = stream::iter([Ok(arrow_flight::Result { body })]);
+        let mut answer = Response::new(Box::pin(answer) as _);
+        if request.get_ref().r#type == CLOSE_SESSION {
+            forget_with(&mut answer);
+        }
+        Ok(answer)
     }
 
     /// The protocol wants it of services whose `SqlInfo` is made up from outside; ours is fixed.

@@ -4,24 +4,28 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::sql::{ProstMessageExt, SubstraitPlan, TicketStatementQuery};
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
 use datafusion::common::stats::Precision;
+use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
-    ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext, execute_stream,
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+    StatisticsArgs, StatisticsContext, execute_stream,
 };
 use datafusion::sql::parser::Statement as ParsedStatement;
 use flashmesh_planner::FlashScanExec;
 use parking_lot::Mutex;
 use prost::Message;
+use prost_types::Timestamp;
 use tonic::Status;
 
 use super::columns::{client_schema, with_origins};
@@ -44,6 +48,10 @@ pub(in crate::server) struct Statement {
     pub(super) kind: QueryKind,
     pub(super) work: Work,
     pub(super) fetched: Mutex<Fetched>,
+    /// When its tickets expire, where they can be fetched more than once.
+    pub(super) expires: Mutex<Option<SystemTime>>,
+    /// The numbers of the queries by which it was fetched again.
+    pub(super) again: Mutex<Vec<u64>>,
     /// Streams that have not reached their end.
     pub(super) streams_left: Arc<AtomicUsize>,
     pub asked_at: Instant,
@@ -53,6 +61,8 @@ pub(in crate::server) struct Statement {
 pub(super) enum Work {
     /// A query; of several plans where it is run once for each row of its parameters.
     Query(Vec<Planned>),
+    /// A query that was fetched whole, and can be again: its operators are gone with what they hold.
+    Fetched(SchemaRef, Again),
     /// What changed something and what it answered: it was run when it was asked for, since
     /// clients that expect no rows fetch none.
     Done(Answer),
@@ -74,8 +84,21 @@ pub(super) struct Planned {
     /// The columns of its result, as a client is told them.
     pub schema: SchemaRef,
     context: Arc<TaskContext>,
-    /// More than one: each partition of the plan is one.
+    /// More than one: each partition of the plan is one, which has the same rows each time.
     pub endpoints: usize,
+    /// How many rows it gives.
+    rows: Precision<usize>,
+    /// What it can be planned anew by.
+    pub again: Option<Again>,
+}
+
+/// A query that gives the same when it is planned and run again.
+#[derive(Debug, Clone)]
+pub(super) struct Again {
+    /// With the versions of its tables.
+    query: LogicalPlan,
+    /// A session's options are changed by putting others in their place.
+    options: Arc<ConfigOptions>,
 }
 
 #[derive(Debug, Default)]
@@ -88,27 +111,47 @@ impl Planned {
     /// Plans a query.
     pub async fn new(session: &Session, query: &LogicalPlan) -> Result<Self> {
         let state = session.context().state();
+        let pinned = flashmesh_planner::repeatable(query)?;
+        let query = pinned.as_ref().unwrap_or(query);
         let mut plan = flashmesh_planner::physical_plan(&state, query).await?;
         let schema = with_origins(session, query, &client_schema(&plan.schema()))?;
         let scan = (plan.as_ref() as &dyn Any).downcast_ref::<FlashScanExec>();
         if let Some(scan) = scan.and_then(FlashScanExec::with_plain_text) {
             plan = Arc::new(scan);
         }
-        let partitions = plan.output_partitioning().partition_count();
-        let is_large = match rows(plan.as_ref()) {
-            Precision::Exact(rows) | Precision::Inexact(rows) => rows >= ROWS_OF_SEVERAL_ENDPOINTS,
-            Precision::Absent => false,
-        };
-        let endpoints = match is_large && has_independent_partitions(&plan) {
-            true => partitions,
-            false => 1,
-        };
+        let rows = StatisticsContext::new()
+            .compute(plan.as_ref(), &StatisticsArgs::new())
+            .map_or(Precision::Absent, |statistics| statistics.num_rows);
+        let is_large = rows
+            .get_value()
+            .is_some_and(|rows| *rows >= ROWS_OF_SEVERAL_ENDPOINTS);
+        let mut endpoints = 1;
+        if is_large && let Some(parts) = in_parts(&plan)? {
+            endpoints = parts.output_partitioning().partition_count();
+            plan = parts;
+        }
+        let again = pinned.map(|query| Again {
+            query,
+            options: Arc::clone(state.config().options()),
+        });
         Ok(Self {
             plan,
             schema,
             context: state.task_ctx(),
             endpoints,
+            rows,
+            again,
         })
+    }
+
+    /// Plans a query once more, which gives the same rows.
+    pub async fn anew(session: &Session, again: &Again) -> Result<Self> {
+        if !Arc::ptr_eq(session.context().state().config().options(), &again.options) {
+            return Err(Error::usage(
+                "the session's settings have changed since this ticket was given: ask for the statement again",
+            ));
+        }
+        Self::new(session, &again.query).await
     }
 
     /// All of it in one stream.
@@ -127,19 +170,30 @@ impl Planned {
     }
 }
 
-fn rows(plan: &dyn ExecutionPlan) -> Precision<usize> {
-    StatisticsContext::new()
-        .compute(plan, &StatisticsArgs::new())
-        .map_or(Precision::Absent, |statistics| statistics.num_rows)
-}
-
-/// Whether one partition can be read to its end while another is not read at all: where rows go
-/// from one partition to another, those that nobody fetches would pile up.
-fn has_independent_partitions(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let any = plan.as_ref() as &dyn std::any::Any;
-    any.is::<FlashScanExec>()
-        || ((any.is::<ProjectionExec>() || any.is::<FilterExec>())
-            && plan.children().into_iter().all(has_independent_partitions))
+/// A plan of which each partition can be read to its end while others are not read at all, and has the
+/// same rows each time; `None` where rows go from one partition to another, as those that nobody fetches
+/// would pile up.
+fn in_parts(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let any = plan.as_ref() as &dyn Any;
+    if let Some(scan) = any.downcast_ref::<FlashScanExec>() {
+        let Some(scans) = scan.divided(scan.partitions()) else {
+            return Ok(None);
+        };
+        let scans = scans.into_iter().map(|scan| Arc::new(scan) as _);
+        return Ok(Some(UnionExec::try_new(scans.collect())?));
+    }
+    if !any.is::<ProjectionExec>() && !any.is::<FilterExec>() {
+        return Ok(None);
+    }
+    let mut children = Vec::new();
+    for child in plan.children() {
+        let Some(child) = in_parts(child)? else {
+            return Ok(None);
+        };
+        children.push(child);
+    }
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Ok(Some(Arc::clone(plan).replace_children(children, options)?))
 }
 
 /// Whether a plan only reads.
@@ -198,7 +252,7 @@ pub(super) async fn substrait(_: &Session, _: Option<SubstraitPlan>) -> Result<L
 impl Statement {
     /// Whether it only reads, and runs when it is fetched.
     pub fn is_query(&self) -> bool {
-        matches!(self.work, Work::Query(_))
+        !matches!(self.work, Work::Done(_))
     }
 
     /// The columns of its result.
@@ -210,6 +264,7 @@ impl Statement {
                 // What is never NULL with the first parameters may be with others.
                 [planned, ..] => nullable(&planned.schema),
             },
+            Work::Fetched(schema, _) => Arc::clone(schema),
             Work::Done(answer) => client_schema(&answer.schema),
         }
     }
@@ -219,12 +274,13 @@ impl Statement {
         let endpoints = self.fetched.lock().endpoints.len();
         let rows = match &self.work {
             Work::Query(plans) => match plans.as_slice() {
-                [planned] => match rows(planned.plan.as_ref()) {
+                [planned] => match planned.rows {
                     Precision::Exact(rows) => rows as i64,
                     _ => -1,
                 },
                 _ => -1,
             },
+            Work::Fetched(..) => -1,
             // What drivers give as the number of rows that a statement changed.
             Work::Done(answer) => answer.changed.unwrap_or(-1),
         };
@@ -238,9 +294,86 @@ impl Statement {
                 statement_handle: handle(self.id, endpoint).into(),
             };
             let ticket = Ticket::new(ticket.as_any().encode_to_vec());
-            info = info.with_endpoint(FlightEndpoint::new().with_ticket(ticket));
+            info = info.with_endpoint(self.endpoint(ticket));
         }
         Ok(info)
+    }
+
+    /// An endpoint, which says until when its ticket can be fetched any number of times, if it can.
+    pub fn endpoint(&self, ticket: Ticket) -> FlightEndpoint {
+        let mut endpoint = FlightEndpoint::new().with_ticket(ticket);
+        endpoint.expiration_time = self.expires().map(Timestamp::from);
+        endpoint
+    }
+
+    /// What it can be planned anew by.
+    pub(super) fn again(&self) -> Option<&Again> {
+        match &self.work {
+            Work::Query(plans) => match plans.as_slice() {
+                [planned] => planned.again.as_ref(),
+                _ => None,
+            },
+            Work::Fetched(_, again) => Some(again),
+            Work::Done(_) => None,
+        }
+    }
+
+    /// What is left of it when it was fetched whole, if it can be fetched again.
+    pub fn remains(&self) -> Option<Self> {
+        let fetched = Fetched {
+            endpoints: self.fetched.lock().endpoints.clone(),
+            query: None,
+        };
+        let expires = self.expires()?;
+        Some(Self {
+            id: self.id,
+            sql: self.sql.clone(),
+            kind: self.kind,
+            work: Work::Fetched(self.schema(), self.again()?.clone()),
+            fetched: Mutex::new(fetched),
+            expires: Mutex::new(Some(expires)),
+            again: Mutex::default(),
+            streams_left: Arc::default(),
+            asked_at: self.asked_at,
+        })
+    }
+
+    /// Whether it has an endpoint of that number.
+    pub fn has_endpoint(&self, number: usize) -> bool {
+        number < self.fetched.lock().endpoints.len()
+    }
+
+    /// The numbers of the queries by which it was fetched again.
+    pub fn fetched_again(&self) -> Vec<u64> {
+        self.again.lock().clone()
+    }
+
+    /// Until when its tickets can be fetched any number of times, if they can.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.again()?;
+        *self.expires.lock()
+    }
+
+    /// Has its tickets last for so long from now on; FALSE where each can be fetched once.
+    pub fn renew(&self, lifetime: Duration) -> bool {
+        let can_be = self.again().is_some() && !lifetime.is_zero();
+        if can_be {
+            *self.expires.lock() = Some(SystemTime::now() + lifetime);
+        }
+        can_be
+    }
+
+    /// Whether nothing of it is left to be fetched for the first time.
+    pub fn is_fetched(&self) -> bool {
+        self.fetched.lock().endpoints.iter().all(|fetched| *fetched)
+    }
+
+    /// Whether its tickets are worth nothing any more.
+    pub fn is_over(&self) -> bool {
+        let lasts = self
+            .expires()
+            .is_some_and(|until| until > SystemTime::now());
+        !lasts && self.is_fetched()
     }
 }
 

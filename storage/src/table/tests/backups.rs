@@ -93,7 +93,7 @@ fn restored(files: &dyn BackupFiles, number: u32) -> String {
     let folder = folder.path().join("new");
     restore(files, Some(number), &folder, &mut |_| Ok(())).unwrap();
     let database = open(&folder);
-    assert_eq!(database.fsck(&mut |_| ()).unwrap().problems, [""; 0]);
+    assert_eq!(database.fsck(&mut |_| Ok(())).unwrap().problems, [""; 0]);
     let seen = state(&database).unwrap();
     load(
         &database,

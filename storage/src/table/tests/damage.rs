@@ -166,7 +166,7 @@ fn check_answers(
             return None;
         }
     };
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     let found = answers(&database);
     for (what, answer) in &found {
         match answer {

@@ -60,7 +60,7 @@ fn appends_that_meet_at_their_commits_are_all_there() {
         let all: HashSet<i64> = ids(database).into_iter().collect();
         assert_eq!(all.len(), 61);
         assert_eq!(
-            database.fsck(&mut |_| ()).unwrap().problems,
+            database.fsck(&mut |_| Ok(())).unwrap().problems,
             Vec::<String>::new()
         );
     };
@@ -251,7 +251,7 @@ fn a_database_of_format_2_is_read_and_becomes_one_of_today_when_it_is_written() 
         let function = database.function("f").unwrap();
         assert_eq!(database.function_package(&function).unwrap(), b"package");
         assert_eq!(
-            database.fsck(&mut |_| ()).unwrap().problems,
+            database.fsck(&mut |_| Ok(())).unwrap().problems,
             Vec::<String>::new()
         );
     };

@@ -225,7 +225,7 @@ fn check(database: &Arc<Database>, expected: &Expected) {
     check_rows(database, "public", "edges", &rows::edges(&expected.edges));
     check_rows(database, "other", "wide", &rows::wide());
     check_rows(database, "other", "empty", &rows::wide().slice(0, 0));
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert_eq!(problems, Vec::<String>::new());
     if expected.format >= 2 {
         let function = database.function("f").unwrap();

@@ -486,7 +486,7 @@ fn answers_are_those_of_all_rows_whatever_an_index_covers() {
         }
         check(&database, &rows, &mut rng);
     }
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
 }
 
@@ -761,7 +761,7 @@ fn steps_that_meet_commits_lose_neither_rows_nor_parts() {
     assert_eq!(found, expected.collect::<HashSet<_>>());
     check(&database, &rows, &mut StdRng::seed_from_u64(10));
     let live = database.store().usage().pages();
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
     // What was built in vain has given its pages back.
     let named: u64 = table(&database)

@@ -127,7 +127,7 @@ fn rows_whose_columns_share_pages_come_back() {
         drop(database);
         let database = open(dir.path());
         check(&mut rng, &database, &expected, &story);
-        let problems = database.fsck(&mut |_| ()).unwrap().problems;
+        let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
         assert!(problems.is_empty(), "{story}: {problems:?}");
     }
 }
@@ -191,7 +191,7 @@ fn a_damaged_page_that_columns_share_is_named_once() {
     card.read_exact_at(&mut byte, place).unwrap();
     card.write_all_at(&[byte[0] ^ 4], place).unwrap();
     let database = open(dir.path());
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(
         problems[0].contains("table 'public.t', rows"),

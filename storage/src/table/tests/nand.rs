@@ -309,7 +309,7 @@ fn a_database_on_failing_nand_answers_as_one_on_flash_that_never_fails() {
             );
         }
     }
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
     let health = health(&database);
     println!("{health:?}, {:?}", database.store().usage());
@@ -377,7 +377,7 @@ fn open_blocks_that_a_power_cut_leaves_harm_nobody() {
                 step.run(&database)
                     .unwrap_or_else(|error| panic!("{story}: {error}"));
             }
-            let problems = database.fsck(&mut |_| ()).unwrap().problems;
+            let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
             assert!(problems.is_empty(), "{story}: {problems:?}");
         }
     }
@@ -694,7 +694,7 @@ fn rows_are_updated_and_compacted() {
         "write amplification {amplification:.2}, {:?}",
         database.store().usage()
     );
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
     assert!(amplification < 2.0, "{amplification}");
 }

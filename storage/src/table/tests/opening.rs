@@ -163,7 +163,7 @@ fn one_bad_record_costs_its_table_and_every_write() {
     assert!(error.contains("'public.t'"), "{error}");
     let error = database.create_schema("s").unwrap_err().to_string();
     assert!(error.contains("can only be read"), "{error}");
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert!(problems[0].contains("'public.t'"), "{problems:?}");
 }
 

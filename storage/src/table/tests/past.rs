@@ -112,7 +112,7 @@ fn check_all(database: &Arc<Database>, then: &BTreeMap<u64, Vec<i64>>) {
     }
     // All of it is on the card, and nothing else.
     database.empty_log().unwrap();
-    let report = database.fsck(&mut |_| ()).unwrap();
+    let report = database.fsck(&mut |_| Ok(())).unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
     let usage = database.store().usage();
     assert_eq!((report.pages, 0), (usage.live_pages, usage.memory_pages));
@@ -315,7 +315,7 @@ fn without_a_retention_the_past_goes_at_once() {
     drop(database);
     let database = Database::open(dir.path(), options()).unwrap();
     assert_eq!(
-        database.fsck(&mut |_| ()).unwrap().problems,
+        database.fsck(&mut |_| Ok(())).unwrap().problems,
         Vec::<String>::new()
     );
 }
@@ -378,7 +378,7 @@ fn a_lost_version_costs_the_past_and_not_the_present() {
         assert!(matches!(past, Err(StorageError::Invalid(_))));
         let refused = load(&database, append(), &rows(20, 1));
         assert!(matches!(refused, Err(StorageError::Corrupt { .. })));
-        let problems = database.fsck(&mut |_| ()).unwrap().problems.join("\n");
+        let problems = database.fsck(&mut |_| Ok(())).unwrap().problems.join("\n");
         assert!(
             problems.contains("the past of table 'public.t'"),
             "{problems}"
@@ -454,7 +454,7 @@ fn other_columns_are_another_version() {
     assert_eq!(ids_of(&database, old), left);
     assert_eq!(ids(&database).len(), left.len() - 1);
     assert_eq!(
-        database.fsck(&mut |_| ()).unwrap().problems,
+        database.fsck(&mut |_| Ok(())).unwrap().problems,
         Vec::<String>::new()
     );
 }

@@ -318,7 +318,7 @@ fn random_changes_by_several_clients_leave_what_they_were_told() {
         let shared = found.split_off(&20);
         assert_eq!(found.len(), 20);
         assert_eq!(shared, expected);
-        let problems = database.fsck(&mut |_| ()).unwrap().problems;
+        let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
         assert_eq!(problems, Vec::<String>::new());
     };
     check(&database);

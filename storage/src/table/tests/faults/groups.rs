@@ -157,7 +157,7 @@ fn until_the_power_fails(
         assert!(found.is_superset(&acknowledged), "round {round}");
         let is_whole = |id: &i64| (0..3).all(|row| found.contains(&(id / 10 * 10 + row)));
         assert!(found.iter().all(is_whole), "round {round}");
-        let problems = database.fsck(&mut |_| ()).unwrap().problems;
+        let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
         assert!(problems.is_empty(), "round {round}: {problems:?}");
     }
     assert!(failed > 0);

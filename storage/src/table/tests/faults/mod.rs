@@ -172,7 +172,7 @@ fn run(
         "{story}: after {done} steps\n{found}\ninstead of\n{}",
         allowed.join("\nor\n")
     );
-    let problems = database.fsck(&mut |_| ()).unwrap().problems;
+    let problems = database.fsck(&mut |_| Ok(())).unwrap().problems;
     assert!(problems.is_empty(), "{story}: {problems:?}");
     Step::CreateSchema("last")
         .run(&database)
