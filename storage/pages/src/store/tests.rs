@@ -9,8 +9,8 @@ use super::reader::{WINDOW_EXCESS_PAGES, WINDOW_MAX_PAGES, WINDOW_MIN_PAGES};
 use super::*;
 use crate::flash::{
     CopyLedger, CopySource, FaultFlash, FaultOptions, FileFlash, FileFlashOptions, Geometry,
-    IoMode, LimitFlash, LimitOptions, MemoryFlash, MirroredFlash, PAGE_SIZE_BYTES, PageBuffer,
-    When,
+    IoMode, LimitFlash, LimitOptions, MemoryFlash, MirroredFlash, NandFlash, NandOptions,
+    NandShape, PAGE_SIZE_BYTES, PageBuffer, WearRate, When,
 };
 use crate::page::Page;
 
@@ -1149,4 +1149,46 @@ fn a_file_that_may_grow_is_not_short_of_blocks() {
     append(&store, &[(1, 50)]);
     assert!(!store.is_short_of_blocks());
     assert!(open(&memory(8, 1), 0, &[]).is_short_of_blocks());
+}
+
+/// A writer that finds no room leaves the rest of its block to others, who write behind its pages: on raw
+/// NAND these must be there by then.
+#[test]
+fn pages_on_their_way_come_before_those_of_who_continues_their_block() {
+    let flash = NandFlash::new(NandOptions {
+        seed: 5,
+        shape: NandShape {
+            buses: 2,
+            chips_per_bus: 2,
+            blocks_per_chip: 8,
+            pages_per_block: 16,
+        },
+        lanes: 2,
+        bad_at_birth: 0.0,
+        bit_errors: WearRate::always(0.0),
+        ..NandOptions::default()
+    });
+    let flash = Arc::new(flash.unwrap());
+    let too_many = flash.geometry().pages() as u32;
+    let store = PageStore::open(flash, 1 << 20, []).unwrap();
+    let mut one = store.writer().unwrap();
+    let first = one.append(run_pages(1, 4)).unwrap();
+    let full = one.append(run_pages(2, too_many)).unwrap_err();
+    assert!(matches!(full, StorageError::Full { .. }), "{full}");
+    let mut other = store.writer().unwrap();
+    let behind = other.append(run_pages(3, 3)).unwrap();
+    assert_eq!(
+        behind.page.0,
+        first.page.0 + 4,
+        "the same block is continued"
+    );
+    other.finish().unwrap().keep();
+    one.finish().unwrap().keep();
+    let mut reader = store.reader().unwrap();
+    for (segment, first, count) in [(1, first, 4), (3, behind, 3)] {
+        let run = run(segment, first, count);
+        for number in 0..count {
+            reader.get(&run, number).unwrap();
+        }
+    }
 }

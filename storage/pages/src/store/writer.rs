@@ -172,6 +172,12 @@ impl PageWriter {
         let store = self.store().clone();
         let (mut probes, mut losses, mut full_cards) = (0, 0, 0);
         while self.extent().room() < u64::from(count) {
+            // Another writer may continue the block of which the rest is left, behind pages that are still on
+            // their way: raw NAND takes pages in their order alone.
+            if self.extent().room() > 0 && !store.cards[self.card].flash.continues_blocks() {
+                self.flush()?;
+                self.wait_until(0)?;
+            }
             // Chores use the queue: the pages of the old place go ahead.
             let looked = store.room();
             let chores = match self.grow(&store, count, probes < PROBES_MAX) {
