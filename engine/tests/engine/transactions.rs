@@ -457,3 +457,117 @@ async fn check(session: &Session, map: &BTreeMap<i64, i64>, rng: &mut impl rand:
         found
     );
 }
+
+/// A script brings one row a statement. They do not stay as many segments, in the transaction and after it;
+/// what reads them meanwhile goes on.
+#[tokio::test]
+async fn rows_that_come_one_by_one_become_few_segments() {
+    let mut random = random();
+    let (_engine, [one, other]) = sessions();
+    run(
+        &one,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); CREATE TABLE u (t BIGINT, n BIGINT); \
+         CREATE INDEX u_t ON u USING hash (t); INSERT INTO t VALUES (-1, 'before'); BEGIN",
+    )
+    .await;
+    let segments = |session: &Session, table: &str| {
+        let snapshot = session.table_snapshot(table).unwrap();
+        snapshot.segments.len()
+    };
+    let mut model = BTreeMap::from([(-1, "before".to_string())]);
+    let mut children = 0;
+    let mut streams = Vec::new();
+    let mut saved = None;
+    for id in 0..600 {
+        run(&one, &format!("INSERT INTO t VALUES ({id}, 'n{id}')")).await;
+        model.insert(id, format!("n{id}"));
+        for _ in 0..random.random_range(0..3) {
+            run(&one, &format!("INSERT INTO u VALUES ({id}, {children})")).await;
+            children += 1;
+        }
+        match random.random_range(0..120) {
+            0 => {
+                run(&one, "SAVEPOINT s").await;
+                saved = Some((model.clone(), children));
+            }
+            1 => {
+                if let Some((rows, count)) = saved.clone() {
+                    run(&one, "ROLLBACK TO s").await;
+                    (model, children) = (rows, count);
+                }
+            }
+            2 => {
+                run(&one, &format!("DELETE FROM t WHERE id = {}", id / 2)).await;
+                model.remove(&(id / 2));
+            }
+            3 => {
+                run(
+                    &one,
+                    &format!("UPDATE t SET name = 'new' WHERE id >= {}", id - 3),
+                )
+                .await;
+                let changed = model.range_mut(id - 3..);
+                changed.for_each(|(_, name)| *name = "new".into());
+            }
+            4 => {
+                let frame = one.sql("SELECT id FROM t").await.unwrap();
+                let stream = frame.execute_stream().await.unwrap();
+                streams.push((stream, model.len()));
+            }
+            _ => {}
+        }
+        if random.random_range(0..20) == 0 {
+            let known = model.keys().next_back().copied().unwrap();
+            let insert = format!("INSERT INTO t VALUES ({known}, 'twice')");
+            let refused = error(&one, &insert).await;
+            assert!(refused.contains("two rows have the key"), "{refused}");
+        }
+    }
+    let expected: Vec<_> = model
+        .iter()
+        .map(|(id, name)| format!("{id} {name}"))
+        .collect();
+    for mode in MODES {
+        run(&one, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+        assert_eq!(
+            rows(&one, "SELECT * FROM t ORDER BY id").await,
+            expected,
+            "{mode}"
+        );
+        let joined = "SELECT count(*), count(t.id) FROM u LEFT JOIN t ON t.id = u.t";
+        let counts = rows(&one, joined).await;
+        assert!(
+            counts[0].starts_with(&format!("{children} ")),
+            "{mode}: {counts:?}"
+        );
+    }
+    // As many as there are powers of two, for each part between what is no INSERT.
+    let (of_t, of_u) = (segments(&one, "t"), segments(&one, "u"));
+    assert!(of_t < 150 && of_u < 150, "{of_t} {of_u}");
+    assert_eq!(rows(&other, "SELECT count(*) FROM t").await, ["1"]);
+    run(&one, "COMMIT").await;
+    for (mut stream, count) in streams {
+        let mut read = 0;
+        while let Some(batch) = stream.next().await {
+            read += batch.unwrap().num_rows();
+        }
+        assert_eq!(read, count);
+    }
+    assert_eq!(rows(&other, "SELECT * FROM t ORDER BY id").await, expected);
+    assert!(segments(&other, "t") <= of_t + 1);
+    let key = model.keys().next_back().copied().unwrap();
+    let found = rows(&other, &format!("SELECT id FROM lookup('t', [{key}])")).await;
+    assert_eq!(found, [key.to_string()]);
+    let refused = error(&other, &format!("INSERT INTO t VALUES ({key}, 'twice')")).await;
+    assert!(refused.contains("two rows have the key"), "{refused}");
+
+    // With nothing between them there are as many as a number has digits.
+    run(&one, "BEGIN").await;
+    for id in 1_000..1_500 {
+        run(&one, &format!("INSERT INTO t VALUES ({id}, '')")).await;
+        run(&one, &format!("INSERT INTO u VALUES ({id}, 0)")).await;
+    }
+    assert!(segments(&one, "t") - segments(&other, "t") <= 9);
+    run(&one, "ROLLBACK").await;
+    assert_eq!(rows(&one, "SELECT * FROM t ORDER BY id").await, expected);
+}

@@ -292,7 +292,8 @@ impl Load {
         let left = shared.small(&mut done)?;
         let change = shared.change(done);
         match (left, &shared.transaction) {
-            (Some(left), _) => small_commits::commit(&shared.database, change, left)?,
+            (Some(left), Some(transaction)) => transaction.stage_few(change, &left)?,
+            (Some(left), None) => small_commits::commit(&shared.database, change, left)?,
             (None, Some(transaction)) => transaction.stage(Step::Rows(Box::new(change)))?,
             (None, None) => {
                 let name = change.name.clone();
@@ -306,13 +307,12 @@ impl Load {
 }
 
 impl Shared {
-    /// Whether few rows are left to the commit: others have no use for them before it.
+    /// Whether few rows are left to the commit, or to the transaction, which write them with others.
     fn leaves_rows(&self) -> bool {
-        let keeps_rows = matches!(
+        matches!(
             self.target,
             LoadTarget::Append { .. } | LoadTarget::Change { .. }
-        );
-        keeps_rows && self.transaction.is_none()
+        )
     }
 
     /// A writer of pages for one thread.

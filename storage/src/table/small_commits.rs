@@ -242,7 +242,8 @@ impl Core {
             let (Some(present), [first, ..]) = (&present, members.as_slice()) else {
                 return Ok(None);
             };
-            let mut change = self.together(present, &first.change, members)?;
+            let rows = members.iter().flat_map(|member| &member.rows);
+            let mut change = self.written_together(present, &first.change, rows)?;
             change.deleted = deleted;
             let mut edit = TableEdit::default();
             change.add_to(&mut edit, Some(present))?;
@@ -258,12 +259,12 @@ impl Core {
         }
     }
 
-    /// One change of the rows of all, written as one segment; nothing is deleted yet.
-    fn together(
+    /// A change like `first` of these rows, written as one segment; nothing is deleted yet.
+    pub(super) fn written_together<'a>(
         &self,
         present: &TableState,
         first: &TableChange,
-        members: &[Arc<Small>],
+        rows: impl Iterator<Item = &'a RecordBatch>,
     ) -> Result<TableChange> {
         let snapshot = &present.snapshot;
         let layout = Layout {
@@ -273,12 +274,11 @@ impl Core {
             labels: Labels::new(&snapshot.name, &snapshot.schema),
             rows: snapshot.layout,
         };
-        let batches = members.iter().flat_map(|member| &member.rows);
         let (mut written, mut reservations) = (Vec::new(), Vec::new());
-        let mut batches = batches.peekable();
-        if batches.peek().is_some() {
+        let mut rows = rows.peekable();
+        if rows.peek().is_some() {
             let mut pages = self.store().small_writer()?;
-            let batch = concat_batches(&first.schema, batches)?;
+            let batch = concat_batches(&first.schema, rows)?;
             layout.write(&batch, &mut pages, &mut |segment| written.push(segment))?;
             reservations.push(Unnamed::new(pages.finish()?));
         }

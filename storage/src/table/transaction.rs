@@ -16,6 +16,8 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
 use parking_lot::Mutex;
 
@@ -70,11 +72,34 @@ struct Progress {
     state: State,
     /// What each statement did, in order.
     steps: Vec<Step>,
+    /// Of the last steps, those to which what comes next may be added.
+    runs: Vec<Run>,
     savepoints: Vec<Savepoint>,
     reads: Reads,
     /// Statements that still run come too late.
     has_ended: bool,
 }
+
+/// A step that brings few rows to a table and does nothing else. Each statement of a script may bring one
+/// row: they become fewer steps, each of more rows than the next of its table, so that a row is written anew
+/// a logarithmic number of times, and a table has as few segments of them. Steps behind the first run are
+/// runs, too, so that none depends on what one of another table does.
+#[derive(Debug)]
+struct Run {
+    /// The place of the step.
+    step: usize,
+    table: TableId,
+    /// [`TableChange::redefinitions`].
+    redefinitions: Option<u32>,
+    /// Its table without it, and without what came to that later.
+    before: TableState,
+    rows: RecordBatch,
+}
+
+/// Rows of a run that takes no more.
+const RUN_ROWS: usize = 1 << 16;
+/// Bytes of it.
+const RUN_BYTES: usize = 8 << 20;
 
 #[derive(Debug)]
 struct Savepoint {
@@ -95,6 +120,7 @@ impl Transaction {
             progress: Mutex::new(Progress {
                 state: base.clone(),
                 steps: Vec::new(),
+                runs: Vec::new(),
                 savepoints: Vec::new(),
                 reads: Reads::new(),
                 has_ended: false,
@@ -141,32 +167,13 @@ impl Transaction {
     /// `AlreadyExists`, `NotFound`, `DuplicateKey` among what the transaction sees; `Invalid` in one
     /// that only reads.
     pub fn stage(&self, mut step: Step) -> Result<()> {
-        static VERSIONS: AtomicU64 = AtomicU64::new(PRIVATE_VERSIONS);
-        if self.read_only {
-            return Err(StorageError::Invalid(
-                "the transaction is READ ONLY; begin another one to write".into(),
-            ));
-        }
         let progress = &mut *self.progress.lock();
-        if progress.has_ended {
-            return Err(StorageError::Invalid(
-                "the transaction of this statement has ended before it".into(),
-            ));
-        }
+        self.check_writable(progress)?;
         let name = step.table().map(|(name, _)| name.clone());
         let name = name.unwrap_or_default();
         let present = progress.state.tables.get(&name).cloned();
-        let mut edit = step.edit(present.as_ref())?;
-        edit.set_version(VERSIONS.fetch_add(1, Ordering::Relaxed));
-        if !progress.state.allows(&edit)? {
-            return Err(change::conflict(&name));
-        }
-        steps::apply(&mut progress.state, &step, &edit)?;
-        if let Some((_, id)) = step.table()
-            && let Some(table) = progress.state.tables.values().find(|t| t.snapshot.id == id)
-        {
-            hold_pages(&table.snapshot, &step);
-        }
+        progress.apply(&mut step, present.as_ref())?;
+        progress.runs.clear();
         if let Step::Rows(change) = &mut step {
             let before = |table| self.seen_before(table).map(|(_, version)| version);
             match &mut change.kind {
@@ -189,6 +196,96 @@ impl Transaction {
             }
         }
         progress.steps.push(step);
+        Ok(())
+    }
+
+    /// Takes a change of a table of which these few rows come.
+    ///
+    /// # Errors
+    /// As [`Transaction::stage`].
+    pub fn stage_few(&self, mut change: TableChange, rows: &[RecordBatch]) -> Result<()> {
+        let name = change.name.clone();
+        let is_run = change.deleted.is_empty() && !rows.is_empty();
+        let mut locked = self.progress.lock();
+        let progress = &mut *locked;
+        self.check_writable(progress)?;
+        let present = progress.state.tables.get(&name).cloned();
+        let present = present.filter(|present| present.snapshot.id == change.table);
+        let present = present.ok_or_else(|| not_found("table", &name))?;
+        if !is_run {
+            let deleted = mem::take(&mut change.deleted);
+            change = self
+                .database
+                .written_together(&present, &change, rows.iter())?;
+            change.deleted = deleted;
+            drop(locked);
+            return self.stage(Step::Rows(Box::new(change)));
+        }
+        // Its last runs that are no larger than what comes after them.
+        let mut count: usize = rows.iter().map(RecordBatch::num_rows).sum();
+        let mut runs = Vec::new();
+        for (place, run) in progress.runs.iter().enumerate().rev() {
+            if run.table != change.table {
+                continue;
+            }
+            if run.rows.num_rows() > count {
+                break;
+            }
+            count += run.rows.num_rows();
+            runs.push(place);
+        }
+        let earlier = runs.iter().rev().map(|place| &progress.runs[*place]);
+        let first = earlier.clone().next();
+        let before = first.map_or(&present, |run| &run.before).clone();
+        if let Some(first) = first {
+            // Others may have redefined the table since.
+            change.redefinitions = first.redefinitions;
+        }
+        let together = earlier.map(|run| &run.rows).chain(rows);
+        let together = concat_batches(&change.schema, together)?;
+        let written = [&together].into_iter();
+        let change = self.database.written_together(&before, &change, written)?;
+        let redefinitions = change.redefinitions;
+        let mut step = Step::Rows(Box::new(change));
+        progress.state.tables.insert(name.clone(), before.clone());
+        if let Err(error) = progress.apply(&mut step, Some(&before)) {
+            progress.state.tables.insert(name, present);
+            return Err(error);
+        }
+        for place in runs {
+            let gone = progress.runs.remove(place).step;
+            // Pages go with the last statement that reads them.
+            drop(progress.steps.remove(gone));
+            let later = progress.runs.iter_mut().filter(|run| run.step > gone);
+            later.for_each(|run| run.step -= 1);
+        }
+        let table = before.snapshot.id;
+        match count < RUN_ROWS && together.get_array_memory_size() < RUN_BYTES {
+            true => progress.runs.push(Run {
+                step: progress.steps.len(),
+                table,
+                redefinitions,
+                before,
+                rows: together,
+            }),
+            // What stands before it can't be had without it.
+            false => progress.runs.retain(|run| run.table != table),
+        }
+        progress.steps.push(step);
+        Ok(())
+    }
+
+    fn check_writable(&self, progress: &Progress) -> Result<()> {
+        if self.read_only {
+            return Err(StorageError::Invalid(
+                "the transaction is READ ONLY; begin another one to write".into(),
+            ));
+        }
+        if progress.has_ended {
+            return Err(StorageError::Invalid(
+                "the transaction of this statement has ended before it".into(),
+            ));
+        }
         Ok(())
     }
 
@@ -278,6 +375,8 @@ impl Transaction {
                 "a transaction has {MAX_SAVEPOINTS} savepoints at most; RELEASE some"
             )));
         }
+        // What comes next must be undone without what was there.
+        progress.runs.clear();
         progress.savepoints.push(Savepoint {
             name: name.into(),
             state: progress.state.clone(),
@@ -295,6 +394,7 @@ impl Transaction {
         let undone = mem::replace(&mut progress.state, state);
         // Pages go with the last statement that reads them.
         drop((undone, progress.steps.split_off(steps)));
+        progress.runs.clear();
         progress.savepoints.truncate(place + 1);
         Ok(())
     }
@@ -327,6 +427,24 @@ fn hold_pages(table: &TableSnapshot, step: &Step) {
 }
 
 impl Progress {
+    /// Applies a step to the state; after an error that is as it was.
+    fn apply(&mut self, step: &mut Step, present: Option<&TableState>) -> Result<()> {
+        static VERSIONS: AtomicU64 = AtomicU64::new(PRIVATE_VERSIONS);
+        let mut edit = step.edit(present)?;
+        edit.set_version(VERSIONS.fetch_add(1, Ordering::Relaxed));
+        if !self.state.allows(&edit)? {
+            let name = step.table().map(|(name, _)| name.clone());
+            return Err(change::conflict(&name.unwrap_or_default()));
+        }
+        steps::apply(&mut self.state, step, &edit)?;
+        if let Some((_, id)) = step.table()
+            && let Some(table) = self.state.tables.values().find(|t| t.snapshot.id == id)
+        {
+            hold_pages(&table.snapshot, step);
+        }
+        Ok(())
+    }
+
     fn place_of(&self, savepoint: &str) -> Result<usize> {
         let place = self.savepoints.iter().rposition(|s| s.name == savepoint);
         place.ok_or_else(|| StorageError::NotFound {
