@@ -48,10 +48,7 @@ enum Task {
     Pytest,
     /// The long forms of what CI runs short, and what it does not run: hours
     #[command(after_help = long::parts())]
-    Long {
-        /// Only these parts
-        parts: Vec<String>,
-    },
+    Long(LongArgs),
     /// Build the API documentation, warnings denied
     Doc,
     /// Run every example of examples/
@@ -93,6 +90,12 @@ struct TestArgs {
 }
 
 #[derive(Args)]
+struct LongArgs {
+    /// Only these parts
+    parts: Vec<String>,
+}
+
+#[derive(Args)]
 struct ReferenceArgs {
     /// Write nothing; fail with a diff where a page is not as the code is
     #[arg(long)]
@@ -115,7 +118,7 @@ fn main() -> ExitCode {
         Task::Clippy => checks::clippy(),
         Task::Test(args) => checks::test(args.filter.as_deref()),
         Task::Pytest => checks::pytest(),
-        Task::Long { parts } => long::long(&parts),
+        Task::Long(args) => long::long(&args.parts),
         Task::Doc => checks::doc(),
         Task::Examples => checks::examples(),
         Task::Kernels => checks::kernels(),
