@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -117,38 +117,39 @@ pub fn shown(command: &Command) -> String {
 
 /// Prints the command, runs it, and fails unless it succeeds.
 pub fn run(command: &mut Command) -> Result<()> {
+    let status = start(command)?.wait()?;
+    check(command, status)
+}
+
+/// Prints the command and starts it.
+fn start(command: &mut Command) -> Result<Child> {
     eprintln!("+ {}", shown(command));
-    let status = command
-        .status()
-        .map_err(|error| Error::new(format!("cannot start `{}`: {error}", shown(command))))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Error::new(format!("`{}` failed: {status}", shown(command))))
+    let started = command.spawn();
+    started.map_err(|error| Error::new(format!("cannot start `{}`: {error}", shown(command))))
+}
+
+/// Fails unless the command succeeded.
+fn check(command: &Command, status: ExitStatus) -> Result<()> {
+    match status.success() {
+        true => Ok(()),
+        false => Err(Error::new(format!("`{}` failed: {status}", shown(command)))),
     }
 }
 
 /// [`run`], but no longer than this: what stands still is stopped, with all that it has started, so
 /// that whoever waits for it reads what it said.
 pub fn run_within(command: &mut Command, limit: Duration) -> Result<()> {
-    let shown = shown(command);
-    eprintln!("+ {shown}");
-    let mut child = command
-        .spawn()
-        .map_err(|error| Error::new(format!("cannot start `{shown}`: {error}")))?;
+    let mut child = start(command)?;
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return match status.success() {
-                true => Ok(()),
-                false => Err(Error::new(format!("`{shown}` failed: {status}"))),
-            };
+            return check(command, status);
         }
         if started.elapsed() > limit {
             stop(&mut child)?;
             return Err(Error::new(format!(
-                "`{shown}` was stopped: it ran for more than {} minutes, and what it did last stands \
-                 above",
+                "`{}` was stopped: it ran for more than {} minutes, and what it did last stands above",
+                shown(command),
                 limit.as_secs() / 60
             )));
         }
@@ -187,17 +188,37 @@ fn stop(child: &mut Child) -> Result<()> {
 
 /// Prints the command, runs it, gives what it prints, and fails unless it succeeds.
 pub fn output(command: &mut Command) -> Result<String> {
-    eprintln!("+ {}", shown(command));
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| Error::new(format!("cannot start `{}`: {error}", shown(command))))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Error::new(format!(
-            "`{}` failed: {}",
-            shown(command),
-            output.status
-        ))),
+    let output = start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?.wait_with_output()?;
+    check(command, output.status)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_still_is_stopped_with_what_it_has_started() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let script = "sleep 1000 & echo $! >\"$0\"; wait";
+        let mut stands = Command::new("sh");
+        stands.args(["-c", script]).arg(file.path());
+        let limit = Duration::from_secs(2);
+        let error = run_within(&mut stands, limit).unwrap_err().to_string();
+        assert!(error.contains("was stopped"), "{error}");
+        let started = std::fs::read_to_string(file.path()).unwrap();
+        let process = format!("/proc/{}/stat", started.trim());
+        let runs = || {
+            let state = std::fs::read_to_string(&process).unwrap_or_default();
+            // One that has ended may wait for whoever takes that down.
+            !state.is_empty() && !state.contains(") Z ")
+        };
+        let since = Instant::now();
+        while runs() {
+            assert!(since.elapsed() < Duration::from_secs(60), "it still runs");
+            thread::yield_now();
+        }
+        assert!(run_within(&mut Command::new("true"), limit).is_ok());
+        assert!(run_within(&mut Command::new("false"), limit).is_err());
     }
 }

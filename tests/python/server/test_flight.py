@@ -72,6 +72,10 @@ def fetched(client, info: flight.FlightInfo) -> pa.Table:
     return pa.concat_tables(client.do_get(endpoint.ticket).read_all() for endpoint in info.endpoints)
 
 
+def execute_one(client, sql: str) -> None:
+    fetched(client, client.get_flight_info(query(sql)))
+
+
 def test_a_statement(client):
     info = client.get_flight_info(query("SELECT 1 AS a, 'x' AS b"))
     assert info.schema.names == ["a", "b"]
@@ -310,10 +314,6 @@ def test_tickets_expire(start):
             eventually(lambda: is_over(endpoint.ticket, "no such ticket"), "the ticket is worth nothing any more")
             # Of this one other parts were not fetched yet.
             eventually(lambda: is_over(whole.ticket, "fetched already"), "nor is a part of a result")
-
-
-def execute_one(client, sql: str) -> None:
-    fetched(client, client.get_flight_info(query(sql)))
 
 
 def test_substrait(client, connection, table):

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from serving import add_user, eventually, execute, rows
-from test_flight import command, field, query
+from test_flight import command, execute_one, field, query
 
 #: Drivers of other languages keep cookies by themselves (JDBC's does).
 COOKIES = {"adbc.flight.sql.rpc.with_cookie_middleware": "true"}
@@ -79,73 +79,69 @@ class Cookies(flight.ClientMiddlewareFactory):
         return Middleware()
 
 
-def run(client, sql: str) -> None:
-    info = client.get_flight_info(query(sql))
-    for endpoint in info.endpoints:
-        client.do_get(endpoint.ticket).read_all()
+@pytest.fixture
+def keeping(start):
+    """A server's client, and what it keeps."""
+    server, jar = start(), Cookies()
+    with flight.connect(server.uri.replace("grpc://", "grpc+tcp://"), middleware=[jar]) as client:
+        yield server, client, jar
 
 
-def test_a_client_is_told_which_transaction_it_is_in(start):
-    server = start()
-    jar = Cookies()
-    client = flight.connect(server.uri.replace("grpc://", "grpc+tcp://"), middleware=[jar])
-    with client:
-        run(client, "SELECT 1")
+def test_a_client_is_told_which_transaction_it_is_in(keeping):
+    server, client, jar = keeping
+    execute_one(client, "SELECT 1")
+    assert jar.told == []
+    for _ in range(2):
+        execute_one(client, "BEGIN")
+        cookie = jar.told[-1]
+        assert cookie.startswith("flashmesh-transaction=") and "Max-Age" not in cookie
+        jar.kept, jar.told = cookie, []
+        # It knows by now.
+        execute_one(client, "SELECT 1")
         assert jar.told == []
-        for _ in range(2):
-            run(client, "BEGIN")
-            cookie = jar.told[-1]
-            assert cookie.startswith("flashmesh-transaction=") and "Max-Age" not in cookie
-            jar.kept, jar.told = cookie, []
-            # It knows by now.
-            run(client, "SELECT 1")
-            assert jar.told == []
-            run(client, "COMMIT")
-            assert jar.told[0] == "flashmesh-transaction=; Max-Age=0"
-            jar.kept, jar.told = None, []
-        # One of a transaction that has ended here, and ones that nobody has told: a request that was on
-        # its way when COMMIT was answered is no error, others are.
-        jar.kept = cookie
-        run(client, "SELECT 1")
-        jar.kept = "flashmesh-transaction=0000000000000001.1"
-        with pytest.raises(pa.ArrowException, match="lost the session"):
-            run(client, "SELECT 1")
-        for other in ("flashmesh-transaction=", "flashmesh-transaction=1", "flashmesh-transaction=ä.1", "=;;="):
-            jar.kept = other.encode().decode("latin-1")
-            run(client, "SELECT 1")
-        # That of another session which is in a transaction is no loss to one that was there: drivers may
-        # share what they keep. One that begins with it has lost its connection, and the server does not
-        # know yet that the other one has ended.
-        with server.flight() as other, server.flight() as anew:
-            run(other, "SELECT 1")
-            jar.kept = None
-            run(client, "BEGIN")
-            shared = flight.FlightCallOptions(headers=[(b"cookie", jar.told[-1].encode())])
-            other.get_flight_info(query("SELECT 1"), shared)
-            with pytest.raises(pa.ArrowException, match="lost the session"):
-                anew.get_flight_info(query("SELECT 1"), shared)
-            anew.get_flight_info(query("SELECT 1"), shared)
-            run(client, "ROLLBACK")
-
-
-def test_what_only_gives_up_takes_no_notice_away(start):
-    server = start()
-    jar = Cookies()
-    client = flight.connect(server.uri.replace("grpc://", "grpc+tcp://"), middleware=[jar])
-    with client:
-        run(client, "SELECT 1")
-        info = client.get_flight_info(query("SELECT 1"))
-        jar.kept = "flashmesh-transaction=00000000000000ff.3"
-        # Drivers keep errors of these to themselves.
-        close = field(1, b"a handle that is none")
-        list(client.do_action(("ClosePreparedStatement", command("ActionClosePreparedStatementRequest", close))))
-        list(client.do_action(("CancelFlightInfo", field(1, info.serialize()))))
-        assert jar.told == []
-        with pytest.raises(pa.ArrowException, match="lost the session"):
-            run(client, "SELECT 1")
+        execute_one(client, "COMMIT")
+        assert jar.told[0] == "flashmesh-transaction=; Max-Age=0"
+        jar.kept, jar.told = None, []
+    # One of a transaction that has ended here, and ones that nobody has told: a request that was on
+    # its way when COMMIT was answered is no error, others are.
+    jar.kept = cookie
+    execute_one(client, "SELECT 1")
+    jar.kept = "flashmesh-transaction=0000000000000001.1"
+    with pytest.raises(pa.ArrowException, match="lost the session"):
+        execute_one(client, "SELECT 1")
+    for other in ("flashmesh-transaction=", "flashmesh-transaction=1", "flashmesh-transaction=ä.1", "=;;="):
+        jar.kept = other.encode().decode("latin-1")
+        execute_one(client, "SELECT 1")
+    # That of another session which is in a transaction is no loss to one that was there: drivers may
+    # share what they keep. One that begins with it has lost its connection, and the server does not
+    # know yet that the other one has ended.
+    with server.flight() as other, server.flight() as anew:
+        execute_one(other, "SELECT 1")
         jar.kept = None
-        run(client, "BEGIN")
-        # Whoever ends the session has ended the transaction, too.
-        jar.kept = jar.told[-1]
-        list(client.do_action("CloseSession"))
-        assert jar.told[-1] == "flashmesh-transaction=; Max-Age=0"
+        execute_one(client, "BEGIN")
+        shared = flight.FlightCallOptions(headers=[(b"cookie", jar.told[-1].encode())])
+        other.get_flight_info(query("SELECT 1"), shared)
+        with pytest.raises(pa.ArrowException, match="lost the session"):
+            anew.get_flight_info(query("SELECT 1"), shared)
+        anew.get_flight_info(query("SELECT 1"), shared)
+        execute_one(client, "ROLLBACK")
+
+
+def test_what_only_gives_up_takes_no_notice_away(keeping):
+    _, client, jar = keeping
+    execute_one(client, "SELECT 1")
+    info = client.get_flight_info(query("SELECT 1"))
+    jar.kept = "flashmesh-transaction=00000000000000ff.3"
+    # Drivers keep errors of these to themselves.
+    close = field(1, b"a handle that is none")
+    list(client.do_action(("ClosePreparedStatement", command("ActionClosePreparedStatementRequest", close))))
+    list(client.do_action(("CancelFlightInfo", field(1, info.serialize()))))
+    assert jar.told == []
+    with pytest.raises(pa.ArrowException, match="lost the session"):
+        execute_one(client, "SELECT 1")
+    jar.kept = None
+    execute_one(client, "BEGIN")
+    # Whoever ends the session has ended the transaction, too.
+    jar.kept = jar.told[-1]
+    list(client.do_action("CloseSession"))
+    assert jar.told[-1] == "flashmesh-transaction=; Max-Age=0"
