@@ -263,9 +263,7 @@ impl Group {
     /// Whether this node has a vote, as far as it knows: one that lost what it had gets the catalog
     /// before it has.
     pub fn votes(&self) -> bool {
-        let metrics = self.raft.metrics().borrow().clone();
-        let mut voters = metrics.membership_config.voter_ids();
-        voters.any(|voter| voter == self.parts.own)
+        voters::votes(self.parts.own, &self.raft.metrics().borrow())
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -14,7 +14,7 @@ use crate::mesh::Mesh;
 use crate::sealed::Body;
 use crate::{Rack, STREAMS, Shape};
 
-const DEADLINE: Duration = Duration::from_millis(400);
+const DEADLINE: Duration = Duration::from_millis(800);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nodes that keep a catalog in folders of their own.
@@ -105,20 +105,16 @@ impl Nodes {
         })
     }
 
-    /// Waits until all that run vote.
+    /// Waits until all that run vote, and know it of each other.
     fn all_vote(&self) {
         let running = self.running();
+        let knows = |at: usize| {
+            let metrics = self.group(at).raft.metrics().borrow().clone();
+            let mut members = running.iter().map(|of| self.group(*of).parts.own);
+            members.all(|member| voters::votes(member, &metrics))
+        };
         eventually("all are voters", || {
-            running
-                .iter()
-                .all(|at| {
-                    let metrics = self.group(*at).raft.metrics().borrow().clone();
-                    let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
-                    running
-                        .iter()
-                        .all(|of| voters.contains(&self.group(*of).parts.own))
-                })
-                .then_some(())
+            running.iter().all(|at| knows(*at)).then_some(())
         });
     }
 

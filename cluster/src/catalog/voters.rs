@@ -91,17 +91,43 @@ enum Change {
 
 /// Whether a member has what the leader has, or will soon.
 fn has_reached(own: u64, member: u64, metrics: &RaftMetrics<u64, EmptyNode>) -> bool {
-    let reached = metrics.replication.as_ref();
-    let reached = reached.and_then(|of| of.get(&member).copied().flatten());
-    let reached = reached.map_or(0, |last| last.index);
+    let reached = reached(member, metrics).unwrap_or(0);
     member == own || reached + MOST_LACKED >= metrics.last_log_index.unwrap_or(0)
 }
 
-/// Whether a node votes and has what the leader, `own`, has.
+/// The last entry that a member has, as the leader knows.
+fn reached(member: u64, metrics: &RaftMetrics<u64, EmptyNode>) -> Option<u64> {
+    let last = metrics
+        .replication
+        .as_ref()?
+        .get(&member)
+        .copied()
+        .flatten();
+    last.map(|last| last.index)
+}
+
+/// Whether the group is on its way from some voters to others (Ongaro's joint consensus): until that
+/// is done, it needs more than half of either, and those that are gone count among the former.
+fn is_changing(metrics: &RaftMetrics<u64, EmptyNode>) -> bool {
+    let membership = metrics.membership_config.membership();
+    membership.get_joint_config().len() > 1
+}
+
+/// Whether a member votes, as one of the voters that the group has come to.
+pub(super) fn votes(member: u64, metrics: &RaftMetrics<u64, EmptyNode>) -> bool {
+    let mut voters = metrics.membership_config.voter_ids();
+    !is_changing(metrics) && voters.any(|voter| voter == member)
+}
+
+/// Whether a node votes and has what the leader, `own`, has; who votes it must have as well.
 pub(super) fn has_all(own: u64, node: NodeId, metrics: &RaftMetrics<u64, EmptyNode>) -> bool {
     let mut voters = metrics.membership_config.voter_ids();
     let member = voters.find(|voter| node_of(*voter) == node);
-    member.is_some_and(|member| has_reached(own, member, metrics))
+    let changed = metrics.membership_config.log_id().map(|entry| entry.index);
+    let knows = |member| member == own || reached(member, metrics) >= changed;
+    member.is_some_and(|member| {
+        votes(member, metrics) && knows(member) && has_reached(own, member, metrics)
+    })
 }
 
 /// What is to change now.
@@ -131,7 +157,8 @@ fn changes(
         new.map(|member| Change::Teach(*member)).collect()
     };
     let next: BTreeSet<u64> = wanted.iter().filter_map(place).collect();
-    if next != voters && !next.is_empty() {
+    // A leader may have ended between the two steps of a change: the next one takes the second.
+    if (next != voters || is_changing(metrics)) && !next.is_empty() {
         changes.push(Change::Vote(next));
     } else {
         let is_gone = |member: &u64| {
@@ -144,4 +171,55 @@ fn changes(
         }
     }
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::{CommittedLeaderId, LogId, Membership, StoredMembership};
+
+    use super::*;
+
+    const WANTED: [NodeId; 3] = [NodeId(0), NodeId(1), NodeId(2)];
+
+    fn entry(index: u64) -> LogId<u64> {
+        LogId::new(CommittedLeaderId::new(1, 0), index)
+    }
+
+    /// What the leader, member 0, knows: who votes since entry 7, and how far the others are.
+    fn of_voters(voters: &[&[u64]], reached: [u64; 2]) -> RaftMetrics<u64, EmptyNode> {
+        let mut metrics = RaftMetrics::new_initial(0);
+        let configs = voters.iter().map(|of| of.iter().copied().collect());
+        let membership = Membership::<u64, EmptyNode>::new(configs.collect(), ());
+        metrics.membership_config = StoredMembership::new(Some(entry(7)), membership).into();
+        metrics.last_log_index = Some(7);
+        let reached = reached.into_iter().zip(1..);
+        let reached = reached.map(|(index, member)| (member, Some(entry(index))));
+        metrics.replication = Some(reached.collect());
+        metrics
+    }
+
+    #[test]
+    fn a_change_of_voters_that_a_leader_left_half_done_is_ended_by_the_next() {
+        let there: BTreeMap<_, _> = WANTED.map(|node| (node, u64::from(node.0))).into();
+        let all = || BTreeSet::from([0, 1, 2]);
+        let half_done = of_voters(&[&[0, 1], &[0, 1, 2]], [7, 7]);
+        assert_eq!(
+            changes(0, &WANTED, &there, &half_done),
+            [Change::Vote(all())]
+        );
+        let done = of_voters(&[&[0, 1, 2]], [7, 7]);
+        assert_eq!(changes(0, &WANTED, &there, &done), []);
+    }
+
+    #[test]
+    fn no_node_is_whole_while_the_group_changes_or_before_it_knows_that_it_has() {
+        let whole = |metrics: &RaftMetrics<_, _>| WANTED.map(|node| has_all(0, node, metrics));
+        let half_done = of_voters(&[&[0, 1], &[0, 1, 2]], [7, 7]);
+        assert_eq!(whole(&half_done), [false; 3]);
+        assert!(!votes(1, &half_done));
+        // Node 2 would ask those who voted before.
+        let is_behind = of_voters(&[&[0, 1, 2]], [7, 6]);
+        assert_eq!(whole(&is_behind), [true, true, false]);
+        assert!(votes(1, &is_behind));
+    }
 }
