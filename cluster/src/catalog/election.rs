@@ -1,7 +1,7 @@
 //! Elections: when a node stands for one, and when a leader is none any more.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::{EmptyNode, Raft, RaftMetrics, ServerState};
 use tokio::sync::watch;
@@ -12,6 +12,7 @@ use super::network::{Member, hello, node_of};
 use super::role::{Lease, Role};
 use super::state::Held;
 use crate::mesh::Streams;
+use crate::mesh::clock::{Instant, sleep};
 
 /// The files are made durable, and the log is cut, after so many bytes.
 const MOST_UNSYNCED: u64 = 64 << 20;
@@ -32,7 +33,7 @@ pub(super) async fn elect(member: Arc<Member>, streams: Streams) {
             }
         }
         member.raft.runtime_config().elect(deaf * 2 > voters.len());
-        tokio::time::sleep(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
 }
 
@@ -108,7 +109,7 @@ impl Looking {
                         return;
                     }
                 },
-                () = tokio::time::sleep(LOOK_EVERY.min(self.heartbeats)) => {}
+                () = sleep(LOOK_EVERY.min(self.heartbeats)) => {}
             }
         }
     }

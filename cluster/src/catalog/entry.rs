@@ -6,9 +6,16 @@ use std::path::PathBuf;
 use openraft::EmptyNode;
 use serde::{Deserialize, Serialize};
 
+/// Tests have one with a clock of their own.
+#[cfg(test)]
+use super::tests::runtime::TestRuntime as RaftRuntime;
+#[cfg(not(test))]
+use openraft::TokioRuntime as RaftRuntime;
+
 openraft::declare_raft_types!(
     /// The types of the group.
-    pub(super) Types: D = Change, R = bool, Node = EmptyNode, SnapshotData = Image
+    pub(super) Types: D = Change, R = bool, Node = EmptyNode, SnapshotData = Image,
+        AsyncRuntime = RaftRuntime
 );
 
 /// The files of the catalog as they travel to a node that lacks what the log has no more.

@@ -23,16 +23,16 @@ mod voters;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flashmesh_pages::flash::make_folder;
 use flashmesh_pages::store::NodeId;
 use flashmesh_pages::{Result, StorageError};
 use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 use tokio::sync::watch;
-use tokio::task::block_in_place;
+use tokio::task::JoinHandle;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,7 @@ use self::state::Held;
 use self::voters::Voters;
 use crate::copies::behind_in_file;
 use crate::mesh::Streams;
+use crate::mesh::clock::{Instant, sleep};
 
 pub use network::watch_head;
 pub use office::Office;
@@ -89,8 +90,61 @@ pub struct Group {
     raft: Raft<Types>,
     held: Held,
     role: watch::Receiver<Role>,
-    office: Arc<Mutex<Option<Arc<Office>>>>,
-    runtime: Option<Runtime>,
+    office: Mutex<Option<Arc<Office>>>,
+    tasks: Tasks,
+}
+
+/// What the tasks of a node run on. They end with it.
+struct Tasks {
+    handle: Handle,
+    /// Threads of their own.
+    own: Option<Runtime>,
+    /// Others run there too.
+    #[cfg(test)]
+    life: Option<tests::runtime::Life>,
+}
+
+impl Tasks {
+    fn of_their_own() -> Result<Self> {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(THREADS).thread_name("catalog");
+        let runtime = runtime.enable_all().build();
+        let runtime = runtime.map_err(|error| StorageError::io("starting threads", error))?;
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            own: Some(runtime),
+            #[cfg(test)]
+            life: None,
+        })
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        #[cfg(test)]
+        if let Some(life) = &self.life {
+            return life.spawn(task);
+        }
+        self.handle.spawn(task)
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.own.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Runs what blocks; where there are other threads, other tasks go on.
+fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::CurrentThread) => work(),
+        _ => tokio::task::block_in_place(work),
+    }
 }
 
 struct Parts {
@@ -131,6 +185,12 @@ impl Group {
     /// # Errors
     /// `Io`, `Corrupt`; `Invalid` where the mesh has such a group already.
     pub fn start(streams: &Streams, parts: GroupParts) -> Result<Self> {
+        let tasks = Tasks::of_their_own()?;
+        let handle = tasks.handle.clone();
+        handle.block_on(Self::begin(tasks, streams, parts))
+    }
+
+    async fn begin(tasks: Tasks, streams: &Streams, parts: GroupParts) -> Result<Self> {
         let folder = &parts.folder;
         let opening = |error| StorageError::of_path("opening", folder, error);
         make_folder(folder).map_err(opening)?;
@@ -164,19 +224,16 @@ impl Group {
         let config = Arc::new(config.map_err(of_raft)?);
         let listener = network::listen(streams);
         let listener = listener.map_err(|error| StorageError::Invalid(error.to_string()))?;
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(THREADS).thread_name("catalog");
-        let runtime = runtime.enable_all().build();
-        let runtime = runtime.map_err(|error| StorageError::io("starting threads", error))?;
         let lease = Duration::from_millis(config.election_timeout_min);
         let heartbeats = Duration::from_millis(config.election_timeout_max / 8);
         let deadline = Duration::from_millis(config.election_timeout_max);
         let network = Peers {
             streams: streams.clone(),
             held: held.clone(),
+            pause: heartbeats,
         };
         let raft = Raft::new(own, config, network, log, held.clone());
-        let raft = runtime.block_on(raft).map_err(of_raft)?;
+        let raft = raft.await.map_err(of_raft)?;
         let (sender, role) = watch::channel(Role::Follows(None));
         let until = Arc::new(Lease::new());
         let member = Arc::new(Member {
@@ -188,8 +245,8 @@ impl Group {
             deadline,
             heard: Mutex::default(),
         });
-        runtime.spawn(network::answer(listener, Arc::clone(&member)));
-        runtime.spawn(elect(member, streams.clone()));
+        tasks.spawn(network::answer(listener, Arc::clone(&member)));
+        tasks.spawn(elect(member, streams.clone()));
         let looking = Looking {
             raft: raft.clone(),
             held: held.clone(),
@@ -198,7 +255,7 @@ impl Group {
             lease: Arc::clone(&until),
             role: sender,
         };
-        runtime.spawn(looking.look());
+        tasks.spawn(looking.look());
         let voters = Voters {
             own,
             wanted: parts.group.clone(),
@@ -206,13 +263,13 @@ impl Group {
             raft: raft.clone(),
             held: held.clone(),
         };
-        runtime.spawn(voters.tend());
+        tasks.spawn(voters.tend());
         if parts.is_first {
             let others: Vec<_> = {
                 let others = parts.group.iter().copied();
                 others.filter(|node| *node != parts.node).collect()
             };
-            runtime.spawn(begin(raft.clone(), own, streams.clone(), others));
+            tasks.spawn(begin(raft.clone(), own, streams.clone(), others));
         }
         Ok(Self {
             parts: Arc::new(Parts {
@@ -224,8 +281,8 @@ impl Group {
             raft,
             held,
             role,
-            office: Arc::default(),
-            runtime: Some(runtime),
+            office: Mutex::default(),
+            tasks,
         })
     }
 
@@ -240,7 +297,7 @@ impl Group {
         let own = node_of(self.parts.own);
         let head = move |role: &Role| role.head(own);
         let (sender, receiver) = watch::channel(head(&role.borrow_and_update()));
-        self.spawn(async move {
+        self.tasks.spawn(async move {
             while role.changed().await.is_ok() && !sender.is_closed() {
                 let _ = sender.send(head(&role.borrow_and_update()));
             }
@@ -266,12 +323,6 @@ impl Group {
         voters::votes(self.parts.own, &self.raft.metrics().borrow())
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(task);
-        }
-    }
-
     /// Takes office, with a term greater than `term` and those of all heads before. Returns when more
     /// than half of the nodes that are to keep the catalog do.
     ///
@@ -280,21 +331,13 @@ impl Group {
     pub async fn take_office(&self, term: u64) -> Result<Arc<Office>> {
         let (raft, held) = (self.raft.clone(), self.held.clone());
         let (parts, role) = (Arc::clone(&self.parts), self.role());
-        let place = Arc::clone(&self.office);
-        let Some(runtime) = &self.runtime else {
-            return Err(of_raft("it has ended"));
-        };
-        let handle = runtime.handle().clone();
-        let taken = runtime.spawn(async move {
-            let office = take_office(&raft, &held, &parts, term, &role).await?;
-            let asking = office.ask_group(raft);
-            let office = Arc::new(office);
-            handle.spawn(asking);
-            handle.spawn(close_with(Arc::clone(&office), role));
-            *place.lock() = Some(Arc::clone(&office));
-            Ok(office)
-        });
-        taken.await.map_err(of_raft)?
+        let taken = async move { take_office(&raft, &held, &parts, term, &role).await };
+        let office = Arc::new(self.tasks.spawn(taken).await.map_err(of_raft)??);
+        self.tasks.spawn(office.ask_group(self.raft.clone()));
+        self.tasks
+            .spawn(close_with(Arc::clone(&office), self.role()));
+        *self.office.lock() = Some(Arc::clone(&office));
+        Ok(office)
     }
 }
 
@@ -302,9 +345,6 @@ impl Drop for Group {
     fn drop(&mut self) {
         if let Some(office) = self.office.lock().take() {
             office.close("the node ends");
-        }
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
         }
     }
 }
@@ -354,7 +394,7 @@ async fn begin(raft: Raft<Types>, own: u64, streams: Streams, others: Vec<NodeId
             said = Instant::now();
             log::info!("before a catalog is made, nodes {silent:?} must say that they have none");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
 }
 
@@ -369,7 +409,7 @@ async fn take_office(
         if !matches!(*role.borrow(), Role::Leads(_)) {
             return Err(of_raft(error));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
     let is_new = held.term() == 0;
     if let (true, Some((database, behind))) = (is_new, &parts.alone) {
@@ -411,7 +451,7 @@ async fn take_office(
             said = Instant::now();
             log::info!("waits for other nodes that are to keep the catalog");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
 }
 

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flashmesh_pages::store::NodeId;
 use openraft::error::{
     Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
 };
-use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
@@ -19,13 +19,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::task::{JoinSet, block_in_place};
-use tokio::time::timeout;
+use tokio::task::JoinSet;
 
+use super::block_in_place;
 use super::entry::{Image, Types};
 use super::files::Files;
 use super::role::{Lease, Role};
 use super::state::{COMING, Held};
+use crate::mesh::clock::{Instant, sleep, timeout};
 use crate::mesh::{MeshStream, StreamListener, Streams};
 
 /// The service of a node that is of the group.
@@ -144,7 +145,7 @@ pub fn watch_head(streams: Streams, group: Vec<NodeId>) -> watch::Receiver<Optio
             let head = found.and_then(|told| told.leader).map(NodeId);
             sender.send_if_modified(|known| std::mem::replace(known, head) != head);
             tokio::select! {
-                () = tokio::time::sleep(ASK_EVERY) => {}
+                () = sleep(ASK_EVERY) => {}
                 () = sender.closed() => {}
             }
         }
@@ -157,12 +158,15 @@ pub fn watch_head(streams: Streams, group: Vec<NodeId>) -> watch::Receiver<Optio
 pub(super) struct Peers {
     pub streams: Streams,
     pub held: Held,
+    /// When one that was not reached is tried again: soon, as its vote may be needed.
+    pub pause: Duration,
 }
 
 /// The way to one.
 pub(super) struct Connection {
     streams: Streams,
     held: Held,
+    pause: Duration,
     member: u64,
     open: Option<MeshStream>,
 }
@@ -174,6 +178,7 @@ impl RaftNetworkFactory<Types> for Peers {
         Connection {
             streams: self.streams.clone(),
             held: self.held.clone(),
+            pause: self.pause,
             member,
             open: None,
         }
@@ -269,6 +274,10 @@ impl RaftNetwork<Types> for Connection {
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, EmptyNode, RaftError<u64>>> {
         self.ask_raft(Question::Vote(request)).await
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(self.pause))
     }
 
     async fn full_snapshot(

@@ -105,6 +105,27 @@ impl Journal {
         Ok(())
     }
 
+    /// [`Journal::sync`] for tasks.
+    #[cfg(test)]
+    async fn synced(&self) -> io::Result<()> {
+        let turn = {
+            let mut waiting = self.waiting.lock();
+            waiting.wanted = waiting.turn;
+            waiting.turn
+        };
+        self.ready.notify_one();
+        loop {
+            {
+                let waiting = self.waiting.lock();
+                waiting.check()?;
+                if waiting.settled >= turn {
+                    return Ok(());
+                }
+            }
+            crate::mesh::clock::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
     /// Waits until the group has all that was written.
     fn sync(&self) -> io::Result<()> {
         let mut waiting = self.waiting.lock();
@@ -154,7 +175,7 @@ impl Journal {
 
 /// A file as the database has it.
 #[derive(Debug)]
-struct OfficeFile {
+pub(super) struct OfficeFile {
     part: Part,
     overlay: Arc<Overlay>,
     journal: Arc<Journal>,
@@ -268,7 +289,12 @@ impl Office {
         CopyFile::of(Box::new(Arc::clone(self)))
     }
 
-    fn file(&self, part: Part) -> OfficeFile {
+    #[cfg(test)]
+    pub(super) async fn synced(&self) -> io::Result<()> {
+        self.journal.synced().await
+    }
+
+    pub(super) fn file(&self, part: Part) -> OfficeFile {
         OfficeFile {
             part,
             overlay: Arc::clone(&self.files[part as usize]),

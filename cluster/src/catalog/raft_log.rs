@@ -17,10 +17,10 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::task::block_in_place;
-use tokio::time::timeout;
 
+use super::block_in_place;
 use super::entry::Types;
+use crate::mesh::clock::timeout;
 
 const ENTRIES: TableDefinition<u64, &[u8]> = TableDefinition::new("entries");
 const FACTS: TableDefinition<&str, &[u8]> = TableDefinition::new("facts");

@@ -1,9 +1,10 @@
 //! What a node is in the group, and until when.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use flashmesh_pages::store::NodeId;
+
+use crate::mesh::clock::Instant;
 
 /// What a node is in the group.
 #[derive(Debug, Clone, PartialEq, Eq)]

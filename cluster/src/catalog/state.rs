@@ -21,8 +21,8 @@ use openraft::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::task::block_in_place;
 
+use super::block_in_place;
 use super::entry::{Image, Types};
 use super::files::Files;
 use super::raft_log::RaftLog;

@@ -12,6 +12,7 @@ use super::entry::Types;
 use super::network::{hello, node_of};
 use super::state::Held;
 use crate::mesh::Streams;
+use crate::mesh::clock::sleep;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A member that lacks no more entries than these may vote.
@@ -31,7 +32,7 @@ impl Voters {
     /// Looks after the group whenever this node leads it.
     pub async fn tend(self) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            sleep(LOOK_EVERY).await;
             let metrics = self.raft.metrics().borrow().clone();
             // Before the first head has taken office, the others would get half of a catalog.
             if metrics.state != ServerState::Leader || self.held.term() == 0 {

@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod clock;
+pub(crate) mod clock;
 mod endpoint;
 mod error;
 mod frame;
@@ -47,7 +47,7 @@ mod topology;
 mod transport;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::Sending;

@@ -7,10 +7,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::pin::Pin;
 use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{fmt, io};
 
 #[derive(Default)]
 struct Clock {
@@ -29,7 +31,7 @@ fn with<T>(act: impl FnOnce(&mut Clock) -> T) -> Option<T> {
     CLOCK.with_borrow_mut(|clock| clock.as_mut().map(act))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
 impl Instant {
@@ -40,10 +42,68 @@ impl Instant {
     pub(crate) fn elapsed(&self) -> Duration {
         Self::now().0 - self.0
     }
+
+    pub(crate) fn saturating_duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0 + time)
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(time))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.0 - earlier.0
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, time: Duration) {
+        *self = *self + time;
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, time: Duration) {
+        *self = *self - time;
+    }
+}
+
+impl openraft::Instant for Instant {
+    fn now() -> Self {
+        Self::now()
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it took too long")
+    }
+}
+
+impl From<Elapsed> for io::Error {
+    fn from(_: Elapsed) -> Self {
+        io::ErrorKind::TimedOut.into()
+    }
+}
 
 pub(crate) async fn timeout<T>(
     limit: Duration,
@@ -112,7 +172,7 @@ fn advance() {
 }
 
 /// Runs a test on this thread, with a clock of its own.
-pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     CLOCK.set(Some(Clock::default()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

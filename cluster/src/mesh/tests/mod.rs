@@ -1,7 +1,8 @@
 //! Tests of the mesh as a whole. Their clock moves on when nothing else can: nothing here waits for
 //! real time but what uses sockets.
 
-pub(super) mod clock;
+pub(crate) mod cables;
+pub(crate) mod clock;
 mod flow;
 mod hostile;
 mod outages;

@@ -1,7 +1,10 @@
 //! Groups whose members end, come back, and lose what they had.
 
+pub(super) mod runtime;
+mod simulation;
+
 use std::collections::BTreeMap;
-use std::fs;
+use std::{fs, io};
 
 use flashmesh_storage::table::CatalogStore;
 use rand::rngs::StdRng;
@@ -105,17 +108,11 @@ impl Nodes {
         })
     }
 
-    /// Waits until all that run vote, and know it of each other.
-    fn all_vote(&self) {
+    /// Waits until all that run vote, and have what the leader has: one of them may end then.
+    fn until_whole(&self) {
         let running = self.running();
-        let knows = |at: usize| {
-            let metrics = self.group(at).raft.metrics().borrow().clone();
-            let mut members = running.iter().map(|of| self.group(*of).parts.own);
-            members.all(|member| voters::votes(member, &metrics))
-        };
-        eventually("all are voters", || {
-            running.iter().all(|at| knows(*at)).then_some(())
-        });
+        let groups: Vec<_> = running.iter().map(|at| self.group(*at)).collect();
+        eventually("all vote", || are_whole(&groups).then_some(()));
     }
 
     /// Waits until all that run have the same files.
@@ -136,6 +133,23 @@ impl Nodes {
     }
 }
 
+/// Whether all of these vote, know it of each other, and have what their leader has.
+fn are_whole(groups: &[&Group]) -> bool {
+    let votes_of_all = |group: &&Group| {
+        let metrics = group.raft.metrics().borrow().clone();
+        let mut members = groups.iter().map(|group| group.parts.own);
+        members.all(|member| voters::votes(member, &metrics))
+    };
+    let leads = |group: &&Group| matches!(*group.role().borrow(), Role::Leads(_));
+    // Those that do not run are behind.
+    let lacks = |group: &Group| {
+        let behind = group.behind().into_iter();
+        let running: Vec<_> = groups.iter().map(|of| node_of(of.parts.own)).collect();
+        { behind }.any(|node| running.contains(&node))
+    };
+    groups.iter().all(votes_of_all) && groups.iter().any(|group| leads(&group) && !lacks(group))
+}
+
 fn parts_of(parts: &GroupParts) -> GroupParts {
     GroupParts {
         group: parts.group.clone(),
@@ -152,21 +166,26 @@ fn content(file: &dyn redb::StorageBackend) -> Vec<u8> {
 }
 
 /// Writes at random places and cuts, to the file and to what is expected of it.
-fn write_some(random: &mut StdRng, file: &dyn redb::StorageBackend, model: &mut Vec<u8>) {
+fn write_some(
+    random: &mut StdRng,
+    file: &dyn redb::StorageBackend,
+    model: &mut Vec<u8>,
+) -> io::Result<()> {
     for _ in 0..random.random_range(1..6) {
         if random.random_bool(0.1) {
             let bytes = random.random_range(0..=model.len());
-            file.set_len(bytes as u64).unwrap();
+            file.set_len(bytes as u64)?;
             model.truncate(bytes);
             continue;
         }
         let at = random.random_range(0..40_000);
         let mut bytes = vec![0; random.random_range(1..20_000)];
         random.fill_bytes(&mut bytes);
-        file.write(at as u64, &bytes).unwrap();
+        file.write(at as u64, &bytes)?;
         model.resize(model.len().max(at + bytes.len()), 0);
         model[at..at + bytes.len()].copy_from_slice(&bytes);
     }
+    Ok(())
 }
 
 /// Whatever node ends, with or without its disk: the next head has all that was synced, and nothing
@@ -199,7 +218,7 @@ fn the_catalog_outlives_its_heads() {
         synced.insert("behind", body);
         for _ in 0..random.random_range(1..10) {
             for (name, file) in &files {
-                write_some(&mut random, &**file, synced.get_mut(name).unwrap());
+                write_some(&mut random, &**file, synced.get_mut(name).unwrap()).unwrap();
             }
             files.choose(&mut random).unwrap().1.sync_data().unwrap();
             for (name, file) in &files {
@@ -208,7 +227,7 @@ fn the_catalog_outlives_its_heads() {
         }
         // One that is not synced is with nobody.
         files[1].1.write(0, b"not synced").unwrap();
-        nodes.all_vote();
+        nodes.until_whole();
         let victim = match random.random_bool(0.6) {
             true => leader,
             false => random.random_range(0..3),
@@ -226,7 +245,8 @@ fn the_catalog_outlives_its_heads() {
                 &mut random,
                 &*files[0].1,
                 synced.get_mut("catalog").unwrap(),
-            );
+            )
+            .unwrap();
             let log = synced.get_mut("log").unwrap();
             log.splice(..10.min(log.len()), *b"not synced");
             files[0].1.sync_data().unwrap();
@@ -239,7 +259,7 @@ fn the_catalog_outlives_its_heads() {
             fs::remove_dir_all(nodes.folder(victim)).unwrap();
         }
         nodes.start(victim);
-        nodes.all_vote();
+        nodes.until_whole();
     }
     nodes.all_agree();
 }
