@@ -248,6 +248,51 @@ def test_a_file_is_run_first(database: Path, home: Path, tmp_path: Path) -> None
     assert missing.returncode == 2
 
 
+def test_scripts_have_commands(database: Path, tmp_path: Path) -> None:
+    listed = flashmesh(database, "-c", ".tables")
+    assert re.search(r"^cheap +view$", listed.stdout, re.M) and re.search(r"^item +table +3 rows$", listed.stdout, re.M), listed
+    script = tmp_path / "script.sql"
+    out = tmp_path / "ids.csv"
+    script.write_text(
+        f"SELECT 1 AS one;\n.mode csv\nSELECT id FROM item ORDER BY id;\n.once {out}\nSELECT 2 AS two;\n"
+        ".read nothing.sql\nSELECT 3;\n"
+    )
+    ran = flashmesh(database, "-f", script)
+    assert ran.returncode == 1 and "error: reading nothing.sql" in ran.stderr
+    assert ran.stdout.endswith("+-----+\nid\n1\n2\n3\n") and out.read_text() == "two\n2\n"
+    # A mode lasts from one source to the next, and what can't be parsed anywhere runs nothing.
+    both = flashmesh(database, "-c", ".mode csv", "-c", "SELECT 4 AS four", "-c", ".quit", "-c", "SELECT 5")
+    assert (both.returncode, both.stdout) == (0, "four\n4\n")
+    wrong = flashmesh(database, "-c", "DELETE FROM item;\n.mode csv\nSELECT 'ü';\n  SELECT id FRM item;\n")
+    assert wrong.returncode == 1 and "4 |   SELECT id FRM item;\n  |                 ^" in wrong.stderr, wrong.stderr
+    assert wrong.stdout == "" and flashmesh(database, "--format", "csv", "-c", "SELECT count(*) FROM item").stdout.endswith("3\n")
+    unknown = flashmesh(database, "-c", ".tabels")
+    assert unknown.returncode == 1 and "did you mean .tables?" in unknown.stderr
+    # What is dumped is made anew by another pipe.
+    copy = tmp_path / "copy.db"
+    dumped = flashmesh(database, "-c", ".dump").stdout
+    made = subprocess.run([PROGRAM, copy], input=dumped, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    rows = [flashmesh(place, "--format", "json", "-c", "SELECT * FROM item ORDER BY id").stdout for place in (database, copy)]
+    assert rows[0] == rows[1] and "it's" in rows[0]
+    opened = flashmesh(copy, "-c", "DROP VIEW cheap", "-c", f".open {database}", "-c", ".tables")
+    assert opened.returncode == 0 and re.search(r"^cheap +view$", opened.stdout, re.M), opened
+
+
+def test_scripts_show_how_far_they_are(home: Path) -> None:
+    # Looks at pairs for ever.
+    endless = "SELECT count(*) FROM generate_series(1, 100000000000) AS a(x), generate_series(1, 9) AS b(y) WHERE x * y < 0"
+    running = Terminal("-c", endless, home=home)
+    running.until("1 s")
+    running.write("\x03")
+    assert running.ended() == 128 + signal.SIGINT
+    # Somebody who wants results only gets these.
+    slow = "SELECT count(*) AS n FROM generate_series(1, 300000000) AS a(x) WHERE x % 7 = 8"
+    quiet = Terminal("-q", "--format", "csv", "-c", slow, home=home)
+    assert quiet.until("n\r\n0\r\n") == "n\r\n0\r\n"
+    assert quiet.ended() == 0
+
+
 def test_users_are_changed_listed_and_removed(tmp_path: Path, home: Path) -> None:
     users = tmp_path / "users.toml"
 

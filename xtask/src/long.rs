@@ -47,8 +47,9 @@ const PARTS: [Part; 8] = [
     },
     Part {
         name: "racks",
-        about: "heads killed, stopped and ended, nodes cut off and restarted, under clients",
+        about: "20,000 groups that keep a catalog, in simulated time; heads killed, stopped and ended, nodes cut off and restarted, under clients",
         work: || {
+            rust_tests("simulation", &[("FLASHMESH_SIMULATIONS", "20000")])?;
             let files = [
                 "tests/python/test_heads.py",
                 "tests/python/test_partitions.py",

@@ -251,7 +251,7 @@ pub(super) struct OutputArguments {
     /// Rows shown of a table, or inf [default: 40 on a terminal, else inf]
     #[arg(long, value_name = "N", value_parser = parse_rows)]
     pub maxrows: Option<usize>,
-    /// Print results only: no times, no greeting
+    /// Print results only: no times, no greeting, no progress
     #[arg(short, long)]
     pub quiet: bool,
 }

@@ -54,7 +54,7 @@ pub(super) async fn run(engine: &EngineArguments, fsck: FsckArguments) -> Result
 
 /// Has a server check its database.
 async fn ask(remote: &Remote) -> Result<FsckReport> {
-    let answer = remote.run("CALL check_database()").await?;
+    let answer = remote.run("CALL check_database()".into()).await?;
     let batches: Vec<RecordBatch> = answer.rows.try_collect().await?;
     let mut report = FsckReport::default();
     for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {

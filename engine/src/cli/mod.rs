@@ -11,7 +11,6 @@ mod load;
 mod node;
 mod output;
 mod rack;
-mod script;
 mod serve;
 mod shell;
 mod signals;
@@ -100,54 +99,37 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
             shell::run(Arc::new(remote), None, &arguments.shell, &arguments.output).await?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut output = Output::new(&arguments.output);
-        for sql in scripts(&arguments.sources)? {
-            match script::run_on_server(&remote, &sql, &mut output).await {
-                Err(_) if output.is_closed() => return Ok(ExitCode::SUCCESS),
-                done => done?,
-            }
-        }
-        return Ok(ExitCode::SUCCESS);
+        let scripts = scripts(&arguments.sources)?;
+        let output = Output::new(&arguments.output);
+        return shell::run_scripts(Arc::new(remote), None, output, &scripts).await;
     }
     let engine = Engine::open(arguments.engine.options()?)?;
     signals::end_on_signal(engine.temporary_folders(), !interactive)?;
-    let session = engine.session()?;
-    if interactive {
-        let backend = Arc::new(shell::Local::new(&session));
-        // The database goes once another one is opened in its place.
-        drop((session, engine));
-        let Arguments {
-            engine,
-            shell,
-            output,
-            ..
-        } = arguments;
-        let open = move |folder: Option<&Path>| {
-            let options = EngineOptions {
-                path: folder.map(Path::to_path_buf),
-                ..engine.options()?
-            };
-            let session = Engine::open(options)?.session()?;
-            Ok(Arc::new(shell::Local::new(&session)) as _)
+    let backend = shell::Local::new(&engine.session()?);
+    // The database goes once another one is opened in its place.
+    drop(engine);
+    let Arguments {
+        engine,
+        shell,
+        output,
+        sources,
+        ..
+    } = arguments;
+    let open = move |folder: Option<&Path>| {
+        let options = EngineOptions {
+            path: folder.map(Path::to_path_buf),
+            ..engine.options()?
         };
-        shell::run(backend, Some(Box::new(open)), &shell, &output).await?;
+        let session = Engine::open(options)?.session()?;
+        Ok(Arc::new(shell::Local::new(&session)) as _)
+    };
+    let open: Option<shell::Open> = Some(Box::new(open));
+    if interactive {
+        shell::run(Arc::new(backend), open, &shell, &output).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    shell::locate_errors(&session);
-    let mut output = Output::new(&arguments.output);
-    for sql in scripts(&arguments.sources)? {
-        match script::run(&session, &sql, &mut output).await {
-            // Whoever read our output has seen enough.
-            Err(_) if output.is_closed() => return Ok(ExitCode::SUCCESS),
-            Err(error) => {
-                let catalog = shell::catalog_of(&session).await.unwrap_or_default();
-                escape::complain(&shell::report(&error, &sql, &catalog));
-                return Ok(ExitCode::FAILURE);
-            }
-            Ok(()) => {}
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    let scripts = scripts(&sources)?;
+    shell::run_scripts(Arc::new(backend), open, Output::new(&output), &scripts).await
 }
 
 /// Connects as the arguments and the environment say.

@@ -588,3 +588,39 @@ async fn random_definitions_do_what_a_map_does() {
     let problems = engine.database().fsck(&mut |_| Ok(())).unwrap().problems;
     assert_eq!(problems, Vec::<String>::new());
 }
+
+/// Columns that are others by now may have the same types: rows would go where they were not meant to.
+#[tokio::test]
+async fn rows_of_a_transaction_are_refused_where_others_have_redefined_their_table() {
+    let engine = Engine::open(EngineOptions::default()).unwrap();
+    let (one, other) = (engine.session().unwrap(), engine.session().unwrap());
+    run(&one, "CREATE TABLE t (a BIGINT, b BIGINT)").await;
+    let many = "INSERT INTO t SELECT value, 7 FROM generate_series(1, 100000) AS s(value)";
+    for (before, after) in [
+        ("INSERT INTO t VALUES (1, 2)", ""),
+        ("", "INSERT INTO t VALUES (1, 2)"),
+        ("", many),
+        ("INSERT INTO t VALUES (1, 2)", "INSERT INTO t VALUES (3, 4)"),
+        ("INSERT INTO t VALUES (1, 2)", "UPDATE t SET a = 5"),
+    ] {
+        run(&one, &format!("BEGIN; SELECT * FROM t; {before}")).await;
+        let moved = "ALTER TABLE t DROP COLUMN a; ALTER TABLE t ADD COLUMN a BIGINT";
+        run(&other, moved).await;
+        if !after.is_empty() {
+            run(&one, after).await;
+        }
+        let refused = error(&one, "COMMIT").await;
+        assert!(refused.contains("other"), "{before}; {after}: {refused}");
+        assert_eq!(rows(&one, "SELECT count(*) FROM t").await, ["0"]);
+        run(&other, "DROP TABLE t; CREATE TABLE t (a BIGINT, b BIGINT)").await;
+    }
+    // What the transaction itself has redefined takes its rows.
+    run(
+        &one,
+        "BEGIN; INSERT INTO t (a, b) VALUES (1, 2); ALTER TABLE t RENAME COLUMN a TO c; \
+         INSERT INTO t (c, b) VALUES (3, 4); COMMIT",
+    )
+    .await;
+    let all = "SELECT c, b FROM t ORDER BY 1";
+    assert_eq!(rows(&one, all).await, ["1 2", "3 4"]);
+}

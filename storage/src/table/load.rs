@@ -206,15 +206,10 @@ impl Load {
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
                 rows = present.snapshot.layout;
-                let own = present.record.redefinitions;
-                let committed = || {
-                    let state = database.state.read();
-                    let mut tables = state.tables.values();
-                    tables.any(|t| {
-                        t.snapshot.id == present.snapshot.id && t.record.redefinitions == own
-                    })
+                redefinitions = match &transaction {
+                    Some(transaction) => transaction.redefinitions_of(&present),
+                    None => Some(present.record.redefinitions),
                 };
-                redefinitions = (transaction.is_none() || committed()).then_some(own);
                 (
                     present.snapshot.schema.clone(),
                     present.snapshot.id,

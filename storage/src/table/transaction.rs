@@ -89,8 +89,6 @@ struct Run {
     /// The place of the step.
     step: usize,
     table: TableId,
-    /// [`TableChange::redefinitions`].
-    redefinitions: Option<u32>,
     /// Its table without it, and without what came to that later.
     before: TableState,
     rows: RecordBatch,
@@ -152,9 +150,11 @@ impl Transaction {
         let seen = names.map(|name| {
             let table = progress.state.tables.get(&name)?;
             if self.isolation == Isolation::Serializable
-                && let Some((name, base)) = self.seen_before(table.snapshot.id)
+                && let Some((name, before)) = self.table_before(table.snapshot.id)
             {
-                progress.reads.insert(name, base);
+                progress
+                    .reads
+                    .insert(name.clone(), Arc::clone(&before.snapshot));
             }
             Some(Arc::clone(&table.snapshot))
         });
@@ -175,7 +175,7 @@ impl Transaction {
         progress.apply(&mut step, present.as_ref())?;
         progress.runs.clear();
         if let Step::Rows(change) = &mut step {
-            let before = |table| self.seen_before(table).map(|(_, version)| version);
+            let before = |table| Some(Arc::clone(&self.table_before(table)?.1.snapshot));
             match &mut change.kind {
                 // Rows that others add meanwhile were not seen, and shall not go.
                 ChangeKind::Overwrite { only } | ChangeKind::Redefine { only, .. } => {
@@ -237,15 +237,10 @@ impl Transaction {
         let earlier = runs.iter().rev().map(|place| &progress.runs[*place]);
         let first = earlier.clone().next();
         let before = first.map_or(&present, |run| &run.before).clone();
-        if let Some(first) = first {
-            // Others may have redefined the table since.
-            change.redefinitions = first.redefinitions;
-        }
         let together = earlier.map(|run| &run.rows).chain(rows);
         let together = concat_batches(&change.schema, together)?;
         let written = [&together].into_iter();
         let change = self.database.written_together(&before, &change, written)?;
-        let redefinitions = change.redefinitions;
         let mut step = Step::Rows(Box::new(change));
         progress.state.tables.insert(name.clone(), before.clone());
         if let Err(error) = progress.apply(&mut step, Some(&before)) {
@@ -264,7 +259,6 @@ impl Transaction {
             true => progress.runs.push(Run {
                 step: progress.steps.len(),
                 table,
-                redefinitions,
                 before,
                 rows: together,
             }),
@@ -289,11 +283,19 @@ impl Transaction {
         Ok(())
     }
 
-    /// The name and the version of a table when the transaction began.
-    fn seen_before(&self, table: TableId) -> Option<(ObjectName, Arc<TableSnapshot>)> {
+    /// The name and the state of a table when the transaction began.
+    fn table_before(&self, table: TableId) -> Option<(&ObjectName, &TableState)> {
         let mut tables = self.base.tables.iter();
-        let (name, state) = tables.find(|(_, state)| state.snapshot.id == table)?;
-        Some((name.clone(), Arc::clone(&state.snapshot)))
+        tables.find(|(_, state)| state.snapshot.id == table)
+    }
+
+    /// [`TableChange::redefinitions`] of rows that are written to a table as it is now in the
+    /// transaction: `None` where that has made or redefined it itself. What others do to it meanwhile has
+    /// no part in this; that is found at commit.
+    pub fn redefinitions_of(&self, table: &TableState) -> Option<u32> {
+        let (_, before) = self.table_before(table.snapshot.id)?;
+        let own = table.record.redefinitions;
+        (before.record.redefinitions == own).then_some(own)
     }
 
     fn commit(&self) -> Result<()> {
@@ -304,7 +306,7 @@ impl Transaction {
             let steps = mem::take(&mut progress.steps);
             (steps, mem::take(&mut progress.reads))
         };
-        let name_before = |table| self.seen_before(table).map(|(name, _)| name);
+        let name_before = |table| Some(self.table_before(table)?.0.clone());
         let steps = steps::merged(steps, name_before)?;
         if steps.is_empty() {
             // It has seen one version of the database, and changed nothing.

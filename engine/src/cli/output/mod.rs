@@ -62,6 +62,8 @@ pub(super) struct Output {
     types: bool,
     times: bool,
     counts: bool,
+    /// Whether nothing but results is wanted.
+    is_quiet: bool,
     /// Whether a table that the terminal can't hold goes through a pager.
     pages: bool,
     stdout: Target,
@@ -127,6 +129,7 @@ impl Output {
             }),
             times: terminal && !arguments.quiet,
             counts: terminal && !arguments.quiet,
+            is_quiet: arguments.quiet,
             pages: false,
             stdout: Target {
                 inner: io::BufWriter::new(Box::new(io::stdout())),
@@ -222,6 +225,11 @@ impl Output {
     /// From now on the time of a statement is told, or not.
     pub fn set_times(&mut self, times: bool) {
         self.times = times;
+    }
+
+    /// Whether nothing but results is wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
     }
 
     /// Whether rows are printed as they come, rather than all at the end.

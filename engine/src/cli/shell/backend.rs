@@ -6,6 +6,7 @@ use crate::Result;
 use async_trait::async_trait;
 use datafusion::config::FormatOptions;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::parser::Statement as ParsedStatement;
 use flashmesh_planner::progress::ScanProgress;
 
 use super::catalog::Catalog;
@@ -19,9 +20,13 @@ pub(in crate::cli) trait Backend: Send + Sync {
     /// What the greeting says of it.
     fn description(&self) -> String;
 
+    /// The statements of a text, each with the text that places in its errors are in. A backend that
+    /// parses finds here what can't be.
+    fn parse<'a>(&self, sql: &'a str) -> Result<Vec<(Statement, &'a str)>>;
+
     /// Starts one statement. Its effects (INSERT, CREATE, …) have happened when this returns; the
     /// rows of a query come as they are computed.
-    async fn run(&self, sql: &str) -> Result<Answer>;
+    async fn run(&self, statement: Statement) -> Result<Answer>;
 
     /// Stops what [`Backend::run`] began and the user does not want any more; future and stream
     /// have been dropped by then.
@@ -35,6 +40,24 @@ pub(in crate::cli) trait Backend: Send + Sync {
 
     /// How values are printed.
     fn format_options(&self) -> FormatOptions;
+}
+
+/// A statement, parsed or not yet.
+pub(in crate::cli) enum Statement {
+    Text(String),
+    Parsed(Box<ParsedStatement>),
+}
+
+impl From<&str> for Statement {
+    fn from(sql: &str) -> Self {
+        Self::Text(sql.into())
+    }
+}
+
+impl From<String> for Statement {
+    fn from(sql: String) -> Self {
+        Self::Text(sql)
+    }
 }
 
 /// Asks how far a statement has come; answered at once.

@@ -35,7 +35,7 @@ pub(super) async fn dump(
     let (views, tables): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|t| t.kind == "view");
     for table in tables {
         let full = format!("{}.{}", quoted(&table.schema), quoted(&table.name));
-        let answer = backend.run(&format!("SELECT * FROM {full}")).await?;
+        let answer = backend.run(format!("SELECT * FROM {full}").into()).await?;
         output.write_text(&create_table(catalog, table, &answer.rows.schema())?)?;
         let shown = catalog.shown(&table.schema, &table.name);
         output.print_inserts(&shown, answer.rows).await?;
@@ -49,7 +49,12 @@ pub(super) async fn dump(
             text(&view.schema),
             text(&view.name)
         );
-        let rows: Vec<RecordBatch> = backend.run(&question).await?.rows.try_collect().await?;
+        let rows: Vec<RecordBatch> = backend
+            .run(question.into())
+            .await?
+            .rows
+            .try_collect()
+            .await?;
         for batch in rows {
             let definitions = cast(batch.column(0), &DataType::Utf8)?;
             for definition in definitions.as_string::<i32>().iter().flatten() {

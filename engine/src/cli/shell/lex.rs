@@ -2,6 +2,7 @@
 //! highlight, what to complete, what an error points at. Unlike the parser's own tokenizer it
 //! takes any text, finished or not.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// What a [`Token`] is.
@@ -200,6 +201,46 @@ pub(super) fn items(input: &str) -> (Vec<Item<'_>>, &str) {
     }
 }
 
+/// What a script is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// Statements, where they stand: what is before them is blank.
+    Sql(Cow<'a, str>),
+    /// A command of the shell.
+    Command(&'a str),
+}
+
+/// A script's statements, cut only where a command of the shell is.
+pub(super) fn pieces(script: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let sql = |start: usize, end: usize| {
+        let has_more = |token: Token| token.is_significant() || token.is_open;
+        let part = &script[start..end];
+        tokens(part).any(has_more).then(|| {
+            let blank = |c: char| if c == '\n' { c } else { ' ' };
+            Piece::Sql(match start {
+                0 => Cow::Borrowed(part),
+                _ => script[..start]
+                    .chars()
+                    .map(blank)
+                    .chain(part.chars())
+                    .collect(),
+            })
+        })
+    };
+    for item in items(script).0 {
+        if let Item::Command(line) = item {
+            let at = line.as_ptr() as usize - script.as_ptr() as usize;
+            pieces.extend(sql(start, at));
+            pieces.push(Piece::Command(line));
+            start = at + line.len();
+        }
+    }
+    pieces.extend(sql(start, script.len()));
+    pieces
+}
+
 fn is_word_for_shell(statement: &str) -> bool {
     ["exit", "quit", "help"].contains(&statement.to_ascii_lowercase().as_str())
 }
@@ -207,6 +248,37 @@ fn is_word_for_shell(statement: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts_are_cut_where_commands_are() {
+        let sql = |text: &str| Piece::Sql(Cow::Owned(text.into()));
+        for (script, expected) in [
+            ("", vec![]),
+            (" -- nothing\n", vec![]),
+            ("SELECT 1; SELECT 2", vec![sql("SELECT 1; SELECT 2")]),
+            (".tables", vec![Piece::Command(".tables")]),
+            (
+                "SELECT 'ü';\n.mode csv\nSELECT 2;\n",
+                vec![
+                    sql("SELECT 'ü';\n"),
+                    Piece::Command(".mode csv"),
+                    sql("           \n         \nSELECT 2;\n"),
+                ],
+            ),
+            (
+                "SELECT\n.5; quit; SELECT 1",
+                vec![
+                    sql("SELECT\n.5; "),
+                    Piece::Command("quit"),
+                    sql("      \n        ; SELECT 1"),
+                ],
+            ),
+            // An end that is missing is the parser's to find.
+            ("/* SELECT 1", vec![sql("/* SELECT 1")]),
+        ] {
+            assert_eq!(pieces(script), expected, "{script}");
+        }
+    }
 
     fn kinds(sql: &str) -> Vec<(Kind, &str)> {
         let tokens = tokens(sql).filter(Token::is_significant);

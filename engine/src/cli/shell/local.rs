@@ -17,7 +17,7 @@ use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
 use futures::StreamExt;
 
-use super::backend::{Answer, Backend};
+use super::backend::{Answer, Backend, Statement};
 use super::catalog::{Catalog, Column, Index, Table};
 use crate::cli::load::load_with_bar;
 
@@ -27,20 +27,16 @@ pub(in crate::cli) struct Local(Session);
 impl Local {
     /// The session, which from now on tells where in a statement an error is.
     pub fn new(session: &Session) -> Self {
-        locate_errors(session);
+        let state = session.context().state_ref();
+        let mut config = state.write();
+        // The planner remembers where in the text each name stands.
+        config.config_mut().options_mut().sql_parser.collect_spans = true;
         Self(session.clone())
     }
 }
 
-/// Makes the planner remember where in the text each name stands.
-pub(in crate::cli) fn locate_errors(session: &Session) {
-    let state = session.context().state_ref();
-    let mut state = state.write();
-    state.config_mut().options_mut().sql_parser.collect_spans = true;
-}
-
 /// The names of a session's database.
-pub(in crate::cli) async fn catalog_of(session: &Session) -> Result<Catalog> {
+async fn catalog_of(session: &Session) -> Result<Catalog> {
     let state = session.context().state();
     let options = state.config_options();
     let defaults = &options.catalog;
@@ -135,12 +131,24 @@ impl Backend for Local {
         }
     }
 
-    async fn run(&self, sql: &str) -> Result<Answer> {
-        let mut statements = self.0.parse(sql)?.into_iter();
-        let (Some(statement), None) = (statements.next(), statements.next()) else {
-            return Err(Error::usage(
-                "write one statement, and a semicolon after it",
-            ));
+    fn parse<'a>(&self, sql: &'a str) -> Result<Vec<(Statement, &'a str)>> {
+        let parsed = self.0.parse(sql)?.into_iter();
+        let parsed = parsed.map(|statement| (Statement::Parsed(Box::new(statement)), sql));
+        Ok(parsed.collect())
+    }
+
+    async fn run(&self, statement: Statement) -> Result<Answer> {
+        let statement = match statement {
+            Statement::Parsed(statement) => *statement,
+            Statement::Text(sql) => {
+                let mut statements = self.0.parse(&sql)?.into_iter();
+                let (Some(statement), None) = (statements.next(), statements.next()) else {
+                    return Err(Error::usage(
+                        "write one statement, and a semicolon after it",
+                    ));
+                };
+                statement
+            }
         };
         let plan = self.0.plan(statement).await?;
         let all_rows = matches!(
@@ -179,7 +187,6 @@ impl Backend for Local {
             progress: Some(Arc::new(progress)),
         })
     }
-
     async fn catalog(&self) -> Result<Catalog> {
         catalog_of(&self.0).await
     }

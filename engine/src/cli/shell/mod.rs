@@ -1,7 +1,8 @@
-//! The interactive shell.
+//! The interactive shell, and scripts.
 //!
 //! It reads a line ([`editor`]), cuts it into statements and commands of its own ([`lex`],
-//! [`commands`]), has the former run by a [`Backend`], and prints what comes back.
+//! [`commands`]), has the former run by a [`Backend`], and prints what comes back. Scripts take the same
+//! way ([`script`]).
 
 mod backend;
 mod catalog;
@@ -17,6 +18,7 @@ pub(super) mod pager;
 mod progress;
 mod remote;
 mod report;
+mod script;
 pub(super) mod suggest;
 
 use std::borrow::Cow;
@@ -35,15 +37,16 @@ use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub(super) use backend::Backend;
+pub(super) use backend::{Backend, Statement};
 use catalog::Catalog;
 use commands::Command;
 use editor::LineHelper;
 use lex::Item;
-pub(super) use local::{Local, catalog_of, locate_errors};
-use progress::ProgressLine;
+pub(super) use local::Local;
+use progress::watched;
 pub(super) use remote::{Login, Remote, Tls};
-pub(super) use report::report;
+use report::report;
+pub(super) use script::run_scripts;
 
 use super::arguments::{OutputArguments, ShellArguments};
 use super::escape::{complain, shown};
@@ -79,15 +82,10 @@ pub(super) async fn run(
     arguments: &ShellArguments,
     output: &OutputArguments,
 ) -> Result<()> {
-    let mut shell = Shell {
-        output: Output::new(output).with_pager(),
-        catalog: Arc::default(),
-        refresh: None,
-        backend,
-        open,
-    };
+    let mut shell = Shell::new(backend, open, Output::new(output).with_pager());
+    shell.has_prompt = true;
     // From here on an interrupt is for the statement that runs, and at the prompt for the line.
-    let _interrupts = interrupts()?;
+    let _interrupts = shell.interrupts()?;
     shell.refresh_catalog();
     if !output.quiet {
         println!(
@@ -169,22 +167,18 @@ fn history_file() -> Option<PathBuf> {
     Some(folder.join("history"))
 }
 
-/// The statements of a script.
-pub(super) fn statements(script: &str) -> Result<Vec<&str>> {
-    let (items, unfinished) = lex::items(script);
-    let last = Some(unfinished).filter(|sql| !sql.is_empty());
-    let items = items.into_iter().chain(last.map(Item::Statement));
-    let statements = items.map(|item| match item {
-        Item::Statement(sql) => Ok(sql),
-        Item::Command(command) => Err(Error::usage(format!(
-            "{command}: commands are the shell's; a script has statements only"
-        ))),
-    });
-    statements.collect()
-}
+/// Ctrl-C, where it ends what runs and not the process.
+struct Interrupts(Option<Signal>);
 
-fn interrupts() -> Result<Signal> {
-    signal(SignalKind::interrupt()).map_err(|e| Error::io("listening for signals", e))
+impl Interrupts {
+    async fn next(&mut self) {
+        match &mut self.0 {
+            Some(signal) => {
+                signal.recv().await;
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 struct Shell {
@@ -194,9 +188,29 @@ struct Shell {
     catalog: Arc<RwLock<Catalog>>,
     refresh: Option<SpawnedTask<()>>,
     open: Option<Open>,
+    /// Somebody types: names are completed, and an interrupt stops a statement.
+    has_prompt: bool,
 }
 
 impl Shell {
+    fn new(backend: Arc<dyn Backend>, open: Option<Open>, output: Output) -> Self {
+        Self {
+            backend,
+            output,
+            catalog: Arc::default(),
+            refresh: None,
+            open,
+            has_prompt: false,
+        }
+    }
+
+    fn interrupts(&self) -> Result<Interrupts> {
+        let listen = || signal(SignalKind::interrupt());
+        let listening = self.has_prompt.then(listen).transpose();
+        let listening = listening.map_err(|e| Error::io("listening for signals", e))?;
+        Ok(Interrupts(listening))
+    }
+
     fn editor(&self) -> Result<Editor<LineHelper, FileHistory>> {
         let failed = |e| Error::usage(format!("the terminal failed: {e}"));
         let config = Config::builder()
@@ -216,6 +230,9 @@ impl Shell {
 
     /// Asks for the names anew, while the user types.
     fn refresh_catalog(&mut self) {
+        if !self.has_prompt {
+            return;
+        }
         let (backend, catalog) = (Arc::clone(&self.backend), Arc::clone(&self.catalog));
         self.refresh = Some(SpawnedTask::spawn(async move {
             // Completion does with the names that it has.
@@ -233,20 +250,14 @@ impl Shell {
         for item in items.into_iter().chain(last.map(Item::Statement)) {
             let done = match item {
                 Item::Statement(sql) => {
-                    let done = self.run_statement(sql, None).await;
+                    let done = self.run_statement(sql.into(), None).await;
                     self.refresh_catalog();
                     match done {
                         Ok(outcome) => outcome,
-                        Err(error) => return self.failed(&error, sql).await,
+                        Err(error) => self.failed(&error, sql).await,
                     }
                 }
-                Item::Command(line) => match self.run_command(line, depth).await {
-                    Ok(outcome) => outcome,
-                    Err(message) => {
-                        complain(&format!("error: {message}\n"));
-                        return Outcome::Stopped;
-                    }
-                },
+                Item::Command(line) => self.obey(line, depth).await,
             };
             match done {
                 Outcome::Done => {}
@@ -256,54 +267,85 @@ impl Shell {
         Outcome::Done
     }
 
+    /// Does what a command says, or tells what is wrong with it.
+    async fn obey(&mut self, line: &str, depth: usize) -> Outcome {
+        match self.run_command(line, depth).await {
+            Ok(outcome) => outcome,
+            Err(message) => {
+                self.complain(&format!("error: {message}"));
+                Outcome::Stopped
+            }
+        }
+    }
+
+    fn complain(&self, text: &str) {
+        complain(text);
+        if self.has_prompt {
+            eprintln!();
+        }
+    }
+
     /// Tells what is wrong with a statement.
     async fn failed(&self, error: &Error, sql: &str) -> Outcome {
         if self.output.is_closed() {
             return Outcome::Quit;
         }
         let catalog = self.backend.catalog().await.unwrap_or_default();
-        complain(&format!("{}\n", report(error, sql, &catalog)));
+        self.complain(&report(error, sql, &catalog));
         Outcome::Stopped
     }
 
     /// Runs a statement and prints its result, or draws it.
-    async fn run_statement(&mut self, sql: &str, chart: Option<Chart>) -> Result<Outcome> {
-        let done = self.start_statement(sql, chart).await;
+    async fn run_statement(
+        &mut self,
+        statement: Statement,
+        chart: Option<Chart>,
+    ) -> Result<Outcome> {
+        let done = self.start_statement(statement, chart).await;
         self.output.end_of_statement()?;
         done
     }
 
-    async fn start_statement(&mut self, sql: &str, chart: Option<Chart>) -> Result<Outcome> {
+    async fn start_statement(
+        &mut self,
+        statement: Statement,
+        chart: Option<Chart>,
+    ) -> Result<Outcome> {
         let start = Instant::now();
-        let mut interrupts = interrupts()?;
-        let work = {
-            let (backend, sql) = (Arc::clone(&self.backend), sql.to_string());
-            SpawnedTask::spawn(async move { backend.run(&sql).await })
+        let mut interrupts = self.interrupts()?;
+        let backend = Arc::clone(&self.backend);
+        let work = SpawnedTask::spawn(async move { backend.run(statement).await });
+        let starting = async {
+            let answer = work.join().await;
+            answer.map_err(|e| Error::usage(format!("the statement failed: {e}")))?
         };
-        let line = ProgressLine::start(start, None);
-        let answer = tokio::select! {
-            answer = work.join() => answer,
-            _ = interrupts.recv() => return Ok(self.interrupted().await),
-        };
-        drop(line);
-        let answer = answer.map_err(|e| Error::usage(format!("the statement failed: {e}")))??;
-        let line = ProgressLine::start(start, answer.progress);
         let is_streaming = chart.is_none() && self.output.is_streaming();
-        let rows = progress::until_printed(answer.rows, line, is_streaming);
+        let starting = async {
+            // At a prompt somebody waits.
+            match self.output.is_quiet() && !self.has_prompt {
+                true => starting.await,
+                false => watched(start, starting, is_streaming).await,
+            }
+        };
+        let answer = tokio::select! {
+            answer = starting => answer?,
+            () = interrupts.next() => return Ok(self.interrupted().await),
+        };
         let options = self.backend.format_options();
+        let (rows, all_rows) = (answer.rows, answer.all_rows);
         let printing = async {
             match chart {
                 Some(chart) => self.output.print_chart(chart, rows).await,
-                None => self.output.print(rows, answer.all_rows, &options).await,
+                None => self.output.print(rows, all_rows, &options).await,
             }
         };
         let printed = tokio::select! {
             printed = printing => Some(printed?),
-            _ = interrupts.recv() => None,
+            () = interrupts.next() => None,
         };
         match printed {
             Some(rows) => {
-                let all_rows = answer.all_rows || chart.is_some();
+                let all_rows = all_rows || chart.is_some();
                 self.output.summary(rows, all_rows, start.elapsed());
                 Ok(Outcome::Done)
             }
@@ -335,7 +377,7 @@ impl Shell {
                 self.output.set_file(file, true).map_err(text)?;
             }
             Command::Chart(chart, query) => {
-                return match self.run_statement(&query, Some(chart)).await {
+                return match self.run_statement(query.as_str().into(), Some(chart)).await {
                     Ok(outcome) => Ok(outcome),
                     Err(error) => Ok(self.failed(&error, &query).await),
                 };
@@ -353,7 +395,7 @@ impl Shell {
             }
             Command::Dump(table) => {
                 let catalog = self.backend.catalog().await.map_err(text)?;
-                let mut interrupts = interrupts().map_err(text)?;
+                let mut interrupts = self.interrupts().map_err(text)?;
                 let dumped = tokio::select! {
                     dumped = dump::dump(
                         self.backend.as_ref(),
@@ -361,7 +403,7 @@ impl Shell {
                         &catalog,
                         table.as_deref(),
                     ) => dumped,
-                    _ = interrupts.recv() => return Ok(self.interrupted().await),
+                    () = interrupts.next() => return Ok(self.interrupted().await),
                 };
                 dumped.map_err(text)?;
                 self.output.end_of_statement().map_err(text)?;
@@ -391,14 +433,14 @@ impl Shell {
             }
             Command::Import { file, table } => {
                 let start = Instant::now();
-                let mut interrupts = interrupts().map_err(text)?;
+                let mut interrupts = self.interrupts().map_err(text)?;
                 let work = {
                     let (backend, table) = (Arc::clone(&self.backend), table.clone());
                     SpawnedTask::spawn(async move { backend.import(&file, &table).await })
                 };
                 let rows = tokio::select! {
                     rows = work.join() => rows,
-                    _ = interrupts.recv() => return Ok(self.interrupted().await),
+                    () = interrupts.next() => return Ok(self.interrupted().await),
                 };
                 let rows = rows.map_err(|e| e.to_string())?.map_err(text)?;
                 self.refresh_catalog();

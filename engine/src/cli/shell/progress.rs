@@ -9,7 +9,8 @@ use flashmesh_planner::progress::ScanProgress;
 use futures::StreamExt;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget};
 
-use super::backend::Ask;
+use super::backend::{Answer, Ask};
+use crate::Result;
 use crate::cli::load::style;
 
 /// What ends sooner than this needs no progress.
@@ -19,14 +20,14 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The line, drawn on standard error where that is a terminal, by a task of its own; it goes when
 /// this is dropped.
-pub(super) struct ProgressLine {
+struct ProgressLine {
     bar: ProgressBar,
     ticker: tokio::task::JoinHandle<()>,
 }
 
 impl ProgressLine {
     /// Starts to wait for a statement that began at `start`; `ask` is there once it is planned.
-    pub fn start(start: Instant, ask: Option<Ask>) -> Self {
+    fn start(start: Instant, ask: Option<Ask>) -> Self {
         // Nothing is drawn where standard error is no terminal.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let ticking = bar.clone();
@@ -60,9 +61,28 @@ impl Drop for ProgressLine {
     }
 }
 
+/// What a statement that began at `start` gives, with a line that says how far it is: up to its last
+/// row, or to the first where rows are printed as they come.
+pub(super) async fn watched(
+    start: Instant,
+    starting: impl Future<Output = Result<Answer>>,
+    is_streaming: bool,
+) -> Result<Answer> {
+    let line = ProgressLine::start(start, None);
+    let answer = starting.await;
+    drop(line);
+    let answer = answer?;
+    let line = ProgressLine::start(start, answer.progress);
+    Ok(Answer {
+        rows: until_printed(answer.rows, line, is_streaming),
+        all_rows: answer.all_rows,
+        progress: None,
+    })
+}
+
 /// The same rows; `line` goes with the last of them, or with the first where rows are printed as
 /// they come.
-pub(super) fn until_printed(
+fn until_printed(
     rows: SendableRecordBatchStream,
     line: ProgressLine,
     is_streaming: bool,

@@ -28,8 +28,9 @@ use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use url::Url;
 
-use super::backend::{Answer, Ask, Backend};
+use super::backend::{Answer, Ask, Backend, Statement};
 use super::catalog::{Catalog, Column, Index, Table};
+use super::lex::{Item, items};
 
 /// How long a server may take to answer the first time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -365,8 +366,24 @@ impl Backend for Remote {
         format!("the server at {}", self.address)
     }
 
-    async fn run(&self, sql: &str) -> Result<Answer> {
-        let (answer, info) = self.start(sql).await?;
+    fn parse<'a>(&self, sql: &'a str) -> Result<Vec<(Statement, &'a str)>> {
+        // The server does, when a statement's turn comes.
+        let (statements, unfinished) = items(sql);
+        let last = Some(unfinished).filter(|sql| !sql.is_empty());
+        let items = statements.into_iter().chain(last.map(Item::Statement));
+        let statements = items.filter_map(|item| match item {
+            Item::Statement(sql) => Some((sql.into(), sql)),
+            Item::Command(_) => None,
+        });
+        Ok(statements.collect())
+    }
+
+    async fn run(&self, statement: Statement) -> Result<Answer> {
+        let sql = match statement {
+            Statement::Text(sql) => sql,
+            Statement::Parsed(statement) => statement.to_string(),
+        };
+        let (answer, info) = self.start(&sql).await?;
         *self.running.lock() = Some(info);
         Ok(answer)
     }

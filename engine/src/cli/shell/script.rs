@@ -1,0 +1,73 @@
+//! Scripts: SQL and commands from -c, -f or a pipe.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::backend::{Backend, Statement};
+use super::lex::{Piece, pieces};
+use super::{Open, Outcome, Shell};
+use crate::Result;
+use crate::cli::output::Output;
+
+/// What a script does next.
+enum Step<'a> {
+    /// Runs a statement; an error in it is in this text.
+    Run(Statement, &'a str),
+    Command(&'a str),
+}
+
+/// Runs scripts one after the other, up to the first statement or command that fails; results go to
+/// `output`. The exit code says whether one did.
+///
+/// # Errors
+/// What the shell itself can't go on after. What a script did wrong has been told.
+pub(in crate::cli) async fn run_scripts(
+    backend: Arc<dyn Backend>,
+    open: Option<Open>,
+    output: Output,
+    scripts: &[String],
+) -> Result<ExitCode> {
+    let mut shell = Shell::new(backend, open, output);
+    for script in scripts {
+        match shell.run_script(script).await {
+            Outcome::Done => {}
+            Outcome::Quit => break,
+            Outcome::Stopped => return Ok(ExitCode::FAILURE),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Shell {
+    /// Runs all that a script has. What the backend can't parse anywhere in it runs nothing.
+    async fn run_script(&mut self, script: &str) -> Outcome {
+        let pieces = pieces(script);
+        let mut steps = Vec::new();
+        for piece in &pieces {
+            match piece {
+                Piece::Command(line) => steps.push(Step::Command(line)),
+                Piece::Sql(sql) => match self.backend.parse(sql) {
+                    Ok(statements) => {
+                        let run = |(statement, text)| Step::Run(statement, text);
+                        steps.extend(statements.into_iter().map(run));
+                    }
+                    Err(error) => return self.failed(&error, sql).await,
+                },
+            }
+        }
+        for step in steps {
+            let done = match step {
+                Step::Run(statement, text) => match self.run_statement(statement, None).await {
+                    Ok(outcome) => outcome,
+                    Err(error) => self.failed(&error, text).await,
+                },
+                Step::Command(line) => self.obey(line, 0).await,
+            };
+            match done {
+                Outcome::Done => {}
+                ended => return ended,
+            }
+        }
+        Outcome::Done
+    }
+}
