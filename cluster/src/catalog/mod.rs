@@ -57,6 +57,8 @@ pub use role::Role;
 const THREADS: usize = 2;
 /// How often the group is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// When a node that was not reached is tried again, at the latest.
+const MOST_PAUSE: Duration = Duration::from_millis(500);
 /// How often it is said what is waited for.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 /// Entries that are kept when the log is cut, for nodes that were away shortly.
@@ -230,7 +232,7 @@ impl Group {
         let network = Peers {
             streams: streams.clone(),
             held: held.clone(),
-            pause: heartbeats,
+            pause: heartbeats.min(MOST_PAUSE),
         };
         let raft = Raft::new(own, config, network, log, held.clone());
         let raft = raft.await.map_err(of_raft)?;
@@ -435,17 +437,11 @@ async fn take_office(
     }
     let mut said = Instant::now();
     loop {
-        let voters = raft
-            .metrics()
-            .borrow()
-            .membership_config
-            .voter_ids()
-            .count();
-        if voters > parts.group.len() / 2 {
-            return Ok(Office::new(term, held.files(), Arc::clone(&parts.lease)));
-        }
         if !matches!(*role.borrow(), Role::Leads(_)) {
             return Err(of_raft("another node was elected"));
+        }
+        if voters::count(&raft.metrics().borrow()) > parts.group.len() / 2 {
+            return Ok(Office::new(term, held.files(), Arc::clone(&parts.lease)));
         }
         if said.elapsed() > SAY_EVERY {
             said = Instant::now();

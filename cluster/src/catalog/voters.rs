@@ -120,6 +120,16 @@ pub(super) fn votes(member: u64, metrics: &RaftMetrics<u64, EmptyNode>) -> bool 
     !is_changing(metrics) && voters.any(|voter| voter == member)
 }
 
+/// How many vote, once the group has come to them for good.
+pub(super) fn count(metrics: &RaftMetrics<u64, EmptyNode>) -> usize {
+    let applied = metrics.last_applied.map(|entry| entry.index);
+    let changed = metrics.membership_config.log_id().map(|entry| entry.index);
+    match is_changing(metrics) || applied < changed {
+        true => 0,
+        false => metrics.membership_config.voter_ids().count(),
+    }
+}
+
 /// Whether a node votes and has what the leader, `own`, has; who votes it must have as well.
 pub(super) fn has_all(own: u64, node: NodeId, metrics: &RaftMetrics<u64, EmptyNode>) -> bool {
     let mut voters = metrics.membership_config.voter_ids();
@@ -210,6 +220,18 @@ mod tests {
         );
         let done = of_voters(&[&[0, 1, 2]], [7, 7]);
         assert_eq!(changes(0, &WANTED, &there, &done), []);
+    }
+
+    #[test]
+    fn voters_count_when_the_group_has_come_to_them() {
+        let mut metrics = of_voters(&[&[0], &[0, 1, 2]], [7, 7]);
+        metrics.last_applied = Some(entry(7));
+        assert_eq!(count(&metrics), 0);
+        let mut metrics = of_voters(&[&[0, 1, 2]], [7, 7]);
+        metrics.last_applied = Some(entry(6));
+        assert_eq!(count(&metrics), 0);
+        metrics.last_applied = Some(entry(7));
+        assert_eq!(count(&metrics), 3);
     }
 
     #[test]

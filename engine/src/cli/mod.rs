@@ -99,6 +99,7 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
             shell::run(Arc::new(remote), None, &arguments.shell, &arguments.output).await?;
             return Ok(ExitCode::SUCCESS);
         }
+        signals::end_on_signal([], true)?;
         let scripts = scripts(&arguments.sources)?;
         let output = Output::new(&arguments.output);
         return shell::run_scripts(Arc::new(remote), None, output, &scripts).await;
@@ -120,7 +121,9 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
             path: folder.map(Path::to_path_buf),
             ..engine.options()?
         };
-        let session = Engine::open(options)?.session()?;
+        let engine = Engine::open(options)?;
+        signals::remove_at_end(engine.temporary_folders());
+        let session = engine.session()?;
         Ok(Arc::new(shell::Local::new(&session)) as _)
     };
     let open: Option<shell::Open> = Some(Box::new(open));

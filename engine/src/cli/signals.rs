@@ -3,7 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Folders that go with the process.
+static TEMPORARY: Mutex<Vec<PathBuf>> = parking_lot::const_mutex(Vec::new());
+
+/// From now on these folders go, too, when [`end_on_signal`] ends the process.
+pub(super) fn remove_at_end<'a>(temporary: impl IntoIterator<Item = &'a Path>) {
+    TEMPORARY
+        .lock()
+        .extend(temporary.into_iter().map(Path::to_path_buf));
+}
 
 /// Ends the process on SIGTERM and SIGHUP, and on SIGINT where `on_interrupt` (the shell uses
 /// that one to stop a statement); removes `temporary` folders first. A database that stays
@@ -14,7 +25,7 @@ pub(super) fn end_on_signal<'a>(
     temporary: impl IntoIterator<Item = &'a Path>,
     on_interrupt: bool,
 ) -> Result<()> {
-    let temporary: Vec<PathBuf> = temporary.into_iter().map(Path::to_path_buf).collect();
+    remove_at_end(temporary);
     let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
@@ -36,7 +47,7 @@ pub(super) fn end_on_signal<'a>(
             _ = interrupted => SignalKind::interrupt(),
         }
         .as_raw_value();
-        for folder in temporary {
+        for folder in &*TEMPORARY.lock() {
             // Nothing is left to tell the user if this fails: the process ends either way.
             let _ = std::fs::remove_dir_all(folder);
         }

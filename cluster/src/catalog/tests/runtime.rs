@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,15 +20,36 @@ tokio::task_local! {
 /// The tasks of a node from its start to its end, where several nodes share a runtime. What they start
 /// is of it, too.
 #[derive(Clone, Default)]
-pub(in crate::catalog) struct Life(Arc<Mutex<Vec<AbortHandle>>>);
+pub(in crate::catalog) struct Life(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    tasks: Mutex<Vec<AbortHandle>>,
+    has_panicked: AtomicBool,
+}
+
+/// Notes a task that panics.
+struct Watch(Life);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.0.has_panicked.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Life {
     pub fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let task = tokio::spawn(self.within(task));
-        let mut tasks = self.0.lock();
+        let watch = Watch(self.clone());
+        let task = tokio::spawn(self.within(async move {
+            let _watch = watch;
+            task.await
+        }));
+        let mut tasks = self.0.tasks.lock();
         tasks.retain(|task| !task.is_finished());
         tasks.push(task.abort_handle());
         task
@@ -40,7 +62,11 @@ impl Life {
 
     /// Nothing of it goes on.
     pub fn end(&self) {
-        self.0.lock().drain(..).for_each(|task| task.abort());
+        self.0.tasks.lock().drain(..).for_each(|task| task.abort());
+    }
+
+    pub fn has_panicked(&self) -> bool {
+        self.0.has_panicked.load(Ordering::Relaxed)
     }
 }
 
@@ -132,6 +158,6 @@ impl AsyncRuntime for TestRuntime {
 
 impl fmt::Debug for Life {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tasks", self.0.lock().len())
+        write!(f, "{} tasks", self.0.tasks.lock().len())
     }
 }

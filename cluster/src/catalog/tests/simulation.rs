@@ -47,10 +47,14 @@ fn content(office: &Office) -> Content {
 }
 
 impl Expected {
-    fn take_office(&mut self, office: &Office) -> Result<(), String> {
+    /// Whether the office is not over yet.
+    fn take_office(&mut self, office: &Office) -> Result<bool, String> {
         let term = office.term();
         if term <= self.term {
-            return Err(format!("term {term} comes after {}", self.term));
+            // The next one was faster, and this one finds it out.
+            let is_over = term < self.term && office.check_current().is_err();
+            let why = format!("term {term} comes after {}", self.term);
+            return is_over.then_some(false).ok_or(why);
         }
         let found = content(office);
         let asked = self.asked.take();
@@ -62,7 +66,7 @@ impl Expected {
             self.left.insert(self.term, has_asked);
         }
         (self.content, self.term) = (found, term);
-        Ok(())
+        Ok(true)
     }
 
     /// What a head that may still read finds is the catalog.
@@ -81,7 +85,7 @@ impl Expected {
             (self.content, self.asked) = (content, None);
             return Ok(());
         }
-        match self.left.get(&term) {
+        match self.left.remove(&term) {
             Some(true) => Ok(()),
             _ => Err(format!(
                 "the head of term {term} was told of a commit that is lost"
@@ -109,6 +113,19 @@ struct Simulated {
     ended: mpsc::UnboundedReceiver<usize>,
     random: StdRng,
     begun: Instant,
+    story: Story,
+}
+
+/// What has happened, which is told where a simulation fails.
+#[derive(Default)]
+struct Story(Mutex<Vec<String>>);
+
+impl Drop for Story {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", std::mem::take(&mut *self.0.lock()).join("\n"));
+        }
+    }
 }
 
 impl Simulated {
@@ -135,11 +152,13 @@ impl Simulated {
             ended,
             random,
             begun: Instant::now(),
+            story: Story::default(),
         }
     }
 
     fn say(&self, what: &str) {
-        println!("{:8.3} s: {what}", self.begun.elapsed().as_secs_f64());
+        let time = self.begun.elapsed().as_secs_f64();
+        self.story.0.lock().push(format!("{time:8.3} s: {what}"));
     }
 
     fn folder(&self, node: usize) -> PathBuf {
@@ -150,6 +169,7 @@ impl Simulated {
         let mesh = self.cables.start(node);
         let streams = mesh.streams(STREAMS).unwrap();
         let life = Life::default();
+        let begun = Instant::now();
         let group = loop {
             let parts = GroupParts {
                 node: NodeId(node as u16),
@@ -167,7 +187,7 @@ impl Simulated {
             match life.within(Group::begin(tasks, &streams, parts)).await {
                 Ok(group) => break Arc::new(group),
                 // The one before has not let go of its files yet.
-                Err(error) if error.to_string().contains("open") => sleep(LOOK).await,
+                Err(_) if begun.elapsed() < PATIENCE => sleep(LOOK).await,
                 Err(error) => panic!("node {node} does not start: {error}"),
             }
         };
@@ -213,8 +233,16 @@ impl Simulated {
         while Instant::now() < until {
             sleep(LOOK).await;
             if let Ok(what) = self.told.try_recv() {
-                self.say(&what);
                 panic!("{what}");
+            }
+            for (at, node) in self.running() {
+                assert!(
+                    !node.life.has_panicked(),
+                    "a task of node {at} has panicked"
+                );
+                if let Role::Failed(why) = &*node.group.role().borrow() {
+                    panic!("node {at} can't go on: {why}");
+                }
             }
             let expected = self.expected.lock().term;
             for (at, node) in self.running() {
@@ -326,6 +354,7 @@ impl Simulated {
             images.all(|image| Some(image) == first)
         };
         self.until("all have the same files", agree).await;
+        self.pass(LOOK).await;
     }
 }
 
@@ -350,7 +379,9 @@ impl Reign {
                 Err(_) => sleep(LOOK).await,
             }
         };
-        self.expected.lock().take_office(&office)?;
+        if !self.expected.lock().take_office(&office)? {
+            return Ok(());
+        }
         loop {
             let time = self.random.random_range(1..300);
             sleep(Duration::from_millis(time)).await;
@@ -387,7 +418,11 @@ impl Reign {
 fn simulation(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let count = if random.random_bool(0.7) { 3 } else { 5 };
-    run(async move { Simulated::new(count, random).simulate().await });
+    run(async move {
+        let simulated = Simulated::new(count, random);
+        simulated.say(&format!("FLASHMESH_TEST_SEED={seed}, {count} nodes"));
+        simulated.simulate().await;
+    });
 }
 
 /// What a head was told is committed is there whichever nodes go away, none reads what is old, and
@@ -402,9 +437,12 @@ fn heads_come_and_go_in_simulated_time() {
     let next = AtomicUsize::new(0);
     let one_after_another = || {
         while next.fetch_add(1, Ordering::Relaxed) < runs {
-            let seed = rand::random();
-            println!("FLASHMESH_TEST_SEED={seed}");
-            simulation(seed);
+            let done = std::panic::catch_unwind(|| simulation(rand::random()));
+            if let Err(failure) = done {
+                // No more of them.
+                next.store(runs, Ordering::Relaxed);
+                std::panic::resume_unwind(failure);
+            }
         }
     };
     std::thread::scope(|scope| {

@@ -31,7 +31,8 @@ impl Cable {
     /// Carries bytes one way; while the cable is cut they wait in it.
     async fn carry(self: Arc<Self>, mut from: Reader, mut to: Writer, mut random: StdRng) {
         let mut buffer = vec![0; CABLE_BYTES];
-        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        loop {
+            let count = from.read(&mut buffer).await.unwrap_or(0);
             let late = match random.random_bool(0.01) {
                 true => random.random_range(0..300_000),
                 false => random.random_range(0..2_000),
@@ -40,7 +41,10 @@ impl Cable {
             while self.is_cut.load(Ordering::Relaxed) {
                 sleep(Duration::from_millis(20)).await;
             }
-            if to.write_all(&buffer[..count]).await.is_err() || to.flush().await.is_err() {
+            if count == 0
+                || to.write_all(&buffer[..count]).await.is_err()
+                || to.flush().await.is_err()
+            {
                 return;
             }
         }

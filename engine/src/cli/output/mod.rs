@@ -196,6 +196,16 @@ impl Output {
         }
     }
 
+    /// Writes lines to standard output, wherever results go.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn print_text(&mut self, text: &str) -> Result<()> {
+        let written = self.stdout.write_all(text.as_bytes());
+        let flushed = written.and_then(|()| self.stdout.flush());
+        flushed.map_err(|e| Error::io("printing", e))
+    }
+
     /// Writes lines to where results go.
     ///
     /// # Errors

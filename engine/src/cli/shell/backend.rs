@@ -36,7 +36,8 @@ pub(in crate::cli) trait Backend: Send + Sync {
     async fn catalog(&self) -> Result<Catalog>;
 
     /// Adds the rows of a file to a table, which is made if it is missing; gives their number.
-    async fn import(&self, file: &str, table: &str) -> Result<u64>;
+    /// Shows how far it is, unless `quiet`.
+    async fn import(&self, file: &str, table: &str, quiet: bool) -> Result<u64>;
 
     /// How values are printed.
     fn format_options(&self) -> FormatOptions;

@@ -204,8 +204,8 @@ pub(super) fn items(input: &str) -> (Vec<Item<'_>>, &str) {
 /// What a script is made of.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// Statements, where they stand: what is before them is blank.
-    Sql(Cow<'a, str>),
+    /// Statements. They begin in the script's line after so many; what is before them in it is blank.
+    Sql(Cow<'a, str>, usize),
     /// A command of the shell.
     Command(&'a str),
 }
@@ -213,31 +213,31 @@ pub(super) enum Piece<'a> {
 /// A script's statements, cut only where a command of the shell is.
 pub(super) fn pieces(script: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    let mut start = 0;
-    let sql = |start: usize, end: usize| {
+    let (mut start, mut lines) = (0, 0);
+    let sql = |start: usize, end: usize, lines: usize| {
         let has_more = |token: Token| token.is_significant() || token.is_open;
         let part = &script[start..end];
         tokens(part).any(has_more).then(|| {
-            let blank = |c: char| if c == '\n' { c } else { ' ' };
-            Piece::Sql(match start {
+            let line = script[..start].rfind('\n').map_or(0, |at| at + 1);
+            let before = script[line..start].chars().count();
+            let text = match before {
                 0 => Cow::Borrowed(part),
-                _ => script[..start]
-                    .chars()
-                    .map(blank)
-                    .chain(part.chars())
-                    .collect(),
-            })
+                before => Cow::Owned(" ".repeat(before) + part),
+            };
+            Piece::Sql(text, lines)
         })
     };
     for item in items(script).0 {
         if let Item::Command(line) = item {
             let at = line.as_ptr() as usize - script.as_ptr() as usize;
-            pieces.extend(sql(start, at));
+            pieces.extend(sql(start, at, lines));
             pieces.push(Piece::Command(line));
-            start = at + line.len();
+            let end = at + line.len();
+            lines += script[start..end].matches('\n').count();
+            start = end;
         }
     }
-    pieces.extend(sql(start, script.len()));
+    pieces.extend(sql(start, script.len(), lines));
     pieces
 }
 
@@ -251,30 +251,30 @@ mod tests {
 
     #[test]
     fn scripts_are_cut_where_commands_are() {
-        let sql = |text: &str| Piece::Sql(Cow::Owned(text.into()));
+        let sql = |text: &str, lines| Piece::Sql(Cow::Owned(text.into()), lines);
         for (script, expected) in [
             ("", vec![]),
             (" -- nothing\n", vec![]),
-            ("SELECT 1; SELECT 2", vec![sql("SELECT 1; SELECT 2")]),
+            ("SELECT 1; SELECT 2", vec![sql("SELECT 1; SELECT 2", 0)]),
             (".tables", vec![Piece::Command(".tables")]),
             (
                 "SELECT 'ü';\n.mode csv\nSELECT 2;\n",
                 vec![
-                    sql("SELECT 'ü';\n"),
+                    sql("SELECT 'ü';\n", 0),
                     Piece::Command(".mode csv"),
-                    sql("           \n         \nSELECT 2;\n"),
+                    sql("         \nSELECT 2;\n", 1),
                 ],
             ),
             (
                 "SELECT\n.5; quit; SELECT 1",
                 vec![
-                    sql("SELECT\n.5; "),
+                    sql("SELECT\n.5; ", 0),
                     Piece::Command("quit"),
-                    sql("      \n        ; SELECT 1"),
+                    sql("        ; SELECT 1", 1),
                 ],
             ),
             // An end that is missing is the parser's to find.
-            ("/* SELECT 1", vec![sql("/* SELECT 1")]),
+            ("/* SELECT 1", vec![sql("/* SELECT 1", 0)]),
         ] {
             assert_eq!(pieces(script), expected, "{script}");
         }

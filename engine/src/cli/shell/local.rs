@@ -191,7 +191,7 @@ impl Backend for Local {
         catalog_of(&self.0).await
     }
 
-    async fn import(&self, file: &str, table: &str) -> Result<u64> {
+    async fn import(&self, file: &str, table: &str, quiet: bool) -> Result<u64> {
         let mode = match self.0.table_snapshot(table) {
             Ok(_) => LoadMode::Append,
             Err(_) => LoadMode::Create,
@@ -200,7 +200,7 @@ impl Backend for Local {
             newlines_in_values: true,
             ..FileOptions::default()
         };
-        load_with_bar(&self.0, table, &[file.to_string()], &options, mode, false).await
+        load_with_bar(&self.0, table, &[file.to_string()], &options, mode, quiet).await
     }
 
     fn format_options(&self) -> FormatOptions {

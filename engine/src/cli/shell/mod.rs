@@ -23,6 +23,7 @@ pub(super) mod suggest;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -254,10 +255,13 @@ impl Shell {
                     self.refresh_catalog();
                     match done {
                         Ok(outcome) => outcome,
-                        Err(error) => self.failed(&error, sql).await,
+                        Err(error) => self.failed(&error, sql, 0).await,
                     }
                 }
-                Item::Command(line) => self.obey(line, depth).await,
+                Item::Command(line) => match commands::parse(line) {
+                    Ok(command) => self.obey(command, depth).await,
+                    Err(message) => self.refused(&message),
+                },
             };
             match done {
                 Outcome::Done => {}
@@ -268,14 +272,36 @@ impl Shell {
     }
 
     /// Does what a command says, or tells what is wrong with it.
-    async fn obey(&mut self, line: &str, depth: usize) -> Outcome {
-        match self.run_command(line, depth).await {
+    async fn obey(&mut self, command: Command, depth: usize) -> Outcome {
+        match self.run_command(command, depth).await {
             Ok(outcome) => outcome,
-            Err(message) => {
-                self.complain(&format!("error: {message}"));
-                Outcome::Stopped
-            }
+            Err(message) => self.refused(&message),
         }
+    }
+
+    /// Tells what is wrong with a command.
+    fn refused(&self, message: &str) -> Outcome {
+        if self.output.is_closed() {
+            return Outcome::Quit;
+        }
+        self.complain(&format!("error: {message}"));
+        Outcome::Stopped
+    }
+
+    /// Tells what a command has done, where that is no result.
+    fn tell(&self, text: &str) {
+        if self.has_prompt || !self.output.is_quiet() {
+            complain(text);
+        }
+    }
+
+    /// Prints what a command gives; at a prompt through the pager, if it is long.
+    fn show(&mut self, text: &str) -> Result<(), String> {
+        if self.has_prompt && pager::show(&shown(text)).unwrap_or(false) {
+            return Ok(());
+        }
+        let printed = self.output.print_text(&format!("{text}\n"));
+        printed.map_err(|error| error.to_string())
     }
 
     fn complain(&self, text: &str) {
@@ -286,12 +312,15 @@ impl Shell {
     }
 
     /// Tells what is wrong with a statement.
-    async fn failed(&self, error: &Error, sql: &str) -> Outcome {
+    async fn failed(&self, error: &Error, sql: &str, lines: usize) -> Outcome {
         if self.output.is_closed() {
             return Outcome::Quit;
         }
-        let catalog = self.backend.catalog().await.unwrap_or_default();
-        self.complain(&report(error, sql, &catalog));
+        let catalog = match report::is_of_name(error) {
+            true => self.backend.catalog().await.unwrap_or_default(),
+            false => Catalog::default(),
+        };
+        self.complain(&report(error, sql, lines, &catalog));
         Outcome::Stopped
     }
 
@@ -322,9 +351,10 @@ impl Shell {
         let is_streaming = chart.is_none() && self.output.is_streaming();
         let starting = async {
             // At a prompt somebody waits.
-            match self.output.is_quiet() && !self.has_prompt {
-                true => starting.await,
-                false => watched(start, starting, is_streaming).await,
+            let is_wanted = self.has_prompt || !self.output.is_quiet();
+            match is_wanted && std::io::stderr().is_terminal() {
+                true => watched(start, starting, is_streaming).await,
+                false => starting.await,
             }
         };
         let answer = tokio::select! {
@@ -360,10 +390,10 @@ impl Shell {
         Outcome::Stopped
     }
 
-    async fn run_command(&mut self, line: &str, depth: usize) -> Result<Outcome, String> {
+    async fn run_command(&mut self, command: Command, depth: usize) -> Result<Outcome, String> {
         let text = |error: Error| error.to_string();
-        match commands::parse(line)? {
-            Command::Help => println!("{}\n", commands::help()),
+        match command {
+            Command::Help => self.show(&format!("{}\n", commands::help()))?,
             Command::Quit => return Ok(Outcome::Quit),
             Command::Timer(on) => self.output.set_times(on),
             Command::Types(on) => self.output.set_types(on),
@@ -379,7 +409,7 @@ impl Shell {
             Command::Chart(chart, query) => {
                 return match self.run_statement(query.as_str().into(), Some(chart)).await {
                     Ok(outcome) => Ok(outcome),
-                    Err(error) => Ok(self.failed(&error, &query).await),
+                    Err(error) => Ok(self.failed(&error, &query, 0).await),
                 };
             }
             Command::Open(folder) => {
@@ -391,7 +421,7 @@ impl Shell {
                 self.refresh = None;
                 self.backend = opened;
                 self.refresh_catalog();
-                println!("{}\n", self.backend.description());
+                self.tell(&format!("{}\n", self.backend.description()));
             }
             Command::Dump(table) => {
                 let catalog = self.backend.catalog().await.map_err(text)?;
@@ -411,15 +441,15 @@ impl Shell {
             Command::MaxRows(rows) => self.output.set_max_rows(rows),
             Command::Tables => {
                 let catalog = self.backend.catalog().await.map_err(text)?;
-                show(&tables(&catalog));
+                self.show(&tables(&catalog))?;
             }
             Command::Indexes => {
                 let catalog = self.backend.catalog().await.map_err(text)?;
-                show(&indexes(&catalog));
+                self.show(&indexes(&catalog))?;
             }
             Command::Schema(table) => {
                 let catalog = self.backend.catalog().await.map_err(text)?;
-                show(&schema(&catalog, table.as_deref())?);
+                self.show(&schema(&catalog, table.as_deref())?)?;
             }
             Command::Read(file) => {
                 if depth == MAX_READ_DEPTH {
@@ -436,7 +466,8 @@ impl Shell {
                 let mut interrupts = self.interrupts().map_err(text)?;
                 let work = {
                     let (backend, table) = (Arc::clone(&self.backend), table.clone());
-                    SpawnedTask::spawn(async move { backend.import(&file, &table).await })
+                    let quiet = self.output.is_quiet() && !self.has_prompt;
+                    SpawnedTask::spawn(async move { backend.import(&file, &table, quiet).await })
                 };
                 let rows = tokio::select! {
                     rows = work.join() => rows,
@@ -444,19 +475,11 @@ impl Shell {
                 };
                 let rows = rows.map_err(|e| e.to_string())?.map_err(text)?;
                 self.refresh_catalog();
-                println!("added to {table}:");
+                self.tell(&format!("added to {table}:"));
                 self.output.summary(rows as usize, true, start.elapsed());
             }
         }
         Ok(Outcome::Done)
-    }
-}
-
-/// Prints what a command gives, through the pager if it is long.
-fn show(text: &str) {
-    let text = shown(text);
-    if !pager::show(&text).unwrap_or(false) {
-        println!("{text}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cli::signals;
 use crate::{Engine, EngineOptions, Error, FileOptions, Result};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Schema, UInt64Type};
@@ -370,12 +371,9 @@ impl Backend for Remote {
         // The server does, when a statement's turn comes.
         let (statements, unfinished) = items(sql);
         let last = Some(unfinished).filter(|sql| !sql.is_empty());
-        let items = statements.into_iter().chain(last.map(Item::Statement));
-        let statements = items.filter_map(|item| match item {
-            Item::Statement(sql) => Some((sql.into(), sql)),
-            Item::Command(_) => None,
-        });
-        Ok(statements.collect())
+        let statements = statements.into_iter().chain(last.map(Item::Statement));
+        let text = |(Item::Statement(sql) | Item::Command(sql))| (sql.into(), sql);
+        Ok(statements.map(text).collect())
     }
 
     async fn run(&self, statement: Statement) -> Result<Answer> {
@@ -469,8 +467,10 @@ impl Backend for Remote {
     }
 
     /// The file is read here and its rows are sent.
-    async fn import(&self, file: &str, table: &str) -> Result<u64> {
-        let reader = Engine::open(EngineOptions::default())?.session()?;
+    async fn import(&self, file: &str, table: &str, _quiet: bool) -> Result<u64> {
+        let reader = Engine::open(EngineOptions::default())?;
+        signals::remove_at_end(reader.temporary_folders());
+        let reader = reader.session()?;
         let options = FileOptions {
             newlines_in_values: true,
             ..FileOptions::default()

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Error;
+use crate::accounts::redacted;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use flashmesh_storage::StorageError;
@@ -36,9 +37,14 @@ enum Unknown {
     Word(String),
 }
 
+/// Whether an error is about a name that is not known, so that [`report`] may know a better one.
+pub(super) fn is_of_name(error: &Error) -> bool {
+    unknown(error, &error.to_string()).is_some()
+}
+
 /// What to tell of an error: its message, the line of `sql` with a caret below the place if that
-/// is known, and the known name nearest to one that is not.
-pub(in crate::cli) fn report(error: &Error, sql: &str, catalog: &Catalog) -> String {
+/// is known, and the known name nearest to one that is not. So many `lines` stand before `sql`.
+pub(super) fn report(error: &Error, sql: &str, lines: usize, catalog: &Catalog) -> String {
     let message = error.to_string();
     let unknown = unknown(error, &message);
     let place = place_of(error, &message).or_else(|| {
@@ -52,7 +58,7 @@ pub(in crate::cli) fn report(error: &Error, sql: &str, catalog: &Catalog) -> Str
         _ => message.as_str(),
     };
     let mut report = format!("error: {message}");
-    if let Some(excerpt) = place.and_then(|place| excerpt(sql, place)) {
+    if let Some(excerpt) = place.and_then(|place| excerpt(sql, lines, place)) {
         let _ = write!(report, "\n{excerpt}");
     }
     if !message.contains("Did you mean")
@@ -115,8 +121,13 @@ fn is_name(sql: &str, token: &Token, name: &str) -> bool {
 }
 
 /// The line of a place, with its number, and a caret below.
-fn excerpt(sql: &str, place: Place) -> Option<String> {
-    let line = sql.lines().nth(place.line.checked_sub(1)?)?;
+/// Nothing where a password may be in it.
+fn excerpt(sql: &str, lines: usize, place: Place) -> Option<String> {
+    let at = place.line.checked_sub(1)?;
+    let line = sql.lines().nth(at)?;
+    if redacted(sql).text.lines().nth(at) != Some(line) {
+        return None;
+    }
     let column = place.column.checked_sub(1)?;
     let characters: Vec<char> = line.chars().collect();
     // Behind the last character is a place, too: where something is missing.
@@ -139,7 +150,7 @@ fn excerpt(sql: &str, place: Place) -> Option<String> {
         shown.push('…');
     }
     let carets = width.clamp(1, (end - column).max(1));
-    let number = place.line.to_string();
+    let number = (lines + place.line).to_string();
     let margin = " ".repeat(number.len());
     Some(format!(
         "{number} | {shown}\n{margin} | {}{}",
@@ -366,12 +377,16 @@ mod tests {
             "syntax error: Expected: an SQL statement, found: SELEC at Line: 1, Column: 1",
         );
         assert_eq!(
-            report(&error, "SELEC 1", &Catalog::default()),
-            "error: syntax error: Expected: an SQL statement, found: SELEC\n1 | SELEC 1\n  | ^^^^^\ndid you mean SELECT?"
+            report(&error, "SELEC 1", 6, &Catalog::default()),
+            "error: syntax error: Expected: an SQL statement, found: SELEC\n7 | SELEC 1\n  | ^^^^^\ndid you mean SELECT?"
         );
+        let error = Error::usage("an error at Line: 2, Column: 1");
+        let hidden = "SELECT 1;\nCREATE USR ann PASSWORD 'geheim';";
+        let told = report(&error, hidden, 0, &Catalog::default());
+        assert_eq!(told, "error: an error");
         let error = Error::usage("no room");
         assert_eq!(
-            report(&error, "SELECT 1", &Catalog::default()),
+            report(&error, "SELECT 1", 0, &Catalog::default()),
             "error: no room"
         );
     }

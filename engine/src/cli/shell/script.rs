@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::backend::{Backend, Statement};
+use super::commands::{Command, parse};
 use super::lex::{Piece, pieces};
 use super::{Open, Outcome, Shell};
 use crate::Result;
@@ -11,9 +12,9 @@ use crate::cli::output::Output;
 
 /// What a script does next.
 enum Step<'a> {
-    /// Runs a statement; an error in it is in this text.
-    Run(Statement, &'a str),
-    Command(&'a str),
+    /// Runs a statement. Places in its errors are in this text, before which so many lines stand.
+    Run(Statement, &'a str, usize),
+    Obey(Command),
 }
 
 /// Runs scripts one after the other, up to the first statement or command that fails; results go to
@@ -39,29 +40,34 @@ pub(in crate::cli) async fn run_scripts(
 }
 
 impl Shell {
-    /// Runs all that a script has. What the backend can't parse anywhere in it runs nothing.
+    /// Runs all that a script has. What can't be parsed anywhere in it runs nothing.
     async fn run_script(&mut self, script: &str) -> Outcome {
         let pieces = pieces(script);
         let mut steps = Vec::new();
         for piece in &pieces {
             match piece {
-                Piece::Command(line) => steps.push(Step::Command(line)),
-                Piece::Sql(sql) => match self.backend.parse(sql) {
+                Piece::Command(line) => match parse(line) {
+                    Ok(command) => steps.push(Step::Obey(command)),
+                    Err(message) => return self.refused(&message),
+                },
+                Piece::Sql(sql, lines) => match self.backend.parse(sql) {
                     Ok(statements) => {
-                        let run = |(statement, text)| Step::Run(statement, text);
+                        let run = |(statement, text)| Step::Run(statement, text, *lines);
                         steps.extend(statements.into_iter().map(run));
                     }
-                    Err(error) => return self.failed(&error, sql).await,
+                    Err(error) => return self.failed(&error, sql, *lines).await,
                 },
             }
         }
         for step in steps {
             let done = match step {
-                Step::Run(statement, text) => match self.run_statement(statement, None).await {
-                    Ok(outcome) => outcome,
-                    Err(error) => self.failed(&error, text).await,
-                },
-                Step::Command(line) => self.obey(line, 0).await,
+                Step::Obey(command) => self.obey(command, 0).await,
+                Step::Run(statement, text, lines) => {
+                    match self.run_statement(statement, None).await {
+                        Ok(outcome) => outcome,
+                        Err(error) => self.failed(&error, text, lines).await,
+                    }
+                }
             };
             match done {
                 Outcome::Done => {}
