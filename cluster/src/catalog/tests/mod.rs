@@ -140,14 +140,14 @@ fn are_whole(groups: &[&Group]) -> bool {
         let mut members = groups.iter().map(|group| group.parts.own);
         members.all(|member| voters::votes(member, &metrics))
     };
-    let leads = |group: &&Group| matches!(*group.role().borrow(), Role::Leads(_));
+    let leads = |group: &Group| matches!(*group.role().borrow(), Role::Leads(_));
     // Those that do not run are behind.
     let lacks = |group: &Group| {
         let behind = group.behind().into_iter();
         let running: Vec<_> = groups.iter().map(|of| node_of(of.parts.own)).collect();
         { behind }.any(|node| running.contains(&node))
     };
-    groups.iter().all(votes_of_all) && groups.iter().any(|group| leads(&group) && !lacks(group))
+    groups.iter().all(votes_of_all) && groups.iter().any(|group| leads(group) && !lacks(group))
 }
 
 fn parts_of(parts: &GroupParts) -> GroupParts {

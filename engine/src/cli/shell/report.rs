@@ -310,17 +310,17 @@ mod tests {
             ("SELECT", at(1, 7, 0), "1 | SELECT\n  |       ^"),
             ("SELECT", at(1, 99, 5), "1 | SELECT\n  |       ^"),
         ] {
-            assert_eq!(excerpt(sql, place).as_deref(), Some(expected), "{sql}");
+            assert_eq!(excerpt(sql, 0, place).as_deref(), Some(expected), "{sql}");
         }
-        assert_eq!(excerpt("SELECT 1", at(2, 1, 1)), None);
-        assert_eq!(excerpt("SELECT 1", at(0, 0, 0)), None);
+        assert_eq!(excerpt("SELECT 1", 0, at(2, 1, 1)), None);
+        assert_eq!(excerpt("SELECT 1", 0, at(0, 0, 0)), None);
     }
 
     #[test]
     fn long_lines_are_cut_around_the_place() {
         let sql = format!("SELECT {} nmae {}", "x, ".repeat(100), "y ".repeat(100));
         let column = sql.find("nmae").unwrap() + 1;
-        let excerpt = excerpt(&sql, at(1, column, 4)).unwrap();
+        let excerpt = excerpt(&sql, 0, at(1, column, 4)).unwrap();
         let (line, carets) = excerpt.split_once('\n').unwrap();
         assert!(line.chars().count() < 110, "{line}");
         let indent = carets.find('^').unwrap();
