@@ -64,6 +64,8 @@ impl Looking {
         let mut metrics = self.raft.metrics();
         let mut is_settling = false;
         let mut sent = Instant::now();
+        // The times that it has led, and the term while it does.
+        let (mut times, mut leads_in) = (0, None);
         // What is told now was so later than what was told two changes ago was seen: the process may
         // be stopped anywhere in between.
         let mut seen = [Instant::now(); 2];
@@ -81,7 +83,12 @@ impl Looking {
                         let _ = self.raft.trigger().heartbeat().await;
                     }
                     match until.is_none_or(|until| Instant::now() < until) {
-                        true => Role::Leads(now.current_term),
+                        true => {
+                            if leads_in.replace(now.current_term) != Some(now.current_term) {
+                                times += 1;
+                            }
+                            Role::Leads(times)
+                        }
                         false => Role::Follows(None),
                     }
                 }
@@ -90,6 +97,9 @@ impl Looking {
                     Role::Follows(now.current_leader.map(node_of))
                 }
             };
+            if !matches!(is, Role::Leads(_)) {
+                leads_in = None;
+            }
             let is_over = matches!(is, Role::Failed(_));
             self.role
                 .send_if_modified(|known| std::mem::replace(known, is.clone()) != is);

@@ -333,11 +333,16 @@ impl Group {
     pub async fn take_office(&self, term: u64) -> Result<Arc<Office>> {
         let (raft, held) = (self.raft.clone(), self.held.clone());
         let (parts, role) = (Arc::clone(&self.parts), self.role());
-        let taken = async move { take_office(&raft, &held, &parts, term, &role).await };
+        let leads = role.borrow().clone();
+        if !matches!(leads, Role::Leads(_)) {
+            return Err(of_raft("another node was elected"));
+        }
+        let now = leads.clone();
+        let taken = async move { take_office(&raft, &held, &parts, term, (&now, &role)).await };
         let office = Arc::new(self.tasks.spawn(taken).await.map_err(of_raft)??);
         self.tasks.spawn(office.ask_group(self.raft.clone()));
         self.tasks
-            .spawn(close_with(Arc::clone(&office), self.role()));
+            .spawn(close_with(Arc::clone(&office), leads, self.role()));
         *self.office.lock() = Some(Arc::clone(&office));
         Ok(office)
     }
@@ -357,10 +362,8 @@ fn random() -> u64 {
 }
 
 /// Whoever waits for the group fails when another one leads it.
-async fn close_with(office: Arc<Office>, mut role: watch::Receiver<Role>) {
-    let leads = role.borrow().clone();
-    let leads = matches!(leads, Role::Leads(_)).then_some(leads);
-    let is_over = role.wait_for(|role| leads.as_ref() != Some(role)).await;
+async fn close_with(office: Arc<Office>, leads: Role, mut role: watch::Receiver<Role>) {
+    let is_over = role.wait_for(|role| *role != leads).await;
     let why = match is_over.as_deref() {
         Ok(Role::Failed(why)) => why.clone(),
         _ => "this node is not the head any more, and the next one knows whether this was committed: ask it".into(),
@@ -405,10 +408,10 @@ async fn take_office(
     held: &Held,
     parts: &Parts,
     term: u64,
-    role: &watch::Receiver<Role>,
+    (leads, role): (&Role, &watch::Receiver<Role>),
 ) -> Result<Office> {
     while let Err(error) = raft.ensure_linearizable().await {
-        if !matches!(*role.borrow(), Role::Leads(_)) {
+        if *role.borrow() != *leads {
             return Err(of_raft(error));
         }
         sleep(LOOK_EVERY).await;
@@ -437,7 +440,7 @@ async fn take_office(
     }
     let mut said = Instant::now();
     loop {
-        if !matches!(*role.borrow(), Role::Leads(_)) {
+        if *role.borrow() != *leads {
             return Err(of_raft("another node was elected"));
         }
         if voters::count(&raft.metrics().borrow()) > parts.group.len() / 2 {

@@ -9,7 +9,8 @@ use crate::mesh::clock::Instant;
 /// What a node is in the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// It was elected, in that term of the group, and may take office.
+    /// It was elected, and may take office. The number is another one each time, so that who did not see
+    /// that it was none in between finds it out.
     Leads(u64),
     /// It keeps the catalog for the head, where that is known.
     Follows(Option<NodeId>),

@@ -369,13 +369,13 @@ impl Reign {
     /// Returns when it was the head and is not any more.
     async fn last(mut self) -> Result<(), String> {
         let mut role = self.group.role();
-        let office = loop {
+        let (leads, office) = loop {
             let leads = |role: &Role| matches!(role, Role::Leads(_));
-            if role.wait_for(leads).await.is_err() {
+            let Ok(now) = role.wait_for(leads).await.map(|role| role.clone()) else {
                 return Ok(());
-            }
+            };
             match self.group.take_office(0).await {
-                Ok(office) => break office,
+                Ok(office) => break (now, office),
                 Err(_) => sleep(LOOK).await,
             }
         };
@@ -399,7 +399,7 @@ impl Reign {
                 std::io::Result::Ok(())
             };
             if write().is_err() {
-                return Ok(());
+                break;
             }
             let asks = |expected: &mut Expected| {
                 if expected.term == office.term() {
@@ -409,8 +409,14 @@ impl Reign {
             asks(&mut self.expected.lock());
             match office.synced().await {
                 Ok(()) => self.expected.lock().answer(office.term(), after)?,
-                Err(_) => return Ok(()),
+                Err(_) => break,
             }
+        }
+        // Whoever looks at the role later sees it, too.
+        sleep(2 * DEADLINE).await;
+        match *self.group.role().borrow() == leads {
+            true => Err("a head that is over is told that it leads as before".into()),
+            false => Ok(()),
         }
     }
 }

@@ -100,8 +100,11 @@ impl Running {
             },
         };
         // What failed may have failed for that.
-        match (&served, &*group.role().borrow()) {
-            (Err(error), Role::Follows(_)) if !self.is_stopping() => {
+        let now = group.role().borrow().clone();
+        match &served {
+            Err(error)
+                if now != leads && !matches!(now, Role::Failed(_)) && !self.is_stopping() =>
+            {
                 tracing::warn!(%error, "as the head");
                 Err(begin_anew())
             }
