@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use openraft::EmptyNode;
 use serde::{Deserialize, Serialize};
 
-/// Tests have one with a clock of their own.
+// Tests have one with a clock of their own.
 #[cfg(test)]
 use super::tests::runtime::TestRuntime as RaftRuntime;
 #[cfg(not(test))]

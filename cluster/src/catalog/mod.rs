@@ -18,6 +18,7 @@ mod office;
 mod raft_log;
 mod role;
 mod state;
+mod tasks;
 mod voters;
 
 use std::io::ErrorKind;
@@ -30,9 +31,7 @@ use flashmesh_pages::store::NodeId;
 use flashmesh_pages::{Result, StorageError};
 use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +43,7 @@ use self::network::{Introduction, Member, Peers, draw_member, hello, node_of};
 use self::raft_log::RaftLog;
 use self::role::Lease;
 use self::state::Held;
+use self::tasks::{Tasks, block_in_place};
 use self::voters::Voters;
 use crate::copies::behind_in_file;
 use crate::mesh::Streams;
@@ -53,8 +53,6 @@ pub use network::watch_head;
 pub use office::Office;
 pub use role::Role;
 
-/// Threads of the group: votes and heartbeats wait for no query.
-const THREADS: usize = 2;
 /// How often the group is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// When a node that was not reached is tried again, at the latest.
@@ -96,59 +94,6 @@ pub struct Group {
     tasks: Tasks,
 }
 
-/// What the tasks of a node run on. They end with it.
-struct Tasks {
-    handle: Handle,
-    /// Threads of their own.
-    own: Option<Runtime>,
-    /// Others run there too.
-    #[cfg(test)]
-    life: Option<tests::runtime::Life>,
-}
-
-impl Tasks {
-    fn of_their_own() -> Result<Self> {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(THREADS).thread_name("catalog");
-        let runtime = runtime.enable_all().build();
-        let runtime = runtime.map_err(|error| StorageError::io("starting threads", error))?;
-        Ok(Self {
-            handle: runtime.handle().clone(),
-            own: Some(runtime),
-            #[cfg(test)]
-            life: None,
-        })
-    }
-
-    fn spawn<T: Send + 'static>(
-        &self,
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> JoinHandle<T> {
-        #[cfg(test)]
-        if let Some(life) = &self.life {
-            return life.spawn(task);
-        }
-        self.handle.spawn(task)
-    }
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.own.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Runs what blocks; where there are other threads, other tasks go on.
-fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
-    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-    match flavor {
-        Ok(RuntimeFlavor::CurrentThread) => work(),
-        _ => tokio::task::block_in_place(work),
-    }
-}
-
 struct Parts {
     group: Vec<NodeId>,
     alone: Option<(PathBuf, PathBuf)>,
@@ -188,7 +133,7 @@ impl Group {
     /// `Io`, `Corrupt`; `Invalid` where the mesh has such a group already.
     pub fn start(streams: &Streams, parts: GroupParts) -> Result<Self> {
         let tasks = Tasks::of_their_own()?;
-        let handle = tasks.handle.clone();
+        let handle = tasks.handle().clone();
         handle.block_on(Self::begin(tasks, streams, parts))
     }
 

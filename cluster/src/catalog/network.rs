@@ -21,11 +21,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::block_in_place;
 use super::entry::{Image, Types};
 use super::files::Files;
 use super::role::{Lease, Role};
 use super::state::{COMING, Held};
+use super::tasks::block_in_place;
 use crate::mesh::clock::{Instant, sleep, timeout};
 use crate::mesh::{MeshStream, StreamListener, Streams};
 

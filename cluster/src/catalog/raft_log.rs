@@ -18,8 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::block_in_place;
 use super::entry::Types;
+use super::tasks::block_in_place;
 use crate::mesh::clock::timeout;
 
 const ENTRIES: TableDefinition<u64, &[u8]> = TableDefinition::new("entries");

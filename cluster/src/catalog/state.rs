@@ -22,10 +22,10 @@ use openraft::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::block_in_place;
 use super::entry::{Image, Types};
 use super::files::Files;
 use super::raft_log::RaftLog;
+use super::tasks::block_in_place;
 
 /// What the log knows of the files by this name.
 const APPLIED: &str = "applied";

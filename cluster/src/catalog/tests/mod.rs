@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Nodes that keep a catalog in folders of their own.
 struct Nodes {
     folder: TempDir,
-    runtime: Runtime,
+    runtime: tokio::runtime::Runtime,
     meshes: Vec<Mesh>,
     groups: Vec<Option<Group>>,
 }
@@ -117,20 +117,22 @@ impl Nodes {
 
     /// Waits until all that run have the same files.
     fn all_agree(&self) {
-        let image = |at: usize| {
-            let mut image = Vec::new();
-            self.group(at).held.dump(&mut image).unwrap();
-            image
-        };
         let running = self.running();
         eventually("all have the same files", || {
-            let first = image(running[0]);
-            running[1..]
-                .iter()
-                .all(|at| image(*at) == first)
-                .then_some(())
+            have_same_files(running.iter().map(|at| self.group(*at))).then_some(())
         });
     }
+}
+
+fn have_same_files<'a>(groups: impl Iterator<Item = &'a Group>) -> bool {
+    let image = |group: &Group| {
+        let mut image = Vec::new();
+        group.held.dump(&mut image).unwrap();
+        image
+    };
+    let mut images = groups.map(image);
+    let first = images.next();
+    images.all(|image| Some(image) == first)
 }
 
 /// Whether all of these vote, know it of each other, and have what their leader has.

@@ -179,11 +179,7 @@ impl Simulated {
                 alone: None,
                 deadline: DEADLINE,
             };
-            let tasks = Tasks {
-                handle: Handle::current(),
-                own: None,
-                life: Some(life.clone()),
-            };
+            let tasks = Tasks::of(life.clone());
             match life.within(Group::begin(tasks, &streams, parts)).await {
                 Ok(group) => break Arc::new(group),
                 // The one before has not let go of its files yet.
@@ -343,16 +339,7 @@ impl Simulated {
         let goes_on = |this: &Self| this.expected.lock().answers > before + 5;
         self.until("a head writes again", goes_on).await;
         self.expected.lock().is_still = true;
-        let agree = |this: &Self| {
-            let image = |(_, node): (usize, &Node)| {
-                let mut image = Vec::new();
-                node.group.held.dump(&mut image).unwrap();
-                image
-            };
-            let mut images = this.running().map(image);
-            let first = images.next();
-            images.all(|image| Some(image) == first)
-        };
+        let agree = |this: &Self| have_same_files(this.running().map(|(_, node)| &*node.group));
         self.until("all have the same files", agree).await;
         self.pass(LOOK).await;
     }

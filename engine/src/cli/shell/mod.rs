@@ -288,9 +288,14 @@ impl Shell {
         Outcome::Stopped
     }
 
+    /// Whether somebody wants to know more than results: at a prompt somebody waits.
+    fn is_watched(&self) -> bool {
+        self.has_prompt || !self.output.is_quiet()
+    }
+
     /// Tells what a command has done, where that is no result.
     fn tell(&self, text: &str) {
-        if self.has_prompt || !self.output.is_quiet() {
+        if self.is_watched() {
             complain(text);
         }
     }
@@ -350,9 +355,7 @@ impl Shell {
         };
         let is_streaming = chart.is_none() && self.output.is_streaming();
         let starting = async {
-            // At a prompt somebody waits.
-            let is_wanted = self.has_prompt || !self.output.is_quiet();
-            match is_wanted && std::io::stderr().is_terminal() {
+            match self.is_watched() && std::io::stderr().is_terminal() {
                 true => watched(start, starting, is_streaming).await,
                 false => starting.await,
             }
@@ -466,7 +469,7 @@ impl Shell {
                 let mut interrupts = self.interrupts().map_err(text)?;
                 let work = {
                     let (backend, table) = (Arc::clone(&self.backend), table.clone());
-                    let quiet = self.output.is_quiet() && !self.has_prompt;
+                    let quiet = !self.is_watched();
                     SpawnedTask::spawn(async move { backend.import(&file, &table, quiet).await })
                 };
                 let rows = tokio::select! {
