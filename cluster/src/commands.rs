@@ -235,7 +235,9 @@ impl Peers for MeshPeers {
             tokio::select! {
                 ended = asked => if let Err(error) = ended {
                     if let Some(copies) = copies {
-                        copies.suspect(node);
+                        // It may wait for a commit of the group, whose messages this thread moves.
+                        let suspect = move || copies.suspect(node);
+                        let _ = tokio::task::spawn_blocking(suspect).await;
                     }
                     let action = format!("asking node {}", node.0);
                     let error = StorageError::io(action, error);

@@ -480,7 +480,15 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use flashmesh_pages::flash::{FlashOp, FlashPage, Geometry, MemoryFlash, PageBuffer, Tag};
+    use flashmesh_storage::peer::Peers;
+
     use super::*;
+    use crate::Rack;
+    use crate::commands::MeshPeers;
+    use crate::mesh::Mesh;
 
     /// No copy has the number of a card.
     #[test]
@@ -518,6 +526,104 @@ mod tests {
             std::fs::write(&path, &whole[..at]).unwrap();
             assert!(CopyFile::open(&path).is_err());
         }
+    }
+
+    /// A ledger whose commits end when the test lets them.
+    #[derive(Debug)]
+    struct Slow {
+        begun: mpsc::Sender<()>,
+        may_end: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl CopyLedger for Slow {
+        fn is_behind(&self, _: usize) -> bool {
+            false
+        }
+
+        fn set_behind(&self, _: usize, _: bool) -> Result<()> {
+            let _ = self.begun.send(());
+            let _ = self.may_end.lock().recv();
+            Ok(())
+        }
+    }
+
+    /// The group commits over the threads of the mesh what a node that does not answer means for copies:
+    /// whoever asked that node may not hold up one of them.
+    #[test]
+    fn a_node_that_is_suspected_holds_up_no_thread_of_the_mesh() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |node: u16| folder.path().join(format!("{node}.sock"));
+        let rack = Rack::parse(&format!(
+            "[mesh]\ndeadline_ms = 100\nsilence_ms = 50\n\
+             [[endpoint]]\nindex = 3\nname = 'streams'\nflow = 'end-to-end'\n\
+             [[node]]\nid = 0\nname = 'n0'\naddress = 'unix://{}'\n\
+             [[node.card]]\nid = 0\npath = '0'\n\
+             [[node]]\nid = 1\nname = 'n1'\naddress = 'unix://{}'\n\
+             [[node.card]]\nid = 0\npath = '1'\n\
+             [[cable]]\nfrom = 'n0/0'\nto = 'n1/0'\n",
+            at(0).display(),
+            at(1).display()
+        ));
+        let rack = rack.unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let mesh = runtime.spawn(async move { Mesh::start(&rack, NodeId(0)).await });
+        let mesh = runtime.block_on(mesh).unwrap().unwrap();
+
+        let geometry = Geometry {
+            pages_per_erase_block: 8,
+            erase_blocks: 4,
+        };
+        let copy = |seed| {
+            let flash = MemoryFlash::new(geometry, seed);
+            Arc::new(Here(Arc::new(flash))) as Arc<dyn CopySource>
+        };
+        let ((begun, has_begun), (let_end, may_end)) = (mpsc::channel(), mpsc::channel());
+        let ledger = Slow {
+            begun,
+            may_end: Mutex::new(may_end),
+        };
+        let flash = MirroredFlash::open(vec![copy(1), copy(2)], Arc::new(ledger)).unwrap();
+        // Not synced: what a node has of it that does not answer, nobody knows.
+        let mut queue = flash.open_queue().unwrap();
+        let write = FlashOp::Write {
+            tag: Tag(0),
+            first: FlashPage(0),
+            buffers: vec![PageBuffer::recycled()],
+        };
+        queue.submit(write).unwrap();
+        queue.wait(1, &mut Vec::new()).unwrap();
+        drop(queue);
+        let mirror = Mirror {
+            card: (NodeId(1), CardId(0)),
+            holders: vec![NodeId(1), NodeId(0)],
+            flash: Arc::new(flash),
+        };
+        let shared = Arc::new(Shared {
+            own: NodeId(0),
+            mirrors: vec![mirror],
+            is_closed: Mutex::new(false),
+            closed: Condvar::new(),
+        });
+
+        let streams = mesh.streams("streams").unwrap();
+        let peers = MeshPeers::new(&mesh, streams, [NodeId(1)], Some(CopyView(shared)));
+        let mut answer = peers.send(NodeId(1), vec![1]).unwrap();
+        has_begun.recv().unwrap();
+        let (moved, has_moved) = mpsc::channel();
+        runtime.spawn(async move { moved.send(()) });
+        let patience = Duration::from_secs(30);
+        has_moved
+            .recv_timeout(patience)
+            .expect("the mesh's thread waits for the commit");
+        let_end.send(()).unwrap();
+        let frame = runtime.block_on(std::future::poll_fn(|cx| answer.poll_frame(cx.waker())));
+        assert!(frame.unwrap_err().to_string().contains("asking node 1"));
+        assert_eq!(peers.holder(NodeId(1)), None);
+        runtime.block_on(mesh.close());
     }
 
     fn places(nodes: &[u16], replicas: u16) -> BTreeSet<Place> {

@@ -319,14 +319,16 @@ impl Shared {
     }
 
     /// A copy's device is not there any more, or is another one. With it may be lost what it had not
-    /// synced.
+    /// synced. Whoever says so later, of the same opening, says nothing new: what was changed since, the
+    /// copy was not given.
     fn lost(&self, state: &mut State, number: usize, generation: u64) -> Result<()> {
-        if state.copies[number].generation != generation {
+        let copy = &mut state.copies[number];
+        if copy.generation != generation || copy.link.is_none() {
             return Ok(());
         }
         let is_synced = state.unsynced.is_empty() && state.syncing.is_empty();
-        let was_whole = state.copies[number].is_whole();
-        state.copies[number].link = None;
+        let was_whole = copy.is_whole();
+        copy.link = None;
         if is_synced && state.in_flight.is_empty() && was_whole {
             return Ok(());
         }
@@ -343,7 +345,7 @@ impl Shared {
         self.set_behind(state, number, [])
     }
 
-    /// A copy has failed a change of these blocks, or a sync.
+    /// A copy has failed a change of these blocks.
     fn failed(
         &self,
         state: &mut State,
@@ -358,6 +360,20 @@ impl Shared {
             true => self.lost(state, number, generation),
             false => Ok(()),
         }
+    }
+
+    /// A copy has failed a sync: what it was given before may be lost, and some devices sync nothing
+    /// any more until they are opened anew.
+    fn failed_sync(
+        &self,
+        state: &mut State,
+        number: usize,
+        generation: u64,
+        error: &StorageError,
+    ) -> Result<()> {
+        log::warn!("{}: {error}", self.sources[number].name());
+        self.set_behind(state, number, [])?;
+        self.lost(state, number, generation)
     }
 
     /// Which copies a change of these blocks is to be given to.
@@ -562,11 +578,17 @@ impl MirroredFlash {
             return Err(no_copy(why));
         }
         if !is_synced {
+            // The last copy goes on being read where its device is still there.
+            for (number, generation, error) in &failed {
+                if error.is_gone() {
+                    self.shared.lost(state, *number, *generation)?;
+                }
+            }
             let first = failed.into_iter().next();
             return Err(first.map_or_else(away_or_behind, |(.., error)| error));
         }
         for (number, generation, error) in failed {
-            self.shared.failed(state, number, generation, &error, [])?;
+            self.shared.failed_sync(state, number, generation, &error)?;
         }
         self.shared.record(state)
     }

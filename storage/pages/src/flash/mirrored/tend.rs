@@ -1,10 +1,14 @@
 //! Copies that come back: what they lack is copied, erase block by erase block, while all is used.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::{Flash, FlashOp, FlashPage, FlashQueue, PageBuffer, Tag};
 use super::{Behind, Copy, MAX_PAGES_PER_OP, MirroredFlash, check_blocks, is_of_copy, joined};
 use crate::{Result, StorageError};
+
+/// Blocks that are copied between two syncs: what a copy that goes away again has to be given once more.
+const SYNC_EVERY: usize = 16;
 
 impl MirroredFlash {
     /// Looks for copies that were away, and brings those that are behind up to the others. Blocks
@@ -12,16 +16,17 @@ impl MirroredFlash {
     /// called again, after a while.
     ///
     /// # Errors
-    /// Those of the ledger, and of reading what is to be copied where no copy has it. That a copy is
-    /// away is none.
+    /// The first, when all was tried: those of the ledger, of a copy that does not fit the others, and
+    /// of reading what is to be copied where no copy has it. That a copy is away is none.
     pub fn tend(&self) -> Result<bool> {
         let _alone = self.shared.tending.lock();
-        for number in 0..self.shared.sources.len() {
-            self.look_for(number)?;
-        }
-        for number in 0..self.shared.sources.len() {
-            self.catch_up(number)?;
-        }
+        let copies = 0..self.shared.sources.len();
+        let looked: Vec<_> = copies.clone().map(|copy| self.look_for(copy)).collect();
+        let caught_up = copies.map(|copy| self.catch_up(copy));
+        looked
+            .into_iter()
+            .chain(caught_up)
+            .fold(Ok(()), Result::and)?;
         Ok(self.shared.state.lock().copies.iter().all(Copy::is_whole))
     }
 
@@ -70,16 +75,28 @@ impl MirroredFlash {
             Ok(()) => Ok(()),
             Err(CopyError::OfSource(error)) => Err(error),
             Err(CopyError::OfTarget(error)) => {
-                log::warn!("bringing {} up to the other copies: {error}", target.name());
-                let state = &mut *self.shared.state.lock();
-                if let Some(behind) = &mut state.copies[number].behind {
-                    behind.forget_given();
-                }
-                match error.is_gone() {
-                    true => self.shared.lost(state, number, generation),
-                    false => Ok(()),
-                }
+                self.gave_up(number, generation, &error, error.is_gone())
             }
+            Err(CopyError::OfSync(error)) => self.gave_up(number, generation, &error, true),
+        }
+    }
+
+    fn gave_up(
+        &self,
+        number: usize,
+        generation: u64,
+        error: &StorageError,
+        is_lost: bool,
+    ) -> Result<()> {
+        let name = self.shared.sources[number].name();
+        log::warn!("bringing {name} up to the other copies: {error}");
+        let state = &mut *self.shared.state.lock();
+        if let Some(behind) = &mut state.copies[number].behind {
+            behind.forget_given();
+        }
+        match is_lost {
+            true => self.shared.lost(state, number, generation),
+            false => Ok(()),
         }
     }
 
@@ -93,7 +110,7 @@ impl MirroredFlash {
         let used = target.used_erase_blocks().map_err(CopyError::OfTarget)?;
         let mut from = self.open_queue().map_err(CopyError::OfSource)?;
         let mut to = target.open_queue().map_err(CopyError::OfTarget)?;
-        loop {
+        for copied in 1.. {
             let next = {
                 let state = &mut *self.shared.state.lock();
                 let copy = &mut state.copies[number];
@@ -119,15 +136,44 @@ impl MirroredFlash {
             let Some(block) = next else {
                 return self.end_catching_up(number, target, generation);
             };
-            let copied = self.copy_block(&mut *from, &mut *to, block);
+            let result = self.copy_block(&mut *from, &mut *to, block);
             if let Some(behind) = &mut self.shared.state.lock().copies[number].behind {
                 behind.copying = None;
-                if copied.is_err() {
+                if result.is_err() {
                     behind.blocks.insert(block);
                 }
             }
-            copied?;
+            result?;
+            if copied % SYNC_EVERY == 0 {
+                self.keep_given(number, target)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Makes durable what the copy was given so far: a node that goes away need not be given that again.
+    fn keep_given(&self, number: usize, target: &Arc<dyn Flash>) -> Result<(), CopyError> {
+        let given = {
+            let state = &mut *self.shared.state.lock();
+            let Some(behind) = &mut state.copies[number].behind else {
+                return Ok(());
+            };
+            // Of changes that are under way the sync need not see anything.
+            let is_done = |block: &u64| !state.in_flight.contains_key(block);
+            let (done, under_way) = std::mem::take(&mut behind.given)
+                .into_iter()
+                .partition(is_done);
+            behind.given = under_way;
+            let done: BTreeSet<u64> = done;
+            done
+        };
+        let synced = target.sync();
+        if synced.is_err()
+            && let Some(behind) = &mut self.shared.state.lock().copies[number].behind
+        {
+            behind.blocks.extend(given);
+        }
+        synced.map_err(CopyError::OfSync)
     }
 
     /// Nothing is left to be copied, but for what is being changed.
@@ -139,7 +185,7 @@ impl MirroredFlash {
     ) -> Result<(), CopyError> {
         // What another sync covers meanwhile would not be covered here, and none would see it again.
         let _alone = self.shared.syncing.lock();
-        target.sync().map_err(CopyError::OfTarget)?;
+        target.sync().map_err(CopyError::OfSync)?;
         let copy = &mut self.shared.state.lock().copies[number];
         let is_done = copy.behind.as_ref().is_some_and(Behind::is_done);
         if copy.generation == generation && copy.link.is_some() && is_done {
@@ -160,9 +206,9 @@ impl MirroredFlash {
         let block_pages = u64::from(self.shared.geometry.pages_per_erase_block);
         let (start, end) = (block * block_pages, (block + 1) * block_pages);
         let tag = Tag(0);
-        let first = FlashPage(start);
-        run(to, FlashOp::Erase { tag, first }).map_err(CopyError::OfTarget)?;
         let step = MAX_PAGES_PER_OP as u64;
+        // As a whole before anything is erased: what the copy has may be all that there is of it.
+        let mut pages = Vec::new();
         for at in (start..end).step_by(MAX_PAGES_PER_OP) {
             let count = step.min(end - at);
             let buffers = (0..count).map(|_| PageBuffer::recycled()).collect();
@@ -172,15 +218,17 @@ impl MirroredFlash {
                 first,
                 buffers,
             };
-            let pages = run(from, read).map_err(CopyError::OfSource)?;
-            for (first, buffers) in written_runs(at, pages) {
-                let write = FlashOp::Write {
-                    tag,
-                    first,
-                    buffers,
-                };
-                run(to, write).map_err(CopyError::OfTarget)?;
-            }
+            pages.append(&mut run(from, read).map_err(CopyError::OfSource)?);
+        }
+        let first = FlashPage(start);
+        run(to, FlashOp::Erase { tag, first }).map_err(CopyError::OfTarget)?;
+        for (first, buffers) in written_runs(start, pages) {
+            let write = FlashOp::Write {
+                tag,
+                first,
+                buffers,
+            };
+            run(to, write).map_err(CopyError::OfTarget)?;
         }
         Ok(())
     }
@@ -189,6 +237,8 @@ impl MirroredFlash {
 /// Whose fault it is that copying failed.
 enum CopyError {
     OfTarget(StorageError),
+    /// The target's, which may sync nothing any more until it is opened anew.
+    OfSync(StorageError),
     OfSource(StorageError),
 }
 
