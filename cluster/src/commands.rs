@@ -9,13 +9,12 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use flashmesh_pages::store::NodeId;
 use flashmesh_storage::node::StorageNode;
-use flashmesh_storage::peer::{Answer, MESSAGE_MAX_BYTES, Peers};
+use flashmesh_storage::peer::{Answer, CommandLife, MESSAGE_MAX_BYTES, Peers};
 use flashmesh_storage::{Result, StorageError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
@@ -89,12 +88,12 @@ impl CommandServer {
     }
 }
 
-/// Sets what it holds when it goes: the thread of a command notices that nobody waits for it.
-struct Cancel(Arc<AtomicBool>);
+/// Ends what it holds when it goes: the threads of a command notice that nobody waits for it.
+struct Cancel(Arc<CommandLife>);
 
 impl Drop for Cancel {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.end();
     }
 }
 
@@ -112,11 +111,11 @@ async fn run(
         return Ok(());
     };
     let cancel = Cancel(Arc::default());
-    let cancelled = Arc::clone(&cancel.0);
+    let life = Arc::clone(&cancel.0);
     let (frames, mut to_send) = mpsc::channel::<Vec<u8>>(FRAMES_AHEAD);
     let node = Arc::clone(node);
     let work = tokio::task::spawn_blocking(move || {
-        node.serve(&command, threads, &cancelled, &mut |frame| {
+        node.serve(&command, threads, &life, &mut |frame| {
             let sent = frames.blocking_send(frame);
             sent.map_err(|_| StorageError::Cancelled)
         })

@@ -286,7 +286,7 @@ struct Mirror {
 #[derive(Debug)]
 pub struct Copies {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -330,7 +330,7 @@ impl Places<'_> {
 }
 
 impl Copies {
-    /// Opens these cards, each with its copies.
+    /// Opens these cards, each with its copies. Nobody [looks after](Self::look_after) them yet.
     ///
     /// # Errors
     /// Those of [`MirroredFlash::open`]; `Invalid` where a copy that should be here is missing.
@@ -365,13 +365,26 @@ impl Copies {
             is_closed: Mutex::new(false),
             closed: Condvar::new(),
         });
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("copies".into());
-        let thread = thread.spawn(move || of_thread.look_after());
         Ok(Self {
             shared,
-            thread: Some(thread.map_err(|e| StorageError::io("starting a thread", e))?),
+            thread: Mutex::new(None),
         })
+    }
+
+    /// From now on, copies that are away are looked for, and brought up to the others: when the database is
+    /// open, which has looked at whether a copy holds what it should.
+    ///
+    /// # Errors
+    /// `Io` when no thread can be started.
+    pub(crate) fn look_after(&self) -> Result<()> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let of_thread = Arc::clone(&self.shared);
+            let looks = thread::Builder::new().name("copies".into());
+            let looks = looks.spawn(move || of_thread.look_after());
+            *thread = Some(looks.map_err(|e| StorageError::io("starting a thread", e))?);
+        }
+        Ok(())
     }
 
     /// A card by whose it is.
@@ -411,7 +424,7 @@ impl Drop for Copies {
     fn drop(&mut self) {
         *self.shared.is_closed.lock() = true;
         self.shared.closed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.get_mut().take() {
             // A panic has been reported where it happened.
             let _ = thread.join();
         }
@@ -612,10 +625,10 @@ mod tests {
         let streams = mesh.streams("streams").unwrap();
         let peers = MeshPeers::new(&mesh, streams, [NodeId(1)], Some(CopyView(shared)));
         let mut answer = peers.send(NodeId(1), vec![1]).unwrap();
-        has_begun.recv().unwrap();
+        let patience = Duration::from_secs(30);
+        has_begun.recv_timeout(patience).unwrap();
         let (moved, has_moved) = mpsc::channel();
         runtime.spawn(async move { moved.send(()) });
-        let patience = Duration::from_secs(30);
         has_moved
             .recv_timeout(patience)
             .expect("the mesh's thread waits for the commit");

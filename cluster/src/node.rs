@@ -1,6 +1,7 @@
 //! The nodes of a rack that runs: the head has the catalog and answers queries, the others have
 //! cards of its flash and run what the head pushes down to them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -245,9 +246,40 @@ impl Head {
         self.cards.clone()
     }
 
+    /// Whether cards are on several nodes each.
+    pub fn has_copies(&self) -> bool {
+        self.copies.is_some()
+    }
+
     /// Each copy of each card; none where each is on one node alone.
     pub fn copies(&self) -> Vec<RackCopy> {
         self.copies.as_ref().map_or_else(Vec::new, Copies::statuses)
+    }
+
+    /// To be called when the database is open: from now on copies that are away are looked for, and brought
+    /// up to the others.
+    ///
+    /// # Errors
+    /// `Io` when no thread can be started.
+    pub fn look_after_copies(&self) -> Result<()> {
+        self.copies.as_ref().map_or(Ok(()), Copies::look_after)
+    }
+
+    /// Whether each card has a copy here or at a node that answers, and that lacks nothing. Blocks: not for
+    /// tasks.
+    pub fn reaches_all_cards(&self) -> bool {
+        if !self.has_copies() {
+            let mut cards = self.cards.iter();
+            return cards.all(|card| card.flash.used_erase_blocks().is_ok());
+        }
+        let copies = self.copies();
+        let is_whole = |copy: &&RackCopy| copy.is_there && !copy.is_behind;
+        let whole: BTreeSet<_> = copies
+            .iter()
+            .filter(is_whole)
+            .map(|copy| copy.card)
+            .collect();
+        copies.iter().all(|copy| whole.contains(&copy.card))
     }
 
     /// What the head's storage node has of the rack.

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::distributed::{WorkerParts, Workers};
 use crate::error::Result;
+use crate::memory::StorageMemory;
 use crate::resources::{
     memory_limit, memory_pool, session_config, spill_files, temporary_folder, temporary_folder_in,
     threads,
@@ -40,8 +41,11 @@ impl NodeWorker {
         let folder = options.spill_folder.clone();
         let spill = temporary_folder_in(&folder.unwrap_or_else(temporary_folder))?;
         let memory_limit = memory_limit(options.memory_limit_bytes);
+        let pool = memory_pool(memory_limit);
+        let of_kernels = StorageMemory::new(&pool, "kernels");
+        storage.run_shipped_kernels(options.kernels.clone(), Arc::new(of_kernels));
         let memory = RuntimeEnvBuilder::new()
-            .with_memory_pool(memory_pool(memory_limit))
+            .with_memory_pool(pool)
             .with_disk_manager_builder(spill_files(spill.path(), options.spill_limit_bytes))
             .with_object_store_registry(Arc::new(NoStores))
             .build_arc()?;

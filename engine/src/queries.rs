@@ -357,8 +357,11 @@ impl Queries {
 
     /// Queries that run, oldest first, then those that have ended, newest first.
     pub fn list(&self) -> impl Iterator<Item = QueryReport> {
-        let mut all: Vec<_> = self.running.lock().values().cloned().collect();
+        // One that ends now is in one of them.
+        let running = self.running.lock();
+        let mut all: Vec<_> = running.values().cloned().collect();
         all.extend(self.ended.lock().iter().rev().cloned());
+        drop(running);
         all.into_iter().map(|query| query.report())
     }
 
@@ -373,26 +376,26 @@ impl Queries {
     }
 
     fn ended(&self, query: &Arc<Query>, state: QueryState) {
-        if self.running.lock().remove(&query.id).is_none() {
-            return;
-        }
         let state = match state {
             QueryState::Failed(error) => QueryState::Failed(query.secrets.hide(error)),
             state => state,
         };
         let is_planned = query.kind == QueryKind::Planning && state == QueryState::Finished;
         if query.kind == QueryKind::Look || is_planned {
+            self.running.lock().remove(&query.id);
             return;
         }
+        let took = query.started.elapsed();
         let counter = match &state {
             QueryState::Failed(_) => &self.totals.failed,
             QueryState::Cancelled => &self.totals.cancelled,
             _ => &self.totals.finished,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let took = query.started.elapsed();
         let report = {
             let mut inner = query.state.lock();
+            if inner.took.is_some() {
+                return;
+            }
             let report = inner.plan.take().map(|plan| report_of(plan.as_ref()));
             let report = report.unwrap_or_default();
             inner.state = state;
@@ -400,6 +403,7 @@ impl Queries {
             inner.report = Some(report.clone());
             report
         };
+        counter.fetch_add(1, Ordering::Relaxed);
         query.trace(&report);
         if let Some(Observer(observer)) = self.observer.get() {
             observer(&query.report());
@@ -412,6 +416,8 @@ impl Queries {
         ] {
             total.fetch_add(value, Ordering::Relaxed);
         }
+        let mut running = self.running.lock();
+        running.remove(&query.id);
         let mut ended = self.ended.lock();
         ended.push_back(Arc::clone(query));
         if ended.len() > REMEMBERED {

@@ -141,6 +141,7 @@ impl Engine {
                 catalog: rack.and_then(|rack| rack.catalog()),
                 node: rack.map(|rack| rack.node()).unwrap_or_default(),
                 cards: rack.map(|rack| rack.cards()).unwrap_or_default(),
+                cards_have_copies: rack.is_some_and(|rack| rack.has_copies()),
                 way: rack.map(|rack| Arc::clone(rack) as _),
                 cache_bytes: options.cache_bytes.unwrap_or((memory / 4).min(1 << 30)),
                 block_cache_bytes: options.external_cache_bytes.unwrap_or(EXTERNAL_CACHE_BYTES),
@@ -152,6 +153,9 @@ impl Engine {
                 ..DatabaseOptions::default()
             },
         )?;
+        if let Some(rack) = &options.rack {
+            rack.look_after_copies()?;
+        }
         let disk = spill_files(spill.path(), options.spill_limit_bytes);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::clone(&pool))

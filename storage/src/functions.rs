@@ -28,9 +28,7 @@ const MAX_CALL_DEPTH: usize = 8;
 #[derive(Debug)]
 pub struct Kernels {
     database: Arc<Database>,
-    options: SandboxOptions,
-    /// Made when the first kernel is compiled: most databases have none.
-    sandbox: OnceLock<Sandbox>,
+    compiler: Compiler,
     memory: Arc<dyn MemoryBudget>,
     state: Mutex<State>,
 }
@@ -76,8 +74,7 @@ impl Kernels {
     ) -> Arc<Self> {
         Arc::new(Self {
             database,
-            options,
-            sandbox: OnceLock::new(),
+            compiler: Compiler::new(options),
             memory,
             state: Mutex::default(),
         })
@@ -85,9 +82,7 @@ impl Kernels {
 
     /// The calls of a new query.
     pub fn calls(&self) -> Arc<QueryCalls> {
-        let options = &self.options;
-        let memory = Arc::clone(&self.memory);
-        QueryCalls::new(memory, options.memory_per_query, options.time_per_query)
+        self.compiler.calls(&self.memory)
     }
 
     /// The functions, in the order of their names. One whose package can't be read is left out
@@ -135,7 +130,15 @@ impl Kernels {
     }
 
     fn package(&self, entry: &Function) -> Result<Package> {
-        Package::parse(Bytes::from(self.database.function_package(entry)?))
+        Package::parse(Bytes::from(self.package_bytes(entry)?))
+    }
+
+    /// The package of a function.
+    ///
+    /// # Errors
+    /// `NotFound`, `Corrupt`, `Io`.
+    pub(crate) fn package_bytes(&self, entry: &Function) -> Result<Vec<u8>> {
+        self.database.function_package(entry)
     }
 
     /// A function.
@@ -182,14 +185,14 @@ impl Kernels {
             });
         }
         let compiled = self.callees(&name, &callees, &mut vec![name.clone()])?;
-        let kernel = self.compile(parsed, &compiled)?;
+        let kernel = self.compiler.compile(parsed, &compiled)?;
         let entry = self.database.create_function(NewFunction {
             name: &name,
             owner,
             package: &package,
             callees,
             or_replace,
-            quota: (!is_admin).then_some(self.options.quota_per_user),
+            quota: (!is_admin).then_some(self.compiler.options.quota_per_user),
         })?;
         let function = self.function(&name)?;
         if function.entry == entry {
@@ -234,7 +237,8 @@ impl Kernels {
         if let Some(kernel) = &*kernel {
             return Ok(Arc::clone(kernel));
         }
-        let compiled = self.compile(self.package(&function.entry)?, &callees)?;
+        let package = self.package(&function.entry)?;
+        let compiled = self.compiler.compile(package, &callees)?;
         Ok(Arc::clone(kernel.insert(compiled)))
     }
 
@@ -261,77 +265,6 @@ impl Kernels {
         callees.iter().map(&mut kernel).collect()
     }
 
-    fn compile(&self, package: Package, callees: &[Kernel]) -> Result<Arc<Kernel>> {
-        let sandbox = match self.sandbox.get() {
-            Some(sandbox) => sandbox,
-            None => {
-                let made = Sandbox::new(self.options.clone())?;
-                self.sandbox.get_or_init(|| made)
-            }
-        };
-        let target = sandbox.compile(&package, callees)?;
-        Ok(Arc::new(Kernel::new(package.without_code(), target)))
-    }
-
-    /// Gets the kernels of a Program ready for a query, after `capability` was verified.
-    ///
-    /// # Errors
-    /// `Denied` when the principal may not run one; `NotFound` when it is gone, `Invalid` when
-    /// another took its place or it does not take what the Program gives it.
-    pub fn bind(
-        &self,
-        program: &Program,
-        capability: &Capability,
-        accelerator: &dyn Accelerator,
-        calls: &Arc<QueryCalls>,
-    ) -> Result<KernelSet> {
-        let mut set = KernelSet::new(Arc::clone(calls));
-        let mut result = Ok(());
-        for_each_kernel(program, &mut |id, expr| {
-            if result.is_ok() {
-                let bound = self.bound(id, capability, accelerator, calls, &mut set);
-                result = bound.and_then(|kernel| check_call(&kernel, expr, program));
-            }
-        });
-        result.map(|()| set)
-    }
-
-    /// The very kernel that `id` names, for one query of whoever holds `capability`, which was
-    /// verified.
-    ///
-    /// # Errors
-    /// `Denied` when the principal may not run it; `NotFound` when it is gone, `Invalid` when
-    /// another took its place.
-    pub fn kernel_for(
-        &self,
-        id: &KernelId,
-        capability: &Capability,
-        calls: &Arc<QueryCalls>,
-    ) -> Result<Arc<Kernel>> {
-        let principal = &capability.principal;
-        if !capability.rights.has(Right::Kernel) {
-            return Err(StorageError::Denied(format!(
-                "'{principal}' may not {} {}",
-                Right::Kernel,
-                capability.of
-            )));
-        }
-        if !capability.kernels.has(&id.digest) {
-            return Err(StorageError::Denied(format!(
-                "'{principal}' may not use the function '{}'",
-                id.name
-            )));
-        }
-        let function = self.function(&id.name)?;
-        if function.entry.digest != id.digest {
-            return Err(StorageError::Invalid(format!(
-                "function '{}' was replaced after the query was planned; run it again",
-                id.name
-            )));
-        }
-        self.for_query(&function, calls)
-    }
-
     /// The kernel of a function for one query: see [`Kernel::for_query`].
     ///
     /// # Errors
@@ -344,24 +277,132 @@ impl Kernels {
         let memory: Arc<dyn MemoryBudget> = Arc::clone(calls) as _;
         Ok(Arc::new(self.kernel(function)?.for_query(&memory)))
     }
+}
 
-    /// The kernel of a set; put into it when it is first asked for.
-    fn bound(
+impl FindKernel for Kernels {
+    fn kernel_for(
         &self,
         id: &KernelId,
         capability: &Capability,
-        accelerator: &dyn Accelerator,
         calls: &Arc<QueryCalls>,
-        set: &mut KernelSet,
     ) -> Result<Arc<Kernel>> {
+        check_may_run(id, capability)?;
+        let function = self.function(&id.name)?;
+        if function.entry.digest != id.digest {
+            return Err(StorageError::Invalid(format!(
+                "function '{}' was replaced after the query was planned; run it again",
+                id.name
+            )));
+        }
+        self.for_query(&function, calls)
+    }
+}
+
+/// Where kernels are found by how Programs name them.
+pub(crate) trait FindKernel {
+    /// The very kernel that `id` names, for one query of whoever holds `capability`, which was
+    /// verified.
+    ///
+    /// # Errors
+    /// `Denied` when the principal may not run it; `NotFound` when it is gone, `Invalid` when
+    /// another took its place, or it was not brought.
+    fn kernel_for(
+        &self,
+        id: &KernelId,
+        capability: &Capability,
+        calls: &Arc<QueryCalls>,
+    ) -> Result<Arc<Kernel>>;
+}
+
+/// # Errors
+/// `Denied` when the holder of a capability may not run a kernel.
+pub(crate) fn check_may_run(id: &KernelId, capability: &Capability) -> Result<()> {
+    let principal = &capability.principal;
+    if !capability.rights.has(Right::Kernel) {
+        return Err(StorageError::Denied(format!(
+            "'{principal}' may not {} {}",
+            Right::Kernel,
+            capability.of
+        )));
+    }
+    match capability.kernels.has(&id.digest) {
+        true => Ok(()),
+        false => Err(StorageError::Denied(format!(
+            "'{principal}' may not use the function '{}'",
+            id.name
+        ))),
+    }
+}
+
+/// Gets the kernels of a Program ready for a query, after `capability` was verified.
+///
+/// # Errors
+/// Those of [`FindKernel::kernel_for`]; `Invalid` for one that does not take what the Program gives it.
+pub(crate) fn bind(
+    kernels: &dyn FindKernel,
+    program: &Program,
+    capability: &Capability,
+    accelerator: &dyn Accelerator,
+    calls: &Arc<QueryCalls>,
+) -> Result<KernelSet> {
+    let mut set = KernelSet::new(Arc::clone(calls));
+    let mut bound = |id: &KernelId| {
         if let Some(kernel) = set.get(id) {
             return Ok(Arc::clone(kernel));
         }
-        let mut kernel = self.kernel_for(id, capability, calls)?;
+        let mut kernel = kernels.kernel_for(id, capability, calls)?;
         if let Some(device) = accelerator.kernel(kernel.package()) {
             kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
         }
         set.insert(id.clone(), Arc::clone(&kernel));
         Ok(kernel)
+    };
+    let mut result = Ok(());
+    for_each_kernel(program, &mut |id, expr| {
+        if result.is_ok() {
+            result = bound(id).and_then(|kernel| check_call(&kernel, expr, program));
+        }
+    });
+    result.map(|()| set)
+}
+
+/// Makes kernels of packages.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    options: SandboxOptions,
+    /// Made when the first kernel is compiled: most databases have none.
+    sandbox: OnceLock<Sandbox>,
+}
+
+impl Compiler {
+    /// Of kernels that run within `options`.
+    pub fn new(options: SandboxOptions) -> Self {
+        Self {
+            options,
+            sandbox: OnceLock::new(),
+        }
+    }
+
+    /// The calls of a new query, which take `memory`.
+    pub fn calls(&self, memory: &Arc<dyn MemoryBudget>) -> Arc<QueryCalls> {
+        let options = &self.options;
+        let memory = Arc::clone(memory);
+        QueryCalls::new(memory, options.memory_per_query, options.time_per_query)
+    }
+
+    /// The kernel of a package, which calls these, in the order of its manifest.
+    ///
+    /// # Errors
+    /// `Kernel` or `Invalid` with what is wrong with it.
+    pub fn compile(&self, package: Package, callees: &[Kernel]) -> Result<Arc<Kernel>> {
+        let sandbox = match self.sandbox.get() {
+            Some(sandbox) => sandbox,
+            None => {
+                let made = Sandbox::new(self.options.clone())?;
+                self.sandbox.get_or_init(|| made)
+            }
+        };
+        let target = sandbox.compile(&package, callees)?;
+        Ok(Arc::new(Kernel::new(package.without_code(), target)))
     }
 }

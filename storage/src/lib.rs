@@ -42,6 +42,7 @@ pub mod node;
 pub mod peer;
 pub mod segment;
 mod serve;
+mod shipped;
 pub mod table;
 
 pub use flashmesh_pages::{Result, StorageError, flash, page, store};

@@ -19,15 +19,18 @@ use parking_lot::RwLock;
 
 use crate::accelerator::cpu::{ChunkZones, CpuAccelerator};
 use crate::accelerator::offload::Fallback;
+use crate::accelerator::sandbox::SandboxOptions;
 use crate::accelerator::{Accelerator, MAX_AHEAD, ScanMetrics, Task, TaskRun, Work};
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
 use crate::flash::PAGE_SIZE_BYTES;
-use crate::functions::Kernels;
+use crate::functions::{self, FindKernel, Kernels};
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::lookup::KeyLookup;
-use crate::peer::{PeerCommand, PeerStream, Peers};
+use crate::memory::MemoryBudget;
+use crate::peer::{CommandKernels, KernelsOfCommand, PeerCommand, PeerStream, Peers};
 use crate::segment::Segment;
+use crate::shipped::{OfCommand, Sent, ShippedKernels, ToShip};
 use crate::store::{NodeId, PageReader, PageStore};
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
@@ -48,6 +51,10 @@ pub struct StorageNode {
     accelerators: Vec<Arc<dyn Accelerator>>,
     key: CapabilityKey,
     kernels: Option<Arc<Kernels>>,
+    /// Those that commands bring, where they may.
+    shipped: OnceLock<ShippedKernels>,
+    /// Which of its own a head has sent to whom.
+    sent: Arc<Sent>,
     peers: Option<Arc<dyn Peers>>,
 }
 
@@ -110,6 +117,8 @@ impl StorageNode {
             accelerators,
             key,
             kernels,
+            shipped: OnceLock::new(),
+            sent: Arc::default(),
             peers,
         })
     }
@@ -122,8 +131,21 @@ impl StorageNode {
             accelerators: vec![Arc::new(CpuAccelerator::new())],
             key,
             kernels: None,
+            shipped: OnceLock::new(),
+            sent: Arc::default(),
             peers: None,
         })
+    }
+
+    /// From now on, commands may bring kernels, which run within `options`; what they take is charged to
+    /// `memory`.
+    pub fn run_shipped_kernels(&self, options: SandboxOptions, memory: Arc<dyn MemoryBudget>) {
+        let kernels = ShippedKernels::new(options, memory);
+        self.shipped.get_or_init(|| kernels);
+    }
+
+    pub(crate) fn shipped_kernels(&self) -> Option<&ShippedKernels> {
+        self.shipped.get()
     }
 
     /// The kernels that users added, if the node runs any.
@@ -242,7 +264,8 @@ impl StorageNode {
     /// Verifies that a request may run a kernel over a table, and gives the kernel for its query.
     ///
     /// # Errors
-    /// `Denied` with what does not hold; what [`Kernels::kernel_for`] says.
+    /// `Denied` with what does not hold, or when the principal may not run it; `NotFound` when it is
+    /// gone, `Invalid` when another took its place.
     pub fn authorize_kernel(
         &self,
         capability: &Capability,
@@ -267,13 +290,17 @@ impl StorageNode {
         if !has_kernels(program) {
             return Ok(KernelSet::default());
         }
+        let device = accelerator.as_ref();
+        if let (Some(brought), Some(calls)) = (work.brought.get(), work.calls.get()) {
+            return functions::bind(brought, program, capability, device, calls);
+        }
         let Some(kernels) = &self.kernels else {
             return Err(StorageError::Invalid(
                 "this node runs no kernels; keep the function above the scan".into(),
             ));
         };
         let calls = work.calls.get_or_init(|| kernels.calls());
-        kernels.bind(program, capability, accelerator.as_ref(), calls)
+        functions::bind(kernels.as_ref(), program, capability, device, calls)
     }
 
     /// Takes a command. Its work is done on the thread that pulls the stream.
@@ -296,7 +323,7 @@ impl StorageNode {
             Some(path) => path.residual(&command.program, table)?,
             None => Arc::clone(&command.program),
         };
-        let (peers, again) = self.ask_peers(&command, &program, &filters, access.is_some());
+        let (peers, again) = self.ask_peers(&command, &program, &filters, access.is_some())?;
         let run = accelerator.open(Task {
             kernels: self.bind_kernels(
                 &program,
@@ -357,18 +384,23 @@ impl StorageNode {
         program: &Arc<VerifiedProgram>,
         filters: &Arc<[RuntimeFilter]>,
         has_access_path: bool,
-    ) -> (VecDeque<PeerStream>, VecDeque<Arc<Segment>>) {
+    ) -> Result<(VecDeque<PeerStream>, VecDeque<Arc<Segment>>)> {
         let work = &command.work;
         let asked_for = work.asked_for();
+        let to_ship = self.kernels.as_ref().filter(|_| has_kernels(program));
+        let to_ship = to_ship.and_then(|kernels| {
+            let to_ship = ToShip::of(program, kernels, &command.capability)?;
+            Some((kernels, to_ship))
+        });
         let may_leave = |_: &&Arc<dyn Peers>| {
             !has_access_path
                 && !work.keeps_here.load(Ordering::Relaxed)
-                && !has_kernels(program)
+                && (to_ship.is_some() || !has_kernels(program))
                 && asked_for.is_none_or(|name| name == CpuAccelerator::NAME)
         };
         let Some(peers) = self.peers.as_ref().filter(may_leave) else {
             work.segments.get_or_init(|| work.all.clone());
-            return Default::default();
+            return Ok(Default::default());
         };
         let mut left: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
         let mut zones = ChunkZones::new(program, filters);
@@ -398,7 +430,7 @@ impl StorageNode {
         });
         let (mut streams, mut again) = (VecDeque::new(), VecDeque::new());
         if left.is_empty() {
-            return (streams, again);
+            return Ok((streams, again));
         }
         for (node, segments) in left {
             let to_send = PeerCommand {
@@ -410,8 +442,17 @@ impl StorageNode {
                 forbids_fallback: work.forbids_fallback.load(Ordering::Relaxed),
                 accelerator: asked_for.map(Into::into),
                 capability: Arc::clone(&command.capability),
+                kernels: match &to_ship {
+                    Some((kernels, to_ship)) => to_ship.records(node, &self.sent, kernels)?,
+                    None => CommandKernels::default(),
+                },
             };
-            match PeerStream::start(peers.as_ref(), node, &to_send, &segments, &command.metrics) {
+            let kernels = to_ship.as_ref().map(|(_, to_ship)| KernelsOfCommand {
+                digests: to_ship.digests(),
+                sent: Arc::clone(&self.sent),
+            });
+            let (peers, metrics) = (peers.as_ref(), &command.metrics);
+            match PeerStream::start(peers, node, &to_send, &segments, metrics, kernels) {
                 Ok(stream) => streams.push_back(stream),
                 Err(error) => {
                     log::warn!("{error}; its part of a scan is done here");
@@ -419,7 +460,7 @@ impl StorageNode {
                 }
             }
         }
-        (streams, again)
+        Ok((streams, again))
     }
 }
 
@@ -462,6 +503,8 @@ pub struct SegmentQueue {
     forbids_fallback: AtomicBool,
     plain_text: AtomicBool,
     calls: OnceLock<Arc<QueryCalls>>,
+    /// The kernels that came with the command of another node.
+    brought: OnceLock<OfCommand>,
 }
 
 impl SegmentQueue {
@@ -485,6 +528,7 @@ impl SegmentQueue {
             forbids_fallback: AtomicBool::new(false),
             plain_text: AtomicBool::new(false),
             calls: OnceLock::new(),
+            brought: OnceLock::new(),
         })
     }
 
@@ -521,6 +565,11 @@ impl SegmentQueue {
     /// submitted. Without this, the scan is a query of its own, which ends with its streams.
     pub fn run_kernels_of(&self, calls: Arc<QueryCalls>) {
         self.calls.get_or_init(|| calls);
+    }
+
+    /// Has the scan call kernels that came with it; before its streams are submitted.
+    pub(crate) fn bring(&self, kernels: OfCommand) {
+        self.brought.get_or_init(|| kernels);
     }
 
     fn asked_for(&self) -> Option<&str> {

@@ -8,7 +8,8 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
@@ -23,8 +24,11 @@ use prost::Message;
 
 use crate::accelerator::ScanMetrics;
 use crate::capability::{Capability, CapabilityRecord};
+use crate::kernel::QueryCalls;
 use crate::page::plain::plain_schema;
 use crate::segment::Segment;
+pub use crate::shipped::CommandKernels;
+use crate::shipped::{KernelRecord, Sent};
 use crate::store::NodeId;
 use crate::table::{ShippedTable, TableSnapshot};
 use crate::{Result, StorageError};
@@ -78,6 +82,8 @@ pub struct PeerCommand {
     pub accelerator: Option<Arc<str>>,
     /// That they may read the table; the node verifies it when the command runs.
     pub capability: Arc<Capability>,
+    /// The kernels that the Program calls.
+    pub kernels: CommandKernels,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -98,6 +104,8 @@ struct CommandRecord {
     accelerator: Option<String>,
     #[prost(message, required, tag = "8")]
     capability: CapabilityRecord,
+    #[prost(message, repeated, tag = "9")]
+    kernels: Vec<KernelRecord>,
 }
 
 impl PeerCommand {
@@ -117,6 +125,7 @@ impl PeerCommand {
             forbids_fallback: self.forbids_fallback,
             accelerator: self.accelerator.as_deref().map(Into::into),
             capability: CapabilityRecord::new(&self.capability)?,
+            kernels: self.kernels.0.clone(),
         };
         let content = record.encode_to_vec();
         if content.len() >= COMPRESSED_FROM
@@ -176,7 +185,38 @@ impl PeerCommand {
             forbids_fallback: record.forbids_fallback,
             accelerator: record.accelerator.map(Into::into),
             capability: Arc::new(record.capability.unpack()?),
+            kernels: CommandKernels(record.kernels),
         })
+    }
+}
+
+/// Whether whoever sent a command still waits for it.
+#[derive(Debug, Default)]
+pub struct CommandLife {
+    is_over: AtomicBool,
+    calls: OnceLock<Arc<QueryCalls>>,
+}
+
+impl CommandLife {
+    /// Nobody waits any more: it ends soon, and with it the kernels that it calls.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(calls) = self.calls.get() {
+            calls.cancel();
+        }
+    }
+
+    /// Whether nobody waits any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// The command calls kernels.
+    pub(crate) fn has_calls(&self, calls: Arc<QueryCalls>) {
+        let calls = self.calls.get_or_init(|| calls);
+        if self.is_over() {
+            calls.cancel();
+        }
     }
 }
 
@@ -204,6 +244,9 @@ struct ErrorRecord {
     kind: u32,
     #[prost(string, tag = "2")]
     text: String,
+    /// Of which kernel it is.
+    #[prost(string, optional, tag = "3")]
+    kernel: Option<String>,
 }
 
 /// Makes the frames of an answer.
@@ -252,14 +295,20 @@ impl Frames {
 
     /// An error; nothing follows.
     pub fn error(error: &StorageError) -> Vec<u8> {
+        let mut of_kernel = None;
         let (kind, text) = match error {
             StorageError::Corrupt { what } => (1, what.clone()),
             StorageError::Denied(why) => (2, why.clone()),
             StorageError::Invalid(why) => (3, why.clone()),
             StorageError::Cancelled => (4, String::new()),
+            StorageError::Kernel { kernel, reason } => {
+                of_kernel = Some(kernel.clone());
+                (5, reason.clone())
+            }
             other => (0, other.to_string()),
         };
-        message(ERROR, &ErrorRecord { kind, text })
+        let kernel = of_kernel;
+        message(ERROR, &ErrorRecord { kind, text, kernel })
     }
 }
 
@@ -329,6 +378,13 @@ pub(crate) struct PeerStream {
     metrics: Arc<ScanMetrics>,
     /// What it was asked to do; empty once something has come of it.
     segments: Vec<Arc<Segment>>,
+    kernels: Option<KernelsOfCommand>,
+}
+
+/// The kernels of a command, and who remembers which nodes have them.
+pub(crate) struct KernelsOfCommand {
+    pub digests: Vec<[u8; 32]>,
+    pub sent: Arc<Sent>,
 }
 
 impl Debug for PeerStream {
@@ -350,6 +406,7 @@ impl PeerStream {
         command: &PeerCommand,
         segments: &[Arc<Segment>],
         metrics: &Arc<ScanMetrics>,
+        kernels: Option<KernelsOfCommand>,
     ) -> Result<Self> {
         let bytes = command.encode(segments).ok_or_else(|| {
             StorageError::Invalid("a command for another node needs a table's capability".into())
@@ -359,7 +416,7 @@ impl PeerStream {
             false => Arc::clone(command.program.output_schema()),
         };
         let count = |counter: &std::sync::atomic::AtomicU64, value: usize| {
-            counter.fetch_add(value as u64, std::sync::atomic::Ordering::Relaxed);
+            counter.fetch_add(value as u64, Ordering::Relaxed);
         };
         count(&metrics.segments_of_nodes, segments.len());
         count(&metrics.bytes_to_nodes, bytes.len());
@@ -369,6 +426,7 @@ impl PeerStream {
             schema,
             metrics: Arc::clone(metrics),
             segments: segments.to_vec(),
+            kernels,
         })
     }
 
@@ -396,16 +454,29 @@ impl PeerStream {
         let Poll::Ready(frame) = self.answer.poll_frame(waker) else {
             return Poll::Pending;
         };
-        let Some(frame) = frame? else {
-            return Poll::Ready(Err(self.unreadable(&"it ends in the middle")));
+        let read = match frame {
+            Ok(Some(frame)) => self.take(&frame),
+            Ok(None) => Err(self.unreadable(&"it ends in the middle")),
+            Err(error) => Err(error),
         };
+        if let Some(kernels) = &self.kernels {
+            match &read {
+                Ok(_) => kernels.sent.add(self.node, &kernels.digests),
+                Err(StorageError::Io { .. }) => kernels.sent.forget(self.node),
+                Err(_) => {}
+            }
+        }
+        Poll::Ready(read)
+    }
+
+    fn take(&mut self, frame: &Bytes) -> Result<Option<RecordBatch>> {
         let bytes = &self.metrics.bytes_from_nodes;
-        bytes.fetch_add(frame.len() as u64, std::sync::atomic::Ordering::Relaxed);
-        let read = self.read(&frame);
+        bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        let read = self.read(frame);
         if let Ok(Some(_)) = read {
             self.segments.clear();
         }
-        Poll::Ready(read)
+        read
     }
 
     fn read(&self, frame: &Bytes) -> Result<Option<RecordBatch>> {
@@ -471,6 +542,11 @@ impl PeerStream {
             2 => StorageError::Denied(text),
             3 => StorageError::Invalid(text),
             4 => StorageError::Cancelled,
+            // Its own error, as it is on one machine.
+            5 => StorageError::Kernel {
+                kernel: error.kernel.unwrap_or_default(),
+                reason: error.text,
+            },
             _ => StorageError::io(
                 format!("asking node {}", self.node.0),
                 std::io::Error::other(error.text),

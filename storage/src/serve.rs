@@ -1,11 +1,12 @@
 //! Commands of other nodes, run over the segments that lie here.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
 use std::sync::{Arc, mpsc};
 
 use crate::accelerator::ScanMetrics;
+use crate::kernel::has_kernels;
 use crate::node::{Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode};
-use crate::peer::{Frames, PeerCommand};
+use crate::peer::{CommandLife, Frames, PeerCommand};
 use crate::{Result, StorageError};
 
 /// Batches that wait to be sent, for each thread that makes them.
@@ -14,7 +15,7 @@ const BATCHES_AHEAD: usize = 2;
 impl StorageNode {
     /// Runs a command that another node has sent, on up to `threads` threads, and gives the frames of
     /// its answer to `send`, one after the other; an error of the command is one of them. It ends
-    /// early, with no further frame, when `cancelled` is set or `send` fails.
+    /// early, with no further frame, when its `life` is over or `send` fails.
     ///
     /// # Errors
     /// Those of `send`.
@@ -22,11 +23,11 @@ impl StorageNode {
         &self,
         command: &[u8],
         threads: usize,
-        cancelled: &AtomicBool,
+        life: &CommandLife,
         send: &mut dyn FnMut(Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         let metrics = Arc::new(ScanMetrics::default());
-        let streams = match self.streams(command, threads, &metrics) {
+        let streams = match self.streams(command, threads, life, &metrics) {
             Ok(streams) => streams,
             Err(error) => return send(Frames::error(&error)),
         };
@@ -36,7 +37,7 @@ impl StorageNode {
             let (sender, results) = mpsc::sync_channel(ahead.max(1));
             for stream in streams {
                 let sender = sender.clone();
-                scope.spawn(move || run(stream, cancelled, &sender));
+                scope.spawn(move || run(stream, life, &sender));
             }
             drop(sender);
             let mut outcome = Ok(());
@@ -57,7 +58,7 @@ impl StorageNode {
             // The threads that still run find that nobody takes what they make.
             drop(results);
             match outcome {
-                Ok(()) if cancelled.load(Ordering::Relaxed) => Ok(()),
+                Ok(()) if life.is_over() => Ok(()),
                 Ok(()) => send(Frames::end(&metrics)),
                 Err(StorageError::Cancelled) => Ok(()),
                 Err(error) => Err(error),
@@ -69,6 +70,7 @@ impl StorageNode {
         &self,
         command: &[u8],
         threads: usize,
+        life: &CommandLife,
         metrics: &Arc<ScanMetrics>,
     ) -> Result<Vec<ResultStream>> {
         let command = PeerCommand::decode(command)?;
@@ -81,6 +83,20 @@ impl StorageNode {
         }
         if command.plain_text {
             work.ask_for_plain_text();
+        }
+        if has_kernels(&command.program) {
+            let none = || {
+                let why = io::Error::new(io::ErrorKind::Unsupported, "it runs no kernels");
+                StorageError::io("a command with kernels", why)
+            };
+            let shipped = self.shipped_kernels().ok_or_else(none)?;
+            // Before anything of it is compiled.
+            self.authorize(&command.capability, &command.table)?;
+            work.bring(shipped.take(command.kernels, &command.capability)?);
+            let calls = shipped.calls();
+            calls.begin();
+            work.run_kernels_of(Arc::clone(&calls));
+            life.has_calls(calls);
         }
         // They all lie here.
         work.keep_here();
@@ -105,12 +121,12 @@ impl StorageNode {
 /// Gives a stream's batches to `sender` until one of the two ends.
 fn run(
     mut stream: ResultStream,
-    cancelled: &AtomicBool,
+    life: &CommandLife,
     sender: &mpsc::SyncSender<Result<arrow::array::RecordBatch>>,
 ) {
     while let Some(step) = stream.step() {
         let result = match step {
-            _ if cancelled.load(Ordering::Relaxed) => Err(StorageError::Cancelled),
+            _ if life.is_over() => Err(StorageError::Cancelled),
             Ok(Step::Batch(batch)) => Ok(batch),
             Ok(Step::SegmentDone | Step::Waiting) => continue,
             Err(error) => Err(error),

@@ -14,7 +14,7 @@ NOT_BEGUN = ("connection refused", "nothing of this was done", "already closed (
 
 
 def test_a_rolling_restart_breaks_off_nothing(racks) -> None:  # noqa: F811
-    rack = prepared(racks)
+    rack = prepared(racks, deadline=2000)
     with Clients(rack) as clients:
         for _ in range(RESTARTS):
             clients.go_on_for(20)

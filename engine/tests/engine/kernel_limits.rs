@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flashmesh::{Engine, EngineOptions, FunctionGrants, NamePattern, Principal, Session};
 use flashmesh_storage::kernel::Package;
 
-use crate::kernels::{create, times};
+use crate::kernels::{calling, create, times};
 use crate::support::{error, rows};
 
 fn user(engine: &Arc<Engine>, name: &str) -> Session {
@@ -72,19 +72,6 @@ async fn a_user_has_so_many_functions_and_bytes() {
 
 #[tokio::test]
 async fn a_kernel_calls_the_very_one_that_was_there_when_it_was_made() {
-    let caller = r#"(module
-      (import "flashmesh.kernel" "helper" (func $helper (param i32 i32 i32)))
-      (memory (export "memory") 1)
-      (func (export "NAME") (param i32 i32 i32)
-        (call $helper (local.get 0) (local.get 1) (local.get 2))))"#;
-    let of = |name: &str, callee: &str| {
-        let manifest = format!(
-            "[kernel]\nname = \"{name}\"\nkind = \"scalar\"\nversion = \"1.0.0\"\n\
-             signature = \"(x BIGINT) RETURNS BIGINT\"\n[calls]\nkernels = [\"{callee}\"]\n"
-        );
-        let module = caller.replace("NAME", name).replace("helper", callee);
-        Package::new(&manifest, &wat::parse_str(module).unwrap(), None, [0; 32]).unwrap()
-    };
     let folder = tempfile::tempdir().unwrap();
     let options = EngineOptions {
         path: Some(folder.path().into()),
@@ -94,8 +81,8 @@ async fn a_kernel_calls_the_very_one_that_was_there_when_it_was_made() {
         let session = Engine::open(options.clone()).unwrap().session().unwrap();
         for package in [
             times("helper", 2, ""),
-            of("middle", "helper"),
-            of("outermost", "middle"),
+            calling("middle", "helper"),
+            calling("outermost", "middle"),
         ] {
             session.sql(&create(&package, "")).await.unwrap();
         }
@@ -109,13 +96,16 @@ async fn a_kernel_calls_the_very_one_that_was_there_when_it_was_made() {
         let error = error(&session, &format!("SELECT {caller}(21)")).await;
         assert!(error.contains("'helper', which was replaced"), "{error}");
     }
-    session.sql(&replace(of("middle", "helper"))).await.unwrap();
+    session
+        .sql(&replace(calling("middle", "helper")))
+        .await
+        .unwrap();
     assert_eq!(rows(&session, "SELECT middle(21)").await, ["105"]);
     // The package of the one between is the same again, but not what it calls.
     let error = error(&session, "SELECT outermost(21)").await;
     assert!(error.contains("'middle', which was replaced"), "{error}");
     session
-        .sql(&replace(of("outermost", "middle")))
+        .sql(&replace(calling("outermost", "middle")))
         .await
         .unwrap();
     assert_eq!(rows(&session, "SELECT outermost(21)").await, ["105"]);

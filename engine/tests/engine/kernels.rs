@@ -61,7 +61,22 @@ fn package(name: &str, kind: &str, signature: &str, module: &str) -> Package {
     Package::new(&manifest, &wasm, None, [0; 32]).unwrap()
 }
 
-fn band(name: &str) -> Package {
+/// A kernel that gives what another one of [`times`]'s kind gives.
+pub fn calling(name: &str, callee: &str) -> Package {
+    let caller = r#"(module
+      (import "flashmesh.kernel" "helper" (func $helper (param i32 i32 i32)))
+      (memory (export "memory") 1)
+      (func (export "NAME") (param i32 i32 i32)
+        (call $helper (local.get 0) (local.get 1) (local.get 2))))"#;
+    let manifest = format!(
+        "[kernel]\nname = \"{name}\"\nkind = \"scalar\"\nversion = \"1.0.0\"\n\
+         signature = \"(x BIGINT) RETURNS BIGINT\"\n[calls]\nkernels = [\"{callee}\"]\n"
+    );
+    let module = caller.replace("NAME", name).replace("helper", callee);
+    Package::new(&manifest, &wat::parse_str(module).unwrap(), None, [0; 32]).unwrap()
+}
+
+pub fn band(name: &str) -> Package {
     let signature = "(x DOUBLE, low DOUBLE CONSTANT, high DOUBLE CONSTANT) RETURNS BOOLEAN";
     package(name, "filter", signature, BAND)
 }

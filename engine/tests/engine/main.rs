@@ -24,6 +24,7 @@ mod merge;
 mod plan_cache;
 mod prepared;
 mod puts;
+mod rack_kernels;
 mod racks;
 mod returning;
 mod searches;

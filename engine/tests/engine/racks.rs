@@ -29,7 +29,7 @@ fn statements() -> impl Iterator<Item = &'static str> {
 }
 
 /// The figure of a metric that a plan's text has, summed over its scans.
-fn metric(plan: &[String], name: &str) -> u64 {
+pub fn metric(plan: &[String], name: &str) -> u64 {
     let text = plan.join(" ");
     let name = format!(" {name}=");
     let found = text.split(&name).skip(1);

@@ -122,6 +122,10 @@ impl TestRack {
             let held = (0..nodes).filter(is_held);
             held.map(|of| card(of, at)).collect::<Vec<_>>()
         };
+        let of_worker = EngineOptions {
+            kernels: options.kernels.clone(),
+            ..threads(2)
+        };
         let serving = (1..nodes).zip(meshes).map(|(node, mesh)| {
             let streams = mesh.streams("streams").unwrap();
             let serving = ServingNode::start(
@@ -142,7 +146,7 @@ impl TestRack {
             );
             let serving = serving.unwrap();
             let (storage, all) = (serving.storage(), (0..nodes).map(NodeId).collect());
-            let worker = NodeWorker::start(&threads(2), storage, streams, NodeId(node), all);
+            let worker = NodeWorker::start(&of_worker, storage, streams, NodeId(node), all);
             Some((Some(worker.unwrap()), serving, mesh))
         });
         let nodes_that_serve = serving.collect();

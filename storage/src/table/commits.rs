@@ -106,6 +106,11 @@ impl Commits {
             unreadable: Mutex::default(),
         }
     }
+
+    /// Why nothing can be committed any more; `None` where it is not known right now, too.
+    pub fn failure(&self) -> Option<String> {
+        self.head.try_lock()?.failure.clone()
+    }
 }
 
 impl Head {

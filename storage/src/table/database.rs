@@ -1,6 +1,7 @@
 //! A database: a folder with a catalog and a flash card.
 
 use std::any::Any;
+use std::io;
 use std::mem;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::block_cache::{BlockCache, CacheIndex};
 use crate::flash::{FileFlash, FileFlashOptions, Flash, IoMode};
 use crate::memory::{MemoryBudget, Unbounded};
 use crate::segment::{Chunk, TableId};
-use crate::store::{CardId, MEMORY_CARD, NodeId, PageStore, StoreCard};
+use crate::store::{CardId, MEMORY_CARD, NodeId, PageRun, PageStore, StoreCard};
 use crate::table::catalog::{Catalog, Numbers};
 use crate::table::change::conflict;
 use crate::table::closed::{Closed, Closing};
@@ -76,6 +77,9 @@ pub struct DatabaseOptions {
     pub node: NodeId,
     /// Cards of the rack's other nodes: segments take turns between all of them.
     pub cards: Vec<StoreCard>,
+    /// Whether cards have copies on other nodes: one that is empty though tables have pages on it is not
+    /// written to then, as copies would be brought up to it.
+    pub cards_have_copies: bool,
     /// The way to the cards and to the catalog: it is kept until the database is closed, by whoever has
     /// it last.
     pub way: Option<Arc<dyn Any + Send + Sync>>,
@@ -102,6 +106,7 @@ impl Default for DatabaseOptions {
             catalog: None,
             node: NodeId::default(),
             cards: Vec::new(),
+            cards_have_copies: false,
             way: None,
             block_cache_bytes: 0,
             upkeep: UpkeepOptions::default(),
@@ -182,7 +187,8 @@ impl Database {
     /// # Errors
     /// `InUse`, `NewerFormat`, `ReadOnly`, `Corrupt` (a file is missing, or does not agree with
     /// the other), `NotFound` (read-only and not there), `Invalid` (a folder that holds other
-    /// files), `Io`.
+    /// files), `Io`, which [is gone](StorageError::is_gone) where a card is, or holds nothing of what is
+    /// on it.
     pub fn open(dir: &Path, options: DatabaseOptions) -> Result<Arc<Self>> {
         let folder = Folder::new(dir);
         let (catalog, log) = match options.temporary {
@@ -284,6 +290,9 @@ impl Database {
             flash,
         }];
         cards.extend(options.cards.iter().cloned());
+        if options.cards_have_copies && !options.read_only {
+            check_not_emptied(&cards, &on_card)?;
+        }
         let store = PageStore::open_cards(cards, options.cache_bytes, all)?;
         let block_cache = match caches_blocks {
             true => BlockCache::open(
@@ -334,6 +343,12 @@ impl Database {
             _way: options.way.clone(),
             closing: Closing::default(),
         }))
+    }
+
+    /// Why nothing can be committed until it is opened anew, as nobody knows what is durable of what was
+    /// written; `None` where something can, or is being committed right now. Blocks nobody.
+    pub fn needs_reopening(&self) -> Option<String> {
+        self.commits.failure().or_else(|| self.store.failure())
     }
 
     /// Tells when it has been closed: it is when the last `Arc` of it is dropped.
@@ -507,6 +522,29 @@ impl Core {
             .next()
             .expect("a reservation is never empty"))
     }
+}
+
+/// Looks at whether a card holds nothing though the catalog has pages on it: its device was replaced, or
+/// its file is away. Whoever wrote to it would take the places of these pages, and copies of them that are
+/// elsewhere would be brought up to it.
+fn check_not_emptied(cards: &[StoreCard], on_card: &[&PageRun]) -> Result<()> {
+    for card in cards {
+        let own = |run: &&&PageRun| (run.first.node, run.first.card) == (card.node, card.card);
+        let pages: u64 = on_card
+            .iter()
+            .filter(own)
+            .map(|run| u64::from(run.count))
+            .sum();
+        if pages > 0 && card.flash.used_erase_blocks()? == 0 {
+            let why = format!(
+                "it is empty, and {pages} pages of tables are on it: put it back, or have a node up that holds a \
+                 copy of it"
+            );
+            let source = io::Error::new(io::ErrorKind::NotConnected, why);
+            return Err(StorageError::io(card.flash.name(), source));
+        }
+    }
+    Ok(())
 }
 
 /// The step that drops a table.

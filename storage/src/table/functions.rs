@@ -32,15 +32,24 @@ pub struct Function {
 impl Function {
     /// The digest of all that runs when it is called: its package, and what it calls.
     pub fn digest_with_callees(&self) -> [u8; 32] {
-        if self.callees.is_empty() {
-            return self.digest;
-        }
-        let mut digest = Sha256::new_with_prefix(self.digest);
-        for callee in &self.callees {
-            digest.update(callee.digest);
-        }
-        digest.finalize().into()
+        digest_with_callees(
+            self.digest,
+            self.callees.iter().map(|callee| &callee.digest),
+        )
     }
+}
+
+/// The digest of a package with that of each one that it calls.
+pub(crate) fn digest_with_callees<'a>(
+    package: [u8; 32],
+    callees: impl ExactSizeIterator<Item = &'a [u8; 32]>,
+) -> [u8; 32] {
+    if callees.len() == 0 {
+        return package;
+    }
+    let mut digest = Sha256::new_with_prefix(package);
+    callees.for_each(|callee| digest.update(callee));
+    digest.finalize().into()
 }
 
 /// A function that another one calls: the very one that was there when the caller was made.

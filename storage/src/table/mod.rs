@@ -56,6 +56,7 @@ pub use closed::Closed;
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use folder::CatalogStore;
 pub use fsck::{FsckProgress, FsckReport};
+pub(crate) use functions::digest_with_callees;
 pub use functions::{Callee, Function, FunctionQuota, NewFunction};
 pub use load::{Load, LoadTarget, LoadWriter};
 pub use overlay::Overlay;

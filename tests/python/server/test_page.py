@@ -32,8 +32,7 @@ def test_a_recent_query_and_its_plan(page, connection, table):
     sql = f"SELECT count(*) AS n FROM {table} WHERE id > 190000 AND length(reverse(name)) > 3"
     rows(connection, sql)
     row = query_row(page, sql)
-    row.wait_for()
-    assert row.locator(".state").inner_text() == "finished"
+    row.locator(".state", has_text="finished").wait_for()
     assert row.locator(".user").inner_text() == "anonymous"
     plan = page.locator("tr.detail", has_text="FlashScanExec")
     assert plan.count() == 0
@@ -66,8 +65,7 @@ def test_a_failed_query_shows_why(page, connection, table):
     with pytest.raises(adbc_driver_manager.Error):
         rows(connection, f"SELECT 1 / x AS {table} FROM (VALUES (0)) AS t(x)")
     row = query_row(page, table)
-    row.wait_for()
-    assert row.locator(".state").inner_text() == "failed"
+    row.locator(".state", has_text="failed").wait_for()
     assert "ivide" in row.locator(".error").inner_text()
     # So does one that can't even be planned.
     with pytest.raises(adbc_driver_manager.Error):

@@ -8,7 +8,7 @@ import pytest
 from serving import eventually, execute, rows
 
 # A call ends by itself after ten seconds, and a segment of a table is a call for each 8,192 rows.
-SOON = 5
+SOON = 8
 
 
 def number(value: int) -> bytes:

@@ -130,12 +130,7 @@ impl Drop for Story {
 
 impl Simulated {
     fn new(count: usize, mut random: StdRng) -> Self {
-        let memory_disk = Path::new("/dev/shm");
-        let folder = match memory_disk.is_dir() {
-            true => tempfile::tempdir_in(memory_disk),
-            false => tempfile::tempdir(),
-        };
-        let folder = folder.unwrap();
+        let folder = memory_folder();
         let rack = Rack::draft(folder.path(), count, Shape::Full, 1, 50051).unwrap();
         let rack = Rack::parse(&rack).unwrap();
         let cables = Cables::new(&rack, StdRng::seed_from_u64(random.random()));

@@ -96,6 +96,8 @@ impl ScanCodec {
             forbids_fallback: spec.forbids_fallback,
             accelerator: spec.accelerator.clone(),
             capability: Arc::clone(&spec.capability),
+            // Such plans are the head's.
+            kernels: Default::default(),
         };
         let command = command.encode(&spec.table.segments);
         let filters = spec.dynamic_filters.iter();

@@ -1,16 +1,12 @@
 //! A node of the group that keeps the catalog: it follows the head until it is elected, and is the head
 //! until another one is.
 
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flashmesh_cluster::DATABASE_FOLDER;
 use flashmesh_cluster::cards::TermStore;
 use flashmesh_cluster::catalog::{Group, GroupParts, Role};
-use flashmesh_storage::accelerator::xrt::HostCommand;
 use flashmesh_storage::store::NodeId;
 
 use super::super::arguments::EngineArguments;
@@ -20,6 +16,7 @@ use crate::{Error, Result};
 
 /// What a node has of the catalog, in its folder.
 pub(super) const FOLDER: &str = "catalog";
+const NOT_HEAD: &str = "is not the head any more";
 
 impl Running {
     /// Follows the head until it is elected, then is the head.
@@ -96,7 +93,7 @@ impl Running {
             role = lost => match role {
                 Role::Failed(why) => Err(failed(&why)),
                 _ if self.is_stopping() => Ok(()),
-                _ => Err(begin_anew()),
+                _ => Err(self.begin_anew(NOT_HEAD)),
             },
         };
         // What failed may have failed for that.
@@ -106,7 +103,7 @@ impl Running {
                 if now != leads && !matches!(now, Role::Failed(_)) && !self.is_stopping() =>
             {
                 tracing::warn!(%error, "as the head");
-                Err(begin_anew())
+                Err(self.begin_anew(NOT_HEAD))
             }
             _ => served,
         }
@@ -116,23 +113,4 @@ impl Running {
 fn failed(why: &str) -> Error {
     let why = std::io::Error::other(why.to_string());
     Error::io("the catalog that this node keeps with others", why)
-}
-
-/// The command `flashmesh` itself: in Python, the running program is another.
-pub(in crate::cli) fn own_program() -> Result<PathBuf> {
-    Ok(HostCommand::flashmesh()?.program)
-}
-
-/// Replaces the process by itself, as it was started: with it go threads, memory and locks. It returns
-/// only if that fails.
-fn begin_anew() -> Error {
-    tracing::warn!("is not the head any more, and starts anew");
-    let program = match own_program() {
-        Ok(program) => program,
-        Err(error) => return error,
-    };
-    let error = Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .exec();
-    Error::io("starting anew", error)
 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::super::arguments::EngineArguments;
 use super::status::Reporter;
-use super::{COPIES_FILE, Running, draining, listen, of_mesh, of_rack, open_card, pass};
+use super::{COPIES_FILE, Running, anew, draining, listen, of_mesh, of_rack, open_card, pass};
 use crate::server::Server;
 use crate::{Engine, Error, Result};
 
@@ -71,6 +71,8 @@ impl Running {
         };
         let closed = engine.database().closed();
         self.reporter.set_engine(&engine);
+        let needs_reopening =
+            anew::until_it_needs_reopening(Arc::downgrade(&engine), &self.reporter);
         let (file, rack) = (self.file.clone(), Arc::clone(&self.rack));
         let (weak, drained) = (Arc::downgrade(&engine), Arc::clone(&self.reporter.drained));
         let draining = tokio::spawn(draining::follow(file, rack, weak, drained));
@@ -91,7 +93,17 @@ impl Running {
             stopping.cancelled().await;
             until_copies_are_whole(&reporter).await;
         });
-        let served = served.await;
+        let needs_reopening = async {
+            let why = needs_reopening.await;
+            if self.is_stopping() {
+                std::future::pending::<()>().await;
+            }
+            why
+        };
+        let served = tokio::select! {
+            served = served => served,
+            why = needs_reopening => return Err(self.begin_anew(&why)),
+        };
         taking.abort();
         draining.abort();
         // What it writes last goes to other nodes, which are reached as long as this one is there.
@@ -103,25 +115,30 @@ impl Running {
         served
     }
 
-    /// The engine of the head. Where a group keeps the catalog, waits until each card has a copy that
-    /// can be used: a node that ended instead would take its vote along. `None` where it is told to end
-    /// meanwhile.
+    /// The engine of the head. Waits until each card has a copy that can be used: nobody starts a node
+    /// again that has ended, and one of the catalog's group would take its vote along. `None` where it is
+    /// told to end meanwhile.
     async fn open_engine(
         &self,
         database: &EngineArguments,
         office: Option<Arc<Office>>,
     ) -> Result<Option<Arc<Engine>>> {
-        let Some(office) = office else {
-            return self.try_to_open(database, None).await.map(Some);
-        };
         let stopping = self.stop_by_signal()?;
+        let mut said = None;
         loop {
-            let office = Some(Arc::clone(&office));
-            match self.try_to_open(database, office).await {
+            match self.try_to_open(database, office.clone()).await {
                 Err(error) if error.storage().is_some_and(StorageError::is_gone) => {
-                    tracing::warn!(%error, "the head waits for other nodes");
+                    let why = Some(error.to_string());
+                    if said != why {
+                        tracing::warn!(%error, "the head waits for other nodes");
+                        self.reporter.waits_for(why.clone());
+                        said = why;
+                    }
                 }
-                opened => return opened.map(Some),
+                opened => {
+                    self.reporter.waits_for(None);
+                    return opened.map(Some);
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(REOPEN_REST) => {}

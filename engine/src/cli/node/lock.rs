@@ -4,19 +4,21 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use crate::{Error, Result};
 
 /// The file, in the node's folder. It also has the process's number, for people.
 const FILE: &str = "node.pid";
+/// The descriptor of that file, where the program that this process ran before held the lock.
+const HANDED: &str = "FLASHMESH_NODE_LOCK";
 
 /// Held as long as the process is there. The file stays: were it removed, two processes could hold
 /// locks on files of the same name.
-pub(super) struct NodeLock {
-    _file: File,
-}
+pub(super) struct NodeLock(File);
 
 impl NodeLock {
     /// Takes the lock of the node with that folder, which is made when missing.
@@ -27,9 +29,12 @@ impl NodeLock {
         let failed = |what: &str, source| Error::io(format!("{what} {}", folder.display()), source);
         std::fs::create_dir_all(folder).map_err(|e| failed("making the folder", e))?;
         let path = folder.join(FILE);
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false);
-        let file = file.open(&path);
+        let open = || {
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(false);
+            file.open(&path)
+        };
+        let file = handed(&path).map_or_else(open, Ok);
         let mut file = file.map_err(|e| failed("making node.pid in", e))?;
         if control(&file, libc::F_SETLK, libc::F_WRLCK).is_err() {
             let process = holder_of(&file).ok().flatten();
@@ -45,7 +50,43 @@ impl NodeLock {
             writeln!(file, "{}", std::process::id())
         };
         write().map_err(|e| failed("writing node.pid in", e))?;
-        Ok(Self { _file: file })
+        Ok(Self(file))
+    }
+
+    /// Has the program by which this process is replaced take the lock over: it is held all along, and
+    /// nobody sees the node down. (Linux before 5.11 lets it go, where the process has threads.)
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn hand_to(&self, command: &mut Command) -> Result<()> {
+        let file = self.0.as_raw_fd();
+        close_on_exec(file, false).map_err(|e| Error::io("keeping the lock of the node", e))?;
+        command.env(HANDED, file.to_string());
+        Ok(())
+    }
+}
+
+/// The file at `path`, as the program that this process ran before left it open: were it opened anew and
+/// one of the two closed, the lock would be gone.
+fn handed(path: &Path) -> Option<File> {
+    let number: RawFd = std::env::var(HANDED).ok()?.parse().ok()?;
+    // Another process's variable may name a descriptor that is something else here.
+    let link = std::fs::metadata(format!("/proc/self/fd/{number}")).ok()?;
+    let own = std::fs::metadata(path).ok()?;
+    if (link.dev(), link.ino()) != (own.dev(), own.ino()) {
+        return None;
+    }
+    close_on_exec(number, true).ok()?;
+    // SAFETY: it is open on the node's file, which nothing else in this process has opened.
+    Some(unsafe { File::from_raw_fd(number) })
+}
+
+fn close_on_exec(file: RawFd, close: bool) -> std::io::Result<()> {
+    let flags = if close { libc::FD_CLOEXEC } else { 0 };
+    // SAFETY: the call takes numbers, and changes what happens at the next exec alone.
+    match unsafe { libc::fcntl(file, libc::F_SETFD, flags) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 
@@ -82,5 +123,60 @@ fn control(file: &File, command: i32, kind: i32) -> std::io::Result<libc::flock>
     match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
         -1 => Err(std::io::Error::last_os_error()),
         _ => Ok(lock),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+
+    use super::*;
+
+    const FOLDER: &str = "FLASHMESH_TEST_LOCK";
+
+    /// Not a test but the process of one: takes the lock twice, in two programs, as a node that begins
+    /// anew.
+    #[test]
+    fn process_that_begins_anew() {
+        let Some(folder) = std::env::var_os(FOLDER) else {
+            return;
+        };
+        let folder = Path::new(&folder);
+        let lock = NodeLock::take("n00", folder).unwrap();
+        let mut next = Command::new(std::env::current_exe().unwrap());
+        next.args(std::env::args_os().skip(1));
+        if let Ok(handed) = std::env::var(HANDED) {
+            assert_eq!(lock.0.as_raw_fd().to_string(), handed);
+            // The third program takes nothing: the lock is the second's.
+            next = Command::new("sh");
+            next.args(["-c", "echo handed over; read line"]);
+        }
+        lock.hand_to(&mut next).unwrap();
+        panic!("{}", next.exec());
+    }
+
+    #[test]
+    fn a_process_that_begins_anew_holds_the_lock_all_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "cli::node::lock::tests::process_that_begins_anew";
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(FOLDER, folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let said = lines.find(|line| line.as_ref().is_ok_and(|line| line == "handed over"));
+        assert!(said.is_some(), "it ended before");
+        assert_eq!(holder(folder.path()).unwrap(), Some(process.id()));
+        let refused = NodeLock::take("n00", folder.path());
+        let refused = refused.map(drop).unwrap_err().to_string();
+        assert!(refused.contains(&process.id().to_string()), "{refused}");
+        drop(process.stdin.take());
+        process.wait().unwrap();
+        assert_eq!(holder(folder.path()).unwrap(), None);
     }
 }

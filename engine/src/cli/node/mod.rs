@@ -2,6 +2,7 @@
 //! serve their cards to it, and pass clients on to it. Where a group keeps the catalog, any of its nodes
 //! may become the head.
 
+mod anew;
 mod draining;
 mod follower;
 mod group;
@@ -13,7 +14,7 @@ mod status;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -37,7 +38,7 @@ use crate::{Error, Result};
 use lock::NodeLock;
 use status::{Reporter, StatusSocket};
 
-pub(super) use group::own_program;
+pub(super) use anew::own_program;
 pub(super) use lock::holder;
 pub(super) use status::{NodeState, NodeStatus, SOCKET, ask, tell_of_head};
 
@@ -81,12 +82,14 @@ struct Running {
     file: PathBuf,
     rack: Arc<Rack>,
     node: Node,
+    lock: Arc<NodeLock>,
     mesh: Arc<Mesh>,
     streams: Streams,
     reporter: Arc<Reporter>,
     drain_time: Duration,
-    /// Cancelled by a signal, from when the node was up.
+    /// Cancelled by a signal, from when the node is up or a head opens its database.
     stopping: OnceLock<CancellationToken>,
+    says_address: Once,
 }
 
 /// Runs a node until SIGTERM or SIGINT; a second signal ends the process at once.
@@ -102,7 +105,7 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
         ))
     })?;
     let _telemetry = telemetry::start(&arguments.log, arguments.log_format.into(), None)?;
-    let _lock = NodeLock::take(&node.name, &node.folder)?;
+    let lock = Arc::new(NodeLock::take(&node.name, &node.folder)?);
     rack.key().map_err(of_rack)?;
     let reporter = Arc::new(Reporter::new(&rack, &node));
     let socket = StatusSocket::open(&reporter, &node.folder)?;
@@ -129,11 +132,13 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
         file: arguments.file,
         rack,
         node,
+        lock: Arc::clone(&lock),
         mesh,
         streams,
         reporter,
         drain_time: arguments.drain_time,
         stopping: OnceLock::new(),
+        says_address: Once::new(),
     };
     running.serve(database).await?;
     // Others ask no more, and what they were sent arrives.
@@ -237,16 +242,17 @@ impl Running {
             reporter.set(NodeState::Stopping);
             stopping.cancel();
         });
-        if let Some(flight) = self.node.flight {
-            // Scripts read this line; everything else goes to standard error.
-            println!("Flight SQL: {}", address(&self.rack, flight));
-        }
         Ok(self.stopping.get_or_init(|| stop).clone())
     }
 
     /// The node is up, until that is cancelled.
     fn is_up(&self) -> Result<CancellationToken> {
         let stopping = self.stop_by_signal()?;
+        if let Some(flight) = self.node.flight {
+            // Scripts read this line; everything else goes to standard error.
+            let say = || println!("Flight SQL: {}", address(&self.rack, flight));
+            self.says_address.call_once(say);
+        }
         if !stopping.is_cancelled() {
             self.reporter.set(NodeState::Up);
         }

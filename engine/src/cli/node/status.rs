@@ -239,6 +239,8 @@ pub(super) struct Reporter {
     rack: Arc<Rack>,
     own: NodeStatus,
     state: Mutex<NodeState>,
+    /// What keeps it from being up.
+    waits_for: Mutex<Option<String>>,
     leads_group: AtomicBool,
     pub passed_clients: AtomicUsize,
     pub drained: Arc<Drained>,
@@ -257,6 +259,7 @@ impl Reporter {
             rack: Arc::clone(rack),
             own,
             state: Mutex::new(NodeState::Starting),
+            waits_for: Mutex::default(),
             leads_group: AtomicBool::new(false),
             passed_clients: AtomicUsize::new(0),
             drained: Arc::default(),
@@ -270,6 +273,11 @@ impl Reporter {
 
     pub fn set(&self, state: NodeState) {
         *self.state.lock() = state;
+    }
+
+    /// From now on it says that it waits, and why; or that it does not.
+    pub fn waits_for(&self, why: Option<String>) {
+        *self.waits_for.lock() = why;
     }
 
     /// From now on it says, as the head, who lacks the catalog.
@@ -308,6 +316,16 @@ impl Reporter {
         head.map_or_else(Vec::new, |head| head.copies())
     }
 
+    /// Whether this is the head and reaches all cards.
+    pub async fn reaches_all_cards(&self) -> bool {
+        let Some(head) = self.head.lock().upgrade() else {
+            return false;
+        };
+        // It asks other nodes.
+        let reaches = tokio::task::spawn_blocking(move || head.reaches_all_cards());
+        reaches.await.unwrap_or(false)
+    }
+
     /// How many copies can't be read, by the names of who has them.
     fn copies_behind(&self) -> Option<BTreeMap<String, usize>> {
         let copies = self.copies();
@@ -342,6 +360,8 @@ impl Reporter {
     fn now(&self) -> NodeStatus {
         let mut status = self.own.clone();
         status.state = *self.state.lock();
+        let waits_for = self.waits_for.lock().clone();
+        status.problem = waits_for.map(|why| format!("waits: {why}"));
         status.is_head |= self.leads_group.load(Ordering::Relaxed);
         if let Some(mesh) = self.mesh.get().and_then(|(mesh, _)| mesh.upgrade()) {
             status.links = mesh.links().into_iter().map(Link::from).collect();

@@ -254,8 +254,10 @@ pub(super) async fn until_ready(
                 }
                 state => format!("is {}", state.name()),
             };
+            let why = status.problem.as_ref();
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
             return Err(Error::usage(format!(
-                "after {seconds} s, node '{name}' {lacks}"
+                "after {seconds} s, node '{name}' {lacks}{why}"
             )));
         }
         tokio::time::sleep(ASK_EVERY).await;

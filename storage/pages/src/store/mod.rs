@@ -801,6 +801,11 @@ impl PageStore {
         }
     }
 
+    /// Why [`PageStore::sync`] fails from now on; `None` where it does not, or one is under way.
+    pub fn failure(&self) -> Option<String> {
+        self.sync_failure.try_lock()?.clone()
+    }
+
     /// The page cache.
     pub fn cache(&self) -> &PageCache {
         &self.cache

@@ -269,3 +269,36 @@ fn cards_that_come_get_their_part() {
     drop(database);
     assert_eq!(contents(&rack.open(&rack.cards).unwrap()), before);
 }
+
+/// An empty device where pages were is none that anything may be written to.
+#[test]
+fn a_card_that_was_emptied_is_told_before_anything_is_written() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let rack = Rack::new(400);
+    let database = rack.open(&rack.cards).unwrap();
+    // One segment a load, and cards take turns.
+    load(&database, create(false), &noise(&mut rng, 0)).unwrap();
+    for part in 1..3 {
+        load(&database, append(), &noise(&mut rng, part * ROWS as i64)).unwrap();
+    }
+    let before = contents(&database);
+    assert!(pages_on(&database, &OTHERS[1..]) > 0);
+    drop(database);
+    let emptied = MemoryFlash::new(rack.cards[1].flash.geometry(), 7);
+    let mut cards = rack.cards.clone();
+    cards[1].flash = Arc::new(emptied);
+    // Without copies there is nothing to wait for: the other tables are there.
+    drop(rack.open(&cards).unwrap());
+    let options = DatabaseOptions {
+        cards,
+        cards_have_copies: true,
+        ..DatabaseOptions::default()
+    };
+    let error = Database::open(rack.path(), options).unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(
+        error.to_string().contains("pages of tables are on it"),
+        "{error}"
+    );
+    assert_eq!(contents(&rack.open(&rack.cards).unwrap()), before);
+}

@@ -137,6 +137,14 @@ impl Behind {
     }
 }
 
+impl State {
+    /// Whether a copy beside that one lacks nothing, be it away or not.
+    fn has_another(&self, number: usize) -> bool {
+        let mut copies = self.copies.iter().enumerate();
+        copies.any(|(other, copy)| other != number && copy.behind.is_none())
+    }
+}
+
 impl Copy {
     /// Whether everything can be read from it.
     fn is_whole(&self) -> bool {
@@ -208,7 +216,11 @@ impl MirroredFlash {
         for (number, used) in used.into_iter().enumerate() {
             if used == Some(0) && state.used > 0 && state.copies[number].behind.is_none() {
                 why.push(format!("{} is empty", shared.sources[number].name()));
-                shared.lacks_everything(&mut state, number)?;
+                match state.has_another(number) {
+                    true => shared.lacks_everything(&mut state, number)?,
+                    // What it had may only be away.
+                    false => state.copies[number].link = None,
+                }
             }
         }
         if !state.copies.iter().any(Copy::is_whole) {
@@ -254,6 +266,10 @@ fn no_copy(why: &str) -> StorageError {
 
 fn away_or_behind() -> StorageError {
     no_copy("all are away or lack pages")
+}
+
+fn went_away(name: &str) -> String {
+    format!("{name} went away, and what was written before may be lost")
 }
 
 fn check_blocks(name: &str, own: Geometry, others: Geometry) -> Result<()> {
@@ -335,11 +351,8 @@ impl Shared {
         let others = state.copies.iter().enumerate();
         let mut others = others.filter(|(other, _)| *other != number);
         if was_whole && !others.any(|(_, copy)| copy.is_whole()) {
-            let why = format!(
-                "{} went away, and what was written before may be lost",
-                self.sources[number].name()
-            );
-            state.lost.get_or_insert(why);
+            let name = self.sources[number].name();
+            state.lost.get_or_insert_with(|| went_away(&name));
             return Ok(());
         }
         self.set_behind(state, number, [])
@@ -578,10 +591,13 @@ impl MirroredFlash {
             return Err(no_copy(why));
         }
         if !is_synced {
-            // The last copy goes on being read where its device is still there.
+            // Of none it is known what it lacks. Those go on being read whose device is still there.
             for (number, generation, error) in &failed {
-                if error.is_gone() {
-                    self.shared.lost(state, *number, *generation)?;
+                let copy = &mut state.copies[*number];
+                if error.is_gone() && copy.generation == *generation {
+                    copy.link = None;
+                    let name = self.shared.sources[*number].name();
+                    state.lost.get_or_insert_with(|| went_away(&name));
                 }
             }
             let first = failed.into_iter().next();

@@ -8,7 +8,7 @@ use super::{Behind, Copy, MAX_PAGES_PER_OP, MirroredFlash, check_blocks, is_of_c
 use crate::{Result, StorageError};
 
 /// Blocks that are copied between two syncs: what a copy that goes away again has to be given once more.
-const SYNC_EVERY: usize = 16;
+const SYNC_EVERY: usize = if cfg!(test) { 3 } else { 16 };
 
 impl MirroredFlash {
     /// Looks for copies that were away, and brings those that are behind up to the others. Blocks
@@ -53,9 +53,15 @@ impl MirroredFlash {
         };
         let state = &mut *self.shared.state.lock();
         if used == 0 && state.used > 0 {
+            if !state.has_another(number) {
+                return Ok(());
+            }
             self.shared.lacks_everything(state, number)?;
         }
         let copy = &mut state.copies[number];
+        if let Some(behind) = &mut copy.behind {
+            behind.forget_given();
+        }
         copy.link = Some(flash);
         copy.generation += 1;
         Ok(())
@@ -122,7 +128,10 @@ impl MirroredFlash {
                     return Ok(());
                 };
                 if std::mem::take(&mut behind.everything) {
-                    behind.blocks.extend(0..used.max(state.used));
+                    let used = used.max(state.used);
+                    behind
+                        .blocks
+                        .extend(0..used.min(self.shared.geometry.erase_blocks));
                 }
                 let is_idle = |block: &&u64| !state.in_flight.contains_key(*block);
                 let next = behind.blocks.iter().find(is_idle).copied();
@@ -242,7 +251,7 @@ enum CopyError {
     OfSource(StorageError),
 }
 
-/// Runs of pages that are not zero: the others were never written.
+/// Runs of pages that are not zero, each for one operation: the others were never written.
 fn written_runs(first: u64, pages: Vec<PageBuffer>) -> Vec<(FlashPage, Vec<PageBuffer>)> {
     let mut runs: Vec<(FlashPage, Vec<PageBuffer>)> = Vec::new();
     for (page, buffer) in (first..).zip(pages) {
@@ -250,7 +259,11 @@ fn written_runs(first: u64, pages: Vec<PageBuffer>) -> Vec<(FlashPage, Vec<PageB
             continue;
         }
         match runs.last_mut() {
-            Some((first, run)) if first.0 + run.len() as u64 == page => run.push(buffer),
+            Some((first, run))
+                if run.len() < MAX_PAGES_PER_OP && first.0 + run.len() as u64 == page =>
+            {
+                run.push(buffer);
+            }
             _ => runs.push((FlashPage(page), vec![buffer])),
         }
     }

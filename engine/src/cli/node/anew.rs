@@ -1,0 +1,62 @@
+//! A node that begins anew: what it has in memory may not be so any more, and is nobody's to use.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Weak;
+use std::time::Duration;
+
+use flashmesh_storage::accelerator::xrt::HostCommand;
+
+use super::Running;
+use super::status::Reporter;
+use crate::{Engine, Error, Result};
+
+/// Between two looks at whether the database goes on.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a database is open at least, that it needs reopening again and again costs its readers little.
+const REST: Duration = Duration::from_secs(10);
+
+/// The command `flashmesh` itself: in Python, the running program is another.
+pub(in crate::cli) fn own_program() -> Result<PathBuf> {
+    Ok(HostCommand::flashmesh()?.program)
+}
+
+/// Ends when the database can commit nothing until it is opened anew, and can be, and says why; never where
+/// it is closed. As long as other nodes are missing for that, and where it was opened a moment ago, it goes
+/// on being read.
+pub(super) async fn until_it_needs_reopening(engine: Weak<Engine>, reporter: &Reporter) -> String {
+    tokio::time::sleep(REST).await;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(engine) = engine.upgrade() else {
+            std::future::pending().await
+        };
+        let why = engine.database().needs_reopening();
+        drop(engine);
+        if let Some(why) = why
+            && reporter.reaches_all_cards().await
+        {
+            return why;
+        }
+    }
+}
+
+impl Running {
+    /// Replaces the process by itself, as it was started: with it go threads and memory. That it is the
+    /// node stays true meanwhile. Returns only if that fails.
+    pub(super) fn begin_anew(&self, why: &str) -> Error {
+        tracing::warn!("{why}: the node starts anew");
+        let program = match own_program() {
+            Ok(program) => program,
+            Err(error) => return error,
+        };
+        let mut command = Command::new(program);
+        command.args(std::env::args_os().skip(1));
+        if let Err(error) = self.lock.hand_to(&mut command) {
+            return error;
+        }
+        Error::io("starting anew", command.exec())
+    }
+}
