@@ -10,6 +10,7 @@ Needs root, `ip` and `tc`.
 """
 
 import argparse
+import base64
 import contextlib
 import ctypes
 import http.server
@@ -42,6 +43,7 @@ VECTORS = 200_000
 VERTICES = 1 << 16
 EDGES = 16 * VERTICES
 POINTS = 4_000_000
+KERNEL = "a user's kernel"
 CLONE_NEWNET = 0x40000000
 
 
@@ -221,6 +223,15 @@ def jobs(rng: random.Random) -> dict[str, tuple[Callable[[], tuple[str, str]], b
         wanted = ", ".join(str(rng.randrange(POINTS)) for _ in range(100))
         return both(f"SELECT id, v, w FROM points WHERE id IN ({wanted})")
 
+    def kernel() -> tuple[str, str]:
+        low = rng.randrange(1 << 39)
+        high = low + (1 << 24)
+        query = "SELECT id, w FROM points WHERE {} ORDER BY id"
+        return (
+            query.format(f"price_band(CAST(w AS DOUBLE), {low}, {high})"),
+            query.format(f"CAST(w AS DOUBLE) BETWEEN {low} AND {high}"),
+        )
+
     q1, q6 = (common.tpch_queries([number])[number] for number in (1, 6))
     scan = "SELECT * FROM lineitem WHERE l_partkey = {} AND l_quantity > 30"
     return {
@@ -238,7 +249,21 @@ def jobs(rng: random.Random) -> dict[str, tuple[Callable[[], tuple[str, str]], b
         "nearest 10": (nearest, True),
         "expand, 2 hops": (expand, True),
         "100 rows by key": (keys, True),
+        KERNEL: (kernel, True),
     }
+
+
+def add_kernel(cursor, binary: str, folder: Path) -> bool:
+    """Whether there is a compiler for it."""
+    source = shutil.copytree(common.ROOT / "examples/kernels/price_band", folder / "price_band")
+    built = subprocess.run([binary, "kernel", "build", source], capture_output=True, text=True)
+    if built.returncode != 0:
+        print(f"No job '{KERNEL}': {built.stderr.strip()}")
+        return False
+    package = next(source.glob("*.fmk")).read_bytes()
+    data = base64.b64encode(package).decode()
+    cursor.execute(f"CREATE FUNCTION price_band() LANGUAGE hls AS 'data:application/wasm;base64,{data}'")
+    return True
 
 
 def load(cursor, folder: Path) -> None:
@@ -297,6 +322,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mbits", type=int, default=1000, help="of each link, each way")
     parser.add_argument("--cache-size", default="16MB", help="of each node's cache of pages")
+    parser.add_argument("--job", action="append", help="only jobs whose names have this in them")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -323,10 +349,15 @@ def main() -> None:
         cursor = stack.enter_context(connection.cursor())
         common.note("loading the rack")
         load(cursor, parquet)
-        measure(network, cursor, datafusion(network, parquet), arguments.runs)
+        chosen = jobs(random.Random(7))
+        if not add_kernel(cursor, os.environ["FLASHMESH_BIN"], folder):
+            del chosen[KERNEL]
+        if arguments.job:
+            chosen = {name: job for name, job in chosen.items() if any(part in name for part in arguments.job)}
+        measure(network, cursor, datafusion(network, parquet), chosen, arguments.runs)
 
 
-def measure(network: Network, cursor, peer: Callable[[str], pa.Table], runs: int) -> None:
+def measure(network: Network, cursor, peer: Callable[[str], pa.Table], chosen: dict, runs: int) -> None:
     def ours(mode: str) -> Callable[[tuple[str, str]], pa.Table]:
         def run(queries: tuple[str, str]) -> pa.Table:
             cursor.execute(f"SET flashmesh.pushdown = '{mode}'")
@@ -339,7 +370,7 @@ def measure(network: Network, cursor, peer: Callable[[str], pa.Table], runs: int
     print("\nMedians; bytes are all that the nodes put on their links.\n")
     print("| job | pushdown on | off | DataFusion | bytes: on | off | DataFusion |")
     print("|---|---|---|---|---|---|---|")
-    for name, (make, is_selective) in jobs(random.Random(7)).items():
+    for name, (make, is_selective) in chosen.items():
         seconds = {contestant: [] for contestant in contestants}
         sent = {contestant: [] for contestant in contestants}
         for run in range(runs + 1):

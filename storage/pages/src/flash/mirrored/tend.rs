@@ -79,11 +79,11 @@ impl MirroredFlash {
         };
         match self.copy_blocks(number, &target, generation) {
             Ok(()) => Ok(()),
-            Err(CopyError::OfSource(error)) => Err(error),
-            Err(CopyError::OfTarget(error)) => {
+            Err(CopyError::Source(error)) => Err(error),
+            Err(CopyError::Target(error)) => {
                 self.gave_up(number, generation, &error, error.is_gone())
             }
-            Err(CopyError::OfSync(error)) => self.gave_up(number, generation, &error, true),
+            Err(CopyError::Sync(error)) => self.gave_up(number, generation, &error, true),
         }
     }
 
@@ -113,9 +113,9 @@ impl MirroredFlash {
         generation: u64,
     ) -> Result<(), CopyError> {
         // What the copy has beyond the others is to be erased as well.
-        let used = target.used_erase_blocks().map_err(CopyError::OfTarget)?;
-        let mut from = self.open_queue().map_err(CopyError::OfSource)?;
-        let mut to = target.open_queue().map_err(CopyError::OfTarget)?;
+        let used = target.used_erase_blocks().map_err(CopyError::Target)?;
+        let mut from = self.open_queue().map_err(CopyError::Source)?;
+        let mut to = target.open_queue().map_err(CopyError::Target)?;
         for copied in 1.. {
             let next = {
                 let state = &mut *self.shared.state.lock();
@@ -182,7 +182,7 @@ impl MirroredFlash {
         {
             behind.blocks.extend(given);
         }
-        synced.map_err(CopyError::OfSync)
+        synced.map_err(CopyError::Sync)
     }
 
     /// Nothing is left to be copied, but for what is being changed.
@@ -194,12 +194,12 @@ impl MirroredFlash {
     ) -> Result<(), CopyError> {
         // What another sync covers meanwhile would not be covered here, and none would see it again.
         let _alone = self.shared.syncing.lock();
-        target.sync().map_err(CopyError::OfSync)?;
+        target.sync().map_err(CopyError::Sync)?;
         let copy = &mut self.shared.state.lock().copies[number];
         let is_done = copy.behind.as_ref().is_some_and(Behind::is_done);
         if copy.generation == generation && copy.link.is_some() && is_done {
             let said = self.shared.ledger.set_behind(number, false);
-            said.map_err(CopyError::OfSource)?;
+            said.map_err(CopyError::Source)?;
             copy.behind = None;
             log::info!("{} has all that the other copies have", target.name());
         }
@@ -227,17 +227,17 @@ impl MirroredFlash {
                 first,
                 buffers,
             };
-            pages.append(&mut run(from, read).map_err(CopyError::OfSource)?);
+            pages.append(&mut run(from, read).map_err(CopyError::Source)?);
         }
         let first = FlashPage(start);
-        run(to, FlashOp::Erase { tag, first }).map_err(CopyError::OfTarget)?;
+        run(to, FlashOp::Erase { tag, first }).map_err(CopyError::Target)?;
         for (first, buffers) in written_runs(start, pages) {
             let write = FlashOp::Write {
                 tag,
                 first,
                 buffers,
             };
-            run(to, write).map_err(CopyError::OfTarget)?;
+            run(to, write).map_err(CopyError::Target)?;
         }
         Ok(())
     }
@@ -245,10 +245,10 @@ impl MirroredFlash {
 
 /// Whose fault it is that copying failed.
 enum CopyError {
-    OfTarget(StorageError),
+    Target(StorageError),
     /// The target's, which may sync nothing any more until it is opened anew.
-    OfSync(StorageError),
-    OfSource(StorageError),
+    Sync(StorageError),
+    Source(StorageError),
 }
 
 /// Runs of pages that are not zero, each for one operation: the others were never written.
