@@ -217,11 +217,14 @@ impl Peers for MeshPeers {
         let streams = self.streams.clone();
         let (frames, answer) = mpsc::channel(FRAMES_AHEAD);
         let copies = self.copies.clone();
+        // That one is too long says nothing of the node.
+        let length = frame_length(command.len());
+        let length = length.map_err(|e| StorageError::io("a command for another node", e))?;
         let ask = async move {
             let asked = async {
                 let connected = streams.connect(node, SERVICE).await;
                 let mut stream = connected.map_err(io::Error::other)?;
-                stream.write_all(&frame_length(command.len())?).await?;
+                stream.write_all(&length).await?;
                 stream.write_all(&command).await?;
                 // Not shut down: that would say that nobody waits.
                 while let Some(frame) = read_message(&mut stream).await? {

@@ -404,6 +404,8 @@ impl Queries {
             report
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        // Whatever befalls who looks at it now, it runs no more.
+        let _gone = NoMoreRunning(self, query.id);
         query.trace(&report);
         if let Some(Observer(observer)) = self.observer.get() {
             observer(&query.report());
@@ -423,6 +425,15 @@ impl Queries {
         if ended.len() > REMEMBERED {
             ended.pop_front();
         }
+    }
+}
+
+/// Takes a query from those that run when it is dropped.
+struct NoMoreRunning<'a>(&'a Queries, u64);
+
+impl Drop for NoMoreRunning<'_> {
+    fn drop(&mut self) {
+        self.0.running.lock().remove(&self.1);
     }
 }
 

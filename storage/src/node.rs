@@ -323,7 +323,7 @@ impl StorageNode {
             Some(path) => path.residual(&command.program, table)?,
             None => Arc::clone(&command.program),
         };
-        let (peers, again) = self.ask_peers(&command, &program, &filters, access.is_some())?;
+        let (peers, again) = self.ask_peers(&command, &program, &filters, access.is_some());
         let run = accelerator.open(Task {
             kernels: self.bind_kernels(
                 &program,
@@ -384,10 +384,12 @@ impl StorageNode {
         program: &Arc<VerifiedProgram>,
         filters: &Arc<[RuntimeFilter]>,
         has_access_path: bool,
-    ) -> Result<(VecDeque<PeerStream>, VecDeque<Arc<Segment>>)> {
+    ) -> (VecDeque<PeerStream>, VecDeque<Arc<Segment>>) {
         let work = &command.work;
         let asked_for = work.asked_for();
-        let to_ship = self.kernels.as_ref().filter(|_| has_kernels(program));
+        let is_first = self.peers.is_some() && work.segments.get().is_none();
+        let kernels = self.kernels.as_ref();
+        let to_ship = kernels.filter(|_| is_first && has_kernels(program));
         let to_ship = to_ship.and_then(|kernels| {
             let to_ship = ToShip::of(program, kernels, &command.capability)?;
             Some((kernels, to_ship))
@@ -400,7 +402,7 @@ impl StorageNode {
         };
         let Some(peers) = self.peers.as_ref().filter(may_leave) else {
             work.segments.get_or_init(|| work.all.clone());
-            return Ok(Default::default());
+            return Default::default();
         };
         let mut left: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
         let mut zones = ChunkZones::new(program, filters);
@@ -430,9 +432,18 @@ impl StorageNode {
         });
         let (mut streams, mut again) = (VecDeque::new(), VecDeque::new());
         if left.is_empty() {
-            return Ok((streams, again));
+            return (streams, again);
         }
         for (node, segments) in left {
+            let kernels = match &to_ship {
+                Some((kernels, to_ship)) => to_ship.records(node, &self.sent, kernels),
+                None => Ok(CommandKernels::default()),
+            };
+            let Ok(kernels) = kernels else {
+                // Whoever binds them here says what is wrong.
+                again.extend(segments);
+                continue;
+            };
             let to_send = PeerCommand {
                 program: Arc::clone(program),
                 table: Arc::clone(&command.table),
@@ -442,10 +453,7 @@ impl StorageNode {
                 forbids_fallback: work.forbids_fallback.load(Ordering::Relaxed),
                 accelerator: asked_for.map(Into::into),
                 capability: Arc::clone(&command.capability),
-                kernels: match &to_ship {
-                    Some((kernels, to_ship)) => to_ship.records(node, &self.sent, kernels)?,
-                    None => CommandKernels::default(),
-                },
+                kernels,
             };
             let kernels = to_ship.as_ref().map(|(_, to_ship)| KernelsOfCommand {
                 digests: to_ship.digests(),
@@ -460,7 +468,7 @@ impl StorageNode {
                 }
             }
         }
-        Ok((streams, again))
+        (streams, again)
     }
 }
 

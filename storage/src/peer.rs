@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
@@ -20,6 +20,7 @@ use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use flashmesh_pushdown::{Limits, Program, RuntimeFilter, VerifiedProgram, verify};
+use parking_lot::Mutex;
 use prost::Message;
 
 use crate::accelerator::ScanMetrics;
@@ -110,7 +111,7 @@ struct CommandRecord {
 
 impl PeerCommand {
     /// The command as bytes, over `segments` of the table; `None` where the capability is of no
-    /// table.
+    /// table, or it is longer than a message may be.
     pub fn encode(&self, segments: &[Arc<Segment>]) -> Option<Vec<u8>> {
         let record = CommandRecord {
             program: self.program.encode(),
@@ -128,6 +129,9 @@ impl PeerCommand {
             kernels: self.kernels.0.clone(),
         };
         let content = record.encode_to_vec();
+        if content.len() >= MESSAGE_MAX_BYTES - START_BYTES {
+            return None;
+        }
         if content.len() >= COMPRESSED_FROM
             && let Ok(length) = u32::try_from(content.len())
             && let Ok(compressed) = zstd::bulk::compress(&content, 1)
@@ -194,14 +198,16 @@ impl PeerCommand {
 #[derive(Debug, Default)]
 pub struct CommandLife {
     is_over: AtomicBool,
-    calls: OnceLock<Arc<QueryCalls>>,
+    /// Held by who ends it and by who begins calls, so that neither misses the other.
+    calls: Mutex<Option<Arc<QueryCalls>>>,
 }
 
 impl CommandLife {
     /// Nobody waits any more: it ends soon, and with it the kernels that it calls.
     pub fn end(&self) {
+        let calls = self.calls.lock();
         self.is_over.store(true, Ordering::SeqCst);
-        if let Some(calls) = self.calls.get() {
+        if let Some(calls) = &*calls {
             calls.cancel();
         }
     }
@@ -213,10 +219,11 @@ impl CommandLife {
 
     /// The command calls kernels.
     pub(crate) fn has_calls(&self, calls: Arc<QueryCalls>) {
-        let calls = self.calls.get_or_init(|| calls);
+        let mut of_command = self.calls.lock();
         if self.is_over() {
             calls.cancel();
         }
+        *of_command = Some(calls);
     }
 }
 
@@ -409,7 +416,8 @@ impl PeerStream {
         kernels: Option<KernelsOfCommand>,
     ) -> Result<Self> {
         let bytes = command.encode(segments).ok_or_else(|| {
-            StorageError::Invalid("a command for another node needs a table's capability".into())
+            let why = "a command for another node needs a table's capability, and to fit a message";
+            StorageError::Invalid(why.into())
         })?;
         let schema = match command.plain_text {
             true => plain_schema(command.program.output_schema()),
@@ -431,13 +439,16 @@ impl PeerStream {
     }
 
     /// The segments that can be done elsewhere after `error`, as nothing has come of them: the node
-    /// went away, or can't read them.
+    /// went away, or can't read them, or knows nothing of kernels (one of an earlier build).
     pub fn left_undone(&mut self, error: &StorageError) -> Vec<Arc<Segment>> {
-        match error {
-            StorageError::Io { .. } | StorageError::Corrupt { .. } => {
-                std::mem::take(&mut self.segments)
-            }
-            _ => Vec::new(),
+        let is_of_node = match error {
+            StorageError::Io { .. } | StorageError::Corrupt { .. } => true,
+            StorageError::Invalid(_) => self.kernels.is_some(),
+            _ => false,
+        };
+        match is_of_node {
+            true => std::mem::take(&mut self.segments),
+            false => Vec::new(),
         }
     }
 
@@ -459,9 +470,11 @@ impl PeerStream {
             Ok(None) => Err(self.unreadable(&"it ends in the middle")),
             Err(error) => Err(error),
         };
-        if let Some(kernels) = &self.kernels {
+        if let Some(kernels) = &mut self.kernels {
             match &read {
-                Ok(_) => kernels.sent.add(self.node, &kernels.digests),
+                Ok(_) => kernels
+                    .sent
+                    .add(self.node, std::mem::take(&mut kernels.digests)),
                 Err(StorageError::Io { .. }) => kernels.sent.forget(self.node),
                 Err(_) => {}
             }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, mpsc};
+use std::thread;
 
 use crate::accelerator::ScanMetrics;
 use crate::kernel::has_kernels;
@@ -11,6 +12,8 @@ use crate::{Result, StorageError};
 
 /// Batches that wait to be sent, for each thread that makes them.
 const BATCHES_AHEAD: usize = 2;
+/// Stack of each of these threads.
+const STACK_BYTES: usize = 8 << 20;
 
 impl StorageNode {
     /// Runs a command that another node has sent, on up to `threads` threads, and gives the frames of
@@ -32,12 +35,18 @@ impl StorageNode {
             Err(error) => return send(Frames::error(&error)),
         };
         let mut frames = Frames::default();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let ahead = BATCHES_AHEAD * streams.len();
             let (sender, results) = mpsc::sync_channel(ahead.max(1));
             for stream in streams {
                 let sender = sender.clone();
-                scope.spawn(move || run(stream, life, &sender));
+                // As deep as those of servers: kernels may call each other.
+                let thread = thread::Builder::new().stack_size(STACK_BYTES);
+                let work = move || run(stream, life, &sender);
+                if let Err(error) = thread.spawn_scoped(scope, work) {
+                    life.end();
+                    return send(Frames::error(&StorageError::io("starting a thread", error)));
+                }
             }
             drop(sender);
             let mut outcome = Ok(());
@@ -52,6 +61,8 @@ impl StorageNode {
                     }
                 };
                 if outcome.is_err() {
+                    // Nobody takes what the others make, and nobody else ends the kernels that they call.
+                    life.end();
                     break;
                 }
             }
@@ -92,7 +103,7 @@ impl StorageNode {
             let shipped = self.shipped_kernels().ok_or_else(none)?;
             // Before anything of it is compiled.
             self.authorize(&command.capability, &command.table)?;
-            work.bring(shipped.take(command.kernels, &command.capability)?);
+            work.bring(shipped.take(command.kernels, &command.capability, life)?);
             let calls = shipped.calls();
             calls.begin();
             work.run_kernels_of(Arc::clone(&calls));

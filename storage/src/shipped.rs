@@ -20,14 +20,18 @@ use crate::capability::Capability;
 use crate::functions::{Compiler, FindKernel, Kernels, UserFunction, check_may_run};
 use crate::kernel::{Kernel, Package, QueryCalls, for_each_kernel};
 use crate::memory::MemoryBudget;
+use crate::peer::CommandLife;
 use crate::store::NodeId;
 use crate::table::digest_with_callees;
 use crate::{Result, StorageError};
 
-/// Compiled kernels that a node keeps.
+/// Compiled kernels that a node keeps, and so the most that one command has, with those that they call.
 const KEPT: usize = 64;
-/// Kernels of one command, with those that they call.
-const OF_COMMAND_MAX: usize = 256;
+/// Bytes of the packages of a command: more of them run where they are.
+const PACKAGES_MAX_BYTES: u64 = 32 << 20;
+
+/// What a head remembers of what it has sent; then it begins anew with that.
+const SENT_MAX: usize = 1 << 16;
 
 /// The digest of a package with all that it calls, by which nodes know a kernel.
 type Digest = [u8; 32];
@@ -59,8 +63,8 @@ pub(crate) struct ToShip {
 }
 
 impl ToShip {
-    /// `None` where one of them is not there as the Program names it, or the holder of `capability` may not
-    /// use one that another calls: they run here, or are refused here.
+    /// `None` where one of them is not there as the Program names it, the holder of `capability` may not use
+    /// one that another calls, or they are large: they run here, or are refused here.
     pub fn of(program: &Program, kernels: &Kernels, capability: &Capability) -> Option<Self> {
         let mut ids = Vec::new();
         for_each_kernel(program, &mut |id, _| ids.push(id.clone()));
@@ -74,7 +78,11 @@ impl ToShip {
             }
             all.add(function, kernels, capability)?;
         }
-        Some(all)
+        let bytes = all
+            .functions
+            .iter()
+            .map(|(function, _)| function.entry.bytes);
+        (bytes.sum::<u64>() <= PACKAGES_MAX_BYTES).then_some(all)
     }
 
     fn add(
@@ -91,7 +99,7 @@ impl ToShip {
             return u32::try_from(place).ok();
         }
         let may = check_may_run(&function.id(), capability).is_ok();
-        if !may || self.functions.len() >= OF_COMMAND_MAX {
+        if !may || self.functions.len() >= KEPT {
             return None;
         }
         let mut callees = Vec::new();
@@ -148,10 +156,16 @@ impl Sent {
     }
 
     /// The node has run a command with them.
-    pub fn add(&self, node: NodeId, digests: &[Digest]) {
-        self.0
-            .lock()
-            .extend(digests.iter().map(|digest| (node, *digest)));
+    pub fn add(&self, node: NodeId, digests: Vec<Digest>) {
+        if digests.is_empty() {
+            return;
+        }
+        let mut sent = self.0.lock();
+        // Those of functions that were replaced are in it, too.
+        if sent.len() >= SENT_MAX {
+            sent.clear();
+        }
+        sent.extend(digests.into_iter().map(|digest| (node, digest)));
     }
 
     /// The node may have begun anew.
@@ -226,15 +240,20 @@ impl ShippedKernels {
     ///
     /// # Errors
     /// `Denied` for one that the capability does not allow; `Invalid` and `Kernel` for one that is none;
-    /// `Io` where it was not sent, and is not here.
-    pub fn take(&self, kernels: CommandKernels, capability: &Capability) -> Result<OfCommand> {
+    /// `Io` where it was not sent, and is not here; `Cancelled` when nobody waits for the command.
+    pub fn take(
+        &self,
+        kernels: CommandKernels,
+        capability: &Capability,
+        life: &CommandLife,
+    ) -> Result<OfCommand> {
         let malformed = |name: &str, why: &str| {
             StorageError::Invalid(format!(
                 "what came from another node as kernel '{name}' {why}"
             ))
         };
         let CommandKernels(records) = kernels;
-        if records.len() > OF_COMMAND_MAX {
+        if records.len() > KEPT {
             return Err(malformed("", "is one of too many"));
         }
         let mut taken: Vec<(KernelId, Digest, Arc<Kernel>)> = Vec::with_capacity(records.len());
@@ -249,6 +268,10 @@ impl ShippedKernels {
             let callee = |place: &u32| taken.get(*place as usize);
             let callees: Option<Vec<_>> = callees.iter().map(callee).collect();
             let callees = callees.ok_or_else(|| malformed(&name, "calls what is not there"))?;
+            let of_callees = callees.iter().map(|(_, digest, _)| digest);
+            let of_callees: Vec<_> = of_callees.collect();
+            // So each one that it calls was looked at, too.
+            let is_it = |package| digest_with_callees(package, of_callees.into_iter()) == digest;
             let kept = self.kept.lock().get(&digest);
             let (id, kernel) = match (kept, package) {
                 (Some(kept), _) => {
@@ -257,6 +280,9 @@ impl ShippedKernels {
                         digest: kept.package,
                     };
                     check_may_run(&id, capability)?;
+                    if !is_it(id.digest) {
+                        return Err(malformed(&id.name, "is another one"));
+                    }
                     (id, kept.kernel)
                 }
                 (None, Some(package)) => {
@@ -266,9 +292,11 @@ impl ShippedKernels {
                         digest: package.digest(),
                     };
                     check_may_run(&id, capability)?;
-                    let of_callees = callees.iter().map(|(_, digest, _)| digest);
-                    if digest_with_callees(id.digest, of_callees) != digest {
+                    if !is_it(id.digest) {
                         return Err(malformed(&id.name, "is another one"));
+                    }
+                    if life.is_over() {
+                        return Err(StorageError::Cancelled);
                     }
                     let callees: Vec<_> = callees
                         .iter()

@@ -1,9 +1,9 @@
 //! Kernels of users on racks: they run where the pages are, and answer as on one node.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use flashmesh::{EngineOptions, FunctionGrants, Grant, NamePattern, Principal, RightName, Session};
+use flashmesh::{FunctionGrants, Grant, NamePattern, Principal, RightName, Session};
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::kernel::Package;
 use rand::RngExt;
@@ -11,14 +11,14 @@ use rand::RngExt;
 use crate::kernels::{band, calling, create, times};
 use crate::racks::metric;
 use crate::support::{error, random, rows, run};
-use crate::test_rack::{TestRack, threads};
+use crate::test_rack::TestRack;
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS a, CAST(value AS DOUBLE) / 4 AS x,
     nullif(value % 5, 0) AS n, value % 7 AS k, 'text ' || value AS s
     FROM generate_series(1, 400000) AS g(value)";
 
-async fn rack(options: EngineOptions) -> (TestRack, Session) {
-    let rack = TestRack::new(3, options);
+async fn rack(of_nodes: SandboxOptions) -> (TestRack, Session) {
+    let rack = TestRack::with_kernels_of_nodes(3, of_nodes);
     let session = rack.session();
     run(&session, TABLE).await;
     (rack, session)
@@ -56,7 +56,7 @@ async fn bytes_sent(session: &Session, query: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kernels_run_on_the_nodes_that_have_the_pages() {
-    let (_rack, session) = rack(threads(2)).await;
+    let (_rack, session) = rack(SandboxOptions::default()).await;
     for package in [
         band("band"),
         times("triple", 3, ""),
@@ -93,7 +93,7 @@ async fn kernels_run_on_the_nodes_that_have_the_pages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_package_travels_once_and_again_to_a_node_that_has_it_no_more() {
-    let (_rack, session) = rack(threads(2)).await;
+    let (_rack, session) = rack(SandboxOptions::default()).await;
     let mut bytes = vec![0; 100_000];
     random().fill(&mut bytes[..]);
     let of = times("large", 1, "");
@@ -121,31 +121,71 @@ async fn a_package_travels_once_and_again_to_a_node_that_has_it_no_more() {
     assert_eq!(rows(&session, query).await, expected);
 }
 
+/// The head's kernels have the ten seconds that are the default.
+fn seconds(time_per_call: u64) -> SandboxOptions {
+    SandboxOptions {
+        time_per_call: Duration::from_secs(time_per_call),
+        ..SandboxOptions::default()
+    }
+}
+
+/// Its calls may take a minute, where nodes let them.
+fn endless() -> Package {
+    let of = times("endless", 1, "(loop $forever (br $forever))");
+    let manifest = format!("{}[limits]\ntime_per_call_ms = 60000\n", of.manifest_text);
+    Package::new(&manifest, &of.wasm, None, [0; 32]).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_kernel_may_not_do_is_said_as_on_one_node() {
-    let endless = "(loop $forever (br $forever))";
-    let options = EngineOptions {
-        kernels: SandboxOptions {
-            time_per_call: Duration::from_millis(200),
-            ..SandboxOptions::default()
-        },
-        ..threads(2)
+async fn what_a_kernel_of_a_node_fails_with_is_its_own() {
+    let (_rack, session) = rack(seconds(1)).await;
+    run(&session, &create(&endless(), "")).await;
+    run(&session, "SET flashmesh.pushdown = 'always'").await;
+    let said = error(&session, "SELECT sum(endless(a)) FROM t").await;
+    assert!(
+        said.contains("endless") && said.contains("1000 ms"),
+        "{said}"
+    );
+    assert!(!said.contains("asking node"), "{said}");
+}
+
+/// Their own limit would let them run for a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kernels_of_nodes_end_with_their_query() {
+    let (rack, session) = rack(seconds(3600)).await;
+    run(&session, &create(&endless(), "")).await;
+    run(&session, "SET flashmesh.pushdown = 'always'").await;
+    let running = || {
+        let nodes = rack.nodes.iter().flatten();
+        nodes
+            .map(|(_, serving, _)| serving.commands_running())
+            .sum::<usize>()
     };
-    let (rack, session) = rack(options).await;
-    run(&session, &create(&times("endless", 1, endless), "")).await;
+    let query = tokio::spawn(async move {
+        let plan = session.sql("SELECT sum(endless(a)) FROM t").await.unwrap();
+        plan.collect().await
+    });
+    let until = async |count: usize| {
+        let patience = Instant::now() + Duration::from_secs(30);
+        while running() != count {
+            assert!(
+                Instant::now() < patience,
+                "{} run and not {count}",
+                running()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    until(2).await;
+    query.abort();
+    until(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_leaves_the_head_with_those_that_its_user_may_use() {
+    let (rack, session) = rack(SandboxOptions::default()).await;
     run(&session, &create(&times("helper", 3, ""), "")).await;
     run(&session, &create(&calling("through", "helper"), "")).await;
-    let query = "SELECT sum(endless(a)) FROM t";
-    let mut said = Vec::new();
-    for mode in ["never", "always"] {
-        run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
-        said.push(error(&session, query).await);
-    }
-    assert!(
-        said[1].contains("endless") && said[1].contains("200 ms"),
-        "{said:?}"
-    );
-
     // Whoever may use a function need not have the right to those that it calls: then it runs at the head.
     let names = |names: &[&str]| -> Vec<NamePattern> {
         let names = names.iter().map(|name| (*name).to_string());

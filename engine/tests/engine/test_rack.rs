@@ -13,6 +13,7 @@ use flashmesh_cluster::copies::CopyFile;
 use flashmesh_cluster::holders;
 use flashmesh_cluster::mesh::Mesh;
 use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
+use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::store::{CardId, NodeId, StoreCard};
 use tempfile::TempDir;
@@ -75,12 +76,32 @@ impl TestRack {
         made.join().unwrap().unwrap()
     }
 
+    /// The same, whose nodes run kernels within other limits than the head.
+    pub fn with_kernels_of_nodes(nodes: u16, of_nodes: SandboxOptions) -> Self {
+        let of_nodes = EngineOptions {
+            kernels: of_nodes,
+            ..threads(2)
+        };
+        let make = move || Self::make_of(nodes, 1, [KEY; 2], threads(2), &of_nodes);
+        std::thread::spawn(make).join().unwrap().unwrap()
+    }
+
     /// `keys`: the head's, and that of the others.
     pub fn make(
         nodes: u16,
         replicas: u16,
         keys: [[u8; 32]; 2],
         options: EngineOptions,
+    ) -> Result<Self, flashmesh::Error> {
+        Self::make_of(nodes, replicas, keys, options, &threads(2))
+    }
+
+    fn make_of(
+        nodes: u16,
+        replicas: u16,
+        keys: [[u8; 32]; 2],
+        options: EngineOptions,
+        of_nodes: &EngineOptions,
     ) -> Result<Self, flashmesh::Error> {
         let mut text = String::from(
             "[mesh]\ndeadline_ms = 1000\n[[endpoint]]\nindex = 0\nname = 'pages'\nflow = 'end-to-end'\n\
@@ -122,10 +143,6 @@ impl TestRack {
             let held = (0..nodes).filter(is_held);
             held.map(|of| card(of, at)).collect::<Vec<_>>()
         };
-        let of_worker = EngineOptions {
-            kernels: options.kernels.clone(),
-            ..threads(2)
-        };
         let serving = (1..nodes).zip(meshes).map(|(node, mesh)| {
             let streams = mesh.streams("streams").unwrap();
             let serving = ServingNode::start(
@@ -146,7 +163,7 @@ impl TestRack {
             );
             let serving = serving.unwrap();
             let (storage, all) = (serving.storage(), (0..nodes).map(NodeId).collect());
-            let worker = NodeWorker::start(&of_worker, storage, streams, NodeId(node), all);
+            let worker = NodeWorker::start(of_nodes, storage, streams, NodeId(node), all);
             Some((Some(worker.unwrap()), serving, mesh))
         });
         let nodes_that_serve = serving.collect();

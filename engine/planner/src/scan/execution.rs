@@ -168,7 +168,7 @@ impl FlashStream {
             return Ok(None);
         };
         let step = match self.execution.has_kernels {
-            true => aside(|| results.step()),
+            true => aside(|| results.poll_step(waker)),
             false => results.poll_step(waker),
         };
         let step = step.transpose().map_err(from_storage)?;

@@ -15,8 +15,12 @@ use crate::{Engine, Error, Result};
 /// Between two looks at whether the database goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a database is open at least, that it needs reopening again and again costs its readers little.
+/// How long a database is open at least before it is opened anew; twice as long each time that this did not
+/// help, as far as [`REST_MAX`]: its readers are cut off by it.
 const REST: Duration = Duration::from_secs(10);
+const REST_MAX: Duration = Duration::from_secs(600);
+/// The rest of a process that has begun anew for this, in seconds.
+const NEXT_REST: &str = "FLASHMESH_NODE_REST";
 
 /// The command `flashmesh` itself: in Python, the running program is another.
 pub(in crate::cli) fn own_program() -> Result<PathBuf> {
@@ -27,7 +31,7 @@ pub(in crate::cli) fn own_program() -> Result<PathBuf> {
 /// it is closed. As long as other nodes are missing for that, and where it was opened a moment ago, it goes
 /// on being read.
 pub(super) async fn until_it_needs_reopening(engine: Weak<Engine>, reporter: &Reporter) -> String {
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(rest()).await;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(engine) = engine.upgrade() else {
@@ -43,10 +47,31 @@ pub(super) async fn until_it_needs_reopening(engine: Weak<Engine>, reporter: &Re
     }
 }
 
+fn rest() -> Duration {
+    let given = std::env::var(NEXT_REST).ok();
+    let seconds = given.and_then(|seconds| seconds.parse().ok());
+    seconds
+        .map_or(REST, Duration::from_secs)
+        .clamp(REST, REST_MAX)
+}
+
 impl Running {
     /// Replaces the process by itself, as it was started: with it go threads and memory. That it is the
     /// node stays true meanwhile. Returns only if that fails.
     pub(super) fn begin_anew(&self, why: &str) -> Error {
+        self.begin_with(why, rest())
+    }
+
+    /// [`Running::begin_anew`] to open the database anew.
+    pub(super) fn reopen(&self, why: &str) -> Error {
+        let next = match self.started.elapsed() > 2 * REST_MAX {
+            true => REST,
+            false => 2 * rest(),
+        };
+        self.begin_with(why, next)
+    }
+
+    fn begin_with(&self, why: &str, rest: Duration) -> Error {
         tracing::warn!("{why}: the node starts anew");
         let program = match own_program() {
             Ok(program) => program,
@@ -54,6 +79,7 @@ impl Running {
         };
         let mut command = Command::new(program);
         command.args(std::env::args_os().skip(1));
+        command.env(NEXT_REST, rest.as_secs().to_string());
         if let Err(error) = self.lock.hand_to(&mut command) {
             return error;
         }

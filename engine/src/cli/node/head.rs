@@ -102,7 +102,7 @@ impl Running {
         };
         let served = tokio::select! {
             served = served => served,
-            why = needs_reopening => return Err(self.begin_anew(&why)),
+            why = needs_reopening => return Err(self.reopen(&why)),
         };
         taking.abort();
         draining.abort();

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Once, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use flashmesh_cluster::cards::TermFile;
@@ -90,6 +90,7 @@ struct Running {
     /// Cancelled by a signal, from when the node is up or a head opens its database.
     stopping: OnceLock<CancellationToken>,
     says_address: Once,
+    started: Instant,
 }
 
 /// Runs a node until SIGTERM or SIGINT; a second signal ends the process at once.
@@ -139,6 +140,7 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
         drain_time: arguments.drain_time,
         stopping: OnceLock::new(),
         says_address: Once::new(),
+        started: Instant::now(),
     };
     running.serve(database).await?;
     // Others ask no more, and what they were sent arrives.
