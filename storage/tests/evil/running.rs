@@ -320,7 +320,7 @@ fn the_calls_of_a_query_have_so_much_time_together() {
     // One call that goes on ends, and none follows.
     for body in ["(loop $l (br $l))", ""] {
         let error = call(body, &time).unwrap_err();
-        assert_reason("time", &error, "have run for 2 s");
+        assert_reason("time", &error, "have run for 2000 ms");
         assert!(time.left().is_zero());
     }
     call("", &CallTime::new(Duration::from_secs(2))).unwrap();
