@@ -274,19 +274,12 @@ impl Kernels {
         function: &UserFunction,
         calls: &Arc<QueryCalls>,
     ) -> Result<Arc<Kernel>> {
-        let memory: Arc<dyn MemoryBudget> = Arc::clone(calls) as _;
-        Ok(Arc::new(self.kernel(function)?.for_query(&memory)))
+        Ok(of_query(&*self.kernel(function)?, calls))
     }
 }
 
 impl FindKernel for Kernels {
-    fn kernel_for(
-        &self,
-        id: &KernelId,
-        capability: &Capability,
-        calls: &Arc<QueryCalls>,
-    ) -> Result<Arc<Kernel>> {
-        check_may_run(id, capability)?;
+    fn find(&self, id: &KernelId) -> Result<Arc<Kernel>> {
         let function = self.function(&id.name)?;
         if function.entry.digest != id.digest {
             return Err(StorageError::Invalid(format!(
@@ -294,24 +287,38 @@ impl FindKernel for Kernels {
                 id.name
             )));
         }
-        self.for_query(&function, calls)
+        self.kernel(&function)
     }
 }
 
 /// Where kernels are found by how Programs name them.
 pub(crate) trait FindKernel {
-    /// The very kernel that `id` names, for one query of whoever holds `capability`, which was
-    /// verified.
+    /// The very kernel that `id` names.
     ///
     /// # Errors
-    /// `Denied` when the principal may not run it; `NotFound` when it is gone, `Invalid` when
-    /// another took its place, or it was not brought.
-    fn kernel_for(
-        &self,
-        id: &KernelId,
-        capability: &Capability,
-        calls: &Arc<QueryCalls>,
-    ) -> Result<Arc<Kernel>>;
+    /// `NotFound` when it is gone, `Invalid` when another took its place, or it was not brought; what is
+    /// wrong with it.
+    fn find(&self, id: &KernelId) -> Result<Arc<Kernel>>;
+}
+
+/// The very kernel that `id` names, for one query of whoever holds `capability`, which was verified.
+///
+/// # Errors
+/// `Denied` when the principal may not run it; those of [`FindKernel::find`].
+pub(crate) fn kernel_for(
+    kernels: &dyn FindKernel,
+    id: &KernelId,
+    capability: &Capability,
+    calls: &Arc<QueryCalls>,
+) -> Result<Arc<Kernel>> {
+    check_may_run(id, capability)?;
+    Ok(of_query(&*kernels.find(id)?, calls))
+}
+
+/// See [`Kernel::for_query`].
+fn of_query(kernel: &Kernel, calls: &Arc<QueryCalls>) -> Arc<Kernel> {
+    let memory: Arc<dyn MemoryBudget> = Arc::clone(calls) as _;
+    Arc::new(kernel.for_query(&memory))
 }
 
 /// # Errors
@@ -337,7 +344,7 @@ pub(crate) fn check_may_run(id: &KernelId, capability: &Capability) -> Result<()
 /// Gets the kernels of a Program ready for a query, after `capability` was verified.
 ///
 /// # Errors
-/// Those of [`FindKernel::kernel_for`]; `Invalid` for one that does not take what the Program gives it.
+/// Those of [`kernel_for`]; `Invalid` for one that does not take what the Program gives it.
 pub(crate) fn bind(
     kernels: &dyn FindKernel,
     program: &Program,
@@ -350,7 +357,7 @@ pub(crate) fn bind(
         if let Some(kernel) = set.get(id) {
             return Ok(Arc::clone(kernel));
         }
-        let mut kernel = kernels.kernel_for(id, capability, calls)?;
+        let mut kernel = kernel_for(kernels, id, capability, calls)?;
         if let Some(device) = accelerator.kernel(kernel.package()) {
             kernel = Arc::new(Kernel::new(Arc::clone(kernel.package()), device));
         }

@@ -35,6 +35,7 @@ pub mod functions;
 pub mod graph;
 pub mod index;
 pub mod kernel;
+mod life;
 mod literals;
 pub mod lookup;
 pub mod memory;

@@ -24,7 +24,7 @@ use crate::accelerator::{Accelerator, MAX_AHEAD, ScanMetrics, Task, TaskRun, Wor
 use crate::access::{AccessPath, RowsBySegment, SharedAccess};
 use crate::capability::{Capability, CapabilityKey, KernelRights, Right, Rights};
 use crate::flash::PAGE_SIZE_BYTES;
-use crate::functions::{self, FindKernel, Kernels};
+use crate::functions::{self, Kernels};
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::lookup::KeyLookup;
 use crate::memory::MemoryBudget;
@@ -275,7 +275,7 @@ impl StorageNode {
     ) -> Result<Arc<Kernel>> {
         self.authorize(capability, table)?;
         match &self.kernels {
-            Some(kernels) => kernels.kernel_for(id, capability, calls),
+            Some(kernels) => functions::kernel_for(kernels.as_ref(), id, capability, calls),
             None => Err(StorageError::Invalid("this node runs no kernels".into())),
         }
     }

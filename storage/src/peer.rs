@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
@@ -20,12 +20,11 @@ use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use flashmesh_pushdown::{Limits, Program, RuntimeFilter, VerifiedProgram, verify};
-use parking_lot::Mutex;
 use prost::Message;
 
 use crate::accelerator::ScanMetrics;
 use crate::capability::{Capability, CapabilityRecord};
-use crate::kernel::QueryCalls;
+pub use crate::life::CommandLife;
 use crate::page::plain::plain_schema;
 use crate::segment::Segment;
 pub use crate::shipped::CommandKernels;
@@ -191,39 +190,6 @@ impl PeerCommand {
             capability: Arc::new(record.capability.unpack()?),
             kernels: CommandKernels(record.kernels),
         })
-    }
-}
-
-/// Whether whoever sent a command still waits for it.
-#[derive(Debug, Default)]
-pub struct CommandLife {
-    is_over: AtomicBool,
-    /// Held by who ends it and by who begins calls, so that neither misses the other.
-    calls: Mutex<Option<Arc<QueryCalls>>>,
-}
-
-impl CommandLife {
-    /// Nobody waits any more: it ends soon, and with it the kernels that it calls.
-    pub fn end(&self) {
-        let calls = self.calls.lock();
-        self.is_over.store(true, Ordering::SeqCst);
-        if let Some(calls) = &*calls {
-            calls.cancel();
-        }
-    }
-
-    /// Whether nobody waits any more.
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
-    }
-
-    /// The command calls kernels.
-    pub(crate) fn has_calls(&self, calls: Arc<QueryCalls>) {
-        let mut of_command = self.calls.lock();
-        if self.is_over() {
-            calls.cancel();
-        }
-        *of_command = Some(calls);
     }
 }
 

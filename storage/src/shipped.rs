@@ -19,8 +19,8 @@ use crate::accelerator::sandbox::SandboxOptions;
 use crate::capability::Capability;
 use crate::functions::{Compiler, FindKernel, Kernels, UserFunction, check_may_run};
 use crate::kernel::{Kernel, Package, QueryCalls, for_each_kernel};
+use crate::life::CommandLife;
 use crate::memory::MemoryBudget;
-use crate::peer::CommandLife;
 use crate::store::NodeId;
 use crate::table::digest_with_callees;
 use crate::{Result, StorageError};
@@ -268,47 +268,36 @@ impl ShippedKernels {
             let callee = |place: &u32| taken.get(*place as usize);
             let callees: Option<Vec<_>> = callees.iter().map(callee).collect();
             let callees = callees.ok_or_else(|| malformed(&name, "calls what is not there"))?;
-            let of_callees = callees.iter().map(|(_, digest, _)| digest);
-            let of_callees: Vec<_> = of_callees.collect();
-            // So each one that it calls was looked at, too.
-            let is_it = |package| digest_with_callees(package, of_callees.into_iter()) == digest;
-            let kept = self.kept.lock().get(&digest);
-            let (id, kernel) = match (kept, package) {
-                (Some(kept), _) => {
-                    let id = KernelId {
-                        name,
-                        digest: kept.package,
-                    };
-                    check_may_run(&id, capability)?;
-                    if !is_it(id.digest) {
-                        return Err(malformed(&id.name, "is another one"));
-                    }
-                    (id, kept.kernel)
-                }
-                (None, Some(package)) => {
-                    let package = Package::parse(Bytes::from(package))?;
-                    let id = KernelId {
-                        name,
-                        digest: package.digest(),
-                    };
-                    check_may_run(&id, capability)?;
-                    if !is_it(id.digest) {
-                        return Err(malformed(&id.name, "is another one"));
-                    }
-                    if life.is_over() {
-                        return Err(StorageError::Cancelled);
-                    }
-                    let callees: Vec<_> = callees
-                        .iter()
-                        .map(|(.., kernel)| kernel.as_ref().clone())
-                        .collect();
-                    let kernel = self.compiler.compile(package, &callees)?;
-                    self.kept.lock().put(digest, id.digest, Arc::clone(&kernel));
-                    (id, kernel)
-                }
+            let brought = match (self.kept.lock().get(&digest), package) {
+                (Some(kept), _) => Ok(kept),
+                (None, Some(package)) => Err(Package::parse(Bytes::from(package))?),
                 (None, None) => {
                     let why = io::Error::new(io::ErrorKind::NotFound, "it is not here any more");
                     return Err(StorageError::io(format!("kernel '{name}'"), why));
+                }
+            };
+            let id = KernelId {
+                name,
+                digest: match &brought {
+                    Ok(kept) => kept.package,
+                    Err(package) => package.digest(),
+                },
+            };
+            check_may_run(&id, capability)?;
+            // So each one that it calls was looked at, too.
+            let of_callees: Vec<_> = callees.iter().map(|(_, digest, _)| digest).collect();
+            if digest_with_callees(id.digest, of_callees.into_iter()) != digest {
+                return Err(malformed(&id.name, "is another one"));
+            }
+            let kernel = match brought {
+                Ok(kept) => kept.kernel,
+                Err(_) if life.is_over() => return Err(StorageError::Cancelled),
+                Err(package) => {
+                    let callees = callees.iter().map(|(.., kernel)| kernel.as_ref().clone());
+                    let callees: Vec<_> = callees.collect();
+                    let kernel = self.compiler.compile(package, &callees)?;
+                    self.kept.lock().put(digest, id.digest, Arc::clone(&kernel));
+                    kernel
                 }
             };
             taken.push((id, digest, kernel));
@@ -327,20 +316,13 @@ pub(crate) struct OfCommand {
 }
 
 impl FindKernel for OfCommand {
-    fn kernel_for(
-        &self,
-        id: &KernelId,
-        capability: &Capability,
-        calls: &Arc<QueryCalls>,
-    ) -> Result<Arc<Kernel>> {
-        check_may_run(id, capability)?;
+    fn find(&self, id: &KernelId) -> Result<Arc<Kernel>> {
         let kernel = self.kernels.get(id).ok_or_else(|| {
             StorageError::Invalid(format!(
                 "the command did not bring its function '{}'",
                 id.name
             ))
         })?;
-        let memory: Arc<dyn MemoryBudget> = Arc::clone(calls) as _;
-        Ok(Arc::new(kernel.for_query(&memory)))
+        Ok(Arc::clone(kernel))
     }
 }

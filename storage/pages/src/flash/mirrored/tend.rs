@@ -169,11 +169,9 @@ impl MirroredFlash {
             };
             // Of changes that are under way the sync need not see anything.
             let is_done = |block: &u64| !state.in_flight.contains_key(block);
-            let (done, under_way) = std::mem::take(&mut behind.given)
-                .into_iter()
-                .partition(is_done);
+            let given = std::mem::take(&mut behind.given).into_iter();
+            let (done, under_way): (BTreeSet<_>, _) = given.partition(is_done);
             behind.given = under_way;
-            let done: BTreeSet<u64> = done;
             done
         };
         let synced = target.sync();

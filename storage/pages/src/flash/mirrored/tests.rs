@@ -273,6 +273,18 @@ impl Bed {
         }
     }
 
+    /// Of two copies the second is away, and lacks page 1.
+    fn with_one_behind() -> (Self, MirroredFlash) {
+        let bed = Self::new(2, 1);
+        let flash = bed.open().unwrap();
+        write(&flash, 0, vec![page(1)]).unwrap();
+        flash.sync().unwrap();
+        bed.nodes[1].kill();
+        write(&flash, 1, vec![page(2)]).unwrap();
+        flash.sync().unwrap();
+        (bed, flash)
+    }
+
     fn open(&self) -> Result<MirroredFlash> {
         let sources = self.nodes.iter().map(|node| node.clone() as _).collect();
         MirroredFlash::open(sources, self.ledger.clone())
@@ -576,13 +588,7 @@ fn a_copy_is_not_behind_for_being_closed_at_this_end() {
 
 #[test]
 fn copies_that_are_away_or_lack_pages_are_named() {
-    let bed = Bed::new(2, 1);
-    let flash = bed.open().unwrap();
-    write(&flash, 0, vec![page(1)]).unwrap();
-    flash.sync().unwrap();
-    bed.nodes[1].kill();
-    write(&flash, 1, vec![page(2)]).unwrap();
-    flash.sync().unwrap();
+    let (bed, flash) = Bed::with_one_behind();
     drop(flash);
     bed.nodes[0].kill();
     bed.nodes[1].start();
@@ -631,13 +637,7 @@ fn copies_of_other_shapes_are_refused() {
 /// What a copy has is not erased before there is something to put in its place.
 #[test]
 fn what_can_not_be_read_anywhere_is_not_erased() {
-    let bed = Bed::new(2, 1);
-    let flash = bed.open().unwrap();
-    write(&flash, 0, vec![page(1)]).unwrap();
-    flash.sync().unwrap();
-    bed.nodes[1].kill();
-    write(&flash, 1, vec![page(2)]).unwrap();
-    flash.sync().unwrap();
+    let (bed, flash) = Bed::with_one_behind();
     bed.nodes[1].start();
     bed.nodes[0].fail(When::OneIn(1), 1);
     assert!(flash.tend().is_err());
@@ -791,13 +791,7 @@ fn large_blocks_are_copied() {
 /// The last copy that lacks nothing may be away though its device is there: a disk that is not mounted.
 #[test]
 fn a_last_copy_that_is_empty_is_away() {
-    let bed = Bed::new(2, 1);
-    let flash = bed.open().unwrap();
-    write(&flash, 0, vec![page(1)]).unwrap();
-    flash.sync().unwrap();
-    bed.nodes[1].kill();
-    write(&flash, 1, vec![page(2)]).unwrap();
-    flash.sync().unwrap();
+    let (bed, flash) = Bed::with_one_behind();
     bed.nodes[1].start();
     let whole = bed.nodes[0].life.lock().below.clone();
     for is_open in [true, false] {
