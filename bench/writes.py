@@ -13,7 +13,6 @@ import random
 import sqlite3
 import threading
 
-import pyarrow as pa
 
 import common
 
@@ -34,7 +33,7 @@ class Flashmesh:
         self.connection.execute("CREATE TABLE log (k BIGINT, v VARCHAR)")
 
     def put(self, key, value):
-        self.connection.put("kv", pa.record_batch({"k": [key], "v": [value]}))
+        self.connection.put("kv", [{"k": key, "v": value}])
 
     def insert(self, key, value):
         self.connection.execute(f"INSERT INTO log VALUES ({key}, '{value}')")

@@ -76,10 +76,14 @@ def texts(generator: np.random.Generator, count: int) -> np.ndarray:
 class Flashmesh:
     name = "flashmesh"
 
-    def __init__(self, folder, cache: int):
+    def __init__(self, folder, cache: int, layout: str):
+        self.layout = layout
         self.connection = common.Flashmesh(folder, cache_size=cache).connection
         columns = ", ".join(f"{name} VARCHAR" for name in NAMES)
-        self.connection.execute(f"CREATE TABLE usertable (ycsb_key VARCHAR PRIMARY KEY, {columns})")
+        # Whole records are read and written.
+        self.connection.execute(
+            f"CREATE TABLE usertable (ycsb_key VARCHAR PRIMARY KEY, {columns}) WITH (layout = '{self.layout}')"
+        )
 
     def load(self, keys: list[str], fields: list[np.ndarray]):
         offsets = pa.py_buffer((np.arange(len(keys) + 1, dtype=np.int32) * FIELD_BYTES).tobytes())
@@ -111,7 +115,7 @@ class Flashmesh:
 class RocksDB:
     name = "RocksDB"
 
-    def __init__(self, folder, cache: int):
+    def __init__(self, folder, cache: int, layout: str):
         from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteOptions
 
         options = Options(raw_mode=True)
@@ -230,6 +234,7 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=20_000, help="of each workload in each run")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--cache-mb", type=int, default=2048, help="page cache, and RocksDB's block cache")
+    parser.add_argument("--layout", choices=("pax", "column"), default="pax", help="of flashmesh's table")
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=42)
     arguments = parser.parse_args()
@@ -240,7 +245,7 @@ def main() -> int:
     for make in (Flashmesh, RocksDB):
         folder = common.bench_dir() / f"ycsb-{make.name}"
         common.remove(folder)
-        engines.append(make(folder, arguments.cache_mb << 20))
+        engines.append(make(folder, arguments.cache_mb << 20, arguments.layout))
     # The records that are asked for most are among them.
     popular = chosen_records(np.random.default_rng(arguments.seed), 200, arguments.records).tolist()
     others = random.Random(arguments.seed).sample(range(arguments.records), min(200, arguments.records))

@@ -91,10 +91,12 @@ impl Session {
     }
 }
 
-/// A session's state in which everything goes to the store that it can do.
+/// A session's state in which everything goes to the store that it can do, by scans of this node, which tell
+/// what they did.
 fn pushing_all(mut state: SessionState) -> Result<SessionState> {
     let options = state.config_mut().options_mut();
     options.set("flashmesh.pushdown", "always")?;
+    options.set("flashmesh.distributed", "never")?;
     Ok(state)
 }
 

@@ -110,15 +110,21 @@ impl Session {
     fn ids_of(&self, keyed: &Keyed, keys: &ArrayRef) -> Result<UInt64Array> {
         let id = keyed.table.schema.fields().len() as u32;
         let found = self.rows_of(keyed, keys, &[keyed.ordinal, id])?;
+        let numbers_of = |batch: &RecordBatch| batch.column(1).as_primitive::<UInt64Type>().clone();
+        if keys.len() == 1 {
+            return Ok(found
+                .first()
+                .map_or_else(|| UInt64Array::new_null(1), numbers_of));
+        }
         let converter = RowConverter::new(vec![SortField::new(keys.data_type().clone())])?;
         let mut ids: HashMap<OwnedRow, u64> = HashMap::new();
         for batch in &found {
             let rows = converter.convert_columns(&batch.columns()[..1])?;
-            let numbers = batch.column(1).as_primitive::<UInt64Type>().values();
+            let numbers = numbers_of(batch);
             ids.extend(
                 rows.iter()
                     .map(|row| row.owned())
-                    .zip(numbers.iter().copied()),
+                    .zip(numbers.values().iter().copied()),
             );
         }
         let rows = converter.convert_columns(std::slice::from_ref(keys))?;
@@ -131,6 +137,9 @@ impl Session {
 
 /// No key may come twice: which of the rows is to stay?
 fn check_twins(keys: &ArrayRef) -> Result<()> {
+    if keys.len() < 2 {
+        return Ok(());
+    }
     let converter = RowConverter::new(vec![SortField::new(keys.data_type().clone())])?;
     let rows = converter.convert_columns(std::slice::from_ref(keys))?;
     let mut seen = HashSet::with_capacity(rows.num_rows());

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     import datafusion
@@ -20,6 +20,19 @@ class ArrowStream(Protocol):
     """Anything with Arrow data in it: tables and readers of pyarrow, pandas, Polars, …"""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+#: Arrow data, or a dict for each row.
+Records: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
+
+
+def arrow(rows: Records) -> ArrowStream:
+    """Rows as Arrow data."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        return cast("ArrowStream", rows)
+    import pyarrow as pa
+
+    return cast("ArrowStream", pa.Table.from_pylist(list(rows)))
 
 
 #: Called with segments done, segments in all, and bytes from flash.
@@ -132,7 +145,7 @@ class Backend(Protocol):
     def key(self, table: str) -> str:
         """The column of a table's primary key."""
 
-    def put(self, table: str, rows: ArrowStream) -> int:
+    def put(self, table: str, rows: Records) -> int:
         """Put rows by primary key; their number."""
 
     def delete(self, table: str, keys: pa.Array) -> int:

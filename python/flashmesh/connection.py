@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from . import _flashmesh, cancel, parameters, progress, rack, relations, rows, scope, script
 from ._flashmesh import Error
+from .backend import arrow
 from .embedded import Embedded
 from .result import Result
 from .settings import Settings
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import ScalarUDF, SessionContext
 
-    from .backend import ArrowStream, Backend, Batches, Mode, Query
+    from .backend import ArrowStream, Backend, Batches, Mode, Query, Records
     from .frame import DataFrame, Table
     from .parameters import Parameters
 
@@ -315,19 +316,19 @@ class Connection:
             rows = rows.filter(key < lit(upper))
         return rows.sort(key)
 
-    def put(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+    def put(self, table: str, rows: Records) -> int:
         """Put rows into a table with a primary key of one column: a row with a key that is there
         takes the place of that row, others are added; all in one commit. `rows` is anything with
         Arrow data in it, or a sequence of dicts; columns go by their names. Returns their number."""
-        return self._backend.put(table, _arrow(rows))
+        return self._backend.put(table, rows)
 
-    def insert(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+    def insert(self, table: str, rows: Records) -> int:
         """Add rows to a table, in one commit. `rows` is anything with Arrow data in it, or a
         sequence of dicts; columns go by their names. A key that is there already is an error.
         Returns their number."""
-        return self._backend.load_arrow(table, _arrow(rows), "append")
+        return self._backend.load_arrow(table, arrow(rows), "append")
 
-    def upsert(self, table: str, rows: ArrowStream | Sequence[Mapping[str, Any]]) -> int:
+    def upsert(self, table: str, rows: Records) -> int:
         """The same as `put`, by the name that it has elsewhere."""
         return self.put(table, rows)
 
@@ -610,12 +611,3 @@ def _paths(source: Paths) -> list[str]:
             f"a {type(source).__name__} is neither a path, a list of paths, nor an object "
             "with Arrow data (__arrow_c_stream__)"
         ) from None
-
-
-def _arrow(rows: ArrowStream | Sequence[Mapping[str, Any]]) -> ArrowStream:
-    """Rows as Arrow data."""
-    if hasattr(rows, "__arrow_c_stream__"):
-        return cast("ArrowStream", rows)
-    import pyarrow as pa
-
-    return cast("ArrowStream", pa.Table.from_pylist(list(rows)))

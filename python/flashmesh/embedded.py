@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _flashmesh
+from .backend import arrow
 from .literals import quoted
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import ScalarUDF, SessionContext
 
-    from .backend import ArrowStream, Mode, Query
+    from .backend import ArrowStream, Mode, Query, Records
 
 
 class Embedded:
@@ -79,8 +80,13 @@ class Embedded:
     def key(self, table: str) -> str:
         return self._database.key(table)
 
-    def put(self, table: str, rows: ArrowStream) -> int:
-        return self._database.put(table, rows)
+    def put(self, table: str, rows: Records) -> int:
+        if isinstance(rows, list):
+            # Of a few rows pyarrow would take longer to make Arrow data than the store to keep them.
+            count = self._database.put_dicts(table, rows)
+            if count is not None:
+                return count
+        return self._database.put(table, arrow(rows))
 
     def delete(self, table: str, keys: pa.Array) -> int:
         return self._database.delete(table, keys)

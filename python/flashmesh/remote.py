@@ -34,6 +34,7 @@ from datafusion.unparser import Dialect, Unparser
 
 from . import _flashmesh, script
 from ._flashmesh import Error
+from .backend import arrow
 from .sessions import CATALOG, SCHEMA
 from .flight import Client, Rows, Watch
 from .frame import errors
@@ -43,7 +44,7 @@ from .values import cast as cast_to
 from .values import values
 
 if TYPE_CHECKING:
-    from .backend import ArrowStream, Mode, Query, Report
+    from .backend import ArrowStream, Mode, Query, Records, Report
 
 #: Values in memory that go along with a query as text; more must be loaded into a table.
 VALUES = 100_000
@@ -155,8 +156,8 @@ class Remote:
             raise Error(f"table '{table}' has no primary key of one column to get rows by")
         return str(keys[0][0])
 
-    def put(self, table: str, rows: ArrowStream) -> int:
-        return self._ingest(table, rows, "append", by_key="put")
+    def put(self, table: str, rows: Records) -> int:
+        return self._ingest(table, arrow(rows), "append", by_key="put")
 
     def delete(self, table: str, keys: pa.Array) -> int:
         return self._ingest(table, pa.table({"key": pa.array(keys)}), "append", by_key="delete")

@@ -2,10 +2,13 @@
 
 import datetime
 import decimal
+import os
+import random
 import subprocess
 import sys
 
 import flashmesh
+import numpy
 import pandas
 import polars
 import pyarrow as pa
@@ -238,6 +241,55 @@ def test_rows_are_put_and_deleted_by_key(db):
 
 
 test_rows_are_put_and_deleted_by_key.places = ["embedded", "server"]
+
+
+class Text(str):
+    """Not a str alone."""
+
+
+def test_dicts_are_put_as_pyarrow_understands_them(db):
+    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
+    print(f"FLASHMESH_TEST_SEED={seed}")
+    rng = random.Random(seed)
+    columns = "t VARCHAR, i INT, u BIGINT, d DOUBLE, b BOOLEAN, y BYTEA, m DECIMAL(20, 2), s TIMESTAMP"
+    for table in ("ours", "pyarrow"):
+        db.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, {columns})")
+    usual = {
+        "t": ["", "a", "Grüße", "long " * 20, "7"],
+        "i": [0, -5, 2**31 - 1],
+        "u": [2**63 - 1, -(2**63), 5],
+        "d": [1.5, float("inf"), float("nan"), -0.0],
+        "b": [True, False],
+        "y": [b"", b"\x00\xff", b"x" * 40],
+        "m": [3, 2.5, decimal.Decimal("7.25")],
+        "s": [datetime.datetime(2026, 1, 2, 3, 4, 5), datetime.datetime(1969, 1, 1)],
+    }
+    odd = ["\ud800", Text("sub"), 2**63, 2**31, 1, 1.0, True, b"b", "12", numpy.int64(4), numpy.float64(2), [1], {}]
+
+    def value(name):
+        if rng.random() < 0.2:
+            return None
+        return rng.choice(odd if rng.random() < 0.03 else usual[name])
+
+    def row():
+        given = {"id": rng.randrange(60), **{name: value(name) for name in usual}}
+        return {name: given[name] for name in given if rng.random() > 0.01}
+
+    def outcome(table, rows):
+        try:
+            return db.put(table, rows() if callable(rows) else rows)
+        except Exception as error:
+            return type(error)
+
+    outcomes = []
+    for _ in range(300):
+        rows = [row() for _ in range(rng.choice([1, 1, 1, 2, 5]))]
+        outcomes.append(outcome("ours", rows))
+        assert outcome("pyarrow", lambda rows=rows: pa.Table.from_pylist(rows)) == outcomes[-1], rows
+    kinds = set(outcomes)
+    assert {1, 2, 5} <= kinds and len(kinds) > 4, kinds
+    ours, pyarrow = (repr(db.sql(f"SELECT * FROM {table} ORDER BY id").fetchall()) for table in ("ours", "pyarrow"))
+    assert ours == pyarrow
 
 
 def test_neighbours_and_graphs(db):

@@ -49,6 +49,17 @@ pub(crate) enum Moment {
     Time,
 }
 
+/// As it is written between the brackets of AT.
+impl fmt::Display for Past {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = match self.moment {
+            Moment::Version => "VERSION",
+            Moment::Time => "TIMESTAMP",
+        };
+        write!(f, "{moment} => {}", self.expr)
+    }
+}
+
 impl Past {
     /// The version, or the time, that is meant now.
     fn as_of(&self) -> Result<AsOf> {

@@ -1,10 +1,12 @@
 //! [`RackExec`]: a plan of which nodes run parts, or this one all where they can't.
 
 use std::fmt;
+use std::future::ready;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -13,15 +15,19 @@ use datafusion::common::{Result, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
+use datafusion_distributed::{DistributedMetricsFormat, rewrite_distributed_plan_with_metrics};
 use flashmesh_storage::store::NodeId;
 use futures::{Stream, StreamExt};
 
 use super::Workers;
+
+/// Whether EXPLAIN ANALYZE shows what was measured of all parts of a stage together, or of each.
+pub(super) type Measure = DistributedMetricsFormat;
 
 /// A query in parts, with what makes its session the coordinator of them. Where a node goes away, or
 /// can't do its part, before the first row has left, all of it is done on this one.
@@ -34,7 +40,16 @@ pub(super) struct RackExec {
     here: Arc<dyn ExecutionPlan>,
     workers: Arc<Workers>,
     nodes: Vec<NodeId>,
+    measure: Option<Measure>,
+    /// What was done: as nodes measured it, once they have told, or all on this one.
+    measured: Measured,
 }
+
+/// How long a query that has ended waits for what nodes have measured: one that was never asked for a row,
+/// as a limit was met before, may tell nothing.
+const MEASURED_WITHIN: Duration = Duration::from_secs(5);
+
+type Measured = Arc<OnceLock<Arc<dyn ExecutionPlan>>>;
 
 impl RackExec {
     pub fn new(
@@ -42,6 +57,7 @@ impl RackExec {
         here: Arc<dyn ExecutionPlan>,
         workers: Arc<Workers>,
         nodes: Vec<NodeId>,
+        measure: Option<Measure>,
     ) -> Self {
         let here = match here.output_partitioning().partition_count() {
             1 => here,
@@ -52,6 +68,8 @@ impl RackExec {
             here,
             workers,
             nodes,
+            measure,
+            measured: Measured::default(),
         }
     }
 }
@@ -72,7 +90,7 @@ impl ExecutionPlan for RackExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.distributed]
+        vec![self.measured.get().unwrap_or(&self.distributed)]
     }
 
     /// Those of what this node may do by itself, which is no input: whoever ends the query finds the
@@ -96,6 +114,8 @@ impl ExecutionPlan for RackExec {
             here: Arc::clone(&self.here),
             workers: Arc::clone(&self.workers),
             nodes: self.nodes.clone(),
+            measure: self.measure,
+            measured: Measured::default(),
         }))
     }
 
@@ -105,8 +125,9 @@ impl ExecutionPlan for RackExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let config = context.session_config().clone();
-        let analyzes = self.here.is::<AnalyzeExec>();
-        let config = self.workers.coordinator(config, &self.nodes, analyzes)?;
+        let is_measured = self.measure.is_some();
+        let workers = &self.workers;
+        let config = workers.coordinator(config, &self.nodes, is_measured)?;
         let of_parts = TaskContext::new(
             context.task_id(),
             context.session_id(),
@@ -117,13 +138,40 @@ impl ExecutionPlan for RackExec {
             context.window_functions().clone(),
             context.runtime_env(),
         );
-        self.workers.counts.queries.fetch_add(1, Ordering::Relaxed);
+        workers.counts.queries.fetch_add(1, Ordering::Relaxed);
+        let mut rows = self.distributed.execute(partition, Arc::new(of_parts))?;
+        if let Some(measure) = self.measure {
+            rows = measured(rows, &self.distributed, measure, &self.measured);
+        }
         Ok(Box::pin(Rows {
-            rows: self.distributed.execute(partition, Arc::new(of_parts))?,
+            rows,
             here: Some((Arc::clone(&self.here), context)),
-            workers: Arc::clone(&self.workers),
+            workers: Arc::clone(workers),
+            measured: Arc::clone(&self.measured),
         }))
     }
+}
+
+/// The rows, and behind the last one what the nodes measured: if it does not come, the rows are whole
+/// nevertheless.
+fn measured(
+    rows: SendableRecordBatchStream,
+    distributed: &Arc<dyn ExecutionPlan>,
+    measure: Measure,
+    into: &Measured,
+) -> SendableRecordBatchStream {
+    let schema = rows.schema();
+    let (plan, into) = (Arc::clone(distributed), Arc::clone(into));
+    let end = async move {
+        let measured = rewrite_distributed_plan_with_metrics(plan, measure);
+        match tokio::time::timeout(MEASURED_WITHIN, measured).await {
+            Ok(Ok(plan)) => drop(into.set(plan)),
+            Ok(Err(error)) => log::warn!("what nodes measured is not there: {error}"),
+            Err(_) => log::warn!("what nodes measured has not come"),
+        }
+    };
+    let end = futures::stream::once(end).filter_map(|()| ready(None));
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
 }
 
 /// The rows of a [`RackExec`].
@@ -132,6 +180,7 @@ struct Rows {
     /// What is done in place of the parts, while nothing has come of them.
     here: Option<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>,
     workers: Arc<Workers>,
+    measured: Measured,
 }
 
 /// Whether the same query may end in another way where all of it is done on one node.
@@ -144,13 +193,14 @@ impl Stream for Rows {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            let next = ready!(self.rows.poll_next_unpin(context));
+            let next = std::task::ready!(self.rows.poll_next_unpin(context));
             match (next, self.here.take()) {
                 (Some(Err(error)), Some((here, task))) if may_be_done_here(&error) => {
                     log::warn!("a query is done on the head alone: {error}");
                     let counts = &self.workers.counts;
                     counts.on_head_alone.fetch_add(1, Ordering::Relaxed);
                     self.rows = here.execute(0, task)?;
+                    let _ = self.measured.set(here);
                 }
                 (next, _) => return Poll::Ready(next),
             }

@@ -16,6 +16,7 @@
 //! of its engine and on threads of its own.
 
 mod channels;
+mod deferred;
 mod exec;
 mod planner;
 
@@ -203,7 +204,7 @@ impl Workers {
         }))
     }
 
-    /// How many queries were left to several nodes, and how many of these were then done on this one
+    /// How many queries (and subqueries of one value) were left to several nodes, and how many of these were then done on this one
     /// alone, since one of them went away or could not do its part.
     pub fn counts(&self) -> (u64, u64) {
         let Counts {

@@ -10,19 +10,21 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Result, exec_err, internal_err};
 use datafusion::config::ConfigOptions;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, PlanType};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::analyze::AnalyzeExec;
-
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, PartitionMode, SortMergeJoinExec,
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ExecutionPlan, Partitioning, displayable};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions, displayable,
+};
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedCodec, DistributedExec,
@@ -37,8 +39,10 @@ use flashmesh_planner::{Distributed, FlashScanExec, FlashmeshOptions};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::segment::Segment;
 use flashmesh_storage::store::NodeId;
+use futures::future::BoxFuture;
 
-use super::exec::RackExec;
+use super::deferred::{DeferredExec, subqueries_of};
+use super::exec::{Measure, RackExec};
 use super::{Nodes, Workers, has, url_of};
 
 /// What scans have to give to the head, from other nodes, for their rows to be joined there instead:
@@ -86,7 +90,7 @@ pub(super) fn unknown_operator(plan: &dyn ExecutionPlan) -> Option<String> {
 }
 
 /// A session's planner on the head of a rack.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct DistributedPlanner {
     pub planner: Arc<dyn QueryPlanner + Send + Sync>,
     pub workers: Arc<Workers>,
@@ -100,39 +104,137 @@ impl QueryPlanner for DistributedPlanner {
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.planner.create_physical_plan(query, session).await?;
-        if let LogicalPlan::Explain(explain) = query {
-            let explained = self.create_physical_plan(&explain.plan, session).await?;
-            let options = session.config_options();
-            return Ok(match explained.is::<RackExec>() {
-                true => shown(&plan, explained.as_ref(), &explain.explain_format, options),
-                false => plan,
-            });
-        }
-        let options = FlashmeshOptions::of(session.config_options());
-        if !self.workers.are_worth_asking(&plan, options.distributed) {
-            return Ok(plan);
-        }
-        // Another one for the nodes: where they fail, nothing of what they have done is in this one.
-        let of_nodes = self.planner.create_physical_plan(query, session).await?;
-        let config = session.config();
-        match self.workers.distribute(&plan, of_nodes, config).await {
-            Ok(Some(distributed)) => Ok(distributed),
-            Ok(None) => Ok(plan),
-            Err(error) => {
-                log::warn!("a plan is not cut into parts for other nodes: {error}");
-                Ok(plan)
+        match query {
+            LogicalPlan::Explain(explain) => {
+                let explained = &explain.plan;
+                let here = self
+                    .planner
+                    .create_physical_plan(explained, session)
+                    .await?;
+                let parts = self.in_parts(explained, &here, session, None).await?;
+                let options = session.config_options();
+                Ok(match parts {
+                    Some(parts) => shown(&plan, parts.as_ref(), &explain.explain_format, options),
+                    None => plan,
+                })
+            }
+            LogicalPlan::Analyze(analyze) => {
+                let Some(analyzing) = plan.downcast_ref::<AnalyzeExec>() else {
+                    return Ok(plan);
+                };
+                let measure = match analyze.verbose {
+                    true => Measure::PerTask,
+                    false => Measure::Aggregated,
+                };
+                let (analyzed, here) = (&analyze.input, analyzing.input());
+                let parts = self.in_parts(analyzed, here, session, Some(measure));
+                match parts.await? {
+                    Some(parts) => plan.replace_children(
+                        vec![parts],
+                        ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+                    ),
+                    None => Ok(plan),
+                }
+            }
+            query => {
+                let parts = self.in_parts(query, &plan, session, None).await?;
+                Ok(parts.unwrap_or(plan))
             }
         }
     }
 }
 
-impl Workers {
-    fn are_worth_asking(&self, plan: &Arc<dyn ExecutionPlan>, wanted: Distributed) -> bool {
-        let query = match plan.downcast_ref::<AnalyzeExec>() {
-            Some(analyze) => analyze.input(),
-            None => plan,
+impl DistributedPlanner {
+    /// The plan of a query that is no EXPLAIN, in parts where that is worth it; with `measure` they tell what
+    /// they did.
+    pub(super) async fn planned(
+        &self,
+        query: &LogicalPlan,
+        session: &dyn Session,
+        measure: Option<Measure>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let here = self.planner.create_physical_plan(query, session).await?;
+        let parts = self.in_parts(query, &here, session, measure).await?;
+        Ok(parts.unwrap_or(here))
+    }
+
+    /// A query as nodes do parts of it; `None` where all of it is for this one, which would do it as
+    /// `here`.
+    fn in_parts<'a>(
+        &'a self,
+        query: &'a LogicalPlan,
+        here: &'a Arc<dyn ExecutionPlan>,
+        session: &'a dyn Session,
+        measure: Option<Measure>,
+    ) -> BoxFuture<'a, Result<Option<Arc<dyn ExecutionPlan>>>> {
+        Box::pin(async move {
+            if let Some(with_subqueries) = here.downcast_ref::<ScalarSubqueryExec>() {
+                return self
+                    .of_subqueries(query, with_subqueries, session, measure)
+                    .await;
+            }
+            if !self.workers.are_worth_asking(here, session.config()) {
+                return Ok(None);
+            }
+            // Another one for the nodes: where they fail, nothing of what they have done is in this one.
+            let of_nodes = self.planner.create_physical_plan(query, session).await?;
+            let parts = self
+                .workers
+                .distribute(here, of_nodes, session.config(), measure);
+            match parts.await {
+                Ok(parts) => Ok(parts),
+                Err(error) => {
+                    log::warn!("a plan is not cut into parts for other nodes: {error}");
+                    Ok(None)
+                }
+            }
+        })
+    }
+
+    /// [`DistributedPlanner::in_parts`] of a query with subqueries that are one value each, which are
+    /// computed before it: each of them may be in parts, and so may the query, when the values are known.
+    async fn of_subqueries(
+        &self,
+        query: &LogicalPlan,
+        here: &ScalarSubqueryExec,
+        session: &dyn Session,
+        measure: Option<Measure>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let subqueries = subqueries_of(query)?;
+        let state = session.as_any().downcast_ref::<SessionState>();
+        let Some(state) = state.filter(|_| subqueries.len() == here.subqueries().len()) else {
+            return Ok(None);
         };
+        let mut links = here.subqueries().to_vec();
+        let mut is_in_parts = false;
+        for (subquery, link) in subqueries.iter().zip(&mut links) {
+            let parts = self.in_parts(&subquery.subquery, &link.plan, session, measure);
+            if let Some(parts) = parts.await? {
+                link.plan = parts;
+                is_in_parts = true;
+            }
+        }
+        let mut input = Arc::clone(here.input());
+        if self.workers.are_worth_asking(&input, session.config()) {
+            let values = (subqueries, here.results().clone());
+            let (query, session) = (query.clone(), state.clone());
+            let deferred = DeferredExec::new(self.clone(), session, query, values, input, measure);
+            input = Arc::new(deferred);
+            is_in_parts = true;
+        }
+        let results = here.results().clone();
+        let whole = || Arc::new(ScalarSubqueryExec::new(input, links, results)) as _;
+        Ok(is_in_parts.then(whole))
+    }
+}
+
+impl Workers {
+    fn are_worth_asking(&self, query: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> bool {
+        let wanted = FlashmeshOptions::of(config.options()).distributed;
         if wanted == Distributed::Never || unknown_operator(query.as_ref()).is_some() {
+            return false;
+        }
+        if !self.session.means_the_same(config) || self.reachable().len() < 2 {
             return false;
         }
         if wanted == Distributed::Always {
@@ -205,18 +307,15 @@ impl Workers {
         here: &Arc<dyn ExecutionPlan>,
         of_nodes: Arc<dyn ExecutionPlan>,
         config: &SessionConfig,
+        measure: Option<Measure>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let nodes = self.reachable();
-        if nodes.len() < 2 || !self.session.means_the_same(config) {
+        if nodes.len() < 2 {
             return Ok(None);
         }
-        let config = self.coordinator(config.clone(), &nodes, here.is::<AnalyzeExec>())?;
+        let config = self.coordinator(config.clone(), &nodes, measure.is_some())?;
         let portable = with_plain_conditions(of_nodes)?;
-        let query = match portable.downcast_ref::<AnalyzeExec>() {
-            Some(analyze) => analyze.input(),
-            None => &portable,
-        };
-        check_form(query, &config)?;
+        check_form(&portable, &config)?;
         let given = Arc::new(Given(portable));
         let session = SessionStateBuilder::new()
             .with_config(config)
@@ -226,8 +325,7 @@ impl Workers {
         let nothing = LogicalPlanBuilder::empty(false).build()?;
         let planner = Arc::clone(session.query_planner());
         let distributed = planner.create_physical_plan(&nothing, &session).await?;
-        let is_cut = has(distributed.as_ref(), &|plan| plan.is::<DistributedExec>());
-        if !is_cut {
+        if !distributed.is::<DistributedExec>() {
             return Ok(None);
         }
         Ok(Some(Arc::new(RackExec::new(
@@ -235,6 +333,7 @@ impl Workers {
             Arc::clone(here),
             Arc::clone(self),
             nodes,
+            measure,
         ))))
     }
 
@@ -243,7 +342,7 @@ impl Workers {
         &self,
         config: SessionConfig,
         nodes: &[NodeId],
-        analyzes: bool,
+        is_measured: bool,
     ) -> Result<SessionConfig> {
         let own = self.own;
         let here = self.worker.to_local_worker_context(url_of(own));
@@ -290,7 +389,7 @@ impl Workers {
             .with_distributed_route_tasks_handler(route)
             // Its tasks are numbered in another way than the nodes that have the segments.
             .with_distributed_children_isolator_unions(false)?
-            .with_distributed_metrics_collection(analyzes)
+            .with_distributed_metrics_collection(is_measured)
     }
 }
 

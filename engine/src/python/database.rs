@@ -18,7 +18,7 @@ use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyList};
 use pyo3_arrow::{PyArray, PyRecordBatchReader};
 
 use super::capsule;
@@ -234,6 +234,20 @@ impl Database {
         let batches = reader.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
         let rows = concat_batches(&schema, &batches).map_err(Error::from)?;
         Ok(py.detach(|| session.put(table, &rows))?)
+    }
+
+    /// The same of dicts; `None`, and nothing has happened, where pyarrow is to make Arrow data of them.
+    fn put_dicts(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        dicts: &Bound<'_, PyList>,
+    ) -> PyResult<Option<u64>> {
+        let session = self.link.session()?;
+        let Some(rows) = rows::batch_of(dicts)? else {
+            return Ok(None);
+        };
+        Ok(Some(py.detach(|| session.put(table, &rows))?))
     }
 
     /// Delete rows of a table by primary key; their number.

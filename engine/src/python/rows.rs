@@ -3,15 +3,20 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Float64Array, Int64Array,
+    RecordBatch, StringArray, StringViewArray, new_null_array,
+};
 use arrow::datatypes::{
-    DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3_arrow::PyArray;
+
+use crate::Error;
 
 /// A value as an array of one: of the type that pyarrow gives it.
 pub(super) fn array_of(value: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
@@ -29,6 +34,92 @@ pub(super) fn array_of(value: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     let pyarrow = value.py().import("pyarrow")?;
     let array = pyarrow.call_method1("array", ([value],))?;
     Ok(array.extract::<PyArray>()?.into_inner().0)
+}
+
+/// Dicts as rows of the columns that the first one names, of the types that pyarrow gives the values, but
+/// text as views, as tables have it. `None` where they are left to pyarrow: other mappings, values of other
+/// classes, several classes in a column.
+pub(super) fn batch_of(dicts: &Bound<'_, PyList>) -> PyResult<Option<RecordBatch>> {
+    let mut rows = Vec::with_capacity(dicts.len());
+    for dict in dicts {
+        match dict.cast_into_exact::<PyDict>() {
+            Ok(dict) => rows.push(dict),
+            Err(_) => return Ok(None),
+        }
+    }
+    let Some(first) = rows.first() else {
+        return Ok(None);
+    };
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (name, _) in first {
+        let Ok(name) = name.cast_exact::<PyString>() else {
+            return Ok(None);
+        };
+        let values = rows.iter().map(|row| {
+            let value = row.get_item(name)?;
+            Ok(value.filter(|value| !value.is_none()))
+        });
+        let values = values.collect::<PyResult<Vec<_>>>()?;
+        let Some(column) = column_of(&values) else {
+            return Ok(None);
+        };
+        fields.push(Field::new(name.to_str()?, column.data_type().clone(), true));
+        columns.push(column);
+    }
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
+    Ok(Some(rows.map_err(Error::from)?))
+}
+
+type Values<'py> = [Option<Bound<'py, PyAny>>];
+
+fn column_of(values: &Values<'_>) -> Option<ArrayRef> {
+    let Some(first) = values.iter().flatten().next() else {
+        return Some(new_null_array(&DataType::Null, values.len()));
+    };
+    if first.is_exact_instance_of::<PyString>() {
+        let text = |value: &'_ Bound<'_, PyAny>| {
+            Some(
+                value
+                    .cast_exact::<PyString>()
+                    .ok()?
+                    .to_str()
+                    .ok()?
+                    .to_owned(),
+            )
+        };
+        return Some(Arc::new(StringViewArray::from_iter(all(values, text)?)));
+    }
+    if first.is_exact_instance_of::<PyInt>() {
+        let number = |value: &Bound<'_, PyAny>| value.cast_exact::<PyInt>().ok()?.extract().ok();
+        return Some(Arc::new(Int64Array::from(all::<i64>(values, number)?)));
+    }
+    if first.is_exact_instance_of::<PyFloat>() {
+        let number = |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyFloat>().ok()?.value());
+        return Some(Arc::new(Float64Array::from(all(values, number)?)));
+    }
+    if first.is_exact_instance_of::<PyBool>() {
+        let truth = |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyBool>().ok()?.is_true());
+        return Some(Arc::new(BooleanArray::from(all(values, truth)?)));
+    }
+    let bytes =
+        |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyBytes>().ok()?.as_bytes().to_vec());
+    let values = all(values, bytes)?;
+    Some(Arc::new(BinaryViewArray::from_iter(values)))
+}
+
+/// The values as Rust has them; `None` when one is not of the class.
+fn all<T>(
+    values: &Values<'_>,
+    of_class: impl Fn(&Bound<'_, PyAny>) -> Option<T>,
+) -> Option<Vec<Option<T>>> {
+    let values = values.iter().map(|value| match value {
+        Some(value) => of_class(value).map(Some),
+        None => Some(None),
+    });
+    values.collect()
 }
 
 /// A row as a dict, with the values that pyarrow's `to_pylist` gives.

@@ -107,12 +107,12 @@ pub(super) fn text(state: &State) -> Result<String, fmt::Error> {
             ),
             (
                 "distributed_queries",
-                "Queries that were left to several nodes of a rack",
+                "Queries, and subqueries of one value, that were left to several nodes of a rack",
                 distributed,
             ),
             (
                 "distributed_queries_on_head",
-                "Of these, queries that were done on the head alone then, as a node went away or could not do its part",
+                "Of these, those that were done on the head alone then, as a node went away or could not do its part",
                 on_head,
             ),
             (

@@ -13,6 +13,7 @@ use rand::RngExt;
 use tempfile::TempDir;
 
 use crate::support::{batch, error, random, rows, run, session, session_of_threads};
+use crate::test_rack::{TestRack, threads};
 
 /// A folder with rack files: rings of so many nodes, by name.
 struct Racks(TempDir);
@@ -430,4 +431,24 @@ async fn the_documented_figures_are_those_of_the_model() {
 
 fn in_folder(folder: &Path, name: &str) -> String {
     folder.join(name).display().to_string()
+}
+
+/// What nodes would do among themselves is counted as where this one does it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nodes_would_do_among_themselves_is_counted() {
+    let (files, rack) = (Racks::new(), TestRack::new(3, threads(2)));
+    let session = rack.session();
+    run(
+        &session,
+        "CREATE TABLE big AS SELECT value AS id, value % 7 AS k FROM generate_series(1, 400000) AS g(value)",
+    )
+    .await;
+    let query =
+        "SELECT id % 100000, count(*) FROM big WHERE id > (SELECT avg(k) FROM big) GROUP BY 1";
+    let mut explained = Vec::new();
+    for mode in ["never", "always"] {
+        run(&session, &format!("SET flashmesh.distributed = '{mode}'")).await;
+        explained.push(files.explain(&session, 4, query).await);
+    }
+    assert_eq!(explained[0], explained[1]);
 }

@@ -153,6 +153,12 @@ async fn the_past_stands_wherever_a_table_stands() {
              EXCEPT SELECT * FROM t ORDER BY 1"
         );
         assert_eq!(rows(&session, &lost).await, ["1 10", "2 20"]);
+        // Subqueries that differ in nothing but the version.
+        let sums = format!(
+            "SELECT (SELECT sum(n) FROM t) AS a, (SELECT sum(n) FROM t AT (VERSION => {first})) AS b, \
+             (SELECT sum(n) FROM t AT (VERSION => {first} + 1)) AS c"
+        );
+        assert_eq!(rows(&session, &sums).await, ["91 60 50"]);
         let explained = format!("EXPLAIN SELECT * FROM t AT (VERSION => {first}) WHERE n > 1");
         let plan = rows(&session, &explained).await.join("\n");
         assert!(plan.contains("FlashScanExec"), "{plan}");

@@ -303,6 +303,9 @@ struct Directory {
     last: Vec<i64>,
     /// First row number of each segment covered.
     starts: Vec<u32>,
+    /// All entries (hash and row number), where one page has them: a commit of few rows makes such a part,
+    /// and until they are merged each key that is looked for is looked for in all of them.
+    few: Option<Box<[(u64, u32)]>>,
 }
 
 impl Directory {
@@ -331,11 +334,33 @@ impl Directory {
                 "a part of a hash index has more entries than rows; drop it and create it again",
             ));
         }
+        let few = match entries.pages() {
+            1 => {
+                let page = entries.bytes_page(reader, 0, ENTRY_BYTES)?;
+                let (entries, _) = page.values().as_chunks::<ENTRY_BYTES>();
+                Some(entries.iter().map(|e| (hash_of(e), row_of(e))).collect())
+            }
+            _ => None,
+        };
         Ok(Self {
             entries,
             last,
             starts,
+            few,
         })
+    }
+
+    /// The segment of a row of the part, and its number there.
+    fn place_of(&self, part: &IndexPart, row: u32) -> Result<(SegmentId, u32)> {
+        let segment = self.starts.partition_point(|start| *start <= row) - 1;
+        let row = row - self.starts[segment];
+        let (id, rows) = part.covers[segment];
+        match row < rows {
+            true => Ok((id, row)),
+            false => Err(StorageError::corrupt(
+                "a hash index names a row that its segment does not have; drop it and create it again",
+            )),
+        }
     }
 
     /// Where among the entries of a page a hash may be: hashes are uniform.
@@ -359,6 +384,17 @@ pub fn probe(
     mut found: impl FnMut(usize, SegmentId, u32),
 ) -> Result<()> {
     let directory: Arc<Directory> = part.opened(IndexKind::Hash, reader)?;
+    if let Some(few) = &directory.few {
+        for (i, hash) in hashes.iter().enumerate() {
+            let first = few.partition_point(|(known, _)| known < hash);
+            let equal = few[first..].iter().take_while(|(known, _)| known == hash);
+            for (_, row) in equal {
+                let (id, row) = directory.place_of(part, *row)?;
+                found(i, id, row);
+            }
+        }
+        return Ok(());
+    }
     // The first page that can hold each hash; equal hashes may go on in the next ones.
     let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(hashes.len());
     let mut from = 0;
@@ -396,15 +432,7 @@ pub fn probe(
             let range = equal(entries, directory.guess(page, entries.len(), hash), hash);
             let goes_on = range.end == entries.len();
             for entry in &entries[range] {
-                let row = row_of(entry);
-                let segment = directory.starts.partition_point(|start| *start <= row) - 1;
-                let row = row - directory.starts[segment];
-                let (id, rows) = part.covers[segment];
-                if row >= rows {
-                    return Err(StorageError::corrupt(
-                        "a hash index names a row that its segment does not have; drop it and create it again",
-                    ));
-                }
+                let (id, row) = directory.place_of(part, row_of(entry))?;
                 found(i, id, row);
             }
             if !goes_on {

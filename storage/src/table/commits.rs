@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::Message;
@@ -50,12 +51,12 @@ struct Head {
     /// When the last version was committed of a table that keeps its past: microseconds since 1970.
     time_us: u64,
     /// What the log has and the catalog has not, in order.
-    unapplied: Vec<TableEdit>,
+    unapplied: Vec<Arc<TableEdit>>,
     /// Records that are not written yet, and where they go.
     records: Vec<u8>,
     place: u64,
     /// Their edits, and what these make of the state.
-    waiting: Vec<(TableEdit, Change)>,
+    waiting: Vec<(Arc<TableEdit>, Change)>,
     /// Number of the last edit.
     last: u64,
     /// Number of the last one that is durable, and that readers see.
@@ -82,7 +83,8 @@ impl Commits {
     /// Goes on from a state to which the edits were applied that the log was found to have; `past` is
     /// what the catalog has of the past of tables.
     pub fn new(state: State, past: HashMap<TableId, History>, log: Log, found: Found) -> Self {
-        let edits = found.records.into_iter().map(|record| record.edit);
+        let edits = found.records.into_iter();
+        let edits = edits.map(|record| Arc::new(record.edit));
         Self {
             head: Mutex::new(Head {
                 time_us: state.last_time_us(),
@@ -236,8 +238,9 @@ impl Core {
                 opening,
             };
             commit_log::frame(&message, numbers, &mut head.records);
-            head.unapplied.push(edit.clone());
-            head.waiting.push((record.edit, change));
+            let edit = Arc::new(record.edit);
+            head.unapplied.push(Arc::clone(&edit));
+            head.waiting.push((edit, change));
             return Ok(Some(Decided(numbers.record)));
         }
     }
@@ -385,14 +388,9 @@ impl Core {
         });
         let pages = numbers.filter_map(|page| {
             let found = self.store().memory_page(page)?;
-            let bytes = found.bytes();
-            let used = bytes
-                .iter()
-                .rposition(|byte| *byte != 0)
-                .map_or(0, |last| last + 1);
             Some(LoggedPage {
                 page,
-                bytes: bytes[..used].to_vec(),
+                bytes: without_blank_end(&found.bytes()).to_vec(),
             })
         });
         let pages = pages.collect();
@@ -425,6 +423,7 @@ impl Core {
         let edits = head
             .unapplied
             .iter()
+            .map(AsRef::as_ref)
             .chain(steps.iter().map(|(edit, _)| edit));
         let past = next.past();
         let history = history::changes(&head.past, &past);
@@ -600,7 +599,8 @@ impl Core {
     /// The package of a version of a function, if it is there.
     pub(super) fn package(&self, function: &Function) -> Result<Option<Vec<u8>>> {
         let head = self.commits.head.lock();
-        let operations = head.unapplied.iter().flat_map(TableEdit::operations);
+        let edits = head.unapplied.iter();
+        let operations = edits.flat_map(|edit| edit.operations());
         let package = operations
             .into_iter()
             .find_map(|operation| match operation {
@@ -616,6 +616,17 @@ impl Core {
             None => self.catalog.package(&function.name),
         }
     }
+}
+
+/// The bytes up to the last that is not zero: most of a page that few rows are in is blank, so many of
+/// them are looked at together.
+fn without_blank_end(bytes: &[u8]) -> &[u8] {
+    const BLANK: [u8; 256] = [0; 256];
+    let blank = bytes.rchunks_exact(BLANK.len());
+    let blank = blank.take_while(|chunk| **chunk == BLANK).count() * BLANK.len();
+    let bytes = &bytes[..bytes.len() - blank];
+    let last = bytes.iter().rposition(|byte| *byte != 0);
+    &bytes[..last.map_or(0, |last| last + 1)]
 }
 
 /// Applies what the log holds to a state. Of a damaged table nothing is known any more, nor of those

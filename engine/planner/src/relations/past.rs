@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{DFSchema, Result, plan_err};
+use datafusion::common::{DFSchema, Result, TableReference, plan_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlannerContext};
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
@@ -57,9 +57,13 @@ pub(super) fn plan(
     };
     // Before anything is said of its versions.
     authority::check(&store.authority.capability(&present), Right::Read, &present)?;
+    // Plans are compared by the names of what they scan: of subqueries that differ in the version alone,
+    // DataFusion would compute one for all.
+    let scanned = TableReference::bare(format!("{reference} AT ({past})"));
     let table = store.named(name, present).0.in_the_past(past)?;
     let source = provider_as_source(Arc::new(FlashTable::new(table)));
-    let scan = LogicalPlanBuilder::scan(reference, source, None)?.build()?;
+    let scan = LogicalPlanBuilder::scan(scanned, source, None)?;
+    let scan = scan.alias(reference)?.build()?;
     Ok(PlannedRelation::new(scan, alias))
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, TableScan};
+use flashmesh_planner::FlashTable;
 
 use crate::{Result, Session};
 
@@ -91,11 +92,15 @@ fn tables(plan: &LogicalPlan) -> Result<HashMap<TableReference, TableReference>>
     plan.apply(|node| {
         match node {
             LogicalPlan::TableScan(scan) => {
-                tables.insert(scan.table_name.clone(), scan.table_name.clone());
+                tables.insert(scan.table_name.clone(), scanned(scan));
             }
             LogicalPlan::SubqueryAlias(alias) => {
-                if let LogicalPlan::TableScan(scan) = alias.input.as_ref() {
-                    tables.insert(alias.alias.clone(), scan.table_name.clone());
+                let mut named = alias.input.as_ref();
+                while let LogicalPlan::SubqueryAlias(alias) = named {
+                    named = alias.input.as_ref();
+                }
+                if let LogicalPlan::TableScan(scan) = named {
+                    tables.insert(alias.alias.clone(), scanned(scan));
                 }
             }
             _ => {}
@@ -103,6 +108,17 @@ fn tables(plan: &LogicalPlan) -> Result<HashMap<TableReference, TableReference>>
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(tables)
+}
+
+/// The name of the table that is scanned: a past version of it has another in plans.
+fn scanned(scan: &TableScan) -> TableReference {
+    match FlashTable::of(&scan.source) {
+        Some(table) => {
+            let (schema, name) = table.named().name();
+            TableReference::partial(schema.as_str(), name.as_str())
+        }
+        None => scan.table_name.clone(),
+    }
 }
 
 /// A column with what its type is in SQL.

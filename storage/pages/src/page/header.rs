@@ -244,6 +244,37 @@ impl Deref for Bytes {
     }
 }
 
+/// Checks that bytes are those of a page as it was written.
+fn check_sum(bytes: &[u8]) -> Result<(), String> {
+    if bytes.len() != PAGE_SIZE_BYTES {
+        return Err(format!(
+            "{} bytes in place of {PAGE_SIZE_BYTES}",
+            bytes.len()
+        ));
+    }
+    if bytes[0..3] != MAGIC {
+        return Err(if bytes.iter().all(|&byte| byte == 0) {
+            "the flash page is blank (never written, or erased)".into()
+        } else {
+            format!("no flashmesh page: it starts with {:02x?}", &bytes[0..4])
+        });
+    }
+    if bytes[3] != VERSION {
+        return Err(format!(
+            "page format {} is not known, only {VERSION}; open it with a newer flashmesh",
+            bytes[3]
+        ));
+    }
+    let stored = u32::from_le_bytes(bytes_at(bytes, 4));
+    let computed = crc_fast::crc32_iscsi(&bytes[8..]);
+    match stored == computed {
+        true => Ok(()),
+        false => Err(format!(
+            "checksum {stored:#010x} does not match the bytes ({computed:#010x})"
+        )),
+    }
+}
+
 impl Page {
     /// Checks a page that was read from flash.
     ///
@@ -251,20 +282,20 @@ impl Page {
     /// `Corrupt`, naming `label` (e.g. "table 'lineitem', column 'l_tax'"), segment and page, when
     /// the bytes are no page, not the page that is `expected`, or not as they were written.
     pub fn verify(buffer: PageBuffer, expected: &PageIdentity, label: &str) -> Result<Arc<Page>> {
-        Self::check(buffer, expected)
-            .map(Arc::new)
-            .map_err(|problem| {
-                StorageError::corrupt(format!(
-                    "{label}, segment {}, page {}: {problem}",
-                    expected.segment, expected.page
-                ))
-            })
+        let sound = check_sum(&buffer).and_then(|()| Self::check(buffer, expected));
+        sound.map(Arc::new).map_err(|problem| {
+            StorageError::corrupt(format!(
+                "{label}, segment {}, page {}: {problem}",
+                expected.segment, expected.page
+            ))
+        })
     }
 
-    /// A page that was just made, before it was on flash.
+    /// A page that was just made and is in memory: its checksum, which was just computed, is not computed
+    /// again.
     ///
     /// # Errors
-    /// As [`Page::verify`], for the identity that the page itself says.
+    /// As [`Page::verify`] otherwise, for the identity that the page itself says.
     pub(crate) fn of_writer(buffer: PageBuffer) -> Result<Arc<Page>> {
         let said = PageHeader::parse(&buffer).map_err(StorageError::corrupt)?;
         let identity = PageIdentity {
@@ -274,37 +305,15 @@ impl Page {
             page: said.page,
             generation: said.generation,
         };
-        Self::verify(buffer, &identity, "a page on its way to the store")
+        let page = Self::check(buffer, &identity).map_err(|problem| {
+            StorageError::corrupt(format!("a page on its way to the store: {problem}"))
+        })?;
+        Ok(Arc::new(page))
     }
 
+    /// Checks what is behind a checksum that is right.
     fn check(buffer: PageBuffer, expected: &PageIdentity) -> Result<Page, String> {
         let bytes: &[u8] = &buffer;
-        if bytes.len() != PAGE_SIZE_BYTES {
-            return Err(format!(
-                "{} bytes in place of {PAGE_SIZE_BYTES}",
-                bytes.len()
-            ));
-        }
-        if bytes[0..3] != MAGIC {
-            return Err(if bytes.iter().all(|&byte| byte == 0) {
-                "the flash page is blank (never written, or erased)".into()
-            } else {
-                format!("no flashmesh page: it starts with {:02x?}", &bytes[0..4])
-            });
-        }
-        if bytes[3] != VERSION {
-            return Err(format!(
-                "page format {} is not known, only {VERSION}; open it with a newer flashmesh",
-                bytes[3]
-            ));
-        }
-        let stored = u32::from_le_bytes(bytes_at(bytes, 4));
-        let computed = crc_fast::crc32_iscsi(&bytes[8..]);
-        if stored != computed {
-            return Err(format!(
-                "checksum {stored:#010x} does not match the bytes ({computed:#010x})"
-            ));
-        }
         let header = PageHeader::parse(bytes)?;
         let found = PageIdentity {
             table: header.table,

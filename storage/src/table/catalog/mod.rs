@@ -42,7 +42,7 @@ pub(super) const UNFINISHED: &str = "new";
 pub(super) const FORMAT_WITH_LOG: u32 = 7;
 
 /// Generations reserved by one durable write; see [`Catalog::reserve_numbers`].
-const GENERATION_BATCH: u32 = 1024;
+const GENERATION_BATCH: u32 = 4096;
 /// Numbers of tables reserved likewise.
 const TABLE_BATCH: u32 = 64;
 

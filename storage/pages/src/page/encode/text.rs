@@ -84,7 +84,7 @@ impl<'a> Dictionary<'a> {
     /// `None` when the distinct values do not fit a page.
     fn of(writer: &ChunkWriter, rows: &[&'a [u8]]) -> Option<Self> {
         let hasher = DefaultHashBuilder::default();
-        let mut numbers: HashTable<usize> = HashTable::with_capacity(1024);
+        let mut numbers: HashTable<usize> = HashTable::with_capacity(rows.len().min(1024));
         let mut entries: Vec<&[u8]> = Vec::new();
         let mut bytes = 0;
         let mut codes = vec![0; rows.len()];
