@@ -138,7 +138,24 @@ fn name_of(item: &SelectItem) -> String {
             IdentNormalizer::default().normalize(alias.clone())
         }
         (_, Some(column)) => IdentNormalizer::default().normalize(column.clone()),
+        // A subquery is called as its column is, whatever that is taken from.
+        (SelectItem::UnnamedExpr(ast::Expr::Subquery(query)), None) => {
+            match first_item(&query.body) {
+                Some(item) => format!("({})", name_of(item)),
+                None => item.to_string(),
+            }
+        }
         (item, None) => item.to_string(),
+    }
+}
+
+/// What the first column of a query is.
+fn first_item(body: &SetExpr) -> Option<&SelectItem> {
+    match body {
+        SetExpr::Select(select) => select.projection.first(),
+        SetExpr::Query(query) => first_item(&query.body),
+        SetExpr::SetOperation { left, .. } => first_item(left),
+        _ => None,
     }
 }
 

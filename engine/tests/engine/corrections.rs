@@ -230,6 +230,11 @@ async fn columns_of_a_result_may_have_the_same_name() {
             vec!["1 1", "2 2", "7 7"],
         ),
         (
+            "SELECT (SELECT sum(n) FROM t), (SELECT sum(n) FROM t WHERE n > 1), (SELECT max(n) FROM t)",
+            vec!["sum(t.n)", "sum(t.n)", "max(t.n)"],
+            vec!["3 2 2"],
+        ),
+        (
             "SELECT count(*) FROM (SELECT upper(c), upper(c) FROM t)",
             vec!["count(*)"],
             vec!["2"],
