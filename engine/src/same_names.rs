@@ -10,7 +10,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
-    self, Ident, Select, SelectItem, SetExpr, Statement, VisitMut as _, VisitorMut,
+    self, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, VisitMut as _, VisitorMut,
 };
 
 use crate::error::Result;
@@ -138,23 +138,32 @@ fn name_of(item: &SelectItem) -> String {
             IdentNormalizer::default().normalize(alias.clone())
         }
         (_, Some(column)) => IdentNormalizer::default().normalize(column.clone()),
-        // A subquery is called as its column is, whatever that is taken from.
         (SelectItem::UnnamedExpr(ast::Expr::Subquery(query)), None) => {
-            match first_item(&query.body) {
-                Some(item) => format!("({})", name_of(item)),
-                None => item.to_string(),
-            }
+            name_of_subquery(&query.body).unwrap_or_else(|| item.to_string())
         }
         (item, None) => item.to_string(),
     }
 }
 
-/// What the first column of a query is.
-fn first_item(body: &SetExpr) -> Option<&SelectItem> {
+/// A subquery is called as its column is, which says its tables, and not which of their rows or which
+/// versions of them are meant. `None` for one of other things than tables.
+fn name_of_subquery(body: &SetExpr) -> Option<String> {
     match body {
-        SetExpr::Select(select) => select.projection.first(),
-        SetExpr::Query(query) => first_item(&query.body),
-        SetExpr::SetOperation { left, .. } => first_item(left),
+        SetExpr::Select(select) => {
+            let [item] = select.projection.as_slice() else {
+                return None;
+            };
+            let tables = select.from.iter().map(|from| match &from.relation {
+                TableFactor::Table { name, alias, .. } if from.joins.is_empty() => {
+                    let alias = alias.as_ref().map(|alias| alias.to_string());
+                    Some(format!("{name} {}", alias.unwrap_or_default()))
+                }
+                _ => None,
+            });
+            let tables = tables.collect::<Option<Vec<_>>>()?.join(", ");
+            Some(format!("({} FROM {tables})", name_of(item)))
+        }
+        SetExpr::Query(query) => name_of_subquery(&query.body),
         _ => None,
     }
 }

@@ -63,8 +63,13 @@ impl KeyLookup<'_> {
             };
             let live = candidates.iter().filter(|c| segment.has_row(c.row));
             let live: Vec<Candidate> = live.copied().collect();
-            if !live.is_empty() {
-                batches.push(self.rows_of(segment, &live, &schema, reader)?);
+            if live.is_empty() {
+                continue;
+            }
+            let rows = self.rows_of(segment, &live, &schema, reader)?;
+            // Keys of one hash may be others.
+            if rows.num_rows() > 0 {
+                batches.push(rows);
             }
         }
         Ok(batches)

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Float64Array, Int64Array,
-    RecordBatch, StringArray, StringViewArray, new_null_array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
+    StringArray, StringViewArray, new_null_array,
 };
 use arrow::datatypes::{
     DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
@@ -107,7 +107,7 @@ fn column_of(values: &Values<'_>) -> Option<ArrayRef> {
     let bytes =
         |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyBytes>().ok()?.as_bytes().to_vec());
     let values = all(values, bytes)?;
-    Some(Arc::new(BinaryViewArray::from_iter(values)))
+    Some(Arc::new(BinaryArray::from_iter(values)))
 }
 
 /// The values as Rust has them; `None` when one is not of the class.

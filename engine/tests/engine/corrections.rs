@@ -235,6 +235,11 @@ async fn columns_of_a_result_may_have_the_same_name() {
             vec!["3 2 2"],
         ),
         (
+            "SELECT upper(c), (SELECT max(n) FROM t), (SELECT max(n) FROM t AS u), upper(c) FROM t ORDER BY n LIMIT 1",
+            vec!["upper(t.c)", "max(t.n)", "max(u.n)", "upper(t.c)"],
+            vec!["X 2 2 X"],
+        ),
+        (
             "SELECT count(*) FROM (SELECT upper(c), upper(c) FROM t)",
             vec!["count(*)"],
             vec!["2"],
