@@ -308,13 +308,6 @@ def test_keys_of_one_hash_are_different_keys(db):
     assert db.sql("SELECT k, n FROM c").fetchall() == [(alike[0], 0)]
 
 
-def test_dicts_are_put_into_bytes_of_one_size(db):
-    db.execute("CREATE TABLE v AS SELECT 1 AS id, arrow_cast(X'0102', 'FixedSizeBinary(2)') AS code")
-    db.execute("CREATE TABLE w (PRIMARY KEY (id)) AS SELECT * FROM v")
-    assert db.put("w", [{"id": 2, "code": b"ab"}]) == 1
-    assert db.get_one("w", 2) == {"id": 2, "code": b"ab"}
-
-
 def test_neighbours_and_graphs(db):
     codes = pa.array([bytes([i % 256, i // 256]) for i in range(2000)], pa.binary(2))
     db.load("codes", pa.table({"id": range(2000), "code": codes}))
