@@ -13,7 +13,6 @@ import random
 import sqlite3
 import threading
 
-
 import common
 
 CLIENTS = [1, 8]

@@ -77,12 +77,11 @@ class Flashmesh:
     name = "flashmesh"
 
     def __init__(self, folder, cache: int, layout: str):
-        self.layout = layout
         self.connection = common.Flashmesh(folder, cache_size=cache).connection
         columns = ", ".join(f"{name} VARCHAR" for name in NAMES)
         # Whole records are read and written.
         self.connection.execute(
-            f"CREATE TABLE usertable (ycsb_key VARCHAR PRIMARY KEY, {columns}) WITH (layout = '{self.layout}')"
+            f"CREATE TABLE usertable (ycsb_key VARCHAR PRIMARY KEY, {columns}) WITH (layout = '{layout}')"
         )
 
     def load(self, keys: list[str], fields: list[np.ndarray]):
@@ -115,7 +114,7 @@ class Flashmesh:
 class RocksDB:
     name = "RocksDB"
 
-    def __init__(self, folder, cache: int, layout: str):
+    def __init__(self, folder, cache: int):
         from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteOptions
 
         options = Options(raw_mode=True)
@@ -242,10 +241,10 @@ def main() -> int:
     workloads = arguments.workload or list(WORKLOADS)
 
     engines = []
-    for make in (Flashmesh, RocksDB):
+    for make, options in ((Flashmesh, {"layout": arguments.layout}), (RocksDB, {})):
         folder = common.bench_dir() / f"ycsb-{make.name}"
         common.remove(folder)
-        engines.append(make(folder, arguments.cache_mb << 20, arguments.layout))
+        engines.append(make(folder, arguments.cache_mb << 20, **options))
     # The records that are asked for most are among them.
     popular = chosen_records(np.random.default_rng(arguments.seed), 200, arguments.records).tolist()
     others = random.Random(arguments.seed).sample(range(arguments.records), min(200, arguments.records))

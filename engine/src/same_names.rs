@@ -10,7 +10,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
-    self, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, VisitMut as _, VisitorMut,
+    self, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, VisitMut as _, Visitor,
+    VisitorMut,
 };
 
 use crate::error::Result;
@@ -145,14 +146,25 @@ fn name_of(item: &SelectItem) -> String {
     }
 }
 
-/// A subquery is called as its column is, which says its tables, and not which of their rows or which
-/// versions of them are meant. `None` for one of other things than tables.
+/// A subquery is called as its column is. That says its tables, unless it names none of their columns, as
+/// `count(*)`, or has a name of its own, but not which of their rows or which versions of them are meant.
+/// `None` for one of other things than tables.
 fn name_of_subquery(body: &SetExpr) -> Option<String> {
     match body {
         SetExpr::Select(select) => {
             let [item] = select.projection.as_slice() else {
                 return None;
             };
+            let says_tables = match item {
+                SelectItem::UnnamedExpr(expr) => {
+                    ast::Visit::visit(expr, &mut NamesColumn).is_break()
+                }
+                SelectItem::ExprWithAlias { .. } => false,
+                _ => true,
+            };
+            if !says_tables {
+                return Some(name_of(item));
+            }
             let tables = select.from.iter().map(|from| match &from.relation {
                 TableFactor::Table { name, alias, .. } if from.joins.is_empty() => {
                     let alias = alias.as_ref().map(|alias| alias.to_string());
@@ -165,6 +177,23 @@ fn name_of_subquery(body: &SetExpr) -> Option<String> {
         }
         SetExpr::Query(query) => name_of_subquery(&query.body),
         _ => None,
+    }
+}
+
+/// Ends where an expression names a column, or may.
+struct NamesColumn;
+
+impl Visitor for NamesColumn {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+        match expr {
+            ast::Expr::Identifier(_)
+            | ast::Expr::CompoundIdentifier(_)
+            | ast::Expr::Subquery(_)
+            | ast::Expr::Exists { .. } => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::from_first::without_select;
+
 /// The column that a clause of MERGE sets which is to do nothing.
 pub(crate) const NOTHING: &str = "flashmesh:nothing";
 /// The function that stands for a table at a version: of the table, and what AT says.
@@ -20,14 +22,17 @@ const OPTIONS: [&str; 6] = [
 ];
 
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
-/// columns in any order, `DO NOTHING` in MERGE, versions of tables, and columns called `key` or `index`.
+/// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, and
+/// queries that begin with FROM and have no SELECT.
 pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let mut tokens = tokens(query, dialect)?;
     let has_sorted = sort_options(&mut tokens);
     let has_replaced = replace_nothing(&mut tokens, dialect);
     let has_versions = replace_versions(&mut tokens, dialect);
     let has_quoted = quote_columns(&mut tokens);
-    (has_sorted || has_replaced || has_versions || has_quoted).then_some(tokens)
+    let has_selected = select_all(&mut tokens, dialect);
+    let has_changed = has_sorted || has_replaced || has_versions || has_quoted || has_selected;
+    has_changed.then_some(tokens)
 }
 
 /// The words of a text that creates a table whose columns are called `key` or `index`: some of these can
@@ -190,6 +195,16 @@ fn replace_versions(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> b
     has_replaced
 }
 
+/// Writes `SELECT *` in front of FROM, where a query has none.
+fn select_all(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let places = without_select(tokens);
+    for place in &places {
+        let words = tokens_at("SELECT *", dialect, &tokens[*place]);
+        tokens.splice(place..place, words);
+    }
+    !places.is_empty()
+}
+
 /// Where the name of a table begins that ends before a place; not of one that INSERT names, which
 /// takes no function.
 fn start_of_name(tokens: &[TokenWithSpan], end: usize) -> Option<usize> {
@@ -281,6 +296,41 @@ mod tests {
         for same in [
             "CREATE TABLE t (a INT, PRIMARY KEY (a))",
             "SELECT (key AS b)",
+        ] {
+            assert_eq!(text(same), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn queries_may_begin_with_from() {
+        for (query, expected) in [
+            ("FROM t WHERE a > 1", "SELECT * FROM t WHERE a > 1"),
+            (
+                "SELECT 1; FROM (FROM t WHERE a) GROUP BY ALL",
+                "SELECT 1 ; SELECT * FROM ( SELECT * FROM t WHERE a ) GROUP BY ALL",
+            ),
+            (
+                "WITH x AS (SELECT a FROM t) FROM x WHERE b IN (FROM u) UNION ALL FROM t LIMIT 1",
+                "WITH x AS ( SELECT a FROM t ) SELECT * FROM x WHERE b IN ( SELECT * FROM u ) UNION ALL SELECT * FROM t LIMIT 1",
+            ),
+            (
+                "CREATE VIEW v AS FROM t WHERE a IS DISTINCT FROM extract(year FROM b)",
+                "CREATE VIEW v AS SELECT * FROM t WHERE a IS DISTINCT FROM extract ( year FROM b )",
+            ),
+        ] {
+            assert_eq!(text(query).as_deref(), Some(expected));
+        }
+        for same in [
+            "FROM t SELECT a WHERE b",
+            "SELECT a FROM t WHERE",
+            "DELETE FROM t WHERE",
+            "UPDATE t SET a = 1 FROM u WHERE",
+            "SELECT a IS DISTINCT FROM b FROM t WHERE",
+            "SELECT extract(year FROM a), trim(BOTH FROM b) WHERE",
+            "INSERT INTO u SELECT a FROM t WHERE",
+            "COPY t FROM 'a.csv' WITH",
+            "REVOKE READ ON t FROM u",
+            "FROM t) SELECT",
         ] {
             assert_eq!(text(same), None, "{same}");
         }

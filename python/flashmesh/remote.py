@@ -35,11 +35,11 @@ from datafusion.unparser import Dialect, Unparser
 from . import _flashmesh, script
 from ._flashmesh import Error
 from .backend import arrow
-from .sessions import CATALOG, SCHEMA
 from .flight import Client, Rows, Watch
 from .frame import errors
 from .functions import DISTANCES
 from .literals import literal, quoted
+from .sessions import CATALOG, SCHEMA
 from .values import cast as cast_to
 from .values import values
 

@@ -151,6 +151,9 @@ fn with_values(plan: LogicalPlan, values: &HashMap<&Subquery, ScalarValue>) -> R
         let names = NamePreserver::new(&node);
         let input = input_of(&node)?;
         let in_expr = |expr: Expr| {
+            if !expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))? {
+                return Ok(Transformed::no(expr));
+            }
             let name = names.save(&expr);
             let expr = expr.transform_down(|expr| {
                 let known = constant(expr)?;
@@ -194,13 +197,9 @@ fn input_of(node: &LogicalPlan) -> Result<DFSchema> {
 
 /// Whether rows of the one schema have the types of the other.
 fn has_types(rows: &Schema, expected: &Schema) -> bool {
-    let types = |schema: &Schema| {
-        let fields = schema.fields().iter();
-        fields
-            .map(|field| field.data_type().clone())
-            .collect::<Vec<_>>()
-    };
-    types(rows) == types(expected)
+    let (rows, expected) = (rows.fields().iter(), expected.fields().iter());
+    rows.map(|field| field.data_type())
+        .eq(expected.map(|field| field.data_type()))
 }
 
 impl DisplayAs for DeferredExec {

@@ -103,9 +103,9 @@ impl QueryPlanner for DistributedPlanner {
         query: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = self.planner.create_physical_plan(query, session).await?;
         match query {
             LogicalPlan::Explain(explain) => {
+                let plan = self.planner.create_physical_plan(query, session).await?;
                 let explained = &explain.plan;
                 let here = self
                     .planner
@@ -119,6 +119,7 @@ impl QueryPlanner for DistributedPlanner {
                 })
             }
             LogicalPlan::Analyze(analyze) => {
+                let plan = self.planner.create_physical_plan(query, session).await?;
                 let Some(analyzing) = plan.downcast_ref::<AnalyzeExec>() else {
                     return Ok(plan);
                 };
@@ -136,10 +137,7 @@ impl QueryPlanner for DistributedPlanner {
                     None => Ok(plan),
                 }
             }
-            query => {
-                let parts = self.in_parts(query, &plan, session, None).await?;
-                Ok(parts.unwrap_or(plan))
-            }
+            query => self.planned(query, session, None).await,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
-    StringArray, StringViewArray, new_null_array,
+    StringViewArray, new_null_array,
 };
 use arrow::datatypes::{
     DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
@@ -13,32 +13,25 @@ use arrow::datatypes::{
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::type_object::PyTypeInfo;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3_arrow::PyArray;
 
 use crate::Error;
 
-/// A value as an array of one: of the type that pyarrow gives it.
+/// A value as an array of one: of the type that [`column_of`] or pyarrow gives it.
 pub(super) fn array_of(value: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
-    if let Ok(text) = value.cast_exact::<PyString>() {
-        return Ok(Arc::new(StringArray::from(vec![text.to_str()?])));
-    }
-    if let Ok(number) = value.cast_exact::<PyInt>()
-        && let Ok(number) = number.extract::<i64>()
-    {
-        return Ok(Arc::new(Int64Array::from(vec![number])));
-    }
-    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-        return Ok(Arc::new(BinaryArray::from(vec![bytes.as_bytes()])));
+    let values = [Some(value.clone()).filter(|value| !value.is_none())];
+    if let Some(array) = column_of(&values) {
+        return Ok(array);
     }
     let pyarrow = value.py().import("pyarrow")?;
     let array = pyarrow.call_method1("array", ([value],))?;
     Ok(array.extract::<PyArray>()?.into_inner().0)
 }
 
-/// Dicts as rows of the columns that the first one names, of the types that pyarrow gives the values, but
-/// text as views, as tables have it. `None` where they are left to pyarrow: other mappings, values of other
-/// classes, several classes in a column.
+/// Dicts as rows of the columns that the first one names. `None` where they are left to pyarrow: other
+/// mappings, values that are no [`column_of`].
 pub(super) fn batch_of(dicts: &Bound<'_, PyList>) -> PyResult<Option<RecordBatch>> {
     let mut rows = Vec::with_capacity(dicts.len());
     for dict in dicts {
@@ -75,48 +68,39 @@ pub(super) fn batch_of(dicts: &Bound<'_, PyList>) -> PyResult<Option<RecordBatch
 
 type Values<'py> = [Option<Bound<'py, PyAny>>];
 
+/// Values of one class as an array of the type that pyarrow gives them, but text as views, as tables have
+/// it. `None` where they are left to pyarrow: values of other classes, or of several.
 fn column_of(values: &Values<'_>) -> Option<ArrayRef> {
     let Some(first) = values.iter().flatten().next() else {
         return Some(new_null_array(&DataType::Null, values.len()));
     };
     if first.is_exact_instance_of::<PyString>() {
-        let text = |value: &'_ Bound<'_, PyAny>| {
-            Some(
-                value
-                    .cast_exact::<PyString>()
-                    .ok()?
-                    .to_str()
-                    .ok()?
-                    .to_owned(),
-            )
-        };
-        return Some(Arc::new(StringViewArray::from_iter(all(values, text)?)));
+        let texts = all::<PyString, _>(values, |text| text.to_str().ok())?;
+        return Some(Arc::new(StringViewArray::from_iter(texts)));
     }
     if first.is_exact_instance_of::<PyInt>() {
-        let number = |value: &Bound<'_, PyAny>| value.cast_exact::<PyInt>().ok()?.extract().ok();
-        return Some(Arc::new(Int64Array::from(all::<i64>(values, number)?)));
+        let numbers = all::<PyInt, i64>(values, |number| number.extract().ok())?;
+        return Some(Arc::new(Int64Array::from(numbers)));
     }
     if first.is_exact_instance_of::<PyFloat>() {
-        let number = |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyFloat>().ok()?.value());
-        return Some(Arc::new(Float64Array::from(all(values, number)?)));
+        let numbers = all::<PyFloat, _>(values, |number| Some(number.value()))?;
+        return Some(Arc::new(Float64Array::from(numbers)));
     }
     if first.is_exact_instance_of::<PyBool>() {
-        let truth = |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyBool>().ok()?.is_true());
-        return Some(Arc::new(BooleanArray::from(all(values, truth)?)));
+        let truths = all::<PyBool, _>(values, |truth| Some(truth.is_true()))?;
+        return Some(Arc::new(BooleanArray::from(truths)));
     }
-    let bytes =
-        |value: &Bound<'_, PyAny>| Some(value.cast_exact::<PyBytes>().ok()?.as_bytes().to_vec());
-    let values = all(values, bytes)?;
-    Some(Arc::new(BinaryArray::from_iter(values)))
+    let bytes = all::<PyBytes, _>(values, |bytes| Some(bytes.as_bytes()))?;
+    Some(Arc::new(BinaryArray::from_iter(bytes)))
 }
 
-/// The values as Rust has them; `None` when one is not of the class.
-fn all<T>(
-    values: &Values<'_>,
-    of_class: impl Fn(&Bound<'_, PyAny>) -> Option<T>,
+/// The values as Rust has them; `None` when one is not of the class, or has no such value.
+fn all<'a, 'py, C: PyTypeInfo + 'a, T>(
+    values: &'a Values<'py>,
+    value_of: impl Fn(&'a Bound<'py, C>) -> Option<T>,
 ) -> Option<Vec<Option<T>>> {
     let values = values.iter().map(|value| match value {
-        Some(value) => of_class(value).map(Some),
+        Some(value) => value_of(value.cast_exact().ok()?).map(Some),
         None => Some(None),
     });
     values.collect()

@@ -240,6 +240,16 @@ async fn columns_of_a_result_may_have_the_same_name() {
             vec!["X 2 2 X"],
         ),
         (
+            "SELECT count(*), (SELECT count(*) FROM t AS u), (SELECT count(*) FROM t WHERE n > 1), sum(n) FROM t",
+            vec!["count(*)", "count(*)", "count(*)", "sum(t.n)"],
+            vec!["2 2 1 3"],
+        ),
+        (
+            "SELECT (SELECT max(n) AS c FROM t), c, (SELECT * FROM (SELECT 7)), (SELECT n FROM t WHERE n = 2) FROM t ORDER BY n LIMIT 1",
+            vec!["c", "c", "Int64(7)", "n"],
+            vec!["2 x 7 2"],
+        ),
+        (
             "SELECT count(*) FROM (SELECT upper(c), upper(c) FROM t)",
             vec!["count(*)"],
             vec!["2"],
@@ -386,6 +396,16 @@ async fn from_without_select_gives_all_columns() {
         ("FROM t ORDER BY a", &["1 -1", "2 -2", "3 -3"][..]),
         ("FROM t ORDER BY a LIMIT 1", &["1 -1"]),
         ("FROM t SELECT b WHERE a = 1", &["-1"]),
+        ("FROM t WHERE a > 1 ORDER BY b", &["3 -3", "2 -2"]),
+        ("SELECT count(*) FROM (FROM t WHERE b > -3)", &["2"]),
+        (
+            "WITH u AS (FROM t WHERE a < 3) FROM u JOIN t USING (a) WHERE u.b = -2",
+            &["2 -2 -2"],
+        ),
+        (
+            "FROM t WHERE a = 1 UNION ALL FROM t WHERE a = 3 ORDER BY a",
+            &["1 -1", "3 -3"],
+        ),
         ("SELECT count(*) FROM (FROM t)", &["3"]),
         ("SELECT a FROM t WHERE a IN (FROM (SELECT 2))", &["2"]),
         ("WITH u AS (FROM t) FROM u ORDER BY b LIMIT 1", &["3 -3"]),
@@ -401,5 +421,10 @@ async fn from_without_select_gives_all_columns() {
         .await
         .unwrap();
     assert_eq!(rows(&session, "EXECUTE p(1)").await, ["1 -1"]);
+    session
+        .sql("CREATE VIEW w AS FROM t WHERE a = 2; PREPARE q AS FROM w, u WHERE u.a = $1")
+        .await
+        .unwrap();
+    assert_eq!(rows(&session, "EXECUTE q(3)").await, ["2 -2 3 -3"]);
     assert!(!rows(&session, "EXPLAIN FROM t").await.is_empty());
 }
