@@ -133,6 +133,12 @@ fn describe(error: &DataFusionError) -> String {
             )
         }
         DataFusionError::SchemaError(schema, _) => describe_schema_error(schema),
+        // Which of its rules has met the error.
+        DataFusionError::Context(context, inner)
+            if context.starts_with("Optimizer rule") || context == "type_coercion" =>
+        {
+            describe(inner)
+        }
         DataFusionError::Context(context, inner) => format!("{context}: {}", describe(inner)),
         DataFusionError::Diagnostic(_, inner) => describe(inner),
         DataFusionError::Shared(inner) => describe(inner),

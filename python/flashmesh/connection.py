@@ -50,8 +50,9 @@ def connect(
     tls_client_cert: str | PathLike[str] | None = None,
     tls_client_key: str | PathLike[str] | None = None,
 ) -> Connection:
-    """Open the database in folder `path`, which is made when missing; without a path, a
-    temporary database. Sizes are in bytes or text such as '4GB'.
+    """Open the database in folder `path`, which is made when missing; without a path (or with
+    ":memory:"), a temporary database. Connections of one process to the same folder share the
+    database, which is closed with the last of them; each has a session of its own. Sizes are in bytes or text such as '4GB'.
 
     A path that begins with `grpc://` or `grpc+tls://` is a server's: there, `user` and `password`
     or `token` log in, and files in PEM say whom to trust (`tls_ca`; else those whom the system
@@ -65,6 +66,8 @@ def connect(
     }
     given = [name for name, value in opening.items() if value is not None]
     is_rack = rack.is_rack_file(path)
+    if path == ":memory:":
+        path = None
     if is_rack or isinstance(path, str) and path.startswith(SCHEMES):
         if read_only:
             given.append("read_only")

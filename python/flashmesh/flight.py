@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from . import cancel
-from ._flashmesh import Error
+from ._flashmesh import Error, tuples
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection, Cursor
@@ -306,8 +306,7 @@ class Rows:
                 self._batches = itertools.chain([rest], self._batches)
                 if self.num_rows is not None:
                     self.num_rows += len(rest)
-            columns = (column.to_pylist() for column in batch.slice(0, wanted).columns)
-            rows.extend(zip(*columns, strict=True))
+            rows.extend(tuples(batch.slice(0, wanted)))
         return rows
 
     def __arrow_c_schema__(self) -> object:
@@ -381,7 +380,7 @@ def _columns(cursor: Cursor, statement: Statement) -> pa.Schema | None:
 
 #: What the driver puts around a server's text: `STATUS: [FlightSQL] text (Status; call)`.
 _AROUND = re.compile(
-    r"^[A-Z_]+: (?:\[[^\]]*\] )?(?P<text>.*?)"
+    r"^(?:[A-Z_]+: (?:\[[^\]]*\] )?|\[FlightSQL\] )(?P<text>.*?)"
     r"(?: \((?P<status>[A-Z][A-Za-z]+)(?:; [^()]*(?:\([^()]*\)[^()]*)*)?\))?(?:\. Vendor code: \d+)?$",
     re.DOTALL,
 )

@@ -63,6 +63,10 @@ class Rows:
 
         return polars.DataFrame(self._collected())
 
+    #: As results of `execute` have them. (What DataFusion's DataFrames call `df` is another thing.)
+    arrow = to_arrow_table
+    pl = to_polars
+
     def to_pylist(self) -> list[dict[str, Any]]:
         return cast(list[dict[str, Any]], self.to_arrow_table().to_pylist())
 

@@ -83,13 +83,36 @@ def test_errors_say_what_is_wrong(db):
         db.sql("SELECT 1")
 
 
-def test_a_database_in_use_is_refused_until_it_is_closed(tmp_path):
+def test_connections_of_a_process_share_a_database(tmp_path):
     folder = tmp_path / "db"
-    db = flashmesh.connect(folder)
-    with pytest.raises(flashmesh.Error, match="in use"):
-        flashmesh.connect(folder)
-    db.close()
-    flashmesh.connect(folder).close()
+    one, two = flashmesh.connect(folder), flashmesh.connect(f"{tmp_path}/./db")
+    one.execute("CREATE TABLE t AS SELECT 1 AS a")
+    # Each has a session of its own.
+    one.execute("BEGIN; INSERT INTO t VALUES (2)")
+    one.settings.pushdown = "never"
+    assert two.table("t").count() == 1 and two.settings.pushdown == "auto"
+    one.execute("COMMIT")
+    assert two.table("t").count() == 2
+    with pytest.raises(flashmesh.Error, match="leave them out"):
+        flashmesh.connect(folder, threads=1)
+
+    def elsewhere():
+        program = "import flashmesh, sys; flashmesh.connect(sys.argv[1]).close()"
+        return subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=False)
+
+    for con in (one, two):
+        assert "in use" in elsewhere().stderr
+        con.close()
+    assert elsewhere().returncode == 0
+    with flashmesh.connect(folder, threads=1) as again:
+        assert again.table("t").count() == 2
+
+
+def test_memory_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with flashmesh.connect(":memory:") as con:
+        assert con.execute("SELECT 1").fetchall() == [(1,)]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_explain_is_shown_whole(db):

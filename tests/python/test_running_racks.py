@@ -443,7 +443,9 @@ def test_a_node_that_hangs_is_named_and_may_be_killed(racks) -> None:
 
 def test_the_shell_takes_a_rack_file(racks) -> None:
     rack = racks(3)
-    connect = ("--connect", rack.file, "--format", "csv", "-c", "SELECT 6 * 7 AS a")
+    connect = (rack.file, "--format", "csv", "-c", "SELECT 6 * 7 AS a")
+    assert flashmesh(*connect).stdout == "a\n42\n"
+    connect = ("--connect", *connect)
     refused = flashmesh(*connect, check=False)
     assert refused.returncode == 1 and "no node of the rack answers" in refused.stderr
     assert all(node["flight"] in refused.stderr for node in rack.nodes.values())

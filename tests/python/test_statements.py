@@ -74,6 +74,38 @@ def test_values_come_back_as_they_are(stocked):
     assert got == datetime.datetime(2024, 2, 29, 0, 0, 0, 5)
 
 
+def test_moments_and_lengths_of_time_are_of_pythons_classes(stocked):
+    length = datetime.timedelta(hours=-3, microseconds=7)
+    query = "SELECT TIMESTAMP '2020-01-01 00:00:00.5', TIMESTAMP '2020-01-01 00:00:00.000000001', INTERVAL '1 day 2 seconds', INTERVAL '1 month', ?, NULL::INTERVAL"
+    moment, finer, day, month, got, none = stocked.execute(query, [length]).fetchone()
+    assert type(moment) is datetime.datetime and moment == datetime.datetime(2020, 1, 1, microsecond=500_000)
+    # Python's own have no nanoseconds.
+    assert finer == pandas.Timestamp("2020-01-01 00:00:00.000000001")
+    assert day == datetime.timedelta(days=1, seconds=2) and month.months == 1
+    assert got == length and none is None
+
+
+def test_moments_need_no_pandas():
+    program = (
+        "import sys; sys.modules['pandas'] = None; import flashmesh; con = flashmesh.connect(); "
+        "print(*con.execute(\"SELECT TIMESTAMP '2020-01-01 00:00:00.000000001', now() > TIMESTAMP '2020-01-01'\").fetchone()); "
+        "print(type(con.execute('SELECT now()').fetchone()[0]).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["2020-01-01 00:00:00 True", "datetime"], done
+
+
+def test_errors_of_running_queries_have_no_wrappers(stocked):
+    for query, expected in [
+        ("SELECT 1 / 0", "Divide by zero error"),
+        ("SELECT 1 / (value - 5) FROM generate_series(1, 9) AS s(value)", "Divide by zero error"),
+        ("SELECT CAST('abc' AS INT)", "Cast error: Cannot cast string 'abc' to value of Int32 type"),
+    ]:
+        with pytest.raises(flashmesh.Error) as raised:
+            stocked.execute(query).fetchall()
+        assert str(raised.value) == expected, query
+
+
 def test_random_values_come_back(stocked):
     seed = random.randrange(2**32)
     print(f"seed {seed}")

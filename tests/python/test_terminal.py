@@ -225,6 +225,36 @@ def test_a_dump_makes_the_same_database(database: Path, home: Path, tmp_path: Pa
     assert again.returncode == 1
 
 
+def test_a_dump_has_schemas_decimals_and_views_of_views(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.db", tmp_path / "after.db"
+    made = flashmesh(
+        before,
+        "-c",
+        "CREATE SCHEMA shop; CREATE TABLE shop.price (id INT PRIMARY KEY, much DECIMAL(20, 2), most DECIMAL(60, 3)[]);"
+        "INSERT INTO shop.price VALUES (1, 123456789012345678.91, ['123456789012345678901234567890.123']), (2, -0.5, NULL);"
+        "CREATE VIEW zebra AS SELECT id, much FROM shop.price; CREATE VIEW shop.middle AS SELECT * FROM public.zebra;"
+        "CREATE VIEW ant AS SELECT * FROM shop.middle WHERE id = 1",
+    )
+    assert made.returncode == 0, made
+    dump = flashmesh(before, "--quiet", "-c", ".dump")
+    script = tmp_path / "dump.sql"
+    script.write_text(dump.stdout)
+    read = flashmesh(after, "-f", script)
+    assert read.returncode == 0, read
+    for question in ["SELECT * FROM shop.price ORDER BY id", "SELECT * FROM ant", "SELECT * FROM shop.middle ORDER BY id"]:
+        answers = [flashmesh(place, "--format", "csv", "-c", question) for place in (before, after)]
+        assert answers[0].returncode == 0 and answers[0].stdout == answers[1].stdout
+        assert "123456789012345678.91" in answers[0].stdout
+
+
+def test_what_can_not_be_dumped_is_said_before_anything_is(tmp_path: Path) -> None:
+    database = tmp_path / "some.db"
+    flashmesh(database, "-c", "CREATE TABLE a AS SELECT 1 AS x; CREATE TABLE b AS SELECT arrow_cast(X'00ff', 'FixedSizeBinary(2)') AS code")
+    dump = flashmesh(database, "--quiet", "-c", ".dump")
+    assert dump.returncode == 1 and dump.stdout == "" and "column 'code' of public.b" in dump.stderr
+    assert "CREATE TABLE a" in flashmesh(database, "--quiet", "-c", ".dump a").stdout
+
+
 def test_a_file_is_run_first(database: Path, home: Path, tmp_path: Path) -> None:
     (home / ".flashmeshrc").write_text(".mode csv\nSELECT 'from' || ' home';\n")
     begun = Terminal(database, home=home)

@@ -184,6 +184,8 @@ pub(super) struct BackupArguments {
     /// Remove all backups there but the last N, the new one among them
     #[arg(long, value_name = "N")]
     pub keep: Option<u32>,
+    #[command(flatten)]
+    pub server: ConnectArguments,
 }
 
 /// Options of `flashmesh fsck`.
@@ -274,6 +276,7 @@ pub(super) enum Format {
     Csv,
     Tsv,
     Json,
+    #[value(name = "ndjson", alias = "nd-json")]
     NdJson,
 }
 

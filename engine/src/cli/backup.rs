@@ -1,19 +1,38 @@
 //! `flashmesh backup`, `flashmesh backups` and `flashmesh restore`.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flashmesh_storage::table::{Backup, BackupProgress};
+use futures::TryStreamExt;
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget};
 
 use super::arguments::{BackupArguments, BackupsArguments, EngineArguments, RestoreArguments};
 use super::load::style;
+use super::shell::Backend as _;
 use crate::own_statement::BackupStatement;
 use crate::{Engine, Error, Result};
 
 pub(super) async fn back_up(engine: &EngineArguments, backup: BackupArguments) -> Result<ExitCode> {
-    named(engine, "backup")?;
+    if let Some(address) = &backup.server.connect {
+        let remote = super::connect(address, &backup.server).await?;
+        let keep = backup.keep.map(|keep| format!(" KEEP {keep}"));
+        let to = backup.to.replace('\'', "''");
+        let statement = format!("BACKUP DATABASE TO '{to}'{}", keep.unwrap_or_default());
+        let _: Vec<_> = remote
+            .run(statement.into())
+            .await?
+            .rows
+            .try_collect()
+            .await?;
+        println!("the server has made a backup in {}", backup.to);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if engine.db.is_none() {
+        return Err(Error::usage(
+            "backup needs a database: name its folder with --db, or a server with --connect",
+        ));
+    }
     let session = Engine::open(engine.options()?)?.session()?;
     let statement = BackupStatement {
         to: backup.to,
@@ -56,7 +75,9 @@ pub(super) async fn restore(
     engine: &EngineArguments,
     restore: RestoreArguments,
 ) -> Result<ExitCode> {
-    let folder = named(engine, "restore")?;
+    let folder = engine.db.as_deref().ok_or_else(|| {
+        Error::usage("restore needs a folder for the database: name it with --db")
+    })?;
     let number = restore.number;
     let done = crate::restore(&restore.from, number, folder, shown("restoring")).await?;
     println!(
@@ -66,15 +87,6 @@ pub(super) async fn restore(
         size(&done)
     );
     Ok(ExitCode::SUCCESS)
-}
-
-fn named<'a>(engine: &'a EngineArguments, command: &str) -> Result<&'a Path> {
-    let named = engine.db.as_deref();
-    named.ok_or_else(|| {
-        Error::usage(format!(
-            "{command} needs a database: name its folder with --db"
-        ))
-    })
 }
 
 fn size(backup: &Backup) -> String {

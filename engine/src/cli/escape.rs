@@ -1,4 +1,5 @@
-//! Data on a terminal: what would command it is shown instead. Files and pipes get data as it is.
+//! Data on a terminal: what would command it, or have text read in another order than it stands in, is
+//! shown instead. Files and pipes get data as it is.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
@@ -20,7 +21,13 @@ pub(super) fn complain(text: &str) {
 }
 
 fn commands(char: char) -> bool {
-    char.is_control() && !matches!(char, '\n' | '\t')
+    char.is_control() && !matches!(char, '\n' | '\t') || turns(char)
+}
+
+/// Whether the text behind it runs in another direction, over what stands around it too (Boucher and
+/// Anderson, Trojan Source, 2021).
+fn turns(char: char) -> bool {
+    matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn picture(char: char) -> char {
@@ -32,6 +39,7 @@ fn picture(char: char) -> char {
         '\x7f' => '␡',
         // Those of eight bits, which some terminals obey.
         '\u{80}'..='\u{9f}' => char::REPLACEMENT_CHARACTER,
+        turning if turns(turning) => char::REPLACEMENT_CHARACTER,
         other => other,
     }
 }
@@ -67,6 +75,7 @@ mod tests {
             ("\x1b]0;title\x07", "␛]0;title␇"),
             ("a\r\x08\x7f\0", "a␍␈␡␀"),
             ("\u{9b}2J", "\u{fffd}2J"),
+            ("a\u{202e}b\u{2069}", "a\u{fffd}b\u{fffd}"),
         ] {
             assert_eq!(shown(text), expected);
             let mut stream = Shown::default();

@@ -93,7 +93,10 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
 /// `-c`, `-f`, SQL from a pipe, or the shell.
 async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     let interactive = arguments.sources.is_empty() && std::io::stdin().is_terminal();
-    if let Some(address) = &arguments.server.connect {
+    // A rack file stands for the database of its rack.
+    let named = arguments.engine.db.as_deref().and_then(Path::to_str);
+    let rack = named.filter(|named| rack::is_rack_file(named));
+    if let Some(address) = arguments.server.connect.as_deref().or(rack) {
         let remote = connect(address, &arguments.server).await?;
         if interactive {
             shell::run(Arc::new(remote), None, &arguments.shell, &arguments.output).await?;

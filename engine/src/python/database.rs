@@ -1,8 +1,9 @@
 //! An open database, as the package's `Connection` uses it.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Weak};
 
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
@@ -16,6 +17,7 @@ use datafusion_ffi::proto::physical_extension_codec::FFI_PhysicalExtensionCodec;
 use datafusion_ffi::query_planner::FFI_QueryPlanner;
 use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
+use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
@@ -53,6 +55,15 @@ impl Drop for Database {
 }
 
 impl Database {
+    /// A session of its own on a database.
+    fn of(engine: &Arc<Engine>) -> Result<Self, Error> {
+        Ok(Self {
+            path: engine.database().path().to_path_buf(),
+            is_temporary: engine.is_temporary(),
+            link: Link::new(engine.session()?),
+        })
+    }
+
     fn query(&self, plan: LogicalPlan) -> Result<Query, Error> {
         let table = QueryTable::try_new(&self.link, plan)?;
         Ok(Query::new(&self.link, table))
@@ -324,7 +335,8 @@ impl Database {
         Ok(options.map(|o| (o.key, o.description)).collect())
     }
 
-    /// Close the database, whoever holds queries of it. A temporary one is removed.
+    /// Close the connection, whoever holds queries of it; the database with the last one of this process. A
+    /// temporary one is removed.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.link.close());
     }
@@ -431,8 +443,11 @@ fn parse_mode(mode: &str) -> PyResult<LoadMode> {
     }
 }
 
+/// The databases of folders that are open in this process for writing, by the paths of these.
+static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Engine>>>> = LazyLock::new(Mutex::default);
+
 /// Open the database in folder `path`, which is made when missing; without a path, a temporary
-/// database. Sizes are in bytes or text such as '4GB'.
+/// database. One that is open in this process already is shared. Sizes are in bytes or text such as '4GB'.
 #[pyfunction]
 #[pyo3(signature = (path = None, *, read_only = false, cache_size = None, memory_limit = None, threads = None, external_cache_size = None))]
 pub(super) fn open(
@@ -458,13 +473,35 @@ pub(super) fn open(
         threads,
         ..EngineOptions::default()
     };
-    let engine = py.detach(|| Engine::open(options))?;
-    let session = engine.session()?;
-    Ok(Database {
-        path: engine.database().path().to_path_buf(),
-        is_temporary: engine.is_temporary(),
-        link: Link::new(session),
-    })
+    let engine = py.detach(|| open_or_share(options))?;
+    Ok(Database::of(&engine)?)
+}
+
+/// The database of a folder: the one that this process has open for writing, if it has.
+fn open_or_share(options: EngineOptions) -> Result<Arc<Engine>, Error> {
+    let folder = options.path.clone().filter(|_| !options.read_only);
+    let canonical = || std::fs::canonicalize(folder.as_ref()?).ok();
+    // Of two that open one at once, the second finds it.
+    let mut all = OPEN.lock();
+    if let Some(engine) = canonical().and_then(|folder| all.get(&folder)?.upgrade()) {
+        let sizes = [
+            options.cache_bytes,
+            options.external_cache_bytes,
+            options.memory_limit_bytes,
+        ];
+        return match options.threads.is_some() || sizes.iter().any(Option::is_some) {
+            true => Err(Error::usage(
+                "the database is open in this process, with its sizes and threads: leave them out",
+            )),
+            false => Ok(engine),
+        };
+    }
+    let engine = Engine::open(options)?;
+    if let Some(folder) = canonical() {
+        all.retain(|_, engine| engine.strong_count() > 0);
+        all.insert(folder, Arc::downgrade(&engine));
+    }
+    Ok(engine)
 }
 
 /// A size in bytes, or as text.

@@ -69,6 +69,7 @@ fn _flashmesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<query::Batches>()?;
     module.add_class::<functions::ScalarFunction>()?;
     module.add_function(wrap_pyfunction!(database::open, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::tuples, module)?)?;
     module.add_function(wrap_pyfunction!(functions::scalar_functions, module)?)?;
     module.add_function(wrap_pyfunction!(functions::kernel_name, module)?)?;
     Ok(())

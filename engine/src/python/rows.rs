@@ -7,15 +7,16 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
     StringViewArray, new_null_array,
 };
+use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
-use pyo3_arrow::PyArray;
+use pyo3_arrow::{PyArray, PyRecordBatch};
 
 use crate::Error;
 
@@ -106,7 +107,7 @@ fn all<'a, 'py, C: PyTypeInfo + 'a, T>(
     values.collect()
 }
 
-/// A row as a dict, with the values that pyarrow's `to_pylist` gives.
+/// A row as a dict, with the values that [`tuples_of`] gives.
 pub(super) fn dict_of<'py>(
     py: Python<'py>,
     rows: &RecordBatch,
@@ -123,7 +124,16 @@ pub(super) fn dict_of<'py>(
     Ok(dict)
 }
 
-/// Rows as tuples, with the values that pyarrow's `to_pylist` gives.
+/// The rows of a batch as tuples.
+#[pyfunction]
+pub(super) fn tuples<'py>(
+    py: Python<'py>,
+    batch: PyRecordBatch,
+) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+    tuples_of(py, &batch.into_inner())
+}
+
+/// Rows as tuples, with the values that pyarrow's `to_pylist` gives, but for those of [`through_pyarrow`].
 pub(super) fn tuples_of<'py>(
     py: Python<'py>,
     rows: &RecordBatch,
@@ -137,12 +147,7 @@ pub(super) fn tuples_of<'py>(
 
 fn values_of<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if !is_plain(column.data_type()) {
-        let column = PyArray::from_array_ref(Arc::clone(column));
-        let values = column.to_pyarrow(py)?.call_method0("to_pylist")?;
-        let values = values.try_iter()?;
-        return values
-            .map(|value| Ok(value?.unbind().into_bound(py)))
-            .collect();
+        return through_pyarrow(py, column);
     }
     (0..column.len())
         .map(|row| match column.is_null(row) {
@@ -187,10 +192,55 @@ fn value_of<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bou
         DataType::UInt64 => number!(UInt64Type),
         DataType::Float32 => number!(Float32Type),
         DataType::Float64 => number!(Float64Type),
-        _ => {
-            let one = PyArray::from_array_ref(column.slice(row, 1));
-            let values = one.to_pyarrow(py)?.call_method0("to_pylist")?;
-            Ok(values.get_item(0)?.unbind().into_bound(py))
-        }
+        _ => Ok(through_pyarrow(py, &column.slice(row, 1))?.remove(0)),
     }
+}
+
+/// The values that pyarrow's `to_pylist` gives; moments and lengths of time are of Python's own classes, where
+/// these can have them.
+fn through_pyarrow<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let array = PyArray::from_array_ref(in_microseconds(py, column)?);
+    let values = array.to_pyarrow(py)?.call_method0("to_pylist")?;
+    let values = values.try_iter()?;
+    let is_interval = matches!(column.data_type(), DataType::Interval(_));
+    let values = values.map(|value| {
+        let value = value?.unbind().into_bound(py);
+        match is_interval {
+            true => of_interval(value),
+            false => Ok(value),
+        }
+    });
+    values.collect()
+}
+
+/// What is in nanoseconds in microseconds, which Python's classes have, where that loses nothing, or where
+/// pandas, whose classes have nanoseconds, is not there.
+fn in_microseconds(py: Python<'_>, column: &ArrayRef) -> PyResult<ArrayRef> {
+    let micros = TimeUnit::Microsecond;
+    let data_type = match column.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
+            DataType::Timestamp(micros, zone.clone())
+        }
+        DataType::Duration(TimeUnit::Nanosecond) => DataType::Duration(micros),
+        DataType::Time64(TimeUnit::Nanosecond) => DataType::Time64(micros),
+        _ => return Ok(Arc::clone(column)),
+    };
+    let numbers = cast(column, &DataType::Int64).map_err(Error::from)?;
+    let mut numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
+    if numbers.any(|number| number % 1000 != 0) && py.import("pandas").is_ok() {
+        return Ok(Arc::clone(column));
+    }
+    Ok(cast(column, &data_type).map_err(Error::from)?)
+}
+
+/// An interval without months as a `timedelta`, unless it has parts of microseconds.
+fn of_interval(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    let Ok((0, days, nanoseconds)) = value.extract::<(i32, i32, i64)>() else {
+        return Ok(value);
+    };
+    if nanoseconds % 1000 != 0 {
+        return Ok(value);
+    }
+    let class = value.py().import("datetime")?.getattr("timedelta")?;
+    class.call1((days, 0, nanoseconds / 1000))
 }

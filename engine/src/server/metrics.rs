@@ -178,7 +178,7 @@ impl Collector for Numbers {
         let mut took =
             encoder.encode_descriptor("query_seconds", help, None, MetricType::Histogram)?;
         let (counts, sum) = &self.took;
-        let bounds = TOOK_SECONDS.into_iter().chain([f64::MAX]);
+        let bounds = TOOK_SECONDS.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(*counts).collect();
         took.encode_histogram::<NoLabelSet>(*sum, counts.iter().sum(), &buckets, None)?;
         let help = "What is running, as labels";

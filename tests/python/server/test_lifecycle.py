@@ -45,6 +45,15 @@ def nothing_is_left(server) -> None:
     eventually(is_quiet, "running queries and their memory are gone")
 
 
+def test_times_of_queries_have_a_bucket_for_all(server):
+    with server.connect() as connection:
+        rows(connection, "SELECT 1")
+    eventually(lambda: server.metrics()["query_seconds_count"] >= 1, "the query is counted")
+    metrics = server.metrics()
+    # What is at most +Inf is all: histogram_quantile looks for it.
+    assert metrics['query_seconds_bucket{le="+Inf"}'] == metrics["query_seconds_count"]
+
+
 @pytest.fixture
 def endless(server, table):
     """A query that does not end, in a thread, and what its client raised."""

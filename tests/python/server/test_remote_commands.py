@@ -1,4 +1,4 @@
-"""`flashmesh load` and `flashmesh fsck` on a server, and `CHECK DATABASE`."""
+"""`flashmesh load`, `flashmesh fsck` and `flashmesh backup` on a server, and `CHECK DATABASE`."""
 
 import os
 import random
@@ -95,6 +95,21 @@ def test_a_database_is_checked_while_others_write(start):
     assert not failed
     done = flashmesh("fsck", "--connect", server.uri)
     assert done.returncode == 0 and "checked: all sound" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_server_makes_backups(start, tmp_path):
+    server = start()
+    with server.connect() as connection:
+        execute(connection, "CREATE TABLE t AS SELECT value AS id FROM generate_series(1, 1000) AS s(value)")
+    place = tmp_path / "it's a place"
+    for _ in range(2):
+        done = flashmesh("backup", "--connect", server.uri, place, "--keep", "1")
+        assert done.returncode == 0 and str(place) in done.stdout, done
+    assert flashmesh("backups", place).stdout.startswith("backup 2,")
+    restored = flashmesh("restore", "--db", tmp_path / "other.db", place)
+    assert restored.returncode == 0 and "1,000 rows" in restored.stdout, restored
+    without = flashmesh("backup", place)
+    assert without.returncode == 1 and "--connect" in without.stderr, without
 
 
 def test_what_is_damaged_is_found_by_a_server(start, tmp_path):

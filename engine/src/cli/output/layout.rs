@@ -239,6 +239,8 @@ fn literal(array: &dyn Array, value: &ArrayFormatter<'_>, row: usize) -> Option<
                 false => format!("CAST('{text}' AS DOUBLE)"),
             })
         }
+        // A number with a fraction is a DOUBLE, which has fewer digits.
+        decimal if decimal.is_decimal() => Some(quoted(text())),
         number if number.is_numeric() => Some(text()),
         DataType::Boolean => Some(text().to_uppercase()),
         DataType::Binary

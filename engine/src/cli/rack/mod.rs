@@ -35,16 +35,23 @@ pub(super) async fn run(engine: &EngineArguments, command: RackCommand) -> Resul
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether `text` is the path of a rack file that is there.
+pub(super) fn is_rack_file(text: &str) -> bool {
+    let path = Path::new(text);
+    path.extension()
+        .is_some_and(|extension| extension == "toml")
+        && path.is_file()
+}
+
 /// The addresses of a rack's nodes for clients, where `text` is the path of a rack file.
 ///
 /// # Errors
 /// [`Error::Usage`] for a rack file that is wrong, or of whose nodes none has such an address.
 pub(super) fn addresses(text: &str) -> Result<Option<Vec<String>>> {
-    let path = Path::new(text);
-    if path.extension().is_none_or(|extension| extension != "toml") || !path.is_file() {
+    if !is_rack_file(text) {
         return Ok(None);
     }
-    let rack = Rack::load(path).map_err(of_rack)?;
+    let rack = Rack::load(Path::new(text)).map_err(of_rack)?;
     let addresses = rack.nodes.iter().filter_map(|node| node.flight);
     let addresses: Vec<_> = addresses.map(|flight| address(&rack, flight)).collect();
     match addresses.is_empty() {

@@ -1,5 +1,7 @@
 //! `.dump`: statements that make tables and views anew, elsewhere or in another database.
 
+use std::collections::BTreeSet;
+
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema, TimeUnit};
@@ -9,6 +11,9 @@ use super::backend::Backend;
 use super::catalog::{Catalog, Table, quoted};
 use crate::cli::output::Output;
 use crate::{Error, Result};
+
+/// The schema that each database has.
+const DEFAULT_SCHEMA: &str = "public";
 
 /// Writes the tables and views of the database, or the one of that name, as one transaction.
 ///
@@ -31,17 +36,48 @@ pub(super) async fn dump(
     if let (Some(name), true) = (name, wanted.is_empty()) {
         return Err(Error::usage(format!("there is no table {name}")));
     }
+    let (views, tables): (Vec<_>, Vec<_>) = wanted.iter().copied().partition(|t| t.kind == "view");
+    // Before anything is written: half a dump is none.
+    let mut creates = Vec::with_capacity(tables.len());
+    for table in &tables {
+        let none = format!("SELECT * FROM {} LIMIT 0", full_name(table));
+        let schema = backend.run(none.into()).await?.rows.schema();
+        creates.push(create_table(catalog, table, &schema)?);
+    }
+    let views = ordered(definitions(backend, views).await?);
+
     output.write_text("BEGIN TRANSACTION;\n")?;
-    let (views, tables): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|t| t.kind == "view");
-    for table in tables {
-        let full = format!("{}.{}", quoted(&table.schema), quoted(&table.name));
-        let answer = backend.run(format!("SELECT * FROM {full}").into()).await?;
-        output.write_text(&create_table(catalog, table, &answer.rows.schema())?)?;
+    let schemas: BTreeSet<_> = wanted.iter().map(|table| table.schema.as_str()).collect();
+    for schema in schemas
+        .into_iter()
+        .filter(|schema| *schema != DEFAULT_SCHEMA)
+    {
+        output.write_text(&format!(
+            "CREATE SCHEMA IF NOT EXISTS {};\n",
+            quoted(schema)
+        ))?;
+    }
+    for (table, create) in tables.into_iter().zip(creates) {
+        let all = format!("SELECT * FROM {}", full_name(table));
+        let answer = backend.run(all.into()).await?;
+        output.write_text(&create)?;
         let shown = catalog.shown(&table.schema, &table.name);
         output.print_inserts(&shown, answer.rows).await?;
         output.write_text(&create_indexes(catalog, table))?;
     }
-    // A view may name any table, and another view that was made before it.
+    for (_, definition) in views {
+        output.write_text(&format!("{definition};\n"))?;
+    }
+    output.write_text("COMMIT;\n")
+}
+
+fn full_name(table: &Table) -> String {
+    format!("{}.{}", quoted(&table.schema), quoted(&table.name))
+}
+
+/// Names and definitions of views.
+async fn definitions(backend: &dyn Backend, views: Vec<&Table>) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::with_capacity(views.len());
     for view in views {
         let text = |text: &str| text.replace('\'', "''");
         let question = format!(
@@ -57,12 +93,36 @@ pub(super) async fn dump(
             .await?;
         for batch in rows {
             let definitions = cast(batch.column(0), &DataType::Utf8)?;
-            for definition in definitions.as_string::<i32>().iter().flatten() {
-                output.write_text(&format!("{definition};\n"))?;
-            }
+            let definitions = definitions.as_string::<i32>().iter().flatten();
+            found.extend(definitions.map(|text| (view.name.clone(), text.to_string())));
         }
     }
-    output.write_text("COMMIT;\n")
+    Ok(found)
+}
+
+/// Views behind those that they name. What a view names is known to the parser alone: a word of another
+/// meaning puts it behind a view that it does not need, which does no harm.
+fn ordered(mut views: Vec<(String, String)>) -> Vec<(String, String)> {
+    let names_view = |text: &str, name: &str| {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        text.match_indices(name).any(|(at, _)| {
+            let (before, behind) = (&text[..at], &text[at + name.len()..]);
+            !before.ends_with(is_part) && !behind.starts_with(is_part)
+        })
+    };
+    let mut ordered = Vec::with_capacity(views.len());
+    while !views.is_empty() {
+        let names_none = |(place, (_, text)): &(usize, &(String, String))| {
+            let others = views.iter().enumerate().filter(|(other, _)| other != place);
+            !others
+                .into_iter()
+                .any(|(_, (name, _))| names_view(text, name))
+        };
+        let next = views.iter().enumerate().find(names_none);
+        let next = next.map_or(0, |(place, _)| place);
+        ordered.push(views.remove(next));
+    }
+    ordered
 }
 
 fn is_systems(table: &Table) -> bool {
