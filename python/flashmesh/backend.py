@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
+from ._flashmesh import Error
+
 if TYPE_CHECKING:
     import datafusion
     import pyarrow as pa
@@ -32,7 +34,10 @@ def arrow(rows: Records) -> ArrowStream:
         return cast("ArrowStream", rows)
     import pyarrow as pa
 
-    return cast("ArrowStream", pa.Table.from_pylist(list(rows)))
+    dicts = list(rows)
+    if dicts and not isinstance(dicts[0], Mapping):
+        raise Error(f"rows are dicts, by the names of their columns, or Arrow data; not {type(dicts[0]).__name__}s")
+    return cast("ArrowStream", pa.Table.from_pylist(dicts))
 
 
 #: Called with segments done, segments in all, and bytes from flash.

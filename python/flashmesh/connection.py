@@ -293,13 +293,9 @@ class Connection:
         return self._backend.load_files(table, _paths(source), mode)
 
     def get(self, table: str, keys: Sequence[Any] | pa.Array | object) -> DataFrame:
-        """The rows of a table whose primary key is one of `keys`, a sequence or an Arrow array,
-        in any order. They are fetched now; many keys are one command to the store."""
-        if not hasattr(keys, "__arrow_c_array__"):
-            import pyarrow as pa
-
-            keys = pa.array(keys)
-        return self._frame(self._backend.get(table, keys))
+        """The rows of a table whose primary key is one of `keys`, a sequence or an Arrow array (or
+        a key), in any order. They are fetched now; many keys are one command to the store."""
+        return self._frame(self._backend.get(table, _array_of(keys)))
 
     def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
         """The row of a table whose primary key is `key`, by the names of its columns; None where there is
@@ -336,13 +332,9 @@ class Connection:
         return self.put(table, rows)
 
     def delete(self, table: str, keys: Sequence[Any] | pa.Array | object) -> int:
-        """Delete the rows whose primary key is one of `keys`, a sequence or an Arrow array, in
-        one commit. Returns how many there were."""
-        if not hasattr(keys, "__arrow_c_array__"):
-            import pyarrow as pa
-
-            keys = pa.array(keys)
-        return self._backend.delete(table, keys)
+        """Delete the rows whose primary key is one of `keys`, a sequence or an Arrow array (or a
+        key), in one commit. Returns how many there were."""
+        return self._backend.delete(table, _array_of(keys))
 
     # Files.
 
@@ -614,3 +606,14 @@ def _paths(source: Paths) -> list[str]:
             f"a {type(source).__name__} is neither a path, a list of paths, nor an object "
             "with Arrow data (__arrow_c_stream__)"
         ) from None
+
+
+def _array_of(keys: Any) -> Any:
+    """Keys as an Arrow array."""
+    if hasattr(keys, "__arrow_c_array__"):
+        return keys
+    import pyarrow as pa
+
+    # A text is a key, though Python takes it for a sequence of texts.
+    is_one = isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)
+    return pa.array([keys] if is_one else keys)

@@ -754,6 +754,8 @@ def _by_name() -> SessionContext:
 def _few(query: Query) -> pa.Table:
     """The rows of a query, where they are few enough to go along with another."""
     columns = len(pa.schema(query).names)
+    if columns == 0:
+        raise Error("data without columns can't go along with a query on a server")
     table = pa.table(query.limit(VALUES // columns + 1).collect())
     if table.num_rows * columns > VALUES:
         raise Error(

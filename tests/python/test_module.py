@@ -108,6 +108,16 @@ def test_connections_of_a_process_share_a_database(tmp_path):
         assert again.table("t").count() == 2
 
 
+def test_one_key_is_no_sequence_of_keys(db):
+    db.execute("CREATE TABLE word (text TEXT PRIMARY KEY); INSERT INTO word VALUES ('a'), ('b'), ('ab')")
+    db.execute("CREATE TABLE number (id INT PRIMARY KEY); INSERT INTO number VALUES (1), (2)")
+    assert db.get("word", "ab").fetchall() == [("ab",)]
+    assert db.delete("word", "ab") == 1 and db.table("word").count() == 2
+    assert db.table("number").delete(2) == 1 and db.table("number").fetchall() == [(1,)]
+    with pytest.raises(flashmesh.Error, match="rows are dicts.*not tuples"):
+        db.insert("number", [(3,)])
+
+
 def test_memory_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with flashmesh.connect(":memory:") as con:
