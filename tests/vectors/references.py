@@ -204,6 +204,13 @@ def predicate_filter(rng):
         table = [[rng.choice(pool) for _ in range(rows)] for _ in range(columns)]
         case(f"random {number}", table, tree(4, columns), rows)
 
+    # More blocks of columns than memory is asked for ahead; a few rows of each tell them apart.
+    long = [[5 if row % 64 in (row // 64, 20 + 3 * column) else 0 for row in range(750)]
+            for column in range(3)]
+    case("12 blocks of three columns", long,
+         [instruction(COMPARE, 0, literal=5), instruction(COMPARE, 1, literal=5), instruction(AND),
+          instruction(COMPARE_COLUMNS + 4, 2, 1), instruction(OR)], 750)
+
     def refuse(title, program, table=None, **options):
         table = table if table is not None else [[5] * 65]
         case(title, table, program, 65, malformed=True, **options)

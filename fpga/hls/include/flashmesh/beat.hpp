@@ -5,11 +5,17 @@
 // packet come one after the other, packets in any order, and a packet's tag says which it is. A
 // kernel is told how many packets there are before the first: a stream has no end of its own.
 //
-// | compiled for | `axis` | `wide_port` |
+// | compiled for | `axis` | `wide` |
 // |---|---|---|
 // | FPGA (Vitis HLS) | AXI-Stream: TDATA 512, TKEEP, TID the tag, TLAST the packet's end | hls::burst_maxi of 512 bits |
-// | C simulation | a FIFO of AXIS_DEPTH beats | an array |
+// | C simulation | a FIFO of AXIS_DEPTH beats | an array, and what was asked for |
 // | sandbox | a queue | an array |
+//
+// `wide<T>` is a port through which an array of T is read a beat at a time; `wide_port` one of
+// bytes. `request` asks for beats, `load` takes them in that order: what a stage asks for ahead is
+// under way while it works, and a memory's latency is waited for once. C simulation refuses what a
+// device would answer with other bytes: a beat that was not asked for or not in its turn, one that
+// nobody takes, and more than MAX_REQUESTS requests under way.
 //
 // The first column has been compiled by nobody: ap_axi_sdata.h and hls_burst_maxi.h are not among
 // the headers that Xilinx published.
@@ -23,6 +29,11 @@
 #include <ap_axi_sdata.h>
 #include <ap_int.h>
 #include <hls_burst_maxi.h>
+#elif !defined(__wasm__)
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
 #endif
 
 // Stands before what a slot on a card calls. Elsewhere nothing but the kernel's own file does, and
@@ -42,6 +53,8 @@ constexpr uint32_t PAGE_BEATS = PAGE_BYTES / BEAT_BYTES;
 constexpr uint32_t AXIS_DEPTH = PAGE_BEATS;
 // Bits of TID: rows of a call, or pages on their way.
 constexpr uint32_t TAG_BITS = 32;
+// The num_read_outstanding of ports that are asked ahead is no less.
+constexpr uint32_t MAX_REQUESTS = 32;
 
 struct beat {
     // Byte i is byte i % 8 of word i / 8, lowest first; bytes that do not count are 0.
@@ -109,7 +122,9 @@ words:
 
 using axis_beat = ap_axiu<8 * BEAT_BYTES, 0, TAG_BITS, 0>;
 using axis = hls::stream<axis_beat>;
-using wide_port = hls::burst_maxi<ap_uint<8 * BEAT_BYTES>>;
+template <typename T>
+using wide = hls::burst_maxi<ap_uint<8 * BEAT_BYTES>>;
+using wide_port = wide<uint8_t>;
 
 inline beat unpack(const ap_uint<8 * BEAT_BYTES> &data)
 {
@@ -180,7 +195,9 @@ inline uint32_t delivered(uint32_t number, uint32_t)
 #else
 
 using axis = stream<beat, AXIS_DEPTH>;
-using wide_port = const uint8_t *;
+template <typename T>
+using wide = const T *;
+using wide_port = wide<uint8_t>;
 
 inline beat receive(axis &from)
 {
@@ -192,14 +209,101 @@ inline void send(axis &to, const beat &next)
     to.write(next);
 }
 
-inline void request(wide_port, uint64_t, uint64_t) {}
+#if defined(__wasm__)
+
+template <typename T>
+inline void request(wide<T>, uint64_t, uint64_t)
+{
+}
+
+#else
+
+namespace detail {
+
+// What a stage has asked for and not yet taken, at each of its ports.
+class requests {
+public:
+    requests() = default;
+    requests(const requests &) = delete;
+    requests &operator=(const requests &) = delete;
+
+    ~requests()
+    {
+        for (const auto &port : ports_) {
+            if (!port.second.empty()) {
+                fail("is left for the next call", port.second.front().first);
+            }
+        }
+    }
+
+    void ask(const void *port, uint64_t first, uint64_t beats)
+    {
+        std::deque<range> &asked = ports_[port];
+        if (asked.size() == MAX_REQUESTS) {
+            fail("is asked for while the port is full", first);
+        }
+        asked.push_back({first, beats});
+    }
+
+    void take(const void *port, uint64_t index)
+    {
+        std::deque<range> &asked = ports_[port];
+        if (asked.empty() || asked.front().first != index) {
+            fail("is taken out of turn", index);
+        }
+        ++asked.front().first;
+        if (--asked.front().beats == 0) {
+            asked.pop_front();
+        }
+    }
+
+    // A stage is a thread.
+    static requests &of_stage()
+    {
+        thread_local requests of_thread;
+        return of_thread;
+    }
+
+private:
+    struct range {
+        uint64_t first;
+        uint64_t beats;
+    };
+
+    [[noreturn]] static void fail(const char *problem, uint64_t beat)
+    {
+        std::fprintf(stderr, "beat %llu of an array %s\n", static_cast<unsigned long long>(beat),
+                     problem);
+        std::fflush(stderr);
+        std::abort();
+    }
+
+    std::map<const void *, std::deque<range>> ports_;
+};
+
+} // namespace detail
+
+template <typename T>
+inline void request(wide<T> port, uint64_t first, uint64_t beats)
+{
+    if (beats != 0) {
+        detail::requests::of_stage().ask(port, first, beats);
+    }
+}
+
+#endif
 
 // Beat `index` of an array of `array_bytes` bytes, which it may outlast.
-inline beat load(wide_port port, uint64_t index, uint64_t array_bytes)
+template <typename T>
+inline beat load(wide<T> port, uint64_t index, uint64_t array_bytes)
 {
+#if !defined(__wasm__)
+    detail::requests::of_stage().take(port, index);
+#endif
     const uint64_t left = array_bytes - BEAT_BYTES * index;
     beat out = {};
-    __builtin_memcpy(out.words, port + BEAT_BYTES * index, left < BEAT_BYTES ? left : BEAT_BYTES);
+    __builtin_memcpy(out.words, reinterpret_cast<const uint8_t *>(port) + BEAT_BYTES * index,
+                     left < BEAT_BYTES ? left : BEAT_BYTES);
     return out;
 }
 
