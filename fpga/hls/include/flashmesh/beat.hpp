@@ -11,8 +11,8 @@
 // | C simulation | a FIFO of AXIS_DEPTH beats | an array, and what was asked for |
 // | sandbox | a queue | an array |
 //
-// `wide<T>` is a port through which an array of T is read a beat at a time; `wide_port` one of
-// bytes. `request` asks for beats, `load` takes them in that order: what a stage asks for ahead is
+// `wide<T>` is a port through which an array of T is read a beat at a time, `wide_port` one of bytes,
+// `wide_result<T>` one through which an array is written. `request` asks for beats, `load` takes them in that order: what a stage asks for ahead is
 // under way while it works, and a memory's latency is waited for once. C simulation refuses what a
 // device would answer with other bytes: a beat that was not asked for or not in its turn, one that
 // nobody takes, and more than MAX_REQUESTS requests under way.
@@ -125,6 +125,8 @@ using axis = hls::stream<axis_beat>;
 template <typename T>
 using wide = hls::burst_maxi<ap_uint<8 * BEAT_BYTES>>;
 using wide_port = wide<uint8_t>;
+template <typename T>
+using wide_result = hls::burst_maxi<ap_uint<8 * BEAT_BYTES>>;
 
 inline beat unpack(const ap_uint<8 * BEAT_BYTES> &data)
 {
@@ -186,6 +188,40 @@ inline beat load(wide_port port, uint64_t, uint64_t)
     return unpack(port.read());
 }
 
+// Says that beats will be stored from beat `first` on; `store` then takes them in this order.
+inline void request_store(wide_port port, uint64_t first, uint64_t beats)
+{
+    if (beats != 0) {
+        port.write_request(first, beats);
+    }
+}
+
+inline void store(wide_port port, uint64_t, const beat &next)
+{
+#pragma HLS INLINE
+    ap_uint<8 * BEAT_BYTES> data;
+    ap_uint<BEAT_BYTES> enabled;
+words:
+    for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+        data.range(64 * word + 63, 64 * word) = next.words[word];
+    }
+bytes:
+    for (uint32_t byte = 0; byte < BEAT_BYTES; ++byte) {
+#pragma HLS UNROLL
+        enabled[byte] = byte < next.bytes;
+    }
+    port.write(data, enabled);
+}
+
+// Waits until the beats of one `request_store` are in memory.
+inline void finish_store(wide_port port, uint64_t beats)
+{
+    if (beats != 0) {
+        port.write_response();
+    }
+}
+
 // In which place packet `number` of `count` is delivered.
 inline uint32_t delivered(uint32_t number, uint32_t)
 {
@@ -198,6 +234,8 @@ using axis = stream<beat, AXIS_DEPTH>;
 template <typename T>
 using wide = const T *;
 using wide_port = wide<uint8_t>;
+template <typename T>
+using wide_result = T *;
 
 inline beat receive(axis &from)
 {
@@ -213,6 +251,11 @@ inline void send(axis &to, const beat &next)
 
 template <typename T>
 inline void request(wide<T>, uint64_t, uint64_t)
+{
+}
+
+template <typename T>
+inline void request_store(wide_result<T>, uint64_t, uint64_t)
 {
 }
 
@@ -291,6 +334,12 @@ inline void request(wide<T> port, uint64_t first, uint64_t beats)
     }
 }
 
+template <typename T>
+inline void request_store(wide_result<T> port, uint64_t first, uint64_t beats)
+{
+    request(static_cast<wide<T>>(port), first, beats);
+}
+
 #endif
 
 // Beat `index` of an array of `array_bytes` bytes, which it may outlast.
@@ -305,6 +354,22 @@ inline beat load(wide<T> port, uint64_t index, uint64_t array_bytes)
     __builtin_memcpy(out.words, reinterpret_cast<const uint8_t *>(port) + BEAT_BYTES * index,
                      left < BEAT_BYTES ? left : BEAT_BYTES);
     return out;
+}
+
+// The bytes that count, from beat `index` of an array on.
+template <typename T>
+inline void store(wide_result<T> port, uint64_t index, const beat &next)
+{
+#if !defined(__wasm__)
+    detail::requests::of_stage().take(port, index);
+#endif
+    __builtin_memcpy(reinterpret_cast<uint8_t *>(port) + BEAT_BYTES * index, next.words,
+                     next.bytes);
+}
+
+template <typename T>
+inline void finish_store(wide_result<T>, uint64_t)
+{
 }
 
 #if !defined(FLASHMESH_DELIVERY_SEED)
