@@ -554,7 +554,8 @@ def hamming_nearest(rng):
 def graph_step(rng):
     vectors = Vectors()
 
-    def case(title, lists, vertices, visited=(), capacity=None):
+    def case(title, lists, vertices, visited=(), capacity=None, first=0):
+        """`first` neighbours lie before the first list."""
         before = [vertex in visited for vertex in range(vertices)]
         after = list(before)
         reached = []
@@ -563,13 +564,14 @@ def graph_step(rng):
                 after[vertex] = True
                 reached.append((vertex, number))
         capacity = len(reached) if capacity is None else capacity
-        offsets = [0]
+        offsets = [first]
         for one in lists:
             offsets.append(offsets[-1] + len(one))
         written = reached[:capacity]
         vectors.case(title).call("graph_step")
         vectors.array("list_offsets", "u64", offsets)
-        vectors.array("neighbours", "u32", [vertex for one in lists for vertex in one])
+        vectors.array("neighbours", "u32",
+                      [1] * first + [vertex for one in lists for vertex in one])
         vectors.scalar("lists", "u32", len(lists))
         vectors.inout("visited", "u64", bitmap(before), bitmap(after))
         vectors.scalar("vertices", "u32", vertices).scalar("capacity", "u32", capacity)
@@ -595,6 +597,17 @@ def graph_step(rng):
     lists = [[rng.randrange(500) for _ in range(rng.randrange(20))] for _ in range(60)]
     case("many", lists, 500, set(rng.sample(range(500), 100)))
     case("a list that is empty before one that is not", [[], [1], [], [1, 0]], 2)
+    for first in (5, 15, 16, 31):
+        case(f"lists from neighbour {first} on", [[3, 0], list(range(20)), [7]], 40, first=first)
+    # A vertex again, and another of its word, so many neighbours behind it: reads and writes of the
+    # bitmap are under way meanwhile.
+    for distance in (1, 2, 31, 32, 33, 62, 63, 64, 65, 96):
+        others = [64 * word for word in range(1, distance)]
+        case(f"again after {distance}", [[0, *others, 0], [1]], 64 * distance + 1)
+        case(f"its word after {distance}", [[0, *others], [1, 64, 0]], 64 * distance + 1)
+    some = set(range(0, 700, 3))
+    case("visited and new ones, far behind each other", [[*range(700)], [*range(699, -1, -7)]], 700,
+         some)
     return vectors
 
 

@@ -17,6 +17,11 @@
 // device would answer with other bytes: a beat that was not asked for or not in its turn, one that
 // nobody takes, and more than MAX_REQUESTS requests under way.
 //
+// `word_port` is memory that one stage reads and writes, a word at a time. A word is read when it is
+// asked for, and written by the time of its `finish_word`, which waits for the oldest that is under
+// way; C simulation does each at the end of that which is worse, so a stage that asks ahead must
+// know by itself what it has written since.
+//
 // The first column has been compiled by nobody: ap_axi_sdata.h and hls_burst_maxi.h are not among
 // the headers that Xilinx published.
 #ifndef FLASHMESH_BEAT_HPP
@@ -127,6 +132,7 @@ using wide = hls::burst_maxi<ap_uint<8 * BEAT_BYTES>>;
 using wide_port = wide<uint8_t>;
 template <typename T>
 using wide_result = hls::burst_maxi<ap_uint<8 * BEAT_BYTES>>;
+using word_port = hls::burst_maxi<uint64_t>;
 
 inline beat unpack(const ap_uint<8 * BEAT_BYTES> &data)
 {
@@ -222,6 +228,27 @@ inline void finish_store(wide_port port, uint64_t beats)
     }
 }
 
+inline void request_word(word_port port, uint64_t index)
+{
+    port.read_request(index, 1);
+}
+
+inline uint64_t load_word(word_port port, uint64_t)
+{
+    return port.read();
+}
+
+inline void store_word(word_port port, uint64_t index, uint64_t word)
+{
+    port.write_request(index, 1);
+    port.write(word);
+}
+
+inline void finish_word(word_port port)
+{
+    port.write_response();
+}
+
 // In which place packet `number` of `count` is delivered.
 inline uint32_t delivered(uint32_t number, uint32_t)
 {
@@ -236,6 +263,7 @@ using wide = const T *;
 using wide_port = wide<uint8_t>;
 template <typename T>
 using wide_result = T *;
+using word_port = uint64_t *;
 
 inline beat receive(axis &from)
 {
@@ -259,6 +287,20 @@ inline void request_store(wide_result<T>, uint64_t, uint64_t)
 {
 }
 
+inline void request_word(word_port, uint64_t) {}
+
+inline uint64_t load_word(word_port port, uint64_t index)
+{
+    return port[index];
+}
+
+inline void store_word(word_port port, uint64_t index, uint64_t word)
+{
+    port[index] = word;
+}
+
+inline void finish_word(word_port) {}
+
 #else
 
 namespace detail {
@@ -274,7 +316,17 @@ public:
     {
         for (const auto &port : ports_) {
             if (!port.second.empty()) {
-                fail("is left for the next call", port.second.front().first);
+                fail("beat", port.second.front().first, "is left for the next call");
+            }
+        }
+        for (const auto &port : reads_) {
+            if (!port.second.empty()) {
+                fail("word", port.second.front().index, "is left for the next call");
+            }
+        }
+        for (const auto &port : writes_) {
+            if (!port.second.empty()) {
+                fail("word", port.second.front().index, "may not be written at the call's end");
             }
         }
     }
@@ -283,7 +335,7 @@ public:
     {
         std::deque<range> &asked = ports_[port];
         if (asked.size() == MAX_REQUESTS) {
-            fail("is asked for while the port is full", first);
+            fail("beat", first, "is asked for while the port is full");
         }
         asked.push_back({first, beats});
     }
@@ -292,12 +344,49 @@ public:
     {
         std::deque<range> &asked = ports_[port];
         if (asked.empty() || asked.front().first != index) {
-            fail("is taken out of turn", index);
+            fail("beat", index, "is taken out of turn");
         }
         ++asked.front().first;
         if (--asked.front().beats == 0) {
             asked.pop_front();
         }
+    }
+
+    void ask_word(word_port port, uint64_t index)
+    {
+        if (reads_[port].size() == MAX_REQUESTS) {
+            fail("word", index, "is asked for while the port is full");
+        }
+        reads_[port].push_back({index, port[index]});
+    }
+
+    uint64_t take_word(word_port port, uint64_t index)
+    {
+        std::deque<word_at> &asked = reads_[port];
+        if (asked.empty() || asked.front().index != index) {
+            fail("word", index, "is taken out of turn");
+        }
+        const uint64_t word = asked.front().word;
+        asked.pop_front();
+        return word;
+    }
+
+    void put_word(word_port port, uint64_t index, uint64_t word)
+    {
+        if (writes_[port].size() == MAX_REQUESTS) {
+            fail("word", index, "is written while the port is full");
+        }
+        writes_[port].push_back({index, word});
+    }
+
+    void finish_word(word_port port)
+    {
+        std::deque<word_at> &put = writes_[port];
+        if (put.empty()) {
+            fail("word", 0, "was not written, and its response never comes");
+        }
+        port[put.front().index] = put.front().word;
+        put.pop_front();
     }
 
     // A stage is a thread.
@@ -313,15 +402,22 @@ private:
         uint64_t beats;
     };
 
-    [[noreturn]] static void fail(const char *problem, uint64_t beat)
+    struct word_at {
+        uint64_t index;
+        uint64_t word;
+    };
+
+    [[noreturn]] static void fail(const char *unit, uint64_t index, const char *problem)
     {
-        std::fprintf(stderr, "beat %llu of an array %s\n", static_cast<unsigned long long>(beat),
-                     problem);
+        std::fprintf(stderr, "%s %llu of an array %s\n", unit,
+                     static_cast<unsigned long long>(index), problem);
         std::fflush(stderr);
         std::abort();
     }
 
     std::map<const void *, std::deque<range>> ports_;
+    std::map<word_port, std::deque<word_at>> reads_;
+    std::map<word_port, std::deque<word_at>> writes_;
 };
 
 } // namespace detail
@@ -338,6 +434,26 @@ template <typename T>
 inline void request_store(wide_result<T> port, uint64_t first, uint64_t beats)
 {
     request(static_cast<wide<T>>(port), first, beats);
+}
+
+inline void request_word(word_port port, uint64_t index)
+{
+    detail::requests::of_stage().ask_word(port, index);
+}
+
+inline uint64_t load_word(word_port port, uint64_t index)
+{
+    return detail::requests::of_stage().take_word(port, index);
+}
+
+inline void store_word(word_port port, uint64_t index, uint64_t word)
+{
+    detail::requests::of_stage().put_word(port, index, word);
+}
+
+inline void finish_word(word_port port)
+{
+    detail::requests::of_stage().finish_word(port);
 }
 
 #endif
