@@ -690,6 +690,10 @@ def key_lookup(rng):
             ("a payload longer than a page", pages.changed(
                 pages.changed(good, 32, struct.pack("<I", 700)), 14, struct.pack("<H", 8400)))):
         case(f"hostile: {title}", [good, content], [], [5, 6], refused=True)
+    case("hostile: before one that is sound", [bytes(8192), good], [], [5], refused=True)
+    case("hostile: page 32", [good] * 32 + [bytes(8192)], [], [5], refused=True)
+    singles = [(3 * number, number) for number in range(40)]
+    case("40 pages", part(singles, *[1] * 40), singles, [0, 3, 4, 96, 117, 118])
     case("1025 pages", [bytes(8192)] * 1025, [], [5], refused=True)
     return vectors
 

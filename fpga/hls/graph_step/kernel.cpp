@@ -105,6 +105,7 @@ void mark(flashmesh::stream<neighbour, DEPTH> &neighbours, uint64_t count,
           flashmesh::word_port visited, uint32_t vertices, flashmesh::stream<marked, DEPTH> &reached)
 {
     neighbour asked[READ_AHEAD] = {};
+#pragma HLS DEPENDENCE variable=asked inter true distance=32
     // The vertices that were marked last, the latest first.
     uint32_t recent[RECENT] = {};
 #pragma HLS ARRAY_PARTITION variable=recent complete
