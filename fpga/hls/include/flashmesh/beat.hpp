@@ -12,14 +12,15 @@
 // | sandbox | a queue | an array |
 //
 // `wide<T>` is a port through which an array of T is read a beat at a time, `wide_port` one of bytes,
-// `wide_result<T>` one through which an array is written. `request` asks for beats, `load` takes them in that order: what a stage asks for ahead is
-// under way while it works, and a memory's latency is waited for once. C simulation refuses what a
-// device would answer with other bytes: a beat that was not asked for or not in its turn, one that
-// nobody takes, and more than MAX_REQUESTS requests under way.
+// `wide_result<T>` one through which an array is written. `request` asks for beats, `load` takes them
+// in that order: what a stage asks for ahead is under way while it works, and a memory's latency is
+// waited for once. C simulation refuses what a device would answer with other bytes: a beat that was
+// not asked for or not in its turn, one that nobody takes, and more than MAX_REQUESTS requests under
+// way.
 //
 // `word_port` is memory that one stage reads and writes, a word at a time. A word is read when it is
 // asked for, and written by the time of its `finish_word`, which waits for the oldest that is under
-// way; C simulation does each at the end of that which is worse, so a stage that asks ahead must
+// way. C simulation reads as early and writes as late as that allows: a stage that asks ahead must
 // know by itself what it has written since.
 //
 // The first column has been compiled by nobody: ap_axi_sdata.h and hls_burst_maxi.h are not among
