@@ -89,3 +89,19 @@ def forbp(values, *, width=None, step=None, encoding=FORBP, **options):
 
 def raw(content, size, nulls=None, **options):
     return page(RAW, len(content) // size, content, reference=size, nulls=nulls, **options)
+
+
+def rle(runs, *, ends=None, count=None, width=None, **options):
+    """Runs as (number, rows). `ends` and `count` are what the page says of them, where that is not
+    what they are."""
+    values = [value for value, rows in runs for _ in range(rows)]
+    known = [value for value, _ in runs]
+    reference = min(known, default=0)
+    width = max((v - reference).bit_length() for v in known) if width is None else width
+    if ends is None:
+        ends = [sum(rows for _, rows in runs[: run + 1]) - 1 for run in range(len(runs))]
+    count = len(runs) if count is None else count
+    data = padded(struct.pack(f"<H{len(ends)}H", count, *ends))
+    data += packed([value - reference for value in known], width)
+    return page(RLE, options.pop("rows", len(values)), data, width=width, reference=reference,
+                **options)

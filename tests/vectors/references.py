@@ -204,6 +204,13 @@ def predicate_filter(rng):
         table = [[rng.choice(pool) for _ in range(rows)] for _ in range(columns)]
         case(f"random {number}", table, tree(4, columns), rows)
 
+    # More blocks of columns than memory is asked for ahead; a few rows of each tell them apart.
+    long = [[5 if row % 64 in (row // 64, 20 + 3 * column) else 0 for row in range(750)]
+            for column in range(3)]
+    case("12 blocks of three columns", long,
+         [instruction(COMPARE, 0, literal=5), instruction(COMPARE, 1, literal=5), instruction(AND),
+          instruction(COMPARE_COLUMNS + 4, 2, 1), instruction(OR)], 750)
+
     def refuse(title, program, table=None, **options):
         table = table if table is not None else [[5] * 65]
         case(title, table, program, 65, malformed=True, **options)
@@ -316,7 +323,7 @@ def page_decode(rng):
         case(f"raw, {size} bytes, one row", [pages.raw(content[:size], size)], values[:1])
     content = struct.pack("<3q", 1, 0, 3)
     case("raw with NULLs", [pages.raw(content, 8, [False, True, False])], [1, None, 3])
-    values = list(range(1016))
+    values = [row if row % 12 == 5 or row > 1000 else 0 for row in range(1016)]
     case("a full raw page", [pages.raw(struct.pack("<1016q", *values), 8)], values)
 
     entries = [-5, 10, 2**40, INT_MAX]
@@ -352,8 +359,77 @@ def page_decode(rng):
     case("one row too many", several, rows, capacity=len(rows) - 1, fits=False)
     case("no room", several, rows, capacity=0, fits=False)
 
+    def rows_of(runs):
+        return [value for value, count in runs for _ in range(count)]
+
+    for title, runs in (
+            ("a run", [(-7, 70)]), ("a run of one row", [(INT_MIN, 1)]),
+            ("runs of all lengths", [(n * n - 40, n) for n in (1, 2, 7, 8, 9, 1, 16, 17, 64, 3)]),
+            ("runs of one row", [(rng.randrange(99), 1) for _ in range(9)]),
+            ("31 runs", [(n % 3, 1 + n % 2) for n in range(31)]),
+            ("32 runs", [(n % 5, 1 + n % 3) for n in range(32)]),
+            ("300 runs", [(rng.randrange(2**9), rng.choice([1, 1, 2, 5])) for _ in range(300)]),
+            ("runs of one number", [(5, 3), (5, 9)]),
+            ("extreme runs", [(INT_MIN, 5), (INT_MAX, 12), (0, 4)])):
+        case(title, [pages.rle(runs)], rows_of(runs))
+    runs = [(4, 20), (-1, 30), (9, 1), (4, 19)]
+    nulls = [row in (0, 19, 20, 50, 69) for row in range(70)]
+    case("runs with NULLs", [pages.rle(runs, nulls=nulls)],
+         [None if is_null else value for value, is_null in zip(rows_of(runs), nulls)])
+    case("a longest run", [pages.rle([(3, 65535), (4, 1)], rows=65536)],
+         status=0, capacity=0, expected=[3] * 65535 + [4], fits=False)
+    case("all NULL, runs that mean nothing",
+         [pages.rle([(1, 5)], count=0, rows=5, null_count=5)], [None] * 5)
+
+    sizes = (1, 7, 8, 9, 3, 5, 15, 64, 2, 6, 70, 1)
+    kinds = [lambda values: pages.forbp(values), lambda values: pages.rle([(v, 1) for v in values]),
+             lambda values: pages.raw(struct.pack(f"<{len(values)}q", *values), 8)]
+    contents, rows = [], []
+    for number, size in enumerate(sizes):
+        values = [rng.randrange(-9, 9) for _ in range(size)]
+        contents.append(kinds[number % 3](values))
+        rows += values
+    case("pages of few rows", contents, rows)
+    values = [[rng.choice([n, n + 1, None]) for n in range(1 + page % 5)] for page in range(34)]
+    many = [pages.forbp(page) for page in values]
+    case("34 pages", many, [value for page in values for value in page])
+    bad_header = pages.changed(many[0], 0, b"X")
+    bad_nulls = pages.changed(pages.forbp([1, None, 3]), 36, struct.pack("<I", 2))
+    for title, count, places, status in (
+            ("other NULLs in page 1, page 3 is none", 5, {1: bad_nulls, 3: bad_header}, 4),
+            ("page 1 is none, other NULLs in page 3", 5, {1: bad_header, 3: bad_nulls}, 1),
+            ("page 33 is none", 34, {33: bad_header}, 1),
+            ("other NULLs in page 31, page 32 is none", 33, {31: bad_nulls, 32: bad_header}, 4)):
+        case(title, [places.get(place, page) for place, page in enumerate(many[:count])],
+             status=status, capacity=200)
+
+    bad_runs = pages.rle([(1, 2), (2, 3)], ends=[1, 5])
+    bad_code = pages.forbp([0, 4], encoding=pages.DICT)
+    case("bad runs before a bad code", [dictionary_page, bad_runs, bad_code], status=7,
+         dictionary=entries, capacity=77)
+    case("a bad code before bad runs", [dictionary_page, bad_code, bad_runs], status=5,
+         dictionary=entries, capacity=77)
+
     def refuse(title, status, *contents):
         case(title, contents, status=status, capacity=64)
+
+    three = [(1, 2), (2, 3), (3, 4)]
+    for title, ends in (("end in no order", [4, 1, 8]), ("end twice", [1, 1, 8]),
+                        ("end early", [1, 4, 7]), ("end late", [1, 4, 9]),
+                        ("end before the last does", [1, 8, 8]), ("end far behind", [65535, 4, 8]),
+                        ("end nowhere", [65535, 65535, 65535])):
+        refuse(f"runs {title}", 7, pages.rle(three, ends=ends))
+    refuse("more runs than rows", 7, pages.rle([(n, 1) for n in range(9)], rows=5))
+    refuse("no runs", 3, pages.rle(three, count=0))
+    refuse("no runs and no numbers", 3, pages.page(pages.RLE, 9, bytes(64), width=2))
+    refuse("more runs than ends", 3, pages.rle(three, count=32))
+    refuse("65535 runs", 3, pages.rle(three, count=65535))
+    refuse("runs, a block too many", 3,
+           pages.page(pages.RLE, 9, bytes([1]) + bytes(63 + 96), width=2))
+    refuse("runs without numbers", 3, pages.page(pages.RLE, 9, bytes([1]) + bytes(63), width=2))
+    refuse("runs, width 65", 3,
+           pages.page(pages.RLE, 9, bytes([1]) + bytes(63 + 65 * 32), width=65))
+    refuse("runs without a byte", 3, pages.page(pages.RLE, 9, b"", width=0))
 
     good = pages.forbp([1, 2, 3])
     refuse("blank page", 1, bytes(8192))
@@ -367,7 +443,7 @@ def page_decode(rng):
     refuse("2^32 - 1 rows", 1, pages.changed(good, 32, b"\xff" * 4))
     refuse("rows beyond the segment", 1, pages.changed(good, 26, b"\xfe\xff"))
     refuse("more NULLs than rows", 1, pages.changed(good, 36, struct.pack("<I", 4)))
-    for encoding in (pages.FSST, pages.RAWSTR, pages.RLE):
+    for encoding in (pages.FSST, pages.RAWSTR):
         refuse(f"encoding {encoding}", 2, pages.changed(good, 8, bytes([encoding])))
     refuse("no rows", 2, pages.changed(good, 32, bytes(4)))
     refuse("auxiliary page", 2, pages.raw(bytes(16), 8, flags=pages.AUXILIARY))
@@ -478,7 +554,8 @@ def hamming_nearest(rng):
 def graph_step(rng):
     vectors = Vectors()
 
-    def case(title, lists, vertices, visited=(), capacity=None):
+    def case(title, lists, vertices, visited=(), capacity=None, first=0):
+        """`first` neighbours lie before the first list."""
         before = [vertex in visited for vertex in range(vertices)]
         after = list(before)
         reached = []
@@ -487,13 +564,14 @@ def graph_step(rng):
                 after[vertex] = True
                 reached.append((vertex, number))
         capacity = len(reached) if capacity is None else capacity
-        offsets = [0]
+        offsets = [first]
         for one in lists:
             offsets.append(offsets[-1] + len(one))
         written = reached[:capacity]
         vectors.case(title).call("graph_step")
         vectors.array("list_offsets", "u64", offsets)
-        vectors.array("neighbours", "u32", [vertex for one in lists for vertex in one])
+        vectors.array("neighbours", "u32",
+                      [1] * first + [vertex for one in lists for vertex in one])
         vectors.scalar("lists", "u32", len(lists))
         vectors.inout("visited", "u64", bitmap(before), bitmap(after))
         vectors.scalar("vertices", "u32", vertices).scalar("capacity", "u32", capacity)
@@ -519,6 +597,17 @@ def graph_step(rng):
     lists = [[rng.randrange(500) for _ in range(rng.randrange(20))] for _ in range(60)]
     case("many", lists, 500, set(rng.sample(range(500), 100)))
     case("a list that is empty before one that is not", [[], [1], [], [1, 0]], 2)
+    for first in (5, 15, 16, 31):
+        case(f"lists from neighbour {first} on", [[3, 0], list(range(20)), [7]], 40, first=first)
+    # A vertex again, and another of its word, so many neighbours behind it: reads and writes of the
+    # bitmap are under way meanwhile.
+    for distance in (1, 2, 31, 32, 33, 62, 63, 64, 65, 96):
+        others = [64 * word for word in range(1, distance)]
+        case(f"again after {distance}", [[0, *others, 0], [1]], 64 * distance + 1)
+        case(f"its word after {distance}", [[0, *others], [1, 64, 0]], 64 * distance + 1)
+    some = set(range(0, 700, 3))
+    case("visited and new ones, far behind each other", [[*range(700)], [*range(699, -1, -7)]], 700,
+         some)
     return vectors
 
 
@@ -601,6 +690,10 @@ def key_lookup(rng):
             ("a payload longer than a page", pages.changed(
                 pages.changed(good, 32, struct.pack("<I", 700)), 14, struct.pack("<H", 8400)))):
         case(f"hostile: {title}", [good, content], [], [5, 6], refused=True)
+    case("hostile: before one that is sound", [bytes(8192), good], [], [5], refused=True)
+    case("hostile: page 32", [good] * 32 + [bytes(8192)], [], [5], refused=True)
+    singles = [(3 * number, number) for number in range(40)]
+    case("40 pages", part(singles, *[1] * 40), singles, [0, 3, 4, 96, 117, 118])
     case("1025 pages", [bytes(8192)] * 1025, [], [5], refused=True)
     return vectors
 

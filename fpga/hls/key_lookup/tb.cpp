@@ -5,6 +5,7 @@
 #include "../bench/hostile.hpp"
 
 #include <cstring>
+#include <vector>
 
 namespace {
 
@@ -23,7 +24,7 @@ uint64_t make_hash(bench::generator &random)
     return uint64_t{random.below(4)} << 62;
 }
 
-uint32_t make_page(bench::generator &random, uint8_t *page)
+void make_page(bench::generator &random, uint8_t *page)
 {
     const uint32_t entries = random.one_in(30) ? random.below(2000) : 1 + random.below(677);
     std::memcpy(page, "FMP\1", 4);
@@ -39,7 +40,6 @@ uint32_t make_page(bench::generator &random, uint8_t *page)
         page[at] = static_cast<uint8_t>(make_hash(random) >> 56);
         put(page, at + 8, static_cast<uint32_t>(random.word()));
     }
-    return entries;
 }
 
 } // namespace
@@ -51,9 +51,8 @@ int main()
     for (uint32_t round = 0; round < ROUNDS; ++round) {
         const uint32_t page_count = random.below(4);
         bench::exact<uint8_t> pages(page_count * flashmesh::PAGE_BYTES);
-        uint32_t entries = 0;
         for (uint32_t page = 0; page < page_count; ++page) {
-            entries += make_page(random, pages.data() + page * flashmesh::PAGE_BYTES);
+            make_page(random, pages.data() + page * flashmesh::PAGE_BYTES);
         }
         bench::exact<uint64_t> hashes(KEYS);
         for (uint32_t key = 0; key < KEYS; ++key) {
@@ -70,11 +69,26 @@ int main()
             continue;
         }
         opened += page_count > 0 ? 1 : 0;
+        std::vector<entry> all;
+        for (uint32_t page = 0; page < page_count; ++page) {
+            const uint8_t *bytes = pages.data() + page * flashmesh::PAGE_BYTES;
+            for (uint32_t at = 0; at < flashmesh::parse_header(bytes).row_count; ++at) {
+                const uint8_t *place = bytes + flashmesh::HEADER_BYTES + at * ENTRY_BYTES;
+                all.push_back({__builtin_bswap64(flashmesh::load_u64(place)),
+                               flashmesh::load_u32(place + 8)});
+            }
+        }
         for (uint32_t key = 0; key < KEYS; ++key) {
             const bool is_found = counts[key] != 0;
             bench::expect(is_found == (positions[key] != NOT_FOUND), round, "found, or not");
-            bench::expect(!is_found || positions[key] + counts[key] <= entries, round,
+            if (!is_found) {
+                continue;
+            }
+            bench::expect(positions[key] + counts[key] <= all.size(), round,
                           "entries that the pages do not have");
+            const entry &first = all[positions[key]];
+            bench::expect(first.hash == hashes[key] && first.row == rows[key], round,
+                          "an entry of another hash");
         }
     }
     bench::expect(opened > ROUNDS / 4, ROUNDS, "hardly an index was opened");

@@ -33,23 +33,34 @@
 // or more than MAX_INSTRUCTIONS instructions, or more than MAX_COLUMNS columns, selects nothing,
 // and nothing is read for it.
 //
-// Rows go through in blocks of 64, a word of a bitmap: truth values of a block are two words, and
-// a column is read once however often the condition names it. Intended, not measured: an
-// initiation interval of 1 for values in and for comparisons, 8 bytes per cycle.
+// Rows go through in blocks of 64, a word of a bitmap, by stages that all run at once: columns are
+// read ▸ the condition is evaluated ▸ words of the selection are written. A column is read once
+// however often the condition names it, and asked for READ_AHEAD blocks before it is needed.
+//
+// Intended, not measured: a beat of 64 bytes per cycle in, and an instruction per cycle for all 64
+// rows of a block, by a comparator for each row. A block of c columns is read in 8 c cycles, and
+// evaluated in c + i where the condition has i instructions: up to 7 of them for each column that
+// it names, memory is what it waits for.
+#include <flashmesh/beat.hpp>
 #include <flashmesh/bits.hpp>
 #include <flashmesh/kernel.hpp>
 #include <flashmesh/stream.hpp>
 
 namespace {
 
+using flashmesh::BEAT_WORDS;
+
 constexpr uint32_t MAX_COLUMNS = 16;
 constexpr uint32_t STACK_SIZE = 16;
 constexpr uint32_t MAX_INSTRUCTIONS = 256;
 // A block is a word of a bitmap.
 constexpr uint32_t BLOCK_ROWS = flashmesh::WORD_BITS;
-// Two blocks: one is computed while the next is read.
-constexpr uint32_t VALUES_DEPTH = 2 * BLOCK_ROWS;
-constexpr uint32_t WORDS_DEPTH = 2 * MAX_COLUMNS;
+constexpr uint32_t BLOCK_BEATS = BLOCK_ROWS / BEAT_WORDS;
+// All columns of a block wait while the block before is evaluated.
+constexpr uint32_t BLOCK_DEPTH = MAX_COLUMNS;
+constexpr uint32_t SELECTED_DEPTH = 2;
+// Blocks of columns that memory has been asked for: 128 beats, more than its latency in cycles.
+constexpr uint32_t READ_AHEAD = 16;
 
 constexpr uint8_t IS_NULL = 25;
 constexpr uint8_t AND = 26;
@@ -80,11 +91,22 @@ struct instruction {
     uint64_t literal;
 };
 
+// The columns that a condition names, ascending.
+struct named_columns {
+    uint8_t numbers[MAX_COLUMNS];
+    uint32_t count;
+};
+
 // Checked instructions, and the columns that they name.
 struct condition {
     instruction instructions[MAX_INSTRUCTIONS];
     uint32_t length;
-    uint16_t columns;
+    named_columns columns;
+};
+
+// A block's values of one column.
+struct column_block {
+    uint64_t values[BLOCK_ROWS];
 };
 
 // The truth values of a block: a bit in one of the two, or in none of them for NULL.
@@ -159,13 +181,15 @@ instruction decode(uint64_t word, uint64_t literal)
 bool load(const uint64_t *program, uint32_t instructions, uint32_t column_count, condition &out)
 {
     out.length = 0;
-    out.columns = 0;
+    out.columns.count = 0;
     if (instructions == 0 || instructions > MAX_INSTRUCTIONS || column_count > MAX_COLUMNS) {
         return false;
     }
     bool is_sound = true;
     uint32_t height = 0;
+    uint16_t named = 0;
 load:
+    // To the end even where an instruction is wrong: a burst has a length.
     for (uint32_t i = 0; i < instructions; ++i) {
 #pragma HLS PIPELINE II=2
         const instruction next = decode(program[2 * i], program[2 * i + 1]);
@@ -177,14 +201,21 @@ load:
             (reads && next.column >= column_count) ||
             (next.has_other && next.other >= column_count)) {
             is_sound = false;
-            break;
         }
-        height = pushes ? height + 1 : height + 1 - needs;
+        height = height + 1 - needs;
         if (reads) {
-            out.columns = static_cast<uint16_t>(out.columns | 1U << next.column);
+            named = static_cast<uint16_t>(named | 1U << next.column % MAX_COLUMNS);
         }
         if (next.has_other) {
-            out.columns = static_cast<uint16_t>(out.columns | 1U << next.other);
+            named = static_cast<uint16_t>(named | 1U << next.other % MAX_COLUMNS);
+        }
+    }
+columns:
+    for (uint32_t column = 0; column < MAX_COLUMNS; ++column) {
+#pragma HLS PIPELINE II=1
+        if ((named >> column & 1) != 0) {
+            out.columns.numbers[out.columns.count] = static_cast<uint8_t>(column);
+            ++out.columns.count;
         }
     }
     out.length = instructions;
@@ -226,7 +257,8 @@ bool holds(uint8_t comparison, uint64_t left, uint64_t right)
     }
 }
 
-// The values of a block's columns, on chip.
+// The values of a block's columns, on chip: a row of a memory as wide as the block for each column,
+// so that choosing one is an address and no multiplexer.
 struct block {
     uint64_t values[MAX_COLUMNS][BLOCK_ROWS];
     uint64_t valid[MAX_COLUMNS];
@@ -234,10 +266,11 @@ struct block {
 
 truth compare(const instruction &next, const block &rows)
 {
+#pragma HLS INLINE
     uint64_t result = 0;
 compare:
     for (uint32_t row = 0; row < BLOCK_ROWS; ++row) {
-#pragma HLS PIPELINE II=1
+#pragma HLS UNROLL
         const uint64_t left = rows.values[next.column][row];
         const uint64_t right = next.has_other ? rows.values[next.other][row] : next.literal;
         const bool bit =
@@ -249,144 +282,211 @@ compare:
     return {known & result, known & ~result};
 }
 
-// The rows of a block for which the condition is TRUE.
-uint64_t evaluate(const condition &where, const block &rows)
+// A stack that moves: its top is always the first register.
+struct truths {
+    truth places[STACK_SIZE];
+};
+
+void push(truths &stack, truth top)
 {
-    truth stack[STACK_SIZE] = {};
-#pragma HLS ARRAY_PARTITION variable=stack complete
-    uint32_t height = 0;
-instructions:
-    for (uint32_t i = 0; i < where.length; ++i) {
-        const instruction &next = where.instructions[i];
-        const truth top = height > 0 ? stack[height - 1] : truth{0, 0};
-        const truth below = height > 1 ? stack[height - 2] : truth{0, 0};
-        truth result = {0, 0};
-        uint32_t taken = 0;
-        switch (next.what) {
-        case action::compare:
-            result = compare(next, rows);
-            break;
-        case action::test_null:
-            result = {~rows.valid[next.column], rows.valid[next.column]};
-            break;
-        case action::constant:
-            result.is_true = next.literal == 1 ? ~uint64_t{0} : 0;
-            result.is_false = next.literal == 0 ? ~uint64_t{0} : 0;
-            break;
-        case action::both:
-            result = {top.is_true & below.is_true, top.is_false | below.is_false};
-            taken = 2;
-            break;
-        case action::either:
-            result = {top.is_true | below.is_true, top.is_false & below.is_false};
-            taken = 2;
-            break;
-        case action::negate:
-            result = {top.is_false, top.is_true};
-            taken = 1;
-            break;
-        case action::refuse:
-            break;
-        }
-        height = height - taken + 1;
-        stack[height - 1] = result;
+#pragma HLS INLINE
+places:
+    for (uint32_t place = STACK_SIZE - 1; place > 0; --place) {
+#pragma HLS UNROLL
+        stack.places[place] = stack.places[place - 1];
     }
-    return stack[0].is_true;
+    stack.places[0] = top;
 }
 
-void read_values(const int64_t *columns, uint32_t stride, uint16_t used, uint32_t rows,
-                 flashmesh::stream<uint64_t, VALUES_DEPTH> &values)
+// One value in place of the two on top.
+void replace_two(truths &stack, truth top)
 {
-blocks:
-    for (uint32_t word = 0; word < flashmesh::bitmap_words(rows); ++word) {
-    columns:
-        for (uint32_t column = 0; column < MAX_COLUMNS; ++column) {
-            if ((used >> column & 1) == 0) {
-                continue;
-            }
-            const uint64_t start = uint64_t{column} * stride + uint64_t{word} * BLOCK_ROWS;
-        rows:
-            for (uint32_t row = 0; row < BLOCK_ROWS; ++row) {
+#pragma HLS INLINE
+places:
+    for (uint32_t place = 1; place + 1 < STACK_SIZE; ++place) {
+#pragma HLS UNROLL
+        stack.places[place] = stack.places[place + 1];
+    }
+    stack.places[0] = top;
+}
+
+// One instruction, for all rows of a block.
+void execute(const instruction &next, const block &rows, truths &stack)
+{
+#pragma HLS INLINE
+    const truth top = stack.places[0];
+    const truth below = stack.places[1];
+    switch (next.what) {
+    case action::compare:
+        push(stack, compare(next, rows));
+        break;
+    case action::test_null:
+        push(stack, {~rows.valid[next.column], rows.valid[next.column]});
+        break;
+    case action::constant:
+        push(stack, {next.literal == 1 ? ~uint64_t{0} : 0, next.literal == 0 ? ~uint64_t{0} : 0});
+        break;
+    case action::both:
+        replace_two(stack, {top.is_true & below.is_true, top.is_false | below.is_false});
+        break;
+    case action::either:
+        replace_two(stack, {top.is_true | below.is_true, top.is_false & below.is_false});
+        break;
+    case action::negate:
+        stack.places[0] = {top.is_false, top.is_true};
+        break;
+    case action::refuse:
+        break;
+    }
+}
+
+// A block of one of the columns that the condition names; they follow each other so.
+struct block_place {
+    uint32_t word;
+    uint32_t column;
+};
+
+void advance(block_place &place, uint32_t columns)
+{
+    ++place.column;
+    if (place.column == columns) {
+        place.column = 0;
+        ++place.word;
+    }
+}
+
+uint64_t first_beat(block_place place, const named_columns &columns, uint32_t stride)
+{
+    return uint64_t{columns.numbers[place.column]} * (stride / BEAT_WORDS) +
+           uint64_t{place.word} * BLOCK_BEATS;
+}
+
+void read_columns(flashmesh::wide<int64_t> values, uint64_t array_bytes, uint32_t stride,
+                  const named_columns &columns, uint32_t rows,
+                  flashmesh::stream<column_block, BLOCK_DEPTH> &blocks)
+{
+    const uint64_t count = uint64_t{flashmesh::bitmap_words(rows)} * columns.count;
+    uint64_t requested = 0;
+    block_place wanted = {0, 0};
+ahead:
+    for (; requested < READ_AHEAD && requested < count; ++requested) {
 #pragma HLS PIPELINE II=1
-                values.write(static_cast<uint64_t>(columns[start + row]));
-            }
-        }
+        flashmesh::request(values, first_beat(wanted, columns, stride), BLOCK_BEATS);
+        advance(wanted, columns.count);
     }
-}
-
-void read_valid(const uint64_t *valid, uint32_t stride, uint16_t used, uint32_t rows,
-                flashmesh::stream<uint64_t, WORDS_DEPTH> &validity)
-{
-blocks:
-    for (uint32_t word = 0; word < flashmesh::bitmap_words(rows); ++word) {
-    columns:
-        for (uint32_t column = 0; column < MAX_COLUMNS; ++column) {
+    block_place place = {0, 0};
+    uint32_t part = 0;
+    column_block block = {};
+beats:
+    for (uint64_t i = 0; i < count * BLOCK_BEATS; ++i) {
 #pragma HLS PIPELINE II=1
-            if ((used >> column & 1) != 0) {
-                validity.write(valid[uint64_t{column} * (stride / BLOCK_ROWS) + word]);
+        const flashmesh::beat next =
+            flashmesh::load(values, first_beat(place, columns, stride) + part, array_bytes);
+    words:
+        for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+            block.values[part * BEAT_WORDS + word] = next.words[word];
+        }
+        ++part;
+        if (part == BLOCK_BEATS) {
+            part = 0;
+            blocks.write(block);
+            advance(place, columns.count);
+            if (requested < count) {
+                flashmesh::request(values, first_beat(wanted, columns, stride), BLOCK_BEATS);
+                advance(wanted, columns.count);
+                ++requested;
             }
         }
     }
 }
 
-void compute(const condition &where, uint32_t rows,
-             flashmesh::stream<uint64_t, VALUES_DEPTH> &values,
-             flashmesh::stream<uint64_t, WORDS_DEPTH> &validity,
-             flashmesh::stream<uint64_t, WORDS_DEPTH> &selected)
+void read_valid(const uint64_t *valid, uint32_t stride, const named_columns &columns, uint32_t rows,
+                flashmesh::stream<uint64_t, BLOCK_DEPTH> &validity)
+{
+    const uint64_t count = uint64_t{flashmesh::bitmap_words(rows)} * columns.count;
+    block_place place = {0, 0};
+words:
+    for (uint64_t i = 0; i < count; ++i) {
+#pragma HLS PIPELINE II=1
+        validity.write(
+            valid[uint64_t{columns.numbers[place.column]} * (stride / BLOCK_ROWS) + place.word]);
+        advance(place, columns.count);
+    }
+}
+
+// Of each block first the columns, then the instructions, one a step: one loop, as a pipeline would
+// run empty between two.
+void evaluate(const condition &where, uint32_t rows,
+              flashmesh::stream<column_block, BLOCK_DEPTH> &blocks,
+              flashmesh::stream<uint64_t, BLOCK_DEPTH> &validity,
+              flashmesh::stream<uint64_t, SELECTED_DEPTH> &selected)
 {
     block current;
-blocks:
-    for (uint32_t word = 0; word < flashmesh::bitmap_words(rows); ++word) {
-    columns:
-        for (uint32_t column = 0; column < MAX_COLUMNS; ++column) {
-            if ((where.columns >> column & 1) == 0) {
-                continue;
-            }
-            current.valid[column] = validity.read();
+#pragma HLS ARRAY_PARTITION variable=current.values complete dim=2
+    truths stack = {};
+#pragma HLS ARRAY_PARTITION variable=stack.places complete
+    const uint32_t block_steps = where.columns.count + where.length;
+    const uint64_t steps = uint64_t{flashmesh::bitmap_words(rows)} * block_steps;
+    flashmesh::bits<9> step = 0;
+steps:
+    for (uint64_t i = 0; i < steps; ++i) {
+#pragma HLS PIPELINE II=1
+        const uint32_t at = static_cast<uint32_t>(step);
+        if (at < where.columns.count) {
+            const uint32_t column = where.columns.numbers[at];
+            const column_block next = blocks.read();
         rows:
             for (uint32_t row = 0; row < BLOCK_ROWS; ++row) {
-#pragma HLS PIPELINE II=1
-                current.values[column][row] = values.read();
+#pragma HLS UNROLL
+                current.values[column][row] = next.values[row];
             }
+            current.valid[column] = validity.read();
+        } else {
+            execute(where.instructions[at - where.columns.count], current, stack);
         }
-        selected.write(evaluate(where, current) & flashmesh::row_mask(word, rows));
+        ++step;
+        if (at + 1 == block_steps) {
+            step = 0;
+            selected.write(stack.places[0].is_true);
+        }
     }
 }
 
-void write_selection(uint32_t rows, flashmesh::stream<uint64_t, WORDS_DEPTH> &selected,
+void write_selection(uint32_t rows, flashmesh::stream<uint64_t, SELECTED_DEPTH> &selected,
                      uint64_t *selection)
 {
 blocks:
     for (uint32_t word = 0; word < flashmesh::bitmap_words(rows); ++word) {
 #pragma HLS PIPELINE II=1
-        selection[word] = selected.read();
+        selection[word] = selected.read() & flashmesh::row_mask(word, rows);
     }
 }
 
-void filter(const int64_t *columns, const uint64_t *valid, uint32_t stride, const condition &where,
-            uint32_t rows, uint64_t *selection)
+void filter(flashmesh::wide<int64_t> columns, uint64_t array_bytes, const uint64_t *valid,
+            uint32_t stride, const condition &where, uint32_t rows, uint64_t *selection)
 {
-    FLASHMESH_STREAM(uint64_t, values, VALUES_DEPTH);
-    FLASHMESH_STREAM(uint64_t, validity, WORDS_DEPTH);
-    FLASHMESH_STREAM(uint64_t, selected, WORDS_DEPTH);
+    FLASHMESH_STREAM(column_block, blocks, BLOCK_DEPTH);
+    FLASHMESH_STREAM(uint64_t, validity, BLOCK_DEPTH);
+    FLASHMESH_STREAM(uint64_t, selected, SELECTED_DEPTH);
     FLASHMESH_DATAFLOW("predicate_filter");
-    FLASHMESH_STAGE(read_values, columns, stride, where.columns, rows, values);
+    FLASHMESH_STAGE(read_columns, columns, array_bytes, stride, where.columns, rows, blocks);
     FLASHMESH_STAGE(read_valid, valid, stride, where.columns, rows, validity);
-    FLASHMESH_STAGE(compute, where, rows, values, validity, selected);
+    FLASHMESH_STAGE(evaluate, where, rows, blocks, validity, selected);
     FLASHMESH_STAGE(write_selection, rows, selected, selection);
 }
 
 } // namespace
 
-FLASHMESH_KERNEL void predicate_filter(const int64_t *columns, uint32_t column_count,
-                                       const uint64_t *valid, uint32_t stride,
+FLASHMESH_KERNEL void predicate_filter(flashmesh::wide<int64_t> columns,
+                                       uint32_t column_count, const uint64_t *valid, uint32_t stride,
                                        const uint64_t *program, uint32_t instructions,
                                        uint32_t rows, uint64_t *selection)
 {
-#pragma HLS INTERFACE m_axi port=columns bundle=gmem0 offset=slave
-#pragma HLS INTERFACE m_axi port=valid bundle=gmem1 offset=slave
-#pragma HLS INTERFACE m_axi port=program bundle=gmem2 offset=slave
-#pragma HLS INTERFACE m_axi port=selection bundle=gmem3 offset=slave
+#pragma HLS INTERFACE m_axi port=columns bundle=wide offset=slave num_read_outstanding=32 max_read_burst_length=64
+#pragma HLS INTERFACE m_axi port=valid bundle=valid offset=slave num_read_outstanding=32
+#pragma HLS INTERFACE m_axi port=program bundle=program offset=slave
+#pragma HLS INTERFACE m_axi port=selection bundle=selection offset=slave
 #pragma HLS INTERFACE s_axilite port=column_count
 #pragma HLS INTERFACE s_axilite port=stride
 #pragma HLS INTERFACE s_axilite port=instructions
@@ -395,7 +495,8 @@ FLASHMESH_KERNEL void predicate_filter(const int64_t *columns, uint32_t column_c
     condition where;
     if (stride % BLOCK_ROWS == 0 && rows <= stride &&
         load(program, instructions, column_count, where)) {
-        filter(columns, valid, stride, where, rows, selection);
+        const uint64_t array_bytes = uint64_t{column_count} * stride * sizeof(int64_t);
+        filter(columns, array_bytes, valid, stride, where, rows, selection);
     } else {
         flashmesh::clear(selection, rows);
     }

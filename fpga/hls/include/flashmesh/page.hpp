@@ -44,20 +44,34 @@ struct page_header {
     int64_t reference;
 };
 
-// The fields as they are; nothing but the magic number and the version is looked at.
+// The fields as they are, of the eight words that a header is; nothing but the magic number and the
+// version is looked at.
+inline page_header parse_header(const uint64_t *words)
+{
+    constexpr uint32_t MAGIC = 'F' | 'M' << 8 | 'P' << 16 | 1 << 24;
+    page_header header;
+    header.is_page = static_cast<uint32_t>(words[0]) == MAGIC;
+    header.encoding = static_cast<uint8_t>(words[1]);
+    header.width = static_cast<uint8_t>(words[1] >> 8);
+    header.flags = static_cast<uint16_t>(words[1] >> 16);
+    header.payload_bytes = static_cast<uint16_t>(words[1] >> 48);
+    header.first_row = static_cast<uint16_t>(words[3] >> 16);
+    header.row_count = static_cast<uint32_t>(words[4]);
+    header.null_count = static_cast<uint32_t>(words[4] >> 32);
+    header.reference = static_cast<int64_t>(words[5]);
+    return header;
+}
+
+// The same of a page's bytes.
 inline page_header parse_header(const uint8_t *page)
 {
-    page_header header;
-    header.is_page = page[0] == 'F' && page[1] == 'M' && page[2] == 'P' && page[3] == 1;
-    header.encoding = page[8];
-    header.width = page[9];
-    header.flags = load_u16(page + 10);
-    header.payload_bytes = load_u16(page + 14);
-    header.first_row = load_u16(page + 26);
-    header.row_count = load_u32(page + 32);
-    header.null_count = load_u32(page + 36);
-    header.reference = static_cast<int64_t>(load_u64(page + 40));
-    return header;
+    uint64_t words[HEADER_BYTES / 8];
+words:
+    for (uint32_t word = 0; word < HEADER_BYTES / 8; ++word) {
+#pragma HLS UNROLL
+        words[word] = load_u64(page + 8 * word);
+    }
+    return parse_header(words);
 }
 
 inline bool has_flag(const page_header &header, page_flag flag)
