@@ -71,6 +71,8 @@ pub(crate) fn without_select(tokens: &[TokenWithSpan]) -> Vec<usize> {
                     missing.extend(part.lacks);
                     *part = Part::at(place + 1);
                 }
+                // Behind WITH, too.
+                Keyword::DELETE => part.has_begun = true,
                 _ => {}
             },
             _ => {}

@@ -74,7 +74,6 @@ mod views;
 mod catalog;
 mod change;
 mod load;
-mod long_numbers;
 
 // An open database and its sessions, and what a node holds that is not the head.
 mod session;

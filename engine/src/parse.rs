@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
 use crate::spelling::{columns_quoted, respelled};
-use crate::{depth, from_first, long_numbers, past, precedence};
+use crate::{depth, from_first, past, precedence};
 
 /// Splits SQL of a dialect into statements.
 pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
@@ -33,9 +33,6 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     }
     let text = query.to_ascii_lowercase();
     for statement in &mut statements {
-        if text.contains("insert") || text.contains("update") || text.contains("merge") {
-            correct(statement, &mut long_numbers::Correct);
-        }
         if text.contains("from") {
             correct(statement, &mut from_first::Correct);
         }

@@ -339,9 +339,9 @@ mod tests {
     #[test]
     fn versions_of_tables_are_arguments() {
         assert_eq!(
-            text("FROM a.\"t\" AT (VERSION => 17) x JOIN t at (timestamp => now()) y"),
+            text("SELECT b FROM a.\"t\" AT (VERSION => 17) x JOIN t at (timestamp => now()) y"),
             Some(format!(
-                "FROM \"{VERSION_OF}\" ( a . \"t\" , \"version\" => 17 ) x JOIN \"{VERSION_OF}\" ( t , \"timestamp\" => now ( ) ) y"
+                "SELECT b FROM \"{VERSION_OF}\" ( a . \"t\" , \"version\" => 17 ) x JOIN \"{VERSION_OF}\" ( t , \"timestamp\" => now ( ) ) y"
             ))
         );
         for same in [

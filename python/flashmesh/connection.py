@@ -52,7 +52,8 @@ def connect(
 ) -> Connection:
     """Open the database in folder `path`, which is made when missing; without a path (or with
     ":memory:"), a temporary database. Connections of one process to the same folder share the
-    database, which is closed with the last of them; each has a session of its own. Sizes are in bytes or text such as '4GB'.
+    database, which is closed with the last of them; each has a session of its own. Sizes are in
+    bytes or text such as '4GB'.
 
     A path that begins with `grpc://` or `grpc+tls://` is a server's: there, `user` and `password`
     or `token` log in, and files in PEM say whom to trust (`tls_ca`; else those whom the system

@@ -33,7 +33,7 @@ from datafusion.substrait import Producer
 from datafusion.unparser import Dialect, Unparser
 
 from . import _flashmesh, script
-from ._flashmesh import Error
+from ._flashmesh import Error, tuples
 from .backend import arrow
 from .flight import Client, Rows, Watch
 from .frame import errors
@@ -130,8 +130,10 @@ class Remote:
         return self.from_arrow(self._rows(table, keys))
 
     def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
-        rows = self._rows(table, pa.array([key])).to_pylist()
-        return rows[0] if rows else None
+        found = self._rows(table, pa.array([key]))
+        rows = (row for batch in found.to_batches() for row in tuples(batch))
+        row = next(rows, None)
+        return None if row is None else dict(zip(found.column_names, row, strict=True))
 
     def _rows(self, table: str, keys: pa.Array) -> pa.Table:
         keyed = pa.table({"key": pa.array(keys).drop_null().unique()})

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -106,6 +107,25 @@ def test_connections_of_a_process_share_a_database(tmp_path):
     assert elsewhere().returncode == 0
     with flashmesh.connect(folder, threads=1) as again:
         assert again.table("t").count() == 2
+
+
+def test_a_database_in_the_place_of_one_that_is_open_is_another(tmp_path):
+    folder = tmp_path / "db"
+    gone = flashmesh.connect(folder)
+    gone.execute("CREATE TABLE t AS SELECT 1 AS a")
+    shutil.rmtree(folder)
+    with flashmesh.connect(folder) as new, pytest.raises(flashmesh.Error, match="'t'|t.*not found|no table"):
+        new.table("t").count()
+    program = (
+        "import flashmesh, os, sys; con = flashmesh.connect(sys.argv[1]); child = os.fork()\n"
+        "if not child:\n"
+        "    try: flashmesh.connect(sys.argv[1])\n"
+        "    except flashmesh.Error as error: os._exit(7 if 'in use' in str(error) else 1)\n"
+        "    os._exit(1)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    forked = subprocess.run([sys.executable, "-c", program, tmp_path / "forked"], capture_output=True, text=True, check=False)
+    assert forked.stdout == "7\n", forked
 
 
 def test_one_key_is_no_sequence_of_keys(db):

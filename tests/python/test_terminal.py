@@ -233,7 +233,9 @@ def test_a_dump_has_schemas_decimals_and_views_of_views(tmp_path: Path) -> None:
         "CREATE SCHEMA shop; CREATE TABLE shop.price (id INT PRIMARY KEY, much DECIMAL(20, 2), most DECIMAL(60, 3)[]);"
         "INSERT INTO shop.price VALUES (1, 123456789012345678.91, ['123456789012345678901234567890.123']), (2, -0.5, NULL);"
         "CREATE VIEW zebra AS SELECT id, much FROM shop.price; CREATE VIEW shop.middle AS SELECT * FROM public.zebra;"
-        "CREATE VIEW ant AS SELECT * FROM shop.middle WHERE id = 1",
+        "CREATE VIEW ant AS SELECT * FROM Shop.MIDDLE WHERE id = 1;"
+        # Columns called as views are none of them.
+        "CREATE VIEW much AS SELECT id, 1 AS cat FROM shop.price; CREATE VIEW cat AS SELECT id, id AS much FROM much",
     )
     assert made.returncode == 0, made
     dump = flashmesh(before, "--quiet", "-c", ".dump")

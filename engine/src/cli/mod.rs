@@ -96,6 +96,9 @@ async fn run_sql(arguments: Arguments) -> Result<ExitCode> {
     // A rack file stands for the database of its rack.
     let named = arguments.engine.db.as_deref().and_then(Path::to_str);
     let rack = named.filter(|named| rack::is_rack_file(named));
+    if rack.is_some() && arguments.engine.read_only {
+        return Err(Error::usage("--read-only is for folders, not for racks"));
+    }
     if let Some(address) = arguments.server.connect.as_deref().or(rack) {
         let remote = connect(address, &arguments.server).await?;
         if interactive {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
 
 use arrow::compute::concat_batches;
@@ -443,8 +444,17 @@ fn parse_mode(mode: &str) -> PyResult<LoadMode> {
     }
 }
 
-/// The databases of folders that are open in this process for writing, by the paths of these.
-static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Engine>>>> = LazyLock::new(Mutex::default);
+/// The databases that this process has open for writing.
+static OPEN: LazyLock<Mutex<HashMap<Identity, Weak<Engine>>>> = LazyLock::new(Mutex::default);
+
+/// What a folder's database is known by: the process, which a fork is not, and device and inode of its catalog,
+/// which another database that was put there has not.
+type Identity = (u32, u64, u64);
+
+fn identity(folder: Option<&Path>) -> Option<Identity> {
+    let catalog = std::fs::metadata(folder?.join("catalog.redb")).ok()?;
+    Some((std::process::id(), catalog.dev(), catalog.ino()))
+}
 
 /// Open the database in folder `path`, which is made when missing; without a path, a temporary
 /// database. One that is open in this process already is shared. Sizes are in bytes or text such as '4GB'.
@@ -480,10 +490,10 @@ pub(super) fn open(
 /// The database of a folder: the one that this process has open for writing, if it has.
 fn open_or_share(options: EngineOptions) -> Result<Arc<Engine>, Error> {
     let folder = options.path.clone().filter(|_| !options.read_only);
-    let canonical = || std::fs::canonicalize(folder.as_ref()?).ok();
+    let identity = || identity(folder.as_deref());
     // Of two that open one at once, the second finds it.
     let mut all = OPEN.lock();
-    if let Some(engine) = canonical().and_then(|folder| all.get(&folder)?.upgrade()) {
+    if let Some(engine) = identity().and_then(|known| all.get(&known)?.upgrade()) {
         let sizes = [
             options.cache_bytes,
             options.external_cache_bytes,
@@ -497,9 +507,9 @@ fn open_or_share(options: EngineOptions) -> Result<Arc<Engine>, Error> {
         };
     }
     let engine = Engine::open(options)?;
-    if let Some(folder) = canonical() {
+    if let Some(identity) = identity() {
         all.retain(|_, engine| engine.strong_count() > 0);
-        all.insert(folder, Arc::downgrade(&engine));
+        all.insert(identity, Arc::downgrade(&engine));
     }
     Ok(engine)
 }

@@ -233,7 +233,7 @@ fn in_microseconds(py: Python<'_>, column: &ArrayRef) -> PyResult<ArrayRef> {
     Ok(cast(column, &data_type).map_err(Error::from)?)
 }
 
-/// An interval without months as a `timedelta`, unless it has parts of microseconds.
+/// An interval without months as a `timedelta`, unless it has parts of microseconds or is longer than those.
 fn of_interval(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     let Ok((0, days, nanoseconds)) = value.extract::<(i32, i32, i64)>() else {
         return Ok(value);
@@ -242,5 +242,5 @@ fn of_interval(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
         return Ok(value);
     }
     let class = value.py().import("datetime")?.getattr("timedelta")?;
-    class.call1((days, 0, nanoseconds / 1000))
+    Ok(class.call1((days, 0, nanoseconds / 1000)).unwrap_or(value))
 }

@@ -245,9 +245,9 @@ async fn columns_of_a_result_may_have_the_same_name() {
             vec!["2 2 1 3"],
         ),
         (
-            "SELECT (SELECT max(n) AS c FROM t), c, (SELECT * FROM (SELECT 7)), (SELECT n FROM t WHERE n = 2) FROM t ORDER BY n LIMIT 1",
-            vec!["c", "c", "Int64(7)", "n"],
-            vec!["2 x 7 2"],
+            "SELECT max(n) AS a, (SELECT max(n) AS a FROM t), (SELECT min(n) AS a FROM t AS u) FROM t",
+            vec!["a", "a", "a"],
+            vec!["2 2 1"],
         ),
         (
             "SELECT count(*) FROM (SELECT upper(c), upper(c) FROM t)",

@@ -76,50 +76,6 @@ async fn a_column_of_nothing_but_null_is_an_integer() {
     );
 }
 
-/// A number with a fraction is a DOUBLE otherwise.
-#[tokio::test]
-async fn numbers_of_many_digits_keep_them() {
-    let session = session();
-    run(
-        &session,
-        "CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(20, 2), big DECIMAL(60, 30), f DOUBLE, s TEXT);
-         INSERT INTO t VALUES
-             (1, 123456789012345678.91, -0.123456789012345678901234567891, 0.30000000000000004, 1234567890.123456789),
-             (2, 1.5, 7, -2.2250738585072014, 1.5), (3, NULL, -1, 9007199254740993.0, 'x');
-         PREPARE p AS INSERT INTO t (id, d) VALUES ($1, -999999999999999999.99) ON CONFLICT (id) DO UPDATE SET d = 111111111111111111.11;
-         EXECUTE p(3); EXECUTE p(4);
-         UPDATE t SET d = -123456789012345678.92, f = 0.1234567890123456 WHERE id = 2",
-    )
-    .await;
-    assert_eq!(
-        rows(&session, "SELECT id, d, big, s FROM t ORDER BY id").await,
-        [
-            "1 123456789012345678.91 -0.123456789012345678901234567891 1234567890.123456789",
-            "2 -123456789012345678.92 7.000000000000000000000000000000 1.5",
-            "3 111111111111111111.11 -1.000000000000000000000000000000 x",
-            "4 -999999999999999999.99  ",
-        ]
-    );
-    let floats = "SELECT count(*) FROM t WHERE f = CASE id WHEN 1 THEN 0.1e0 + 0.2e0 WHEN 2 THEN 0.1234567890123456 ELSE 9007199254740992.0 END";
-    assert_eq!(rows(&session, floats).await, ["3"]);
-    // More of them than the column has.
-    for value in ["1.2345678901234567", "12345678901234567890.12"] {
-        error(
-            &session,
-            &format!("INSERT INTO t (id, d) VALUES (9, {value})"),
-        )
-        .await;
-    }
-    let merge = "MERGE INTO t USING (SELECT value AS id FROM generate_series(4, 5) AS s(value)) AS u ON t.id = u.id
-        WHEN MATCHED THEN UPDATE SET d = 222222222222222222.22
-        WHEN NOT MATCHED THEN INSERT (id, d) VALUES (u.id, 333333333333333333.33)";
-    run(&session, merge).await;
-    assert_eq!(
-        rows(&session, "SELECT id, d FROM t WHERE id > 3 ORDER BY id").await,
-        ["4 222222222222222222.22", "5 333333333333333333.33"]
-    );
-}
-
 #[tokio::test]
 async fn values_that_would_lose_digits_are_refused() {
     let session = session();

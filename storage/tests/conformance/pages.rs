@@ -105,7 +105,7 @@ impl Chunk {
     }
 }
 
-/// Columns for which the store chooses the encodings that page_decode knows, and runs, which it
+/// Columns for which the store chooses the encodings that page_decode knows, and texts, which it
 /// does not.
 fn column(random: &mut StdRng, kind: usize, rows: usize, has_nulls: bool) -> ArrayRef {
     let low: i64 = random.random_range(-1 << 40..1 << 40);
@@ -174,7 +174,10 @@ fn decode_like_the_store(target: &dyn Target) {
         let is_known = |page: &Arc<Page>| match page.header().encoding {
             // A text of which there is only one in the chunk is its bytes.
             Encoding::Const => page.header().width == 0 || matches!(page.data().len(), 4 | 8),
-            encoding => matches!(encoding, Encoding::Dict | Encoding::Forbp | Encoding::Raw),
+            encoding => matches!(
+                encoding,
+                Encoding::Dict | Encoding::Forbp | Encoding::Raw | Encoding::Rle
+            ),
         };
 
         let (pages, dictionary) = (chunk.bytes(), chunk.dictionary());
@@ -215,7 +218,7 @@ fn decode_like_the_store(target: &dyn Target) {
             .collect();
         assert!(found == chunk.decoded(array.data_type()), "{what}");
     }
-    for encoding in ["Const", "Raw", "Forbp", "Dict"] {
+    for encoding in ["Const", "Raw", "Forbp", "Dict", "Rle"] {
         for has_nulls in [false, true] {
             let wanted = (encoding.to_owned(), has_nulls);
             assert!(seen.contains(&wanted), "{wanted:?} is not among {seen:?}");

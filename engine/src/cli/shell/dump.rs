@@ -1,19 +1,27 @@
 //! `.dump`: statements that make tables and views anew, elsewhere or in another database.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema, TimeUnit};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::planner::IdentNormalizer;
+use datafusion::sql::sqlparser::ast::visit_relations;
 use futures::TryStreamExt;
 
 use super::backend::Backend;
 use super::catalog::{Catalog, Table, quoted};
 use crate::cli::output::Output;
+use crate::parse::parse;
 use crate::{Error, Result};
 
 /// The schema that each database has.
 const DEFAULT_SCHEMA: &str = "public";
+
+/// The dialect that sessions have unless told otherwise.
+const DIALECT: &str = "duckdb";
 
 /// Writes the tables and views of the database, or the one of that name, as one transaction.
 ///
@@ -65,8 +73,8 @@ pub(super) async fn dump(
         output.print_inserts(&shown, answer.rows).await?;
         output.write_text(&create_indexes(catalog, table))?;
     }
-    for (_, definition) in views {
-        output.write_text(&format!("{definition};\n"))?;
+    for view in views {
+        output.write_text(&format!("{};\n", view.definition))?;
     }
     output.write_text("COMMIT;\n")
 }
@@ -75,8 +83,7 @@ fn full_name(table: &Table) -> String {
     format!("{}.{}", quoted(&table.schema), quoted(&table.name))
 }
 
-/// Names and definitions of views.
-async fn definitions(backend: &dyn Backend, views: Vec<&Table>) -> Result<Vec<(String, String)>> {
+async fn definitions(backend: &dyn Backend, views: Vec<&Table>) -> Result<Vec<View>> {
     let mut found = Vec::with_capacity(views.len());
     for view in views {
         let text = |text: &str| text.replace('\'', "''");
@@ -94,35 +101,64 @@ async fn definitions(backend: &dyn Backend, views: Vec<&Table>) -> Result<Vec<(S
         for batch in rows {
             let definitions = cast(batch.column(0), &DataType::Utf8)?;
             let definitions = definitions.as_string::<i32>().iter().flatten();
-            found.extend(definitions.map(|text| (view.name.clone(), text.to_string())));
+            found.extend(definitions.map(|definition| View::of(view, definition)));
         }
     }
     Ok(found)
 }
 
-/// Views behind those that they name. What a view names is known to the parser alone: a word of another
-/// meaning puts it behind a view that it does not need, which does no harm.
-fn ordered(mut views: Vec<(String, String)>) -> Vec<(String, String)> {
-    let names_view = |text: &str, name: &str| {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_';
-        text.match_indices(name).any(|(at, _)| {
-            let (before, behind) = (&text[..at], &text[at + name.len()..]);
-            !before.ends_with(is_part) && !behind.starts_with(is_part)
-        })
-    };
+/// Views behind those that they name.
+fn ordered(mut views: Vec<View>) -> Vec<View> {
     let mut ordered = Vec::with_capacity(views.len());
     while !views.is_empty() {
-        let names_none = |(place, (_, text)): &(usize, &(String, String))| {
-            let others = views.iter().enumerate().filter(|(other, _)| other != place);
-            !others
-                .into_iter()
-                .any(|(_, (name, _))| names_view(text, name))
-        };
-        let next = views.iter().enumerate().find(names_none);
-        let next = next.map_or(0, |(place, _)| place);
+        let names_none = |view: &View| !views.iter().any(|other| view.names(other));
+        // Without one that names none of the others they can't have been made.
+        let next = views.iter().position(names_none).unwrap_or(0);
         ordered.push(views.remove(next));
     }
     ordered
+}
+
+/// A view, as it is made.
+struct View {
+    schema: String,
+    name: String,
+    definition: String,
+    /// What it reads, as it says so: with or without a schema.
+    relations: Vec<Vec<String>>,
+}
+
+impl View {
+    fn of(view: &Table, definition: &str) -> Self {
+        let mut relations = Vec::new();
+        for statement in parse(definition, DIALECT).unwrap_or_default() {
+            if let Statement::Statement(statement) = statement {
+                let _ = visit_relations(&statement, |name| {
+                    let parts = name.0.iter().filter_map(|part| part.as_ident());
+                    let normalizer = IdentNormalizer::default();
+                    relations.push(parts.map(|p| normalizer.normalize(p.clone())).collect());
+                    ControlFlow::<()>::Continue(())
+                });
+            }
+        }
+        Self {
+            schema: view.schema.clone(),
+            name: view.name.clone(),
+            definition: definition.into(),
+            relations,
+        }
+    }
+
+    /// Whether it reads another one, or may.
+    fn names(&self, other: &Self) -> bool {
+        let is_other = |relation: &Vec<String>| match relation.as_slice() {
+            [.., schema, name] => (schema, name) == (&other.schema, &other.name),
+            [name] => *name == other.name,
+            [] => false,
+        };
+        let is_itself = (&self.schema, &self.name) == (&other.schema, &other.name);
+        !is_itself && self.relations.iter().any(is_other)
+    }
 }
 
 fn is_systems(table: &Table) -> bool {
