@@ -399,8 +399,8 @@ async fn from_without_select_gives_all_columns() {
         ("FROM t WHERE a > 1 ORDER BY b", &["3 -3", "2 -2"]),
         ("SELECT count(*) FROM (FROM t WHERE b > -3)", &["2"]),
         (
-            "WITH u AS (FROM t WHERE a < 3) FROM u JOIN t USING (a) WHERE u.b = -2",
-            &["2 -2 -2"],
+            "WITH u AS (FROM t WHERE a < 3) FROM u JOIN t ON u.a = t.a WHERE u.b = -2",
+            &["2 -2 2 -2"],
         ),
         (
             "FROM t WHERE a = 1 UNION ALL FROM t WHERE a = 3 ORDER BY a",
