@@ -126,7 +126,8 @@ fn column(random: &mut StdRng, kind: usize, rows: usize, has_nulls: bool) -> Arr
         2 => integers(&mut |random, _| few[random.random_range(0..few.len())]),
         3 => integers(&mut |random, _| low + 86_400 * random.random_range(0..9000)),
         4 => integers(&mut |random, _| random.random()),
-        5 => integers(&mut |_, row| low + (row as i64 / 900) * 0x1_0000_0001),
+        // Runs of numbers that take several pages as such.
+        5 => integers(&mut |_, row| (row as i64 / 900).wrapping_mul(0x6a09_e667_f3bc_c909)),
         6 => Arc::new(Float64Array::from_iter(
             (0..rows).map(|_| valid(random).then(|| random.random_range(-1e9..1e9))),
         )),
@@ -159,7 +160,7 @@ fn decode_like_the_store(target: &dyn Target) {
     for number in 0..4 * KINDS {
         let (kind, has_nulls) = (number % KINDS, number / KINDS % 2 == 1);
         let rows = match number / KINDS {
-            0 | 1 => random.random_range(1000..8000),
+            0 | 1 => random.random_range(3000..8000),
             _ => random.random_range(1..70),
         };
         let array = column(&mut random, kind, rows, has_nulls);
