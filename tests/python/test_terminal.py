@@ -231,7 +231,7 @@ def test_a_dump_has_schemas_decimals_and_views_of_views(tmp_path: Path) -> None:
         before,
         "-c",
         "CREATE SCHEMA shop; CREATE TABLE shop.price (id INT PRIMARY KEY, much DECIMAL(20, 2), most DECIMAL(60, 3)[]);"
-        "INSERT INTO shop.price VALUES (1, 123456789012345678.91, ['123456789012345678901234567890.123']), (2, -0.5, NULL);"
+        "INSERT INTO shop.price VALUES (1, '123456789012345678.91', ['123456789012345678901234567890.123']), (2, -0.5, NULL);"
         "CREATE VIEW zebra AS SELECT id, much FROM shop.price; CREATE VIEW shop.middle AS SELECT * FROM public.zebra;"
         "CREATE VIEW ant AS SELECT * FROM Shop.MIDDLE WHERE id = 1;"
         # Columns called as views are none of them.
@@ -244,7 +244,7 @@ def test_a_dump_has_schemas_decimals_and_views_of_views(tmp_path: Path) -> None:
     read = flashmesh(after, "-f", script)
     assert read.returncode == 0, read
     for question in ["SELECT * FROM shop.price ORDER BY id", "SELECT * FROM ant", "SELECT * FROM shop.middle ORDER BY id"]:
-        answers = [flashmesh(place, "--format", "csv", "-c", question) for place in (before, after)]
+        answers = [flashmesh(place, "--format", "json", "-c", question) for place in (before, after)]
         assert answers[0].returncode == 0 and answers[0].stdout == answers[1].stdout
         assert "123456789012345678.91" in answers[0].stdout
 
