@@ -443,13 +443,15 @@ def test_a_node_that_hangs_is_named_and_may_be_killed(racks) -> None:
 
 def test_the_shell_takes_a_rack_file(racks) -> None:
     rack = racks(3)
-    connect = (rack.file, "--format", "csv", "-c", "SELECT 6 * 7 AS a")
-    assert flashmesh(*connect).stdout == "a\n42\n"
-    connect = ("--connect", *connect)
+    query = ("--format", "csv", "-c", "SELECT 6 * 7 AS a")
+    connect = ("--connect", rack.file, *query)
     refused = flashmesh(*connect, check=False)
     assert refused.returncode == 1 and "no node of the rack answers" in refused.stderr
     assert all(node["flight"] in refused.stderr for node in rack.nodes.values())
     rack.up()
+    assert flashmesh(rack.file, *query).stdout.split() == ["a", "42"]
+    refused = flashmesh(rack.file, "--read-only", *query, check=False)
+    assert refused.returncode == 1 and "not for racks" in refused.stderr
     # Whichever answers.
     for _ in range(2):
         assert flashmesh(*connect).stdout.split() == ["a", "42"]
