@@ -14,11 +14,9 @@ use futures::TryStreamExt;
 use super::backend::Backend;
 use super::catalog::{Catalog, Table, quoted};
 use crate::cli::output::Output;
+use crate::names::DEFAULT_SCHEMA;
 use crate::parse::parse;
 use crate::{Error, Result};
-
-/// The schema that each database has.
-const DEFAULT_SCHEMA: &str = "public";
 
 /// The dialect that sessions have unless told otherwise.
 const DIALECT: &str = "duckdb";
