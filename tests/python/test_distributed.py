@@ -38,14 +38,14 @@ def stocked(rack: Rack) -> Rack:
 
 
 def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
-    rack = racks(3)
-    rack.up()
+    rack = stocked(racks(3))
     seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={seed}")
     assert compare(lambda: rack.connect("n01"), QUERIES, seed, ALWAYS) >= QUERIES * 0.9
     with rack.cursor("n01") as cursor:
         cursor.execute(ALWAYS)
-        assert is_distributed(cursor, "SELECT count(*) FROM big JOIN small ON big.k = small.k")
+        # The random tables may have a row each, which nobody cuts into parts.
+        assert is_distributed(cursor, JOIN)
     log = rack.log("n00")
     assert "done on the head alone" not in log, log
     assert "not cut into parts" not in log, log
