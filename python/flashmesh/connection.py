@@ -559,9 +559,9 @@ class Connection:
 
     def frame(self, df: Any) -> DataFrame:
         """One of flashmesh's for a DataFrame of `context`, such as `con.context.read_csv(…)`."""
-        from .frame import DataFrame
+        from .frame import DataFrame, upstream
 
-        return DataFrame(self, df=df.df)
+        return DataFrame(self, df=upstream(df).df)
 
     def _frame(self, query: Query, alias: str | None = None) -> DataFrame:
         return rows.frame(self, query, alias or f"query_{next(self._numbers)}")

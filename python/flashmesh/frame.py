@@ -44,6 +44,11 @@ def errors() -> Iterator[None]:
         raise Error(text) from error
 
 
+def upstream(value: Any) -> Any:
+    """A DataFrame as one of DataFusion's own, whose methods hand on the object within; all else as it is."""
+    return Upstream(value._inner) if isinstance(value, DataFrame) else value
+
+
 P = ParamSpec("P")
 
 
@@ -57,7 +62,9 @@ def _carried(
         with errors():
             backend = self._connection._backend
             frame, values, named = backend.operands(method.__name__, self, args, kwargs)
-            result = cast("Callable[..., Upstream]", method)(frame, *values, **named)
+            named = {name: upstream(value) for name, value in named.items()}
+            made = cast("Callable[..., Upstream]", method)
+            result = made(upstream(frame), *map(upstream, values), **named)
         if type(result) is Upstream:
             return DataFrame(self._connection, df=result.df)
         return result
@@ -81,7 +88,7 @@ class DataFrame(Rows, datafusion.DataFrame):
         self._made_df = df
 
     @property
-    def df(self) -> Any:
+    def _inner(self) -> Any:
         """DataFusion's own object; made when first needed, as many queries never grow."""
         if self._made_df is None:
             backend = self._connection._backend
@@ -126,7 +133,6 @@ class DataFrame(Rows, datafusion.DataFrame):
     except_all = _carried(Upstream.except_all)
     union_by_name = _carried(Upstream.union_by_name)
     unnest_columns = _carried(Upstream.unnest_columns)
-    transform = _carried(Upstream.transform)
     fill_null = _carried(Upstream.fill_null)
     fill_nan = _carried(Upstream.fill_nan)
     __getitem__ = _carried(Upstream.__getitem__)
@@ -137,6 +143,13 @@ class DataFrame(Rows, datafusion.DataFrame):
         def with_columns(self, *exprs: Any, **named_exprs: Any) -> DataFrame: ...
 
     # Rows.
+
+    def transform(self, func: Callable[..., Any], *args: Any) -> DataFrame:
+        # The function gets this very DataFrame, with what it has more than DataFusion's.
+        result = func(self, *args)
+        if type(result) is Upstream:
+            return DataFrame(self._connection, df=result.df)
+        return cast("DataFrame", result)
 
     def collect(self) -> list[pa.RecordBatch]:
         return list(self._collected())

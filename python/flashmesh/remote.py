@@ -36,7 +36,7 @@ from . import _flashmesh, script
 from ._flashmesh import Error, tuples
 from .backend import arrow
 from .flight import Client, Rows, Watch
-from .frame import errors
+from .frame import errors, upstream
 from .functions import DISTANCES
 from .literals import literal, quoted
 from .sessions import CATALOG, SCHEMA
@@ -199,7 +199,7 @@ class Remote:
     ) -> tuple[Upstream, tuple[Any, ...], dict[str, Any]]:
         given = [*args, *kwargs.values()]
         frames = [frame, *(other for other in _flat(given) if isinstance(other, Upstream))]
-        served = [_is_served(Upstream(each.df).logical_plan()) for each in frames]
+        served = [_is_served(upstream(each).logical_plan()) for each in frames]
         python = method in HERE_ONLY or any(
             isinstance(each, Expr) and _has_python(each) for each in _flat(given)
         )
@@ -220,7 +220,7 @@ class Remote:
         return placed(frame), tuple(map(placed, args)), named
 
     def plan(self, frame: Any, session: SessionContext) -> Query:
-        plain = Upstream(frame.df)
+        plain = upstream(frame)
         if not _is_served(plain.logical_plan()):
             return Here(plain)
         try:
@@ -255,7 +255,7 @@ class Remote:
         """Data of this process as a DataFrame of the server."""
         alias = getattr(frame, "_alias", "") or f"data_{next(self._numbers)}"
         session = frame._connection.context
-        return self._relation(Here(Upstream(frame.df)), session).alias(alias)
+        return self._relation(Here(upstream(frame)), session).alias(alias)
 
     def _relation(self, query: Query, session: SessionContext) -> Upstream:
         """A query as a table of the session."""

@@ -63,9 +63,15 @@ class Rows:
 
         return polars.DataFrame(self._collected())
 
-    #: As results of `execute` have them. (What DataFusion's DataFrames call `df` is another thing.)
+    #: As results of `execute` have them.
     arrow = to_arrow_table
     pl = to_polars
+
+    @property
+    def df(self) -> Any:
+        """`df()` is a pandas.DataFrame of the rows, as it is of results of `execute`. Not called, it is what
+        DataFusion's DataFrames have under this name: its own object."""
+        return _Df(self)
 
     def to_pylist(self) -> list[dict[str, Any]]:
         return cast(list[dict[str, Any]], self.to_arrow_table().to_pylist())
@@ -92,6 +98,19 @@ class Rows:
         import pyarrow as pa
 
         return pa.schema(self._query)
+
+
+class _Df:
+    """What `df` of a DataFrame is."""
+
+    def __init__(self, frame: Rows) -> None:
+        self._frame = frame
+
+    def __call__(self) -> pandas.DataFrame:
+        return self._frame.to_pandas()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(cast("DataFrame", self._frame)._inner, name)
 
 
 def frame(connection: Connection, query: Query, alias: str) -> DataFrame:

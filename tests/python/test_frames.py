@@ -2,6 +2,9 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
+import textwrap
 import threading
 
 import datafusion
@@ -528,3 +531,25 @@ def test_transactions_are_whole(db):
     with db.transaction(serializable=True):
         db.execute("INSERT INTO t SELECT max(id) + 1 FROM t")
     assert db.sql("SELECT id FROM t ORDER BY id").fetchall() == [(2,), (3,)]
+
+
+def test_df_is_a_call_for_pandas_and_datafusions_own_object(stocked):
+    script = """
+        import sys, flashmesh
+        con = flashmesh.connect()
+        assert con.sql("SELECT 1 AS a, 'x' AS b").df().to_dict("list") == {"a": [1], "b": ["x"]}
+        assert con.execute("SELECT 1 AS a").df().equals(con.sql("SELECT 1 AS a").df())
+        assert "datafusion" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    frame = stocked.sql("SELECT 1 AS a UNION ALL SELECT 2 ORDER BY a")
+    grown = frame.filter(col("a") > 1)
+    for each in (frame, grown, stocked.frame(grown)):
+        assert each.df()["a"].tolist() == each.to_pydict()["a"]
+        assert isinstance(each.df.logical_plan(), datafusion._internal.LogicalPlan)
+    other = grown.select(col("a").alias("b"))
+    assert frame.union(grown).join(other, left_on="a", right_on="b").df()["a"].tolist() == [2, 2]
+    assert frame.transform(lambda own, rows: own.limit(rows).pl(), 1)["a"].to_list() == [1]
+    # The one place where the wheel asks for it from outside.
+    stocked.context.register_view("grown", grown)
+    assert stocked.context.sql("SELECT count(*) AS n FROM grown").to_pydict() == {"n": [1]}
