@@ -18,12 +18,11 @@ use datafusion::sql::sqlparser::ast::{
     self, ColumnOption, GeneratedAs, IdentityPropertyFormatKind, IdentityPropertyKind,
     SequenceOptions,
 };
-use datafusion::sql::sqlparser::tokenizer::Token;
 use flashmesh_storage::table::{Database, Generated};
 
 use crate::blocking::blocking;
 use crate::error::{Error, Result};
-use crate::names::name_of;
+use crate::names::{is_auto_increment, name_of};
 
 /// What a definition says of an identity column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,16 +95,9 @@ fn identity_of(option: &ColumnOption) -> Result<Option<Identity>> {
             generation_expr: None,
             ..
         } => counted(*generated_as == GeneratedAs::Always, sequence_options)?,
-        ColumnOption::DialectSpecific(tokens) => match tokens.as_slice() {
-            [Token::Word(word)]
-                if ["AUTOINCREMENT", "AUTO_INCREMENT"]
-                    .iter()
-                    .any(|name| word.value.eq_ignore_ascii_case(name)) =>
-            {
-                counted(false, &None)?
-            }
-            _ => return Ok(None),
-        },
+        ColumnOption::DialectSpecific(tokens) if is_auto_increment(tokens) => {
+            counted(false, &None)?
+        }
         ColumnOption::Identity(
             IdentityPropertyKind::Identity(property)
             | IdentityPropertyKind::Autoincrement(property),

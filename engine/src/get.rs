@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::{CastOptions, cast_with_options, partition, sort, take};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{ResolvedTableReference, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::{ident, lit};
@@ -40,12 +41,12 @@ fn distinct(keys: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// A table as the session sees it, and its primary key of one column.
-pub(crate) struct Keyed {
-    pub name: ResolvedTableReference,
-    pub table: Arc<TableSnapshot>,
+pub struct Keyed {
+    pub(crate) name: ResolvedTableReference,
+    pub(crate) table: Arc<TableSnapshot>,
     index: Arc<Index>,
     /// The key's column.
-    pub ordinal: u32,
+    pub(crate) ordinal: u32,
 }
 
 impl Keyed {
@@ -54,8 +55,13 @@ impl Keyed {
         self.table.schema.field(self.ordinal as usize).name()
     }
 
+    /// The table's columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.table.schema
+    }
+
     /// Keys as the table's type of them.
-    pub fn keys(&self, keys: &ArrayRef) -> Result<ArrayRef> {
+    pub(crate) fn keys(&self, keys: &ArrayRef) -> Result<ArrayRef> {
         let field = self.table.schema.field(self.ordinal as usize);
         let options = CastOptions {
             safe: false,
@@ -71,7 +77,7 @@ impl Keyed {
     }
 
     /// All columns of the table.
-    pub fn columns(&self) -> Vec<u32> {
+    pub(crate) fn columns(&self) -> Vec<u32> {
         (0..self.table.schema.fields().len() as u32).collect()
     }
 
@@ -102,18 +108,12 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::get`].
-    #[cfg(feature = "python")]
-    pub(crate) fn get_cached(
-        &self,
-        table: &str,
-        keys: &ArrayRef,
-    ) -> Result<Option<Vec<RecordBatch>>> {
+    pub fn get_cached(&self, table: &str, keys: &ArrayRef) -> Result<Option<Vec<RecordBatch>>> {
         let keyed = self.keyed(table)?;
         self.cached_rows_of(&keyed, &keyed.keys(keys)?, &keyed.columns())
     }
 
     /// [`Session::rows_of`] of few keys where all that it takes is cached; else `None`.
-    #[cfg(feature = "python")]
     pub(crate) fn cached_rows_of(
         &self,
         keyed: &Keyed,
@@ -160,7 +160,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::get`].
-    pub(crate) fn keyed(&self, table: impl Into<TableReference>) -> Result<Keyed> {
+    pub fn keyed(&self, table: impl Into<TableReference>) -> Result<Keyed> {
         let name = self.resolve(table.into());
         self.flash_schema(&name)?;
         self.principal()

@@ -27,13 +27,13 @@ mod memory;
 mod names;
 mod precedence;
 mod row_ids;
-mod spelling;
 mod spill;
 mod stores;
 mod types;
 
-// Who may do what, and statements as plans.
+// Who may do what, statements in other words, and statements as plans.
 mod grants;
+mod spelling;
 
 mod accounts;
 
@@ -41,6 +41,7 @@ mod own_statement;
 
 // Values, and forms of single statements.
 mod blocking;
+mod clauses;
 mod defaults;
 mod depth;
 mod distributed;
@@ -53,6 +54,7 @@ mod queries;
 mod resources;
 mod returning;
 mod same_names;
+mod session_info;
 mod show_functions;
 mod table_options;
 
@@ -98,6 +100,7 @@ mod summarize;
 mod alter;
 mod create_view;
 mod import;
+mod lookup;
 mod prepare;
 mod put;
 mod statements;
@@ -107,15 +110,15 @@ pub mod server;
 
 pub mod cli;
 
-#[cfg(feature = "python")]
-mod python;
-
 pub use backup::{backups, check_backup, restore};
 pub use error::{Error, Result};
 pub use files::FileOptions;
+pub use get::Keyed;
 pub use grants::{FunctionGrants, Grant, NamePattern, Principal, RightName, TablePattern};
 pub use import::LoadMode;
 pub use load::LoadProgress;
+pub use lookup::Lookup;
+pub use names::CATALOG;
 pub use node_worker::NodeWorker;
 pub use queries::{
     Asker, Operator, PlanReport, Queries, Query, QueryKind, QueryReport, QueryState, RunningQuery,

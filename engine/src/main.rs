@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-// With the feature `python` the library sets it.
-#[cfg(not(feature = "python"))]
+/// The system's allocator gives large buffers back at once, only to fault them in again for the
+/// next batch.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -2,15 +2,27 @@
 
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::tokenizer::Token;
 
-/// Name of the catalog.
-pub(crate) const CATALOG: &str = "flashmesh";
+/// Name of the catalog that holds the database's schemas.
+pub const CATALOG: &str = "flashmesh";
 /// Name of the schema that every database has.
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
 /// Name of the schema in which the process tells of itself.
 pub(crate) const SYSTEM_SCHEMA: &str = "system";
 /// The procedure that statements about users, roles and grants are.
 pub(crate) const CHANGE_ACCOUNTS: &str = "change_accounts";
+
+/// Whether what a column is said to be makes it count by itself, in the words of SQLite and MySQL.
+pub(crate) fn is_auto_increment(said: &[Token]) -> bool {
+    let [Token::Word(word)] = said else {
+        return false;
+    };
+    let words = ["AUTOINCREMENT", "AUTO_INCREMENT"];
+    words
+        .iter()
+        .any(|name| word.value.eq_ignore_ascii_case(name))
+}
 
 /// A name as statements that DataFusion plans have it.
 pub(crate) fn name_of(ident: &ast::Ident) -> String {

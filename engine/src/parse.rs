@@ -1,17 +1,14 @@
 //! The text of statements: what DataFusion's parser takes, and what flashmesh takes besides.
 
 use datafusion::error::DataFusionError;
-use datafusion::sql::parser::{
-    CopyToSource, DFParser, DFParserBuilder, Statement as ParsedStatement,
-};
-use datafusion::sql::sqlparser::ast::{VisitMut as _, VisitorMut};
+use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
 use crate::spelling::{columns_quoted, respelled};
-use crate::{depth, from_first, past, precedence};
+use crate::{clauses, depth, from_first, past, precedence};
 
 /// Splits SQL of a dialect into statements.
 pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> {
@@ -25,7 +22,7 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     let parser = parser.with_dialect(dialect.as_ref());
     let parsed = parser.build().map_err(Error::from).and_then(parse_all);
     let mut statements = parsed.or_else(|error| {
-        let parser = DFParserBuilder::new(respelled(query, dialect.as_ref()).ok_or(error)?);
+        let parser = DFParserBuilder::new(respelled(query, dialect.as_ref())?.ok_or(error)?);
         parse_all(parser.with_dialect(dialect.as_ref()).build()?)
     })?;
     if past::may_name_versions(query, dialect.as_ref()) {
@@ -34,29 +31,14 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     let text = query.to_ascii_lowercase();
     for statement in &mut statements {
         if text.contains("from") {
-            correct(statement, &mut from_first::Correct);
+            let _ = clauses::visit(statement, &mut from_first::Correct);
         }
         if text.contains("distinct") {
-            correct(statement, &mut precedence::Correct);
+            let _ = clauses::visit(statement, &mut precedence::Correct);
         }
+        clauses::correct(statement)?;
     }
     Ok(statements)
-}
-
-/// Has a visitor correct all queries and expressions of a statement.
-fn correct(statement: &mut ParsedStatement, visitor: &mut impl VisitorMut<Break = ()>) {
-    match statement {
-        ParsedStatement::Statement(statement) => {
-            let _ = statement.visit(visitor);
-        }
-        ParsedStatement::Explain(explain) => correct(&mut explain.statement, visitor),
-        ParsedStatement::CopyTo(copy) => {
-            if let CopyToSource::Query(query) = &mut copy.source {
-                let _ = query.visit(visitor);
-            }
-        }
-        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => {}
-    }
 }
 
 /// All statements up to the end.

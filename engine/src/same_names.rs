@@ -100,13 +100,15 @@ fn rename(select: &mut Select) -> Wanted {
     };
     let wildcard = select.projection.iter().position(is_wildcard);
     let mut taken: HashSet<String> = select.projection.iter().map(name_of).collect();
-    let mut before: Vec<String> = Vec::new();
+    let mut before: Vec<Called> = Vec::new();
     let mut wanted = Wanted::new();
     for item in &mut select.projection {
-        let name = name_of(item);
-        let twin = before.iter().position(|other| *other == name);
+        let called = called(item);
+        let twin = before.iter().position(|other| other.is_twin_of(&called));
         let is_column = column(item).is_some();
-        before.push(name.clone());
+        let is_cast = called.cast_of.is_some();
+        let name = called.name.clone();
+        before.push(called);
         let (expr, name) = match item {
             // What DataFusion calls an expression is seen where its twin is.
             SelectItem::UnnamedExpr(expr) if !is_column => match twin {
@@ -114,6 +116,8 @@ fn rename(select: &mut Select) -> Wanted {
                     (expr, Name::Of(twin))
                 }
                 Some(_) => (expr, Name::Known(name)),
+                // A cast is called as its column is, which the wildcard may stand for.
+                None if is_cast && wildcard.is_some() => (expr, Name::Known(name)),
                 None => continue,
             },
             SelectItem::UnnamedExpr(expr) if twin.is_some() || wildcard.is_some() => {
@@ -122,7 +126,7 @@ fn rename(select: &mut Select) -> Wanted {
             SelectItem::ExprWithAlias { expr, .. } if twin.is_some() => (expr, Name::Known(name)),
             _ => continue,
         };
-        let alias = free(before.last().expect("was pushed"), &mut taken);
+        let alias = free(&before.last().expect("was pushed").name, &mut taken);
         wanted.insert(alias.value.clone(), name);
         *item = SelectItem::ExprWithAlias {
             expr: expr.clone(),
@@ -132,9 +136,43 @@ fn rename(select: &mut Select) -> Wanted {
     wanted
 }
 
-/// What a column of the result is called, as far as the text says it.
-fn name_of(item: &SelectItem) -> String {
-    match (item, column(item)) {
+/// What a column of the result is called.
+struct Called {
+    name: String,
+    /// Of a column within a cast: the relation that the text says it is of, if it says one.
+    cast_of: Option<Option<String>>,
+}
+
+impl Called {
+    fn is_twin_of(&self, other: &Self) -> bool {
+        let are_of_two = match (&self.cast_of, &other.cast_of) {
+            (Some(Some(one)), Some(Some(other))) => one != other,
+            _ => false,
+        };
+        self.name == other.name && !are_of_two
+    }
+}
+
+/// What a column of the result is called, as far as the text says it: as if it had no casts.
+fn called(item: &SelectItem) -> Called {
+    let is_column = column(item).is_some();
+    let mut item = item.clone();
+    if let SelectItem::UnnamedExpr(expr) = &mut item {
+        let _ = expr.visit(&mut WithoutCasts);
+        while let ast::Expr::Nested(inner) = expr {
+            *expr = inner.as_ref().clone();
+        }
+    }
+    let cast_of = match &item {
+        _ if is_column || column(&item).is_none() => None,
+        SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts)) => {
+            let relation = parts[..parts.len() - 1].iter().cloned();
+            let relation = relation.map(|part| IdentNormalizer::default().normalize(part));
+            Some(Some(relation.collect::<Vec<_>>().join(".")))
+        }
+        _ => Some(None),
+    };
+    let name = match (&item, column(&item)) {
         (SelectItem::ExprWithAlias { alias, .. }, _) => {
             IdentNormalizer::default().normalize(alias.clone())
         }
@@ -143,7 +181,12 @@ fn name_of(item: &SelectItem) -> String {
             name_of_subquery(&query.body).unwrap_or_else(|| item.to_string())
         }
         (item, None) => item.to_string(),
-    }
+    };
+    Called { name, cast_of }
+}
+
+fn name_of(item: &SelectItem) -> String {
+    called(item).name
 }
 
 /// A subquery is called as its column is. That says its tables, unless it names none of their columns, as
@@ -177,6 +220,30 @@ fn name_of_subquery(body: &SetExpr) -> Option<String> {
         }
         SetExpr::Query(query) => name_of_subquery(&query.body),
         _ => None,
+    }
+}
+
+/// Leaves of a cast what is cast.
+struct WithoutCasts;
+
+impl VisitorMut for WithoutCasts {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+        match expr {
+            ast::Expr::Cast { expr: inner, .. } => {
+                let inner = inner.as_ref().clone();
+                *expr = match inner {
+                    ast::Expr::BinaryOp { .. } | ast::Expr::UnaryOp { .. } => {
+                        ast::Expr::Nested(Box::new(inner))
+                    }
+                    inner => inner,
+                };
+            }
+            ast::Expr::TypedString(typed) => *expr = ast::Expr::Value(typed.value.clone()),
+            _ => {}
+        }
+        ControlFlow::Continue(())
     }
 }
 

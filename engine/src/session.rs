@@ -44,6 +44,7 @@ use crate::resources::{
     temporary_folder, temporary_folder_in, threads,
 };
 use crate::session_functions::SessionFunctions;
+use crate::session_info::tell_of_session;
 use crate::stores::{NamedStores, NoStores};
 use crate::types::SqlTypes;
 
@@ -398,6 +399,7 @@ impl Session {
         let state = state.build();
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;
+        tell_of_session(&context, &principal.name);
         files.use_session(context.state_weak_ref());
         types.use_session(context.state_weak_ref());
         catalog.views().use_session(context.state_weak_ref());
@@ -414,7 +416,7 @@ impl Session {
 
     /// Makes the context know the functions that other sessions have made, and forget those that
     /// they have dropped.
-    pub(crate) fn update_functions(&self) {
+    pub fn update_functions(&self) {
         let (database, node) = (&self.engine.database, &self.engine.node);
         let (context, principal) = (&self.context, &self.principal);
         self.functions.update(context, database, node, principal);
@@ -462,7 +464,7 @@ impl Session {
     }
 
     /// The session's options. (A whole state is a copy of thousands of entries.)
-    pub(crate) fn options(&self) -> Arc<ConfigOptions> {
+    pub fn options(&self) -> Arc<ConfigOptions> {
         Arc::clone(self.context.state_ref().read().config().options())
     }
 

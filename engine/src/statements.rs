@@ -1,6 +1,7 @@
 //! Statements that change the database. DataFusion would keep their tables in memory; here they
 //! go to flash, and what flashmesh does not do yet is refused rather than half done.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -28,6 +29,7 @@ use crate::assign::{assign, mark_casts};
 use crate::blocking::blocking;
 use crate::catalog::FlashSchema;
 use crate::change;
+use crate::clauses::{self, OfScalars};
 use crate::create_table::{declared_not_null, with_declared};
 use crate::dml::nullable_values;
 use crate::error::{Error, Result};
@@ -65,8 +67,19 @@ impl Session {
         self.run_script(self.parse(query)?).await
     }
 
+    /// [`Session::sql`], its rows computed to their end and dropped.
+    ///
+    /// # Errors
+    /// Those of [`Session::sql`], and what goes wrong with the rows.
+    pub async fn run(&self, query: &str) -> Result<()> {
+        drain(self.sql(query).await?).await
+    }
+
     /// [`Session::sql`] of statements that were parsed.
-    pub(crate) async fn run_script(&self, script: Vec<ParsedStatement>) -> Result<DataFrame> {
+    ///
+    /// # Errors
+    /// Those of [`Session::sql`].
+    pub async fn run_script(&self, script: Vec<ParsedStatement>) -> Result<DataFrame> {
         let mut last: Option<DataFrame> = None;
         for statement in script {
             if let Some(before) = last.take() {
@@ -111,6 +124,9 @@ impl Session {
         let mut state = self.context().state();
         variables.declare(&mut state);
         let mut statement = statement;
+        if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut OfScalars(&state)) {
+            return Err(error);
+        }
         if let ParsedStatement::Statement(parsed) = &statement {
             if let ast::Statement::Execute { .. } = parsed.as_ref() {
                 return self.plan_execute(&state, parsed.as_ref().clone()).await;

@@ -68,7 +68,6 @@ pub fn package(no_chroot: bool) -> Result<()> {
 
     let licences = out.join(LICENCES);
     write_licences(&licences)?;
-    // The binary first: the wheel's build takes the library's place among cargo's files.
     build_programs()?;
     write_wheel(&venv, &out, &licences)?;
     write_deb(&out)?;
@@ -103,12 +102,8 @@ fn install(tool: &str, options: &[&str]) -> Result<()> {
 fn write_licences(to: &Path) -> Result<()> {
     run(command(tools().join("bin/cargo-about"))
         .args(["about", "generate", "--locked", "--fail"])
-        .args([
-            "--manifest-path",
-            "engine/Cargo.toml",
-            "--features",
-            "python",
-        ])
+        // The module stands on all that is installed.
+        .args(["--manifest-path", "engine/python/Cargo.toml"])
         .args(["--config", "tools/licences/about.toml", "--output-file"])
         .arg(to)
         .arg("tools/licences/third-party.hbs"))

@@ -71,6 +71,9 @@ impl Venv {
                 "build",
                 "--release",
                 "--locked",
+                // On the crates that the tests are built on.
+                "--features",
+                "testing",
                 "--compatibility",
                 "linux",
                 "--out",

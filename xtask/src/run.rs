@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tempfile::NamedTempFile;
+
 /// What went wrong, as the one line that the user reads.
 #[derive(Debug)]
 pub struct Error(String);
@@ -140,13 +142,17 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
 /// that whoever waits for it reads what it said.
 pub fn run_within(command: &mut Command, limit: Duration) -> Result<()> {
     let mut child = start(command)?;
+    wait_within(command, &mut child, limit)
+}
+
+fn wait_within(command: &Command, child: &mut Child, limit: Duration) -> Result<()> {
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return check(command, status);
         }
         if started.elapsed() > limit {
-            stop(&mut child)?;
+            stop(child)?;
             return Err(Error::new(format!(
                 "`{}` was stopped: it ran for more than {} minutes, and what it did last stands above",
                 shown(command),
@@ -154,6 +160,51 @@ pub fn run_within(command: &mut Command, limit: Duration) -> Result<()> {
             )));
         }
         thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// A command that runs beside whatever else is done, where that leaves processors idle. Dropped before its
+/// end, it is stopped with all that it has started.
+pub struct Beside {
+    command: Command,
+    child: Child,
+    /// What it prints.
+    log: NamedTempFile,
+}
+
+impl Beside {
+    /// Starts a line of the shell's in the workspace's root.
+    pub fn start(line: &str) -> Result<Self> {
+        let log = NamedTempFile::new()?;
+        let mut command = command("nice");
+        command
+            .args(["-n", "10", "sh", "-c", line])
+            .stdin(Stdio::null())
+            .stdout(log.reopen()?)
+            .stderr(log.reopen()?);
+        let child = start(&mut command)?;
+        Ok(Self {
+            command,
+            child,
+            log,
+        })
+    }
+
+    /// Waits for its end, though not for longer than this; prints what it has printed, and fails unless
+    /// it succeeded.
+    pub fn finish(mut self, limit: Duration) -> Result<()> {
+        let ended = wait_within(&self.command, &mut self.child, limit);
+        let printed = std::fs::read(self.log.path())?;
+        eprint!("{}", String::from_utf8_lossy(&printed));
+        ended
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = stop(&mut self.child);
+        }
     }
 }
 

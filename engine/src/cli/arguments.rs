@@ -771,7 +771,8 @@ impl EngineArguments {
             ));
         }
         Ok(EngineOptions {
-            path: self.db.clone(),
+            // The name that SQLite and others have for it.
+            path: self.db.clone().filter(|path| path != ":memory:"),
             card: None,
             rack: None,
             read_only: self.read_only,

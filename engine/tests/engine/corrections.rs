@@ -2,27 +2,10 @@
 
 use std::fmt::Write;
 
-use flashmesh::Session;
 use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 
-use crate::support::{batch, error, random, rows, session};
-
-/// The rows of a query in every mode, which must agree.
-async fn in_all_modes(session: &Session, sql: &str) -> Vec<String> {
-    let mut answers = Vec::new();
-    for mode in ["never", "auto", "always"] {
-        session
-            .sql(&format!("SET flashmesh.pushdown = '{mode}'"))
-            .await
-            .unwrap();
-        answers.push((mode, rows(session, sql).await));
-    }
-    for (mode, answer) in &answers[1..] {
-        assert_eq!(*answer, answers[0].1, "{sql}: {mode} against never");
-    }
-    answers.remove(0).1
-}
+use crate::support::{batch, error, in_all_modes, random, rows, session};
 
 #[tokio::test]
 async fn min_and_max_by_group_know_nan_and_infinities() {

@@ -5,6 +5,7 @@ mod alterations;
 mod answers_in_all_modes;
 mod backups;
 mod changes;
+mod clauses;
 mod cli;
 mod corrections;
 mod definitions;

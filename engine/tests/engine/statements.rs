@@ -1,10 +1,11 @@
 //! What statements do, and what they refuse.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::util::display::array_value_to_string;
 use arrow::util::pretty::pretty_format_batches;
-use flashmesh::{Engine, EngineOptions, Error};
+use flashmesh::{Engine, EngineOptions, Error, Principal};
 use flashmesh_storage::StorageError;
 use futures::TryStreamExt;
 
@@ -783,4 +784,31 @@ async fn chains_that_no_stack_holds_are_refused() {
         let message = error(&session, &sql).await;
         assert!(message.contains("one after the other"), "{message}");
     }
+}
+
+#[tokio::test]
+async fn a_session_tells_who_and_where_it_is() {
+    let session = session();
+    run(
+        &session,
+        "CREATE SCHEMA shop; CREATE TABLE shop.t (a INT, by TEXT DEFAULT current_user)",
+    )
+    .await;
+    let ada = Principal::admin("ada");
+    let ada = session.engine().session_for(Arc::new(ada)).unwrap();
+    let asked = "SELECT current_user, session_user = current_user, current_schema(), current_database(), current_catalog";
+    assert_eq!(
+        rows(&ada, asked).await,
+        ["ada true public flashmesh flashmesh"]
+    );
+    run(&ada, "SET datafusion.catalog.default_schema = 'shop'").await;
+    assert_eq!(
+        rows(&ada, asked).await,
+        ["ada true shop flashmesh flashmesh"]
+    );
+    run(&ada, "INSERT INTO t (a) VALUES (1)").await;
+    assert_eq!(rows(&session, "SELECT * FROM shop.t").await, ["1 ada"]);
+    let version = &rows(&ada, "SELECT version()").await[0];
+    let expected = format!("flashmesh {} (DataFusion ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&expected), "{version}");
 }

@@ -98,6 +98,22 @@ pub async fn rows(session: &Session, sql: &str) -> Vec<String> {
         .collect()
 }
 
+/// The rows of a query in every mode, which must agree.
+pub async fn in_all_modes(session: &Session, sql: &str) -> Vec<String> {
+    let mut answers = Vec::new();
+    for mode in ["never", "auto", "always"] {
+        session
+            .sql(&format!("SET flashmesh.pushdown = '{mode}'"))
+            .await
+            .unwrap();
+        answers.push((mode, rows(session, sql).await));
+    }
+    for (mode, answer) in &answers[1..] {
+        assert_eq!(*answer, answers[0].1, "{sql}: {mode} against never");
+    }
+    answers.remove(0).1
+}
+
 /// The message of a statement that fails, be it at once or while its result is read.
 pub async fn error(session: &Session, sql: &str) -> String {
     let failed = match session.sql(sql).await {

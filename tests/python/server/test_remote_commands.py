@@ -29,6 +29,8 @@ def test_files_are_sent(start, tmp_path):
         login = ("--connect", server.uri, "--user", "ada")
         return flashmesh("load", *arguments, *login, FLASHMESH_PASSWORD="secret")
 
+    refused = flashmesh("--connect", server.uri, "--user", "ada", "-c", "SELECT 1", FLASHMESH_PASSWORD="s")
+    assert refused.stderr == "error: logging in as 'ada': wrong user name or password\n", refused.stderr
     done = load("shop", tmp_path / "a.parquet")
     assert done.returncode == 0 and "100,000 rows sent to table 'shop'" in done.stderr, done.stderr
     again = load("shop", tmp_path / "a.parquet")

@@ -157,7 +157,13 @@ impl Remote {
             Login::Token(token) => client.set_token(token),
             Login::Password(user, password) => {
                 let answer = client.handshake(&user, &password).await;
-                answer.map_err(|e| Error::usage(format!("logging in as '{user}': {}", text(e))))?;
+                answer.map_err(|e| {
+                    // The client has made a text of the server's answer.
+                    let all = text(e);
+                    let said = all.split_once("message: \"");
+                    let said = said.and_then(|(_, said)| Some(said.rsplit_once('"')?.0));
+                    Error::usage(format!("logging in as '{user}': {}", said.unwrap_or(&all)))
+                })?;
             }
         }
         Ok(Self {

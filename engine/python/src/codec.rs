@@ -12,14 +12,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 
-use super::exec::EmbeddedExec;
-use super::link::{Link, Parcel};
+use crate::exec::EmbeddedExec;
+use crate::link::{Link, Parcel};
 
 /// For logical plans. It takes every table, also those of the wheel, so that DataFrames over files
 /// and memory can be joined with ours; and every function that our session does not have.
 #[derive(Debug)]
-pub(super) struct LogicalCodec {
-    pub(super) link: Arc<Link>,
+pub(crate) struct LogicalCodec {
+    pub(crate) link: Arc<Link>,
 }
 
 impl LogicalExtensionCodec for LogicalCodec {
@@ -100,8 +100,8 @@ impl LogicalExtensionCodec for LogicalCodec {
 
 /// For the one node that [`super::planner`] gives the wheel.
 #[derive(Debug)]
-pub(super) struct PhysicalCodec {
-    pub(super) link: Arc<Link>,
+pub(crate) struct PhysicalCodec {
+    pub(crate) link: Arc<Link>,
 }
 
 impl PhysicalExtensionCodec for PhysicalCodec {

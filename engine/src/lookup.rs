@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Schema};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value,
 };
-use pyo3::prelude::*;
 
-use super::query::Batches;
 use crate::Session;
+use crate::error::Result;
 use crate::get::Keyed;
 
-/// What such a query asks for.
-pub(super) struct Lookup {
+/// A query for the row of one key of a session's table, told by [`Session::lookup`].
+pub struct Lookup<'a> {
+    session: &'a Session,
     keyed: Keyed,
     /// Of the type of the table's key.
     key: ArrayRef,
@@ -25,10 +25,10 @@ pub(super) struct Lookup {
     columns: Vec<u32>,
 }
 
-impl Lookup {
-    /// The lookup that a statement is. Of all others, and of those with something wrong in them,
+impl Session {
+    /// The lookup that a statement is. `None` of all others, and of those with something wrong in them:
     /// planning tells more.
-    pub(super) fn of(session: &Session, statement: &ParsedStatement) -> Option<Self> {
+    pub fn lookup(&self, statement: &ParsedStatement) -> Option<Lookup<'_>> {
         let ParsedStatement::Statement(statement) = statement else {
             return None;
         };
@@ -56,36 +56,49 @@ impl Lookup {
         if query.to_string() != format!("SELECT {items} FROM {name} WHERE {key} = {right}") {
             return None;
         }
-        let in_lower_case = session.options().sql_parser.enable_ident_normalization;
+        let in_lower_case = self.options().sql_parser.enable_ident_normalization;
         let name = object_name_to_table_reference(name.clone(), in_lower_case).ok()?;
-        let keyed = session.keyed(name).ok()?;
-        if session.normalise(key) != keyed.key() {
+        let keyed = self.keyed(name).ok()?;
+        if self.normalise(key) != keyed.key() {
             return None;
         }
         let schema = &keyed.table.schema;
         let value = constant(right, schema.field(keyed.ordinal as usize).data_type())?;
-        Some(Self {
-            columns: columns(session, schema, &select.projection)?,
+        Some(Lookup {
+            session: self,
+            columns: columns(self, schema, &select.projection)?,
             key: keyed.keys(&value).ok()?,
             keyed,
         })
     }
+}
 
-    /// The row, if there is one. `None`: it can't be had in this way.
-    pub(super) fn rows(&self, py: Python<'_>, session: &Session) -> Option<Batches> {
-        let Self {
-            keyed,
-            key,
-            columns,
-        } = self;
-        let ordinals: Vec<usize> = columns.iter().map(|column| *column as usize).collect();
-        let schema = keyed.table.scan_schema.project(&ordinals).ok()?;
-        // Letting other threads have the interpreter and getting it back takes longer than this.
-        let rows = match session.cached_rows_of(keyed, key, columns).ok()? {
-            Some(rows) => rows,
-            None => py.detach(|| session.rows_of(keyed, key, columns)).ok()?,
-        };
-        Some(Batches::of_rows(Arc::new(schema), rows))
+impl Lookup<'_> {
+    /// The schema of the row.
+    ///
+    /// # Errors
+    /// None that a user can bring about: the columns are the table's.
+    pub fn schema(&self) -> Result<SchemaRef> {
+        let ordinals: Vec<usize> = self.columns.iter().map(|column| *column as usize).collect();
+        Ok(Arc::new(self.keyed.table.scan_schema.project(&ordinals)?))
+    }
+
+    /// The row, if there is one. It blocks as [`Session::get`] does.
+    ///
+    /// # Errors
+    /// Those of [`Session::get`].
+    pub fn rows(&self) -> Result<Vec<RecordBatch>> {
+        let Self { keyed, key, .. } = self;
+        self.session.rows_of(keyed, key, &self.columns)
+    }
+
+    /// [`Lookup::rows`] where all that it takes is cached, so that it waits for nothing; else `None`.
+    ///
+    /// # Errors
+    /// Those of [`Session::get`].
+    pub fn cached_rows(&self) -> Result<Option<Vec<RecordBatch>>> {
+        let Self { keyed, key, .. } = self;
+        self.session.cached_rows_of(keyed, key, &self.columns)
     }
 }
 

@@ -5,18 +5,19 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use flashmesh::Error;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::Error;
+use crate::Raises;
 
 /// Between two looks for Ctrl-C, and between two reports of progress.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The one runtime of the process, shared by all connections.
-pub(super) fn runtime() -> PyResult<&'static Runtime> {
+pub(crate) fn runtime() -> Raises<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
@@ -30,16 +31,16 @@ pub(super) fn runtime() -> PyResult<&'static Runtime> {
 }
 
 /// A handle on [`runtime`].
-pub(super) fn handle() -> PyResult<Handle> {
+pub(crate) fn handle() -> Raises<Handle> {
     Ok(runtime()?.handle().clone())
 }
 
 /// Runs `work` to its end without holding the interpreter. Ctrl-C cancels it and raises
 /// `KeyboardInterrupt`; so does another thread's `cancel` of what this one does.
-pub(super) fn wait<T>(
+pub(crate) fn wait<T>(
     py: Python<'_>,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> PyResult<T>
+) -> Raises<T>
 where
     T: Send + 'static,
 {
@@ -47,11 +48,11 @@ where
 }
 
 /// [`wait`], with a call every [`TICK`]; an error of `tick` ends the work.
-pub(super) fn wait_with<T>(
+pub(crate) fn wait_with<T>(
     py: Python<'_>,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
     mut tick: impl FnMut(Python<'_>) -> PyResult<()> + Send,
-) -> PyResult<T>
+) -> Raises<T>
 where
     T: Send + 'static,
 {

@@ -8,15 +8,15 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{Result, TableReference, plan_datafusion_err};
 use datafusion::error::DataFusionError;
 
-use super::link::Link;
-use super::table::QueryTable;
-use crate::Session;
-use crate::names::CATALOG;
+use flashmesh::{CATALOG, Session};
+
+use crate::link::Link;
+use crate::table::QueryTable;
 
 /// The catalog of an open database; empty once it is closed.
 #[derive(Debug)]
-pub(super) struct LinkedCatalog {
-    pub(super) link: Arc<Link>,
+pub(crate) struct LinkedCatalog {
+    pub(crate) link: Arc<Link>,
 }
 
 impl LinkedCatalog {

@@ -12,14 +12,15 @@ use datafusion::logical_expr::{
 };
 use datafusion_ffi::udf::FFI_ScalarUDF;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
+use flashmesh::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::capsule;
-use crate::Error;
+use crate::Raises;
+use crate::capsule;
 
 /// The functions of our session by name.
-pub(super) struct OursByName {
+pub(crate) struct OursByName {
     scalar: HashMap<String, Arc<ScalarUDF>>,
     aggregate: HashMap<String, Arc<AggregateUDF>>,
     window: HashMap<String, Arc<WindowUDF>>,
@@ -29,7 +30,7 @@ pub(super) struct OursByName {
 }
 
 impl OursByName {
-    pub(super) fn new(state: &SessionState, pickling: Arc<dyn LogicalExtensionCodec>) -> Self {
+    pub(crate) fn new(state: &SessionState, pickling: Arc<dyn LogicalExtensionCodec>) -> Self {
         Self {
             scalar: state.scalar_functions().clone(),
             aggregate: state.aggregate_functions().clone(),
@@ -46,26 +47,26 @@ impl OursByName {
         encode(&mut bytes).is_err() || !bytes.is_empty()
     }
 
-    pub(super) fn scalar(&self, function: &ScalarUDF) -> Option<&Arc<ScalarUDF>> {
+    pub(crate) fn scalar(&self, function: &ScalarUDF) -> Option<&Arc<ScalarUDF>> {
         let ours = self.scalar.get(function.name())?;
         let python = self.is_python(|bytes| self.pickling.try_encode_udf(function, bytes));
         (!python).then_some(ours)
     }
 
-    pub(super) fn aggregate(&self, function: &AggregateUDF) -> Option<&Arc<AggregateUDF>> {
+    pub(crate) fn aggregate(&self, function: &AggregateUDF) -> Option<&Arc<AggregateUDF>> {
         let ours = self.aggregate.get(function.name())?;
         let python = self.is_python(|bytes| self.pickling.try_encode_udaf(function, bytes));
         (!python).then_some(ours)
     }
 
-    pub(super) fn window(&self, function: &WindowUDF) -> Option<&Arc<WindowUDF>> {
+    pub(crate) fn window(&self, function: &WindowUDF) -> Option<&Arc<WindowUDF>> {
         let ours = self.window.get(function.name())?;
         let python = self.is_python(|bytes| self.pickling.try_encode_udwf(function, bytes));
         (!python).then_some(ours)
     }
 
     /// `expr` with our functions where it has the wheel's of the same name.
-    pub(super) fn in_expr(&self, expr: Expr) -> Result<Transformed<Expr>> {
+    pub(crate) fn in_expr(&self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.transform_up(|mut expr| {
             let replaced = match &mut expr {
                 Expr::ScalarFunction(call) => replace(&mut call.func, |f| self.scalar(f)),
@@ -81,7 +82,7 @@ impl OursByName {
     }
 
     /// [`OursByName::in_expr`] for all expressions of a plan.
-    pub(super) fn in_plan(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+    pub(crate) fn in_plan(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| node.map_expressions(|expr| self.in_expr(expr)))
             .map(|plan| plan.data)
     }
@@ -99,11 +100,11 @@ fn replace<'a, T: 'a>(function: &mut Arc<T>, ours: impl FnOnce(&T) -> Option<&'a
 
 /// A scalar function of flashmesh, for `datafusion.ScalarUDF.from_pycapsule`.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
-pub(super) struct ScalarFunction(Arc<ScalarUDF>);
+pub(crate) struct ScalarFunction(Arc<ScalarUDF>);
 
 impl ScalarFunction {
     /// The function that a session knows by that name.
-    pub(super) fn of(state: &SessionState, name: &str) -> PyResult<Self> {
+    pub(crate) fn of(state: &SessionState, name: &str) -> Raises<Self> {
         match state.scalar_functions().get(name) {
             Some(function) => Ok(Self(Arc::clone(function))),
             None => Err(Error::usage(format!(
@@ -116,7 +117,7 @@ impl ScalarFunction {
 
 /// The name of the kernel in a package.
 #[pyfunction]
-pub(super) fn kernel_name(package: Vec<u8>) -> PyResult<String> {
+pub(crate) fn kernel_name(package: Vec<u8>) -> Raises<String> {
     let package = flashmesh_storage::kernel::Package::parse(package.into());
     let package = package.map_err(Error::from)?;
     Ok(package.manifest.name.clone())
@@ -137,7 +138,7 @@ impl ScalarFunction {
 
 /// The scalar functions that DataFusion does not have.
 #[pyfunction]
-pub(super) fn scalar_functions() -> Vec<ScalarFunction> {
+pub(crate) fn scalar_functions() -> Vec<ScalarFunction> {
     flashmesh_planner::functions::scalar_functions()
         .into_iter()
         .map(ScalarFunction)

@@ -1,8 +1,12 @@
 //! What other databases take and the parser does not, in words that it takes.
 
+mod copy;
+
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::error::Result;
 
 /// The column that a clause of MERGE sets which is to do nothing.
 pub(crate) const NOTHING: &str = "flashmesh:nothing";
@@ -20,17 +24,24 @@ const OPTIONS: [&str; 6] = [
 ];
 
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
-/// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, and
-/// queries that begin with FROM and have no SELECT.
-pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
-    let mut tokens = tokens(query, dialect)?;
+/// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
+/// with options in parentheses or FROM a file, and queries that begin with FROM and have no SELECT.
+///
+/// # Errors
+/// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none.
+pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec<TokenWithSpan>>> {
+    let Some(mut tokens) = tokens(query, dialect) else {
+        return Ok(None);
+    };
     let has_sorted = sort_options(&mut tokens);
     let has_replaced = replace_nothing(&mut tokens, dialect);
     let has_versions = replace_versions(&mut tokens, dialect);
     let has_quoted = quote_columns(&mut tokens);
+    let has_copies = copy::replace_copies(&mut tokens, dialect)?;
     let has_selected = select_all(&mut tokens, dialect);
-    let has_changed = has_sorted || has_replaced || has_versions || has_quoted || has_selected;
-    has_changed.then_some(tokens)
+    let has_changed =
+        has_sorted || has_replaced || has_versions || has_quoted || has_copies || has_selected;
+    Ok(has_changed.then_some(tokens))
 }
 
 /// The words of a text that creates a table whose columns are called `key` or `index`: some of these can
@@ -336,7 +347,7 @@ mod tests {
     use super::*;
 
     fn text(query: &str) -> Option<String> {
-        let tokens = respelled(query, &GenericDialect {})?;
+        let tokens = respelled(query, &GenericDialect {}).unwrap()?;
         let words: Vec<_> = tokens.iter().map(|token| token.token.to_string()).collect();
         Some(words.join(" "))
     }
@@ -414,7 +425,6 @@ mod tests {
             "SELECT a IS DISTINCT FROM b FROM t WHERE",
             "SELECT extract(year FROM a), trim(BOTH FROM b) WHERE",
             "INSERT INTO u SELECT a FROM t WHERE",
-            "COPY t FROM 'a.csv' WITH",
             "REVOKE READ ON t FROM u",
             "FROM t) SELECT",
         ] {

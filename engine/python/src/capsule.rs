@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 /// A capsule of `value` under the name by which the wheel knows its type.
-pub(super) fn new<'py, T: Send + 'static>(
+pub(crate) fn new<'py, T: Send + 'static>(
     py: Python<'py>,
     value: T,
     name: &'static CStr,
@@ -20,7 +20,7 @@ pub(super) fn new<'py, T: Send + 'static>(
 ///
 /// # Errors
 /// When `session` is neither, or the wheel is built on another major version of DataFusion.
-pub(super) fn logical_codec(session: &Bound<'_, PyAny>) -> PyResult<FFI_LogicalExtensionCodec> {
+pub(crate) fn logical_codec(session: &Bound<'_, PyAny>) -> PyResult<FFI_LogicalExtensionCodec> {
     let capsule = if session.is_instance_of::<PyCapsule>() {
         session.clone()
     } else {

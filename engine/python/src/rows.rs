@@ -12,16 +12,17 @@ use arrow::datatypes::{
     DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
     TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use flashmesh::Error;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3_arrow::{PyArray, PyRecordBatch};
 
-use crate::Error;
+use crate::Raises;
 
 /// A value as an array of one: of the type that [`column_of`] or pyarrow gives it.
-pub(super) fn array_of(value: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+pub(crate) fn array_of(value: &Bound<'_, PyAny>) -> Raises<ArrayRef> {
     let values = [Some(value.clone()).filter(|value| !value.is_none())];
     if let Some(array) = column_of(&values) {
         return Ok(array);
@@ -33,7 +34,7 @@ pub(super) fn array_of(value: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
 
 /// Dicts as rows of the columns that the first one names. `None` where they are left to pyarrow: other
 /// mappings, values that are no [`column_of`].
-pub(super) fn batch_of(dicts: &Bound<'_, PyList>) -> PyResult<Option<RecordBatch>> {
+pub(crate) fn batch_of(dicts: &Bound<'_, PyList>) -> Raises<Option<RecordBatch>> {
     let mut rows = Vec::with_capacity(dicts.len());
     for dict in dicts {
         match dict.cast_into_exact::<PyDict>() {
@@ -53,7 +54,7 @@ pub(super) fn batch_of(dicts: &Bound<'_, PyList>) -> PyResult<Option<RecordBatch
             let value = row.get_item(name)?;
             Ok(value.filter(|value| !value.is_none()))
         });
-        let values = values.collect::<PyResult<Vec<_>>>()?;
+        let values = values.collect::<Raises<Vec<_>>>()?;
         let Some(column) = column_of(&values) else {
             return Ok(None);
         };
@@ -108,11 +109,11 @@ fn all<'a, 'py, C: PyTypeInfo + 'a, T>(
 }
 
 /// A row as a dict, with the values that [`tuples_of`] gives.
-pub(super) fn dict_of<'py>(
+pub(crate) fn dict_of<'py>(
     py: Python<'py>,
     rows: &RecordBatch,
     row: usize,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> Raises<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
         let value = match column.is_null(row) {
@@ -126,7 +127,7 @@ pub(super) fn dict_of<'py>(
 
 /// The rows of a batch as tuples.
 #[pyfunction]
-pub(super) fn tuples<'py>(
+pub(crate) fn tuples<'py>(
     py: Python<'py>,
     batch: PyRecordBatch,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
@@ -134,18 +135,18 @@ pub(super) fn tuples<'py>(
 }
 
 /// Rows as tuples, with the values that pyarrow's `to_pylist` gives, but for those of [`through_pyarrow`].
-pub(super) fn tuples_of<'py>(
+pub(crate) fn tuples_of<'py>(
     py: Python<'py>,
     rows: &RecordBatch,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
     let columns = rows.columns().iter().map(|column| values_of(py, column));
-    let columns = columns.collect::<PyResult<Vec<_>>>()?;
+    let columns = columns.collect::<Raises<Vec<_>>>()?;
     (0..rows.num_rows())
         .map(|row| PyTuple::new(py, columns.iter().map(|values| &values[row])))
         .collect()
 }
 
-fn values_of<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn values_of<'py>(py: Python<'py>, column: &ArrayRef) -> Raises<Vec<Bound<'py, PyAny>>> {
     if !is_plain(column.data_type()) {
         return through_pyarrow(py, column);
     }
@@ -198,7 +199,7 @@ fn value_of<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bou
 
 /// The values that pyarrow's `to_pylist` gives; moments and lengths of time are of Python's own classes, where
 /// these can have them.
-fn through_pyarrow<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn through_pyarrow<'py>(py: Python<'py>, column: &ArrayRef) -> Raises<Vec<Bound<'py, PyAny>>> {
     let array = PyArray::from_array_ref(in_microseconds(py, column)?);
     let values = array.to_pyarrow(py)?.call_method0("to_pylist")?;
     let values = values.try_iter()?;
@@ -215,7 +216,7 @@ fn through_pyarrow<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Vec<Boun
 
 /// What is in nanoseconds in microseconds, which Python's classes have, where that loses nothing, or where
 /// pandas, whose classes have nanoseconds, is not there.
-fn in_microseconds(py: Python<'_>, column: &ArrayRef) -> PyResult<ArrayRef> {
+fn in_microseconds(py: Python<'_>, column: &ArrayRef) -> Raises<ArrayRef> {
     let micros = TimeUnit::Microsecond;
     let data_type = match column.data_type() {
         DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
@@ -234,7 +235,7 @@ fn in_microseconds(py: Python<'_>, column: &ArrayRef) -> PyResult<ArrayRef> {
 }
 
 /// An interval without months as a `timedelta`, unless it has parts of microseconds or is longer than those.
-fn of_interval(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+fn of_interval(value: Bound<'_, PyAny>) -> Raises<Bound<'_, PyAny>> {
     let Ok((0, days, nanoseconds)) = value.extract::<(i32, i32, i64)>() else {
         return Ok(value);
     };

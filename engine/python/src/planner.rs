@@ -12,14 +12,14 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::exec::EmbeddedExec;
-use super::link::Link;
-use super::table::with_queries_inlined;
+use crate::exec::EmbeddedExec;
+use crate::link::Link;
+use crate::table::with_queries_inlined;
 
 /// Plans with our session, whatever session asks.
 #[derive(Debug)]
-pub(super) struct EmbeddedPlanner {
-    pub(super) link: Arc<Link>,
+pub(crate) struct EmbeddedPlanner {
+    pub(crate) link: Arc<Link>,
 }
 
 #[async_trait]

@@ -15,14 +15,14 @@ use datafusion::physical_plan::{
 /// A whole query of ours as a leaf of somebody else's plan. It runs with the options and the
 /// memory limit of our session.
 #[derive(Debug)]
-pub(super) struct EmbeddedExec {
+pub(crate) struct EmbeddedExec {
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     properties: Arc<PlanProperties>,
 }
 
 impl EmbeddedExec {
-    pub(super) fn new(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Self {
+    pub(crate) fn new(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Self {
         let inner = plan.properties();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(plan.schema()),

@@ -17,15 +17,15 @@ use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, UNNAMED_TABLE,
 };
 use datafusion::physical_plan::ExecutionPlan;
+use flashmesh::Error;
 use parking_lot::Mutex;
 
-use super::exec::EmbeddedExec;
-use super::link::{Content, Held, Link, closed};
-use crate::Error;
+use crate::exec::EmbeddedExec;
+use crate::link::{Content, Held, Link, closed};
 
 /// A plan of our session, or rows, under the schema of a table. Once the connection is closed it has
 /// neither: a DataFrame that somebody keeps must not keep the database open.
-pub(super) struct QueryTable {
+pub(crate) struct QueryTable {
     link: Arc<Link>,
     /// Its number in `link`.
     id: u64,
@@ -48,14 +48,14 @@ impl Drop for QueryTable {
 }
 
 impl QueryTable {
-    pub(super) fn try_new(link: &Arc<Link>, plan: LogicalPlan) -> Result<Arc<Self>> {
+    pub(crate) fn try_new(link: &Arc<Link>, plan: LogicalPlan) -> Result<Arc<Self>> {
         let plan = with_distinct_names(plan)?;
         let schema = Arc::clone(plan.schema().inner());
         Ok(Self::new(link, schema, Content::Plan(plan)))
     }
 
     /// A table of rows that are there.
-    pub(super) fn of_rows(
+    pub(crate) fn of_rows(
         link: &Arc<Link>,
         schema: SchemaRef,
         rows: Vec<RecordBatch>,
@@ -82,7 +82,7 @@ impl QueryTable {
     ///
     /// # Errors
     /// [`Error::Usage`] once the connection is closed.
-    pub(super) fn plan(&self) -> Result<LogicalPlan, Error> {
+    pub(crate) fn plan(&self) -> Result<LogicalPlan, Error> {
         match self.content.lock().as_ref().ok_or_else(closed)? {
             Content::Plan(plan) => Ok(plan.clone()),
             Content::Rows(rows) => Ok(plan_of(Arc::clone(&self.schema), rows.clone())?),
@@ -93,7 +93,7 @@ impl QueryTable {
     ///
     /// # Errors
     /// [`Error::Usage`] once the connection is closed.
-    pub(super) fn rows(&self) -> Result<Option<Vec<RecordBatch>>, Error> {
+    pub(crate) fn rows(&self) -> Result<Option<Vec<RecordBatch>>, Error> {
         match self.content.lock().as_ref().ok_or_else(closed)? {
             Content::Plan(_) => Ok(None),
             Content::Rows(rows) => Ok(Some(rows.clone())),
@@ -163,7 +163,7 @@ impl TableProvider for QueryTable {
 
 /// Puts the plans of queries where `plan` scans their tables with filters: what DataFusion does
 /// by itself for scans without.
-pub(super) fn with_queries_inlined(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(crate) fn with_queries_inlined(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| match query_scanned(&node)? {
         Some((scan, query)) => inlined(scan, query).map(Transformed::yes),
         None => Ok(Transformed::no(node)),

@@ -18,31 +18,31 @@ use datafusion_ffi::proto::physical_extension_codec::FFI_PhysicalExtensionCodec;
 use datafusion_ffi::query_planner::FFI_QueryPlanner;
 use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
+use flashmesh::{Engine, EngineOptions, Error, FileOptions, LoadMode};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 use pyo3_arrow::{PyArray, PyRecordBatchReader};
 
-use super::capsule;
-use super::catalog::LinkedCatalog;
-use super::codec::{LogicalCodec, PhysicalCodec};
-use super::functions::{OursByName, ScalarFunction};
-use super::link::Link;
-use super::lookup::Lookup;
-use super::planner::EmbeddedPlanner;
-use super::query::{self, Batches, Query};
-use super::rows;
-use super::run::{handle, wait};
-use super::table::{QueryTable, with_queries_inlined};
-use crate::{Engine, EngineOptions, Error, FileOptions, LoadMode};
+use crate::Raises;
+use crate::capsule;
+use crate::catalog::LinkedCatalog;
+use crate::codec::{LogicalCodec, PhysicalCodec};
+use crate::functions::{OursByName, ScalarFunction};
+use crate::link::Link;
+use crate::planner::EmbeddedPlanner;
+use crate::query::{self, Batches, Query};
+use crate::rows;
+use crate::run::{handle, wait};
+use crate::table::{QueryTable, with_queries_inlined};
 
 /// Bytes of statements that are parsed before other threads would have got the interpreter.
 const SHORT: usize = 4096;
 
 /// An open database.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
-pub(super) struct Database {
+pub(crate) struct Database {
     link: Arc<Link>,
     path: PathBuf,
     is_temporary: bool,
@@ -110,7 +110,7 @@ impl Database {
     }
 
     /// Run SQL: a query becomes a [`Query`]; all else has happened when this returns.
-    fn sql(&self, py: Python<'_>, query: String) -> PyResult<Query> {
+    fn sql(&self, py: Python<'_>, query: String) -> Raises<Query> {
         let session = self.link.session()?;
         let running = session.clone();
         let (plan, rows) = wait(py, async move {
@@ -130,15 +130,15 @@ impl Database {
 
     /// Run SQL to its end and keep its rows; `progress` is that of [`Query`]'s `collect`.
     #[pyo3(signature = (query, progress = None))]
-    fn run(&self, py: Python<'_>, query: String, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
+    fn run(&self, py: Python<'_>, query: String, progress: Option<Py<PyAny>>) -> Raises<Batches> {
         let session = self.link.session()?;
         let script = match query.len() {
             ..=SHORT => session.parse(&query)?,
             _ => py.detach(|| session.parse(&query))?,
         };
         if let [statement] = script.as_slice()
-            && let Some(lookup) = Lookup::of(&session, statement)
-            && let Some(rows) = lookup.rows(py, &session)
+            && let Some(lookup) = session.lookup(statement)
+            && let Some(rows) = Batches::of_lookup(py, &lookup)
         {
             return Ok(rows);
         }
@@ -147,22 +147,20 @@ impl Database {
     }
 
     /// Run SQL to its end and drop its result.
-    fn execute(&self, py: Python<'_>, query: String) -> PyResult<()> {
+    fn execute(&self, py: Python<'_>, query: String) -> Raises<()> {
         let session = self.link.session()?;
-        wait(py, async move {
-            crate::statements::drain(session.sql(&query).await?).await
-        })
+        wait(py, async move { session.run(&query).await })
     }
 
     /// All rows of a table or view.
-    fn table(&self, py: Python<'_>, name: String) -> PyResult<Query> {
+    fn table(&self, py: Python<'_>, name: String) -> Raises<Query> {
         let session = self.link.session()?;
         let frame = wait(py, async move { Ok(session.context().table(name).await?) })?;
         Ok(self.query(frame.logical_plan().clone())?)
     }
 
     /// A DataFrame of the wheel's session `session`, from the bytes of its plan.
-    fn plan(&self, plan: &[u8], session: &Bound<'_, PyAny>) -> PyResult<Query> {
+    fn plan(&self, plan: &[u8], session: &Bound<'_, PyAny>) -> Raises<Query> {
         let codec: Arc<dyn LogicalExtensionCodec> = (&capsule::logical_codec(session)?).into();
         let context = self.link.session()?.context().task_ctx();
         let plan = logical_plan_from_bytes_with_extension_codec(plan, &context, codec.as_ref())
@@ -173,7 +171,7 @@ impl Database {
 
     /// Arrow data in memory.
     #[pyo3(name = "from_arrow")]
-    fn hold_arrow(&self, py: Python<'_>, source: PyRecordBatchReader) -> PyResult<Query> {
+    fn hold_arrow(&self, py: Python<'_>, source: PyRecordBatchReader) -> Raises<Query> {
         self.link.session()?;
         let reader = source.into_reader()?;
         let schema = reader.schema();
@@ -184,7 +182,7 @@ impl Database {
     }
 
     /// Gives a query a name in SQL, until the connection is closed.
-    fn register(&self, name: &str, query: &Query) -> PyResult<()> {
+    fn register(&self, name: &str, query: &Query) -> Raises<()> {
         let session = self.link.session()?;
         session
             .context()
@@ -194,7 +192,7 @@ impl Database {
     }
 
     /// Takes the name away; whether there was one.
-    fn unregister(&self, name: &str) -> PyResult<bool> {
+    fn unregister(&self, name: &str) -> Raises<bool> {
         let session = self.link.session()?;
         let table = session
             .context()
@@ -204,13 +202,13 @@ impl Database {
     }
 
     /// The rows of `table` by primary key: `keys` is an Arrow array.
-    fn get(&self, py: Python<'_>, table: &str, keys: PyArray) -> PyResult<Query> {
+    fn get(&self, py: Python<'_>, table: &str, keys: PyArray) -> Raises<Query> {
         let session = self.link.session()?;
         let keys = keys.into_inner().0;
         let rows = py.detach(|| session.get(table, &keys))?;
         let schema = match rows.first() {
             Some(batch) => batch.schema(),
-            None => Arc::clone(&session.keyed(table)?.table.schema),
+            None => Arc::clone(session.keyed(table)?.schema()),
         };
         Ok(self.in_memory(schema, rows)?)
     }
@@ -221,7 +219,7 @@ impl Database {
         py: Python<'py>,
         table: &str,
         key: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    ) -> Raises<Option<Bound<'py, PyDict>>> {
         let session = self.link.session()?;
         let key = rows::array_of(key)?;
         // Letting other threads have the interpreter and getting it back takes longer than this.
@@ -234,12 +232,12 @@ impl Database {
     }
 
     /// The column of a table's primary key.
-    fn key(&self, table: &str) -> PyResult<String> {
+    fn key(&self, table: &str) -> Raises<String> {
         Ok(self.link.session()?.keyed(table)?.key().to_string())
     }
 
     /// Put rows into a table by primary key; their number.
-    fn put(&self, py: Python<'_>, table: &str, rows: PyRecordBatchReader) -> PyResult<u64> {
+    fn put(&self, py: Python<'_>, table: &str, rows: PyRecordBatchReader) -> Raises<u64> {
         let session = self.link.session()?;
         let reader = rows.into_reader()?;
         let schema = reader.schema();
@@ -254,7 +252,7 @@ impl Database {
         py: Python<'_>,
         table: &str,
         dicts: &Bound<'_, PyList>,
-    ) -> PyResult<Option<u64>> {
+    ) -> Raises<Option<u64>> {
         let session = self.link.session()?;
         let Some(rows) = rows::batch_of(dicts)? else {
             return Ok(None);
@@ -263,7 +261,7 @@ impl Database {
     }
 
     /// Delete rows of a table by primary key; their number.
-    fn delete(&self, py: Python<'_>, table: &str, keys: PyArray) -> PyResult<u64> {
+    fn delete(&self, py: Python<'_>, table: &str, keys: PyArray) -> Raises<u64> {
         let session = self.link.session()?;
         let keys = keys.into_inner().0;
         Ok(py.detach(|| session.delete(table, &keys))?)
@@ -276,7 +274,7 @@ impl Database {
         table: String,
         paths: Vec<PathBuf>,
         mode: &str,
-    ) -> PyResult<u64> {
+    ) -> Raises<u64> {
         let (session, mode) = (self.link.session()?, parse_mode(mode)?);
         let paths: Vec<String> = paths
             .iter()
@@ -300,7 +298,7 @@ impl Database {
         table: String,
         source: PyRecordBatchReader,
         mode: &str,
-    ) -> PyResult<u64> {
+    ) -> Raises<u64> {
         let (session, mode) = (self.link.session()?, parse_mode(mode)?);
         let reader = source.into_reader()?;
         wait(py, async move {
@@ -309,7 +307,7 @@ impl Database {
     }
 
     /// The value of an option, as `SET` takes it; `None` where it has none.
-    fn setting(&self, name: &str) -> PyResult<Option<String>> {
+    fn setting(&self, name: &str) -> Raises<Option<String>> {
         let session = self.link.session()?;
         let options = session.options().entries();
         let option = options.into_iter().find(|option| option.key == name);
@@ -318,7 +316,7 @@ impl Database {
     }
 
     /// Sets an option.
-    fn set_setting(&self, py: Python<'_>, name: String, value: String) -> PyResult<()> {
+    fn set_setting(&self, py: Python<'_>, name: String, value: String) -> Raises<()> {
         let session = self.link.session()?;
         let set = Statement::SetVariable(SetVariable {
             variable: name,
@@ -330,7 +328,7 @@ impl Database {
     }
 
     /// Names and descriptions of all options.
-    fn settings(&self) -> PyResult<Vec<(String, &'static str)>> {
+    fn settings(&self) -> Raises<Vec<(String, &'static str)>> {
         let session = self.link.session()?;
         let options = session.options().entries().into_iter();
         Ok(options.map(|o| (o.key, o.description)).collect())
@@ -343,7 +341,7 @@ impl Database {
     }
 
     /// The function of a user's kernel.
-    fn function(&self, name: &str) -> PyResult<ScalarFunction> {
+    fn function(&self, name: &str) -> Raises<ScalarFunction> {
         let session = self.link.session()?;
         session.update_functions();
         ScalarFunction::of(&session.context().state(), name)
@@ -351,7 +349,7 @@ impl Database {
 
     /// Tells functions of Python's from built-in ones: `session` is one of the wheel that pickles
     /// the former.
-    fn use_functions(&self, session: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn use_functions(&self, session: &Bound<'_, PyAny>) -> Raises<()> {
         let pickling = (&capsule::logical_codec(session)?).into();
         let state = self.link.session()?.context().state();
         self.link.set_functions(OursByName::new(&state, pickling));
@@ -410,7 +408,7 @@ impl Database {
         (&(Arc::clone(&self.link) as Arc<dyn TaskContextProvider>)).into()
     }
 
-    fn ffi_logical_codec(&self) -> PyResult<FFI_LogicalExtensionCodec> {
+    fn ffi_logical_codec(&self) -> Raises<FFI_LogicalExtensionCodec> {
         let codec = LogicalCodec {
             link: Arc::clone(&self.link),
         };
@@ -421,7 +419,7 @@ impl Database {
         ))
     }
 
-    fn ffi_physical_codec(&self) -> PyResult<FFI_PhysicalExtensionCodec> {
+    fn ffi_physical_codec(&self) -> Raises<FFI_PhysicalExtensionCodec> {
         let codec = PhysicalCodec {
             link: Arc::clone(&self.link),
         };
@@ -460,7 +458,7 @@ fn identity(folder: Option<&Path>) -> Option<Identity> {
 /// database. One that is open in this process already is shared. Sizes are in bytes or text such as '4GB'.
 #[pyfunction]
 #[pyo3(signature = (path = None, *, read_only = false, cache_size = None, memory_limit = None, threads = None, external_cache_size = None))]
-pub(super) fn open(
+pub(crate) fn open(
     py: Python<'_>,
     path: Option<PathBuf>,
     read_only: bool,
@@ -468,11 +466,9 @@ pub(super) fn open(
     memory_limit: Option<Size>,
     threads: Option<NonZeroUsize>,
     external_cache_size: Option<Size>,
-) -> PyResult<Database> {
+) -> Raises<Database> {
     if read_only && path.is_none() {
-        return Err(PyValueError::new_err(
-            "read_only needs the path of a database to read",
-        ));
+        return Err(PyValueError::new_err("read_only needs the path of a database to read").into());
     }
     let options = EngineOptions {
         path,
@@ -516,7 +512,7 @@ fn open_or_share(options: EngineOptions) -> Result<Arc<Engine>, Error> {
 
 /// A size in bytes, or as text.
 #[derive(FromPyObject)]
-pub(super) enum Size {
+pub(crate) enum Size {
     Bytes(u64),
     Text(String),
 }

@@ -18,6 +18,7 @@ use datafusion::functions_aggregate::count::count_all;
 use datafusion::logical_expr::{ExplainOption, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion_ffi::table_provider::FFI_TableProvider;
+use flashmesh::{Error, Lookup};
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::progress::ScanProgress;
 use futures::StreamExt;
@@ -28,30 +29,30 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 
-use super::capsule;
-use super::link::Link;
-use super::rows;
-use super::run::{handle, wait, wait_with};
-use super::table::QueryTable;
-use crate::Error;
+use crate::Raises;
+use crate::capsule;
+use crate::link::Link;
+use crate::rows;
+use crate::run::{handle, wait, wait_with};
+use crate::table::QueryTable;
 
 /// A query of an open database. It runs anew each time its rows are asked for, on the tables as
 /// they are then.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
-pub(super) struct Query {
+pub(crate) struct Query {
     link: Arc<Link>,
     table: Arc<QueryTable>,
 }
 
 impl Query {
-    pub(super) fn new(link: &Arc<Link>, table: Arc<QueryTable>) -> Self {
+    pub(crate) fn new(link: &Arc<Link>, table: Arc<QueryTable>) -> Self {
         Self {
             link: Arc::clone(link),
             table,
         }
     }
 
-    pub(super) fn table(&self) -> &Arc<QueryTable> {
+    pub(crate) fn table(&self) -> &Arc<QueryTable> {
         &self.table
     }
 
@@ -73,11 +74,11 @@ impl Query {
 
 /// Runs a frame to its end and keeps its rows. `progress` is called meanwhile with segments done,
 /// segments in all, and bytes from flash.
-pub(super) fn run(
+pub(crate) fn run(
     py: Python<'_>,
     frame: impl Future<Output = Result<DataFrame, Error>> + Send + 'static,
     progress: Option<&Py<PyAny>>,
-) -> PyResult<Batches> {
+) -> Raises<Batches> {
     let running = Arc::new(OnceLock::<StopOnDrop>::new());
     let waits = Arc::downgrade(&running);
     let work = async move {
@@ -140,7 +141,7 @@ impl Query {
     /// Run it and keep its rows. `progress` is called with segments done, segments in all, and
     /// bytes from flash.
     #[pyo3(signature = (progress = None))]
-    fn collect(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Batches> {
+    fn collect(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> Raises<Batches> {
         if let Some(rows) = self.at_hand()? {
             return Ok(rows);
         }
@@ -148,7 +149,7 @@ impl Query {
     }
 
     /// Run it while its rows are read.
-    fn stream(&self, py: Python<'_>) -> PyResult<Batches> {
+    fn stream(&self, py: Python<'_>) -> Raises<Batches> {
         if let Some(rows) = self.at_hand()? {
             return Ok(rows);
         }
@@ -165,7 +166,7 @@ impl Query {
     }
 
     /// The number of its rows.
-    fn count(&self, py: Python<'_>) -> PyResult<usize> {
+    fn count(&self, py: Python<'_>) -> Raises<usize> {
         let counted = self.frame()?.aggregate(vec![], vec![count_all()]);
         let counted = counted.map_err(Error::from)?;
         let Source::Collected(batches) = run(py, ready(Ok(counted)), None)?.source.into_inner()
@@ -178,7 +179,7 @@ impl Query {
     }
 
     /// Its first rows.
-    fn limit(&self, rows: usize) -> PyResult<Self> {
+    fn limit(&self, rows: usize) -> Raises<Self> {
         let plan = LogicalPlanBuilder::from(self.table.plan()?)
             .limit(0, Some(rows))
             .and_then(LogicalPlanBuilder::build)
@@ -199,7 +200,7 @@ impl Query {
         show_statistics: Option<bool>,
         analyze_level: Option<&str>,
         analyze_categories: Option<Vec<String>>,
-    ) -> PyResult<Batches> {
+    ) -> Raises<Batches> {
         let option = ExplainOption {
             verbose,
             analyze,
@@ -240,7 +241,7 @@ enum Source {
 
 /// Rows, read once.
 #[pyclass(module = "flashmesh._flashmesh", frozen)]
-pub(super) struct Batches {
+pub(crate) struct Batches {
     schema: SchemaRef,
     source: Mutex<Source>,
 }
@@ -254,7 +255,16 @@ impl Batches {
     }
 
     /// Rows that are there.
-    pub(super) fn of_rows(schema: SchemaRef, rows: Vec<RecordBatch>) -> Self {
+    pub(crate) fn of_lookup(py: Python<'_>, lookup: &Lookup<'_>) -> Option<Self> {
+        // Letting other threads have the interpreter and getting it back takes longer than this.
+        let rows = match lookup.cached_rows().ok()? {
+            Some(rows) => rows,
+            None => py.detach(|| lookup.rows()).ok()?,
+        };
+        Some(Self::of_rows(lookup.schema().ok()?, rows))
+    }
+
+    pub(crate) fn of_rows(schema: SchemaRef, rows: Vec<RecordBatch>) -> Self {
         Self::new(schema, Source::Collected(rows.into()))
     }
 }
@@ -314,7 +324,7 @@ impl Batches {
         &self,
         py: Python<'py>,
         limit: Option<usize>,
-    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+    ) -> Raises<Vec<Bound<'py, PyTuple>>> {
         let mut rows = Vec::new();
         let mut wanted = limit.unwrap_or(usize::MAX);
         while wanted > 0 {
@@ -346,7 +356,7 @@ impl Batches {
 
 impl Source {
     /// The next batch; after an error there is none.
-    fn next(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+    fn next(&mut self, py: Python<'_>) -> Raises<Option<RecordBatch>> {
         match std::mem::replace(self, Self::Gone) {
             Self::Gone => Ok(None),
             Self::Collected(mut batches) => {
@@ -392,7 +402,12 @@ impl Iterator for Reader {
         if let Source::Collected(batches) = &mut self.source {
             return batches.pop_front().map(Ok);
         }
-        Python::attach(|py| self.source.next(py).map_err(|error| in_arrow(py, error))).transpose()
+        Python::attach(|py| {
+            self.source
+                .next(py)
+                .map_err(|error| in_arrow(py, error.into()))
+        })
+        .transpose()
     }
 }
 

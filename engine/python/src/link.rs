@@ -10,10 +10,10 @@ use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::{TaskContext, TaskContextProvider};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan, ScalarUDF, WindowUDF};
 use datafusion::physical_plan::ExecutionPlan;
+use flashmesh::{Error, Session};
 use parking_lot::Mutex;
 
-use super::functions::OursByName;
-use crate::{Error, Session};
+use crate::functions::OursByName;
 
 /// Objects that wait to be taken, at most: those that nobody takes are plans whose bytes were
 /// asked for and never run.
@@ -22,7 +22,7 @@ const PARKED: usize = 16_384;
 /// An object that crosses to the wheel and back as a number in the bytes of a plan. Both ends
 /// are in this process, so the object itself can wait here meanwhile.
 #[derive(Clone)]
-pub(super) enum Parcel {
+pub(crate) enum Parcel {
     /// A table of either side.
     Table(Arc<dyn TableProvider>),
     /// A function that only the wheel knows, such as one in Python.
@@ -42,14 +42,14 @@ struct Parked {
 }
 
 /// What a query holds of the database while that is open.
-pub(super) enum Content {
+pub(crate) enum Content {
     Plan(LogicalPlan),
     /// Rows that are there, which become a plan when something is to be made of them.
     Rows(Vec<RecordBatch>),
 }
 
 /// `None` once the connection is closed.
-pub(super) type Held = Mutex<Option<Content>>;
+pub(crate) type Held = Mutex<Option<Content>>;
 
 #[derive(Default)]
 struct Queries {
@@ -59,7 +59,7 @@ struct Queries {
 
 /// An open database as both sides know it. It outlives the database: whoever still holds a
 /// DataFrame then gets an error that says so.
-pub(super) struct Link {
+pub(crate) struct Link {
     session: Mutex<Option<Session>>,
     /// Set when the wheel's session is made.
     functions: OnceLock<OursByName>,
@@ -77,7 +77,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(session: Session) -> Arc<Self> {
+    pub(crate) fn new(session: Session) -> Arc<Self> {
         Arc::new(Self {
             session: Mutex::new(Some(session)),
             functions: OnceLock::new(),
@@ -90,7 +90,7 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Usage`] once the connection is closed.
-    pub(super) fn session(&self) -> Result<Session, Error> {
+    pub(crate) fn session(&self) -> Result<Session, Error> {
         self.session.lock().clone().ok_or_else(closed)
     }
 
@@ -98,18 +98,18 @@ impl Link {
     ///
     /// # Errors
     /// When the wheel has no session of this connection, and so nothing to ask for.
-    pub(super) fn functions(&self) -> Result<&OursByName> {
+    pub(crate) fn functions(&self) -> Result<&OursByName> {
         let functions = self.functions.get();
         functions.ok_or_else(|| exec_datafusion_err!("the connection has no DataFrames yet"))
     }
 
     /// See [`Link::functions`]; the first wins.
-    pub(super) fn set_functions(&self, functions: OursByName) {
+    pub(crate) fn set_functions(&self, functions: OursByName) {
         let _ = self.functions.set(functions);
     }
 
     /// Closes the database: what runs ends first, but nothing else can begin.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.session.lock().take();
         let held = std::mem::take(&mut self.queries.lock().held);
         for held in held.into_values().filter_map(|held| held.upgrade()) {
@@ -121,7 +121,7 @@ impl Link {
     }
 
     /// Lets [`Link::close`] know of a query; gives the number for [`Link::leave`].
-    pub(super) fn enter(&self, held: &Arc<Held>) -> u64 {
+    pub(crate) fn enter(&self, held: &Arc<Held>) -> u64 {
         let mut queries = self.queries.lock();
         let id = queries.next;
         queries.next += 1;
@@ -130,12 +130,12 @@ impl Link {
     }
 
     /// The query of this number is gone.
-    pub(super) fn leave(&self, id: u64) {
+    pub(crate) fn leave(&self, id: u64) {
         self.queries.lock().held.remove(&id);
     }
 
     /// Keeps an object until its number is read, and writes the number.
-    pub(super) fn park(&self, parcel: Parcel, buf: &mut Vec<u8>) {
+    pub(crate) fn park(&self, parcel: Parcel, buf: &mut Vec<u8>) {
         let mut parked = self.parked.lock();
         let id = parked.next;
         parked.next += 1;
@@ -152,7 +152,7 @@ impl Link {
     }
 
     /// The object whose number `buf` holds; once.
-    pub(super) fn take(&self, buf: &[u8]) -> Result<Parcel> {
+    pub(crate) fn take(&self, buf: &[u8]) -> Result<Parcel> {
         let id = <[u8; 8]>::try_from(buf).map(u64::from_le_bytes).ok();
         id.and_then(|id| self.parked.lock().parcels.remove(&id))
             .ok_or_else(|| {
@@ -173,6 +173,6 @@ impl TaskContextProvider for Link {
 }
 
 /// What a closed connection says.
-pub(super) fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::usage("the connection is closed")
 }

@@ -3,7 +3,7 @@
 //! Two libraries meet in the process: the wheel `datafusion`, whose DataFrames users build, and
 //! this one, which plans and runs them. What crosses between them goes through `datafusion-ffi`:
 //!
-//! 1. A [`query::Query`] is a plan of a [`Session`]. To the wheel it is a table
+//! 1. A [`query::Query`] is a plan of a [`flashmesh::Session`]. To the wheel it is a table
 //!    ([`table::QueryTable`]), on which its DataFrames grow.
 //! 2. The plan of a DataFrame comes back as bytes. Decoding them ([`codec`]) puts the query's own
 //!    plan where the wheel had a table, so that the whole is optimised and pushed down as one.
@@ -20,7 +20,6 @@ mod database;
 mod exec;
 mod functions;
 mod link;
-mod lookup;
 mod planner;
 mod query;
 mod rows;
@@ -29,14 +28,12 @@ mod table;
 
 use pyo3::prelude::*;
 
-use crate::Error;
-
 /// The system's allocator gives large buffers back at once, only to fault them in again for the
 /// next batch.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The crate's error as an exception. A module of its own, as both are called `Error`.
+/// The engine's error as an exception. A module of its own, as both are called `Error`.
 mod exception {
     pyo3::create_exception!(
         flashmesh,
@@ -46,16 +43,34 @@ mod exception {
     );
 }
 
-impl From<Error> for PyErr {
-    fn from(error: Error) -> Self {
-        exception::Error::new_err(error.to_string())
+/// What a call gives, or raises.
+type Raises<T> = Result<T, Raised>;
+
+/// What a call raises: an exception of Python's, or the engine's error as [`exception::Error`].
+struct Raised(PyErr);
+
+impl From<PyErr> for Raised {
+    fn from(error: PyErr) -> Self {
+        Self(error)
+    }
+}
+
+impl From<flashmesh::Error> for Raised {
+    fn from(error: flashmesh::Error) -> Self {
+        Self(exception::Error::new_err(error.to_string()))
+    }
+}
+
+impl From<Raised> for PyErr {
+    fn from(raised: Raised) -> Self {
+        raised.0
     }
 }
 
 /// Runs the command line `arguments`, of which the first is the command itself; the exit code.
 #[pyfunction]
 fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
-    let code = py.detach(|| crate::cli::main(arguments));
+    let code = py.detach(|| flashmesh::cli::main(arguments));
     u8::from(code != std::process::ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,124 @@
+//! What tables, columns and schemas are said to be.
+
+use datafusion::sql::sqlparser::ast::{
+    AlterTableOperation, ColumnOption, ColumnOptionDef, ConstraintCharacteristics,
+    DeferrableInitial, Ident, NullsDistinctOption, Statement, TableConstraint, UniqueConstraint,
+};
+
+use super::refuse;
+use crate::error::Result;
+use crate::names::is_auto_increment;
+
+/// Refuses what something is said to be and would not be.
+pub(super) fn check_statement(statement: &Statement) -> Result<()> {
+    match statement {
+        Statement::CreateTable(create) => {
+            for column in &create.columns {
+                check_column(&column.name, &column.options)?;
+            }
+            create.constraints.iter().try_for_each(check_constraint)
+        }
+        Statement::AlterTable(alter) => {
+            alter
+                .operations
+                .iter()
+                .try_for_each(|operation| match operation {
+                    AlterTableOperation::AddColumn { column_def, .. } => {
+                        check_column(&column_def.name, &column_def.options)
+                    }
+                    _ => Ok(()),
+                })
+        }
+        Statement::CreateSchema {
+            schema_name: _,
+            if_not_exists: _,
+            with,
+            options,
+            default_collate_spec,
+            clone,
+        } => {
+            let has_more = with.is_some()
+                || options.is_some()
+                || default_collate_spec.is_some()
+                || clone.is_some();
+            match has_more {
+                true => refuse(&statement.to_string(), "write CREATE SCHEMA name"),
+                false => Ok(()),
+            }
+        }
+        Statement::Drop {
+            temporary: true, ..
+        } => refuse("DROP TEMPORARY", "no table is temporary; leave it out"),
+        Statement::Drop { purge: true, .. } => {
+            refuse("PURGE", "leave it out, and write VACUUM afterwards")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what a column is said to be and would not be.
+pub(super) fn check_column(name: &Ident, options: &[ColumnOptionDef]) -> Result<()> {
+    for ColumnOptionDef { name: _, option } in options {
+        match option {
+            ColumnOption::Null
+            | ColumnOption::NotNull
+            | ColumnOption::Default(_)
+            | ColumnOption::Identity(_)
+            | ColumnOption::Generated {
+                generation_expr: None,
+                ..
+            }
+            // They change no answer; all text is UTF-8.
+            | ColumnOption::Comment(_)
+            | ColumnOption::CharacterSet(_)
+            // Refused by the planner.
+            | ColumnOption::ForeignKey(_)
+            | ColumnOption::Check(_) => {}
+            ColumnOption::PrimaryKey(key) => check_time(key.characteristics.as_ref())?,
+            ColumnOption::Unique(unique) => check_unique(unique)?,
+            ColumnOption::DialectSpecific(tokens) if is_auto_increment(tokens) => {}
+            ColumnOption::Generated { .. } => {
+                return refuse(
+                    &format!("column {name} {option}"),
+                    "make a view with the expression",
+                );
+            }
+            other => return refuse(&format!("column {name} {other}"), "leave it out"),
+        }
+    }
+    Ok(())
+}
+
+fn check_constraint(constraint: &TableConstraint) -> Result<()> {
+    match constraint {
+        TableConstraint::Unique(unique) => check_unique(unique),
+        TableConstraint::PrimaryKey(key) => check_time(key.characteristics.as_ref()),
+        _ => Ok(()),
+    }
+}
+
+fn check_unique(unique: &UniqueConstraint) -> Result<()> {
+    if matches!(unique.nulls_distinct, NullsDistinctOption::NotDistinct) {
+        return refuse("UNIQUE NULLS NOT DISTINCT", "declare the column NOT NULL");
+    }
+    check_time(unique.characteristics.as_ref())
+}
+
+/// Keys are checked at once, and always.
+fn check_time(said: Option<&ConstraintCharacteristics>) -> Result<()> {
+    let Some(said) = said else {
+        return Ok(());
+    };
+    let ConstraintCharacteristics {
+        deferrable,
+        initially,
+        enforced,
+    } = said;
+    let is_later = *deferrable == Some(true)
+        || matches!(initially, Some(DeferrableInitial::Deferred))
+        || *enforced == Some(false);
+    match is_later {
+        true => refuse(&said.to_string(), "keys are checked at once, and always"),
+        false => Ok(()),
+    }
+}

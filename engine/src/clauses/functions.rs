@@ -1,0 +1,100 @@
+//! What is said of calls that only aggregates and window functions heed.
+
+use std::ops::ControlFlow;
+
+use datafusion::execution::SessionState;
+use datafusion::sql::sqlparser::ast::{
+    DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArgumentList,
+    FunctionArguments, VisitorMut,
+};
+
+use super::{flow, refuse};
+use crate::error::{Error, Result};
+
+/// Refuses what the planner passes over: a second list of arguments, and a query for all of them.
+pub(super) fn check_function(function: &Function) -> Result<()> {
+    let Function {
+        name,
+        uses_odbc_syntax: _,
+        parameters,
+        args,
+        // These are for `OfScalars`.
+        filter: _,
+        null_treatment: _,
+        over: _,
+        within_group: _,
+    } = function;
+    if !matches!(parameters, FunctionArguments::None) {
+        return refuse(
+            &format!("a second list of arguments of {name}"),
+            "write all of them in one",
+        );
+    }
+    if matches!(args, FunctionArguments::Subquery(_)) {
+        let instead = match name.to_string().eq_ignore_ascii_case("array") {
+            true => "write (SELECT array_agg(x) FROM …)",
+            false => "write it in parentheses of its own",
+        };
+        return refuse(&format!("{name}(SELECT …)"), instead);
+    }
+    Ok(())
+}
+
+/// Refuses what is said of calls of scalar functions, as the session knows them, and means nothing there.
+pub(crate) struct OfScalars<'a>(pub &'a SessionState);
+
+impl VisitorMut for OfScalars<'_> {
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let Expr::Function(function) = expr else {
+            return ControlFlow::Continue(());
+        };
+        let Some(clause) = clause_of(function) else {
+            return ControlFlow::Continue(());
+        };
+        let name = function.name.to_string().to_lowercase();
+        // The planner looks for scalar functions first.
+        let is_scalar = name == "unnest" || self.0.scalar_functions().contains_key(&name);
+        match is_scalar {
+            true => flow(refuse(
+                &format!("{clause} of {name}"),
+                "it is neither an aggregate nor a window function",
+            )),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// What is said of a call besides its arguments.
+fn clause_of(function: &Function) -> Option<&'static str> {
+    if function.filter.is_some() {
+        return Some("FILTER");
+    }
+    if function.over.is_some() {
+        return Some("OVER");
+    }
+    if !function.within_group.is_empty() {
+        return Some("WITHIN GROUP");
+    }
+    if function.null_treatment.is_some() {
+        return Some("IGNORE or RESPECT NULLS");
+    }
+    let FunctionArguments::List(FunctionArgumentList {
+        duplicate_treatment,
+        args: _,
+        clauses,
+    }) = &function.args
+    else {
+        return None;
+    };
+    if matches!(duplicate_treatment, Some(DuplicateTreatment::Distinct)) {
+        return Some("DISTINCT");
+    }
+    clauses.iter().find_map(|clause| match clause {
+        FunctionArgumentClause::OrderBy(_) => Some("ORDER BY"),
+        FunctionArgumentClause::IgnoreOrRespectNulls(_) => Some("IGNORE or RESPECT NULLS"),
+        // Refused by the planner.
+        _ => None,
+    })
+}

@@ -1,0 +1,548 @@
+//! Clauses that the parser takes and DataFusion's planner leaves out without a word, or does not know:
+//! they are said in words that it plans, or refused.
+//!
+//! The nodes of the syntax tree are taken apart whole, so that a field which the parser gains has to be
+//! thought of here before it compiles.
+
+mod definitions;
+mod files;
+mod functions;
+mod groups;
+mod sample;
+mod windows;
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Cte, Expr, Fetch, FunctionArg, Ident, JoinOperator, LimitClause, ObjectName,
+    OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
+    SetOperator, Statement, TableAlias, TableFactor, TableWithJoins, Value, VisitMut as _,
+    VisitorMut, WildcardAdditionalOptions, visit_relations,
+};
+
+use self::definitions::{check_column, check_statement};
+use self::files::file_of;
+pub(crate) use self::functions::OfScalars;
+use self::functions::check_function;
+use self::groups::correct_groups;
+use self::sample::{alias_of, sampled};
+use self::windows::write_out;
+use crate::error::{Error, Result};
+
+/// What COPY writes. By the planner any other name means what the path's ending means.
+const WRITTEN: [&str; 5] = ["arrow", "avro", "csv", "json", "parquet"];
+
+/// Has every clause of a statement planned or refused.
+///
+/// # Errors
+/// [`Error::Usage`] for clauses that are refused; it names the way out.
+pub(crate) fn correct(statement: &mut ParsedStatement) -> Result<()> {
+    match statement {
+        ParsedStatement::CreateExternalTable(create) => {
+            for column in &create.columns {
+                check_column(&column.name, &column.options)?;
+            }
+        }
+        ParsedStatement::CopyTo(copy) => {
+            if let Some(format) = &copy.stored_as
+                && !WRITTEN
+                    .iter()
+                    .any(|known| format.eq_ignore_ascii_case(known))
+            {
+                return Err(Error::usage(format!(
+                    "COPY does not write '{format}'; it writes {}",
+                    WRITTEN.join(", ")
+                )));
+            }
+        }
+        _ => {}
+    }
+    match visit(statement, &mut Correct) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Has a visitor go through all queries and expressions of a statement.
+pub(crate) fn visit<B>(
+    statement: &mut ParsedStatement,
+    visitor: &mut impl VisitorMut<Break = B>,
+) -> ControlFlow<B> {
+    match statement {
+        ParsedStatement::Statement(statement) => statement.visit(visitor),
+        ParsedStatement::Explain(explain) => visit(&mut explain.statement, visitor),
+        ParsedStatement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => query.visit(visitor),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+struct Correct;
+
+impl VisitorMut for Correct {
+    type Break = Error;
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
+        flow(check_statement(statement))
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        flow(correct_query(query))
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        flow(correct_select(select))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        flow(correct_factor(factor))
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::Function(function) => flow(check_function(function)),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn flow(result: Result<()>) -> ControlFlow<Error> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+/// Refuses a clause; `instead` is the way out, or empty.
+fn refuse<T>(clause: &str, instead: &str) -> Result<T> {
+    let instead = match instead {
+        "" => String::new(),
+        instead => format!("; {instead}"),
+    };
+    Err(Error::usage(format!("{clause} is not supported{instead}")))
+}
+
+fn correct_query(query: &mut Query) -> Result<()> {
+    let Query {
+        with,
+        body,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause,
+        settings,
+        format_clause,
+        pipe_operators,
+    } = query;
+    if let Some(fetch) = fetch.take() {
+        *limit_clause = Some(limit_of(fetch, limit_clause.take())?);
+    }
+    if let Some(lock) = locks.first() {
+        return refuse(
+            &lock.to_string(),
+            "a transaction whose rows another one has changed is refused at COMMIT, and one of \
+             ISOLATION LEVEL SERIALIZABLE also where it has only read them",
+        );
+    }
+    if let Some(clause) = for_clause {
+        return refuse(&clause.to_string(), "");
+    }
+    if settings.is_some() {
+        return refuse("SETTINGS", "write SET name = value before the query");
+    }
+    if let Some(clause) = format_clause {
+        return refuse(&clause.to_string(), "clients choose the form of results");
+    }
+    match body.as_mut() {
+        SetExpr::Select(select) => write_out(select, order_by.as_mut())?,
+        SetExpr::SetOperation { left, right, .. } => {
+            check_no_into(left)?;
+            check_no_into(right)?;
+        }
+        _ => {}
+    }
+    if let Some(order_by) = order_by {
+        let is_select = matches!(body.as_ref(), SetExpr::Select(_));
+        if order_by.interpolate.is_some() {
+            return refuse("INTERPOLATE", "");
+        }
+        if matches!(order_by.kind, OrderByKind::All(_)) && !is_select {
+            return refuse("ORDER BY ALL behind a set operation", "name the columns");
+        }
+    }
+    if let Some(with) = with {
+        let is_recursive = with.recursive;
+        for table in &mut with.cte_tables {
+            correct_named(table, is_recursive)?;
+        }
+    }
+    pipe_operators.iter().try_for_each(check_pipe)
+}
+
+/// A query of WITH. Of a UNION in WITH RECURSIVE the planner takes the two sides alone.
+fn correct_named(table: &mut Cte, is_recursive: bool) -> Result<()> {
+    let Cte {
+        alias,
+        query,
+        from,
+        // A hint.
+        materialized: _,
+        closing_paren_token: _,
+    } = table;
+    check_alias(Some(alias))?;
+    if from.is_some() {
+        return refuse("FROM behind a query of WITH", "");
+    }
+    let is_union = matches!(
+        query.body.as_ref(),
+        SetExpr::SetOperation {
+            op: SetOperator::Union,
+            ..
+        }
+    );
+    let has_more = query.with.is_some()
+        || query.order_by.is_some()
+        || query.limit_clause.is_some()
+        || query.fetch.is_some()
+        || !query.pipe_operators.is_empty();
+    if !(is_recursive && is_union && has_more) {
+        return Ok(());
+    }
+    let own = alias.name.value.to_lowercase();
+    let names_itself = visit_relations(query.as_ref(), |name| {
+        match name.to_string().to_lowercase() == own {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    if names_itself.is_break() {
+        return refuse(
+            "WITH, ORDER BY or LIMIT of a query that names itself",
+            "write them in the query that reads it",
+        );
+    }
+    // One that is no UNION for the planner.
+    let whole = SetExpr::Query(query.clone());
+    **query = Query {
+        with: None,
+        body: Box::new(whole),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    };
+    Ok(())
+}
+
+fn check_pipe(operator: &PipeOperator) -> Result<()> {
+    match operator {
+        PipeOperator::Select { exprs } | PipeOperator::Extend { exprs } => {
+            exprs.iter().try_for_each(check_item)
+        }
+        PipeOperator::Aggregate {
+            full_table_exprs,
+            group_by_expr,
+        } => {
+            let none = OrderByOptions {
+                asc: None,
+                nulls_first: None,
+            };
+            let mut all = full_table_exprs.iter().chain(group_by_expr);
+            match all.all(|expr| expr.order_by == none) {
+                true => Ok(()),
+                false => refuse("an order in AGGREGATE", "write |> ORDER BY behind it"),
+            }
+        }
+        // What the planner does not know of the others it refuses.
+        _ => Ok(()),
+    }
+}
+
+/// `FETCH FIRST n ROWS ONLY` as a LIMIT.
+fn limit_of(fetch: Fetch, clause: Option<LimitClause>) -> Result<LimitClause> {
+    let Fetch {
+        with_ties,
+        percent,
+        quantity,
+    } = fetch;
+    if with_ties {
+        return refuse(
+            "FETCH … WITH TIES",
+            "number the rows with rank() OVER (ORDER BY …) and keep those up to n",
+        );
+    }
+    if percent {
+        return refuse("FETCH … PERCENT", "write the number of rows");
+    }
+    let limit = Some(quantity.unwrap_or_else(|| Expr::value(Value::Number("1".into(), false))));
+    match clause {
+        None => Ok(LimitClause::LimitOffset {
+            limit,
+            offset: None,
+            limit_by: Vec::new(),
+        }),
+        Some(LimitClause::LimitOffset {
+            limit: None,
+            offset,
+            limit_by,
+        }) => Ok(LimitClause::LimitOffset {
+            limit,
+            offset,
+            limit_by,
+        }),
+        Some(_) => refuse("FETCH beside LIMIT", "leave one of them out"),
+    }
+}
+
+/// The planner makes a table of a whole query, or none.
+fn check_no_into(body: &SetExpr) -> Result<()> {
+    match body {
+        SetExpr::Select(select) if select.into.is_some() => refuse(
+            "INTO in a part of a set operation",
+            "write CREATE TABLE … AS and the query",
+        ),
+        SetExpr::SetOperation { left, right, .. } => {
+            check_no_into(left)?;
+            check_no_into(right)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn correct_select(select: &mut Select) -> Result<()> {
+    let Select {
+        select_token: _,
+        // Hints are comments, and may be passed over.
+        optimizer_hints: _,
+        distinct: _,
+        select_modifiers,
+        // Refused by the planner, as lateral views and CLUSTER, DISTRIBUTE and SORT BY are.
+        top: _,
+        top_before_distinct: _,
+        projection,
+        exclude,
+        into,
+        from,
+        lateral_views: _,
+        prewhere,
+        selection,
+        connect_by,
+        group_by,
+        cluster_by: _,
+        distribute_by: _,
+        sort_by: _,
+        having: _,
+        // Written out.
+        named_window: _,
+        qualify: _,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor: _,
+    } = select;
+    if let Some(SelectInto {
+        temporary,
+        unlogged,
+        ..
+    }) = into
+        && (*temporary || *unlogged)
+    {
+        return refuse("INTO TEMPORARY and INTO UNLOGGED", "write INTO alone");
+    }
+    if let Some(modifiers) = select_modifiers {
+        return refuse(&format!("SELECT{modifiers}"), "");
+    }
+    if let Some(exclude) = exclude {
+        return refuse(
+            &format!("{exclude} behind all columns"),
+            "write it behind the asterisk",
+        );
+    }
+    if !connect_by.is_empty() {
+        return refuse("CONNECT BY", "write WITH RECURSIVE");
+    }
+    if let Some(mode) = value_table_mode {
+        return refuse(&format!("SELECT {mode}"), "");
+    }
+    for item in projection.iter() {
+        check_item(item)?;
+    }
+    for table in from.iter_mut() {
+        correct_joins(table);
+    }
+    // ClickHouse's hint of what to filter by first.
+    if let Some(prewhere) = prewhere.take() {
+        *selection = Some(match selection.take() {
+            None => prewhere,
+            Some(selection) => Expr::BinaryOp {
+                left: Box::new(Expr::Nested(Box::new(prewhere))),
+                op: BinaryOperator::And,
+                right: Box::new(Expr::Nested(Box::new(selection))),
+            },
+        });
+    }
+    correct_groups(group_by, projection)?;
+    write_out(select, None)
+}
+
+fn check_item(item: &SelectItem) -> Result<()> {
+    let (SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options)) = item else {
+        return Ok(());
+    };
+    let WildcardAdditionalOptions {
+        wildcard_token: _,
+        opt_ilike,
+        opt_exclude: _,
+        opt_except: _,
+        opt_replace: _,
+        // Refused by the planner, as an alias is.
+        opt_rename: _,
+        opt_alias: _,
+    } = options;
+    match opt_ilike {
+        Some(pattern) => refuse(&format!("* {pattern}"), "name the columns"),
+        None => Ok(()),
+    }
+}
+
+/// `a SEMI JOIN b` is `a LEFT SEMI JOIN b`.
+fn correct_joins(table: &mut TableWithJoins) {
+    for join in &mut table.joins {
+        let operator = &mut join.join_operator;
+        *operator = match std::mem::replace(operator, JoinOperator::CrossApply) {
+            JoinOperator::Semi(constraint) => JoinOperator::LeftSemi(constraint),
+            JoinOperator::Anti(constraint) => JoinOperator::LeftAnti(constraint),
+            other => other,
+        };
+    }
+}
+
+fn correct_factor(factor: &mut TableFactor) -> Result<()> {
+    match factor {
+        TableFactor::Table {
+            name,
+            alias,
+            args,
+            with_hints,
+            // Made or refused by `past`.
+            version: _,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample,
+            index_hints,
+        } => {
+            check_alias(alias.as_ref())?;
+            if let Some(hint) = with_hints.first() {
+                return refuse(&format!("WITH ({hint}) behind a table"), "leave it out");
+            }
+            if *with_ordinality {
+                return refuse("WITH ORDINALITY", "write row_number() OVER ()");
+            }
+            if !partitions.is_empty() {
+                return refuse("PARTITION behind a table", "write a condition in WHERE");
+            }
+            if json_path.is_some() {
+                return refuse("a path into a table's JSON", "");
+            }
+            if let Some(hint) = index_hints.first() {
+                return refuse(&hint.to_string(), "leave it out");
+            }
+            if let Some(given) = args {
+                if given.settings.is_some() {
+                    return refuse("SETTINGS of a function", "leave it out");
+                }
+                if let Some(file) = file_of(name, given)? {
+                    *name = ObjectName::from(vec![Ident::with_quote('\'', file)]);
+                    *args = None;
+                }
+            }
+            if let Some(sample) = sample.take() {
+                let name = name.0.last().and_then(|part| part.as_ident()).cloned();
+                let called = alias.clone().or_else(|| Some(alias_of(name?)));
+                sampled(factor, called, sample)?;
+            }
+        }
+        TableFactor::Derived {
+            lateral,
+            subquery: _,
+            alias,
+            sample,
+        } => {
+            check_alias(alias.as_ref())?;
+            if let Some(sample) = sample.take() {
+                if *lateral {
+                    return refuse(
+                        "TABLESAMPLE of a LATERAL query",
+                        "write it within the query",
+                    );
+                }
+                let called = alias.clone();
+                sampled(factor, called, sample)?;
+            }
+        }
+        TableFactor::Function {
+            lateral: _,
+            name,
+            args,
+            with_ordinality,
+            alias,
+        } => {
+            check_alias(alias.as_ref())?;
+            if *with_ordinality {
+                return refuse("WITH ORDINALITY", "write row_number() OVER ()");
+            }
+            if args
+                .iter()
+                .any(|arg| !matches!(arg, FunctionArg::Unnamed(_)))
+            {
+                return refuse(
+                    &format!("a name of an argument of {name}"),
+                    "write them in their order",
+                );
+            }
+        }
+        TableFactor::NestedJoin {
+            table_with_joins,
+            alias,
+        } => {
+            check_alias(alias.as_ref())?;
+            correct_joins(table_with_joins);
+        }
+        TableFactor::UNNEST { alias, .. } => check_alias(alias.as_ref())?,
+        // What the planner knows of the others it plans, and refuses the rest.
+        _ => {}
+    }
+    Ok(())
+}
+
+fn check_alias(alias: Option<&TableAlias>) -> Result<()> {
+    let Some(TableAlias {
+        explicit: _,
+        name,
+        columns,
+        at,
+    }) = alias
+    else {
+        return Ok(());
+    };
+    if at.is_some() {
+        return refuse(&format!("AT behind {name}"), "");
+    }
+    match columns.iter().find(|column| column.data_type.is_some()) {
+        Some(column) => refuse(
+            &format!("a type for column {}", column.name),
+            "write a CAST in the SELECT list",
+        ),
+        None => Ok(()),
+    }
+}

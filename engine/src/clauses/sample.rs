@@ -1,0 +1,105 @@
+//! TABLESAMPLE.
+
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::ast::{
+    Ident, SetExpr, TableAlias, TableFactor, TableSample, TableSampleKind, TableSampleMethod,
+    TableSampleModifier, TableSampleQuantity, TableSampleUnit,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::refuse;
+use crate::error::Result;
+
+pub(super) fn alias_of(name: Ident) -> TableAlias {
+    TableAlias {
+        explicit: true,
+        name,
+        columns: Vec::new(),
+        at: None,
+    }
+}
+
+/// Makes a table a query for some of its rows, each with the chance that is asked for, or for a number of
+/// them.
+pub(super) fn sampled(
+    factor: &mut TableFactor,
+    called: Option<TableAlias>,
+    sample: TableSampleKind,
+) -> Result<()> {
+    let (TableSampleKind::BeforeTableAlias(sample) | TableSampleKind::AfterTableAlias(sample)) =
+        sample;
+    let rest = rest_of_sample(&sample)?;
+    // The table takes the place of `sampled`.
+    let text = format!("SELECT * FROM sampled {rest}");
+    let parsed = Parser::new(&GenericDialect).try_with_sql(&text);
+    let mut query = parsed
+        .and_then(|mut parser| parser.parse_query())
+        .map_err(DataFusionError::from)?;
+    // The alias, and names of columns in it, are those of the query.
+    if let TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } = factor {
+        *alias = None;
+    }
+    if let SetExpr::Select(select) = query.body.as_mut()
+        && let [from] = select.from.as_mut_slice()
+    {
+        std::mem::swap(factor, &mut from.relation);
+    }
+    *factor = TableFactor::Derived {
+        lateral: false,
+        subquery: query,
+        alias: called,
+        sample: None,
+    };
+    Ok(())
+}
+
+/// What follows FROM in the query for a sample.
+fn rest_of_sample(sample: &TableSample) -> Result<String> {
+    let TableSample {
+        modifier,
+        name,
+        quantity,
+        seed,
+        bucket,
+        offset,
+    } = sample;
+    let said =
+        "write TABLESAMPLE BERNOULLI (10), TABLESAMPLE (10 PERCENT) or TABLESAMPLE (10 ROWS)";
+    if seed.is_some() {
+        return refuse("REPEATABLE", "leave it out");
+    }
+    let Some(TableSampleQuantity {
+        parenthesized: _,
+        value,
+        unit,
+    }) = quantity
+    else {
+        return refuse(sample.to_string().trim(), said);
+    };
+    let is_percent = match (modifier, name, unit) {
+        _ if bucket.is_some() || offset.is_some() => None,
+        (TableSampleModifier::TableSample, _, Some(TableSampleUnit::Percent)) => Some(true),
+        (TableSampleModifier::TableSample, _, Some(TableSampleUnit::Rows)) => Some(false),
+        (
+            TableSampleModifier::TableSample,
+            Some(TableSampleMethod::Bernoulli | TableSampleMethod::System),
+            None,
+        ) => Some(true),
+        _ => None,
+    };
+    let number = value.to_string();
+    match is_percent {
+        Some(true)
+            if number
+                .parse()
+                .is_ok_and(|n: f64| (0.0..=100.0).contains(&n)) =>
+        {
+            Ok(format!("WHERE random() * 100 < {number}"))
+        }
+        Some(false) if number.parse::<u64>().is_ok() => {
+            Ok(format!("ORDER BY random() LIMIT {number}"))
+        }
+        _ => refuse(sample.to_string().trim(), said),
+    }
+}

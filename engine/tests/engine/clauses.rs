@@ -1,0 +1,343 @@
+//! Clauses that DataFusion leaves out without a word, or does not know.
+
+use crate::support::{error, in_all_modes, rows, run, session};
+
+const TABLES: &str = "
+    CREATE TABLE t (id INT, g TEXT, v INT);
+    INSERT INTO t VALUES (1, 'x', 10), (2, 'y', 20), (3, 'x', 30), (4, NULL, 40);
+    CREATE TABLE u (id INT, w INT);
+    INSERT INTO u VALUES (1, 5), (3, 6), (9, 7)";
+
+#[tokio::test]
+async fn what_can_be_said_otherwise_is_planned() {
+    let session = session();
+    run(&session, TABLES).await;
+    let asked = [
+        // FETCH is LIMIT.
+        (
+            "SELECT id FROM t ORDER BY id FETCH FIRST 2 ROWS ONLY",
+            "1,2",
+        ),
+        ("SELECT id FROM t ORDER BY id DESC FETCH NEXT ROW ONLY", "4"),
+        (
+            "SELECT id FROM t ORDER BY id OFFSET 1 ROWS FETCH NEXT 2 ROWS ONLY",
+            "2,3",
+        ),
+        (
+            "SELECT id FROM t WHERE id IN (SELECT id FROM u ORDER BY id FETCH FIRST 1 ROW ONLY)",
+            "1",
+        ),
+        // ROLLUP and CUBE behind the groups.
+        (
+            "SELECT g, count(*) FROM t GROUP BY g WITH ROLLUP ORDER BY g NULLS LAST, count(*)",
+            "x 2,y 1,1,4",
+        ),
+        (
+            "SELECT id > 2, g, count(*) FROM t WHERE g IS NOT NULL GROUP BY 1, g WITH CUBE ORDER BY 1, 2, 3",
+            "false x 1,false y 1,false 2,true x 1,true 1,x 2,y 1,3",
+        ),
+        (
+            "SELECT g AS h, sum(v) FROM t WHERE id < 4 GROUP BY ROLLUP (1) ORDER BY h NULLS LAST",
+            "x 40,y 20,60",
+        ),
+        // Joins that keep or leave out.
+        ("SELECT id FROM t SEMI JOIN u USING (id) ORDER BY id", "1,3"),
+        (
+            "SELECT t.id FROM t ANTI JOIN u ON t.id = u.id ORDER BY id",
+            "2,4",
+        ),
+        (
+            "SELECT count(*) FROM (t SEMI JOIN u ON t.id = u.id) CROSS JOIN (SELECT 1)",
+            "2",
+        ),
+        // Filters that come first.
+        ("SELECT id FROM t PREWHERE v > 10 ORDER BY id", "2,3,4"),
+        (
+            "SELECT id FROM t PREWHERE v > 10 OR v = 10 WHERE id = 1 OR id = 3 ORDER BY id",
+            "1,3",
+        ),
+    ];
+    for (sql, expected) in asked {
+        let found = in_all_modes(&session, sql).await;
+        let found: Vec<_> = found.iter().map(|row| row.split_whitespace()).collect();
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|words| words.collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(found.join(","), expected, "{sql}");
+    }
+    // In views, which are kept as text, and in prepared statements.
+    run(
+        &session,
+        "CREATE VIEW many AS SELECT g, count(*) AS n FROM t SEMI JOIN u USING (id) GROUP BY g WITH ROLLUP FETCH FIRST 9 ROWS ONLY;
+         PREPARE least AS SELECT id FROM t PREWHERE v > $1 ORDER BY id FETCH FIRST 1 ROW ONLY",
+    )
+    .await;
+    let found = in_all_modes(&session, "SELECT sum(n), count(*) FROM many").await;
+    assert_eq!(found, ["4 2"]);
+    assert_eq!(rows(&session, "EXECUTE least(20)").await, ["3"]);
+}
+
+#[tokio::test]
+async fn samples_are_samples() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE many AS SELECT value AS id, value % 7 AS g FROM range(0, 20000)",
+    )
+    .await;
+    let count = async |sql: &str| -> usize {
+        let found = rows(&session, sql).await;
+        found[0]
+            .parse()
+            .unwrap_or_else(|_| panic!("{sql}: {found:?}"))
+    };
+    for mode in ["never", "auto", "always"] {
+        run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+        for (sample, expected) in [("(0 PERCENT)", 0), ("(100 PERCENT)", 20_000)] {
+            let sql = format!("SELECT count(*) FROM many TABLESAMPLE {sample}");
+            assert_eq!(count(&sql).await, expected, "{sql}");
+        }
+        // Twenty standard deviations are 1,414 rows.
+        for sample in ["BERNOULLI (50)", "SYSTEM (50)", "(50 PERCENT)"] {
+            for sql in [
+                format!("SELECT count(*) FROM many TABLESAMPLE {sample}"),
+                format!(
+                    "SELECT count(DISTINCT m.id) FROM many AS m TABLESAMPLE {sample} WHERE m.g >= 0"
+                ),
+                format!("SELECT count(*) FROM (SELECT * FROM many) TABLESAMPLE {sample}"),
+            ] {
+                let found = count(&sql).await;
+                assert!((8_500..=11_500).contains(&found), "{sql}: {found}");
+            }
+        }
+        let sql = "SELECT count(DISTINCT many.id) FROM many TABLESAMPLE (123 ROWS)";
+        assert_eq!(count(sql).await, 123);
+    }
+    // What is deleted is never a sample's rest.
+    let said = error(&session, "DELETE FROM many TABLESAMPLE (1 PERCENT)").await;
+    assert_eq!(count("SELECT count(*) FROM many").await, 20_000, "{said}");
+}
+
+#[tokio::test]
+async fn what_would_be_left_out_is_refused() {
+    let session = session();
+    run(&session, TABLES).await;
+    let refused = [
+        (
+            "SELECT id FROM t ORDER BY id FETCH FIRST 1 ROW WITH TIES",
+            "WITH TIES is not supported; number the rows",
+        ),
+        (
+            "SELECT id FROM t FETCH FIRST 10 PERCENT ROWS ONLY",
+            "FETCH … PERCENT",
+        ),
+        (
+            "SELECT id FROM t LIMIT 1 FETCH FIRST 2 ROWS ONLY",
+            "FETCH beside LIMIT",
+        ),
+        (
+            "SELECT id FROM t FOR UPDATE",
+            "FOR UPDATE is not supported; a transaction",
+        ),
+        (
+            "SELECT id FROM t SETTINGS x = 1",
+            "SETTINGS is not supported; write SET",
+        ),
+        (
+            "SELECT id FROM t FORMAT JSON",
+            "FORMAT JSON is not supported",
+        ),
+        (
+            "SELECT id FROM t FOR JSON AUTO",
+            "FOR JSON AUTO is not supported",
+        ),
+        (
+            "SELECT id FROM t CONNECT BY id = 1",
+            "CONNECT BY is not supported; write WITH RECURSIVE",
+        ),
+        (
+            "SELECT * ILIKE 'v%' FROM t",
+            "* ILIKE 'v%' is not supported; name the columns",
+        ),
+        (
+            "SELECT id FROM t WITH (NOLOCK)",
+            "WITH (NOLOCK) behind a table",
+        ),
+        (
+            "SELECT id FROM t PARTITION (p0)",
+            "PARTITION behind a table",
+        ),
+        ("DELETE FROM t PARTITION (p0)", "PARTITION behind a table"),
+        (
+            "UPDATE t PARTITION (p0) SET v = 0",
+            "PARTITION behind a table",
+        ),
+        ("SELECT * FROM range(3) WITH ORDINALITY", "WITH ORDINALITY"),
+        (
+            "SELECT g, count(*) FROM t GROUP BY g WITH TOTALS",
+            "WITH TOTALS is not supported; write WITH ROLLUP",
+        ),
+        (
+            "SELECT g, count(*) FROM t GROUP BY ALL WITH ROLLUP",
+            "GROUP BY ALL WITH ROLLUP",
+        ),
+        (
+            "SELECT sum(0.5)(v) FROM t",
+            "a second list of arguments of sum",
+        ),
+        (
+            "SELECT ARRAY(SELECT id FROM u)",
+            "ARRAY(SELECT …) is not supported; write (SELECT array_agg(x)",
+        ),
+        (
+            "SELECT id INTO z FROM t UNION SELECT id FROM u",
+            "INTO in a part of a set operation",
+        ),
+        (
+            "SELECT id FROM t TABLESAMPLE (10)",
+            "TABLESAMPLE (10) is not supported; write TABLESAMPLE BERNOULLI (10)",
+        ),
+        (
+            "SELECT id FROM t TABLESAMPLE (101 PERCENT)",
+            "is not supported; write TABLESAMPLE",
+        ),
+        (
+            "SELECT id FROM t TABLESAMPLE (1.5 ROWS)",
+            "is not supported; write TABLESAMPLE",
+        ),
+        (
+            "SELECT id FROM t TABLESAMPLE BERNOULLI (10) REPEATABLE (3)",
+            "REPEATABLE is not supported",
+        ),
+        (
+            "SELECT id FROM t SAMPLE 0.1",
+            "is not supported; write TABLESAMPLE",
+        ),
+        (
+            "SELECT * FROM read_csv('x.csv', 'y')",
+            "read_csv takes one path",
+        ),
+        (
+            "CREATE TABLE n (a INT, b INT GENERATED ALWAYS AS (a + 1) STORED)",
+            "is not supported; make a view",
+        ),
+        (
+            "CREATE TABLE n (a INT AS (1 + 1) STORED)",
+            "is not supported; make a view",
+        ),
+        ("CREATE TABLE n (a TEXT COLLATE \"de\")", "COLLATE"),
+        (
+            "CREATE TABLE n (a INT COMMENT 'the first')",
+            "COMMENT 'the first' is not supported; leave it out",
+        ),
+        (
+            "CREATE TABLE n (a INT PRIMARY KEY DEFERRABLE)",
+            "DEFERRABLE",
+        ),
+        (
+            "CREATE TABLE n (a INT, UNIQUE NULLS NOT DISTINCT (a))",
+            "UNIQUE NULLS NOT DISTINCT",
+        ),
+        (
+            "ALTER TABLE t ADD COLUMN z INT AS (1) STORED",
+            "is not supported; make a view",
+        ),
+    ];
+    let all = rows(&session, "SELECT * FROM t ORDER BY id").await;
+    for (sql, expected) in refused {
+        let said = error(&session, sql).await;
+        assert!(said.contains(expected), "{sql}: {said}");
+        // Wherever it stands.
+        if sql.starts_with("SELECT") {
+            for within in [
+                format!("EXPLAIN {sql}"),
+                format!("CREATE VIEW no AS {sql}"),
+                format!("CREATE TABLE no AS {sql}"),
+                format!("PREPARE no AS {sql}"),
+                format!("WITH w AS ({sql}) SELECT * FROM w"),
+                format!("SELECT EXISTS ({sql})"),
+            ] {
+                let said = error(&session, &within).await;
+                assert!(said.contains(expected), "{within}: {said}");
+            }
+        }
+    }
+    assert_eq!(rows(&session, "SELECT * FROM t ORDER BY id").await, all);
+    let made =
+        "SELECT count(*) FROM information_schema.tables WHERE table_name IN ('n', 'no', 'z')";
+    assert_eq!(rows(&session, made).await, ["0"]);
+    // What is known still is.
+    run(
+        &session,
+        "CREATE TABLE n (a BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, b INTEGER UNIQUE, c TEXT NOT NULL DEFAULT 'd');
+         INSERT INTO n (b) VALUES (7), (8)",
+    )
+    .await;
+    assert_eq!(
+        rows(&session, "SELECT * FROM n ORDER BY b").await,
+        ["1 7 d", "2 8 d"]
+    );
+}
+
+#[tokio::test]
+async fn functions_read_files_as_their_names_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    run(
+        &session,
+        &format!(
+            "COPY (VALUES (1, 'a'), (2, 'b')) TO '{}' STORED AS PARQUET;
+             COPY (VALUES (1, 'a'), (2, 'b')) TO '{}' STORED AS CSV OPTIONS ('format.has_header' 'true');
+             COPY (VALUES (1, 'a'), (2, 'b')) TO '{}' STORED AS JSON",
+            path("p.parquet"),
+            path("c.csv"),
+            path("j.json")
+        ),
+    )
+    .await;
+    for (function, name) in [
+        ("read_parquet", "p.parquet"),
+        ("READ_PARQUET", "*.parquet"),
+        ("read_csv", "c.csv"),
+        ("read_csv_auto", "c.csv"),
+        ("read_json", "j.json"),
+        ("read_json_auto", "j.json"),
+    ] {
+        let sql = format!(
+            "SELECT sum(f.column1), max(f.column2) FROM {function}('{}') AS f",
+            path(name)
+        );
+        assert_eq!(rows(&session, &sql).await, ["3 b"], "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn casts_of_one_thing_are_several_columns() {
+    let session = session();
+    run(&session, TABLES).await;
+    let asked = [
+        (
+            "SELECT id::TEXT, id::DOUBLE, id FROM t WHERE id = 1",
+            "1 1.0 1",
+        ),
+        ("SELECT t.id::TEXT, id::DOUBLE FROM t WHERE id = 1", "1 1.0"),
+        (
+            "SELECT '2020-01-01'::DATE, DATE '2020-01-01', CAST('2020-01-01' AS TIMESTAMP(0))",
+            "2020-01-01 2020-01-01 2020-01-01T00:00:00",
+        ),
+        (
+            "SELECT count(*), CAST(count(*) AS TEXT), TRY_CAST(count(*) AS DOUBLE) FROM t",
+            "4 4 4.0",
+        ),
+        (
+            "SELECT (v + 1)::TEXT, v + 1, (v + 1) FROM t WHERE id = 1",
+            "11 11 11",
+        ),
+        ("SELECT upper(g), upper(g::TEXT) FROM t WHERE id = 1", "X X"),
+    ];
+    for (sql, expected) in asked {
+        assert_eq!(in_all_modes(&session, sql).await, [expected], "{sql}");
+    }
+}
