@@ -105,3 +105,57 @@ def rle(runs, *, ends=None, count=None, width=None, **options):
     data += packed([value - reference for value in known], width)
     return page(RLE, options.pop("rows", len(values)), data, width=width, reference=reference,
                 **options)
+
+
+def text_data(stored, *, width=None, least=None, starts=None):
+    """Section 6, *text*: starts, lengths, bytes. The options are what the page says of them, where
+    that is not what they are."""
+    lengths = [len(row) for row in stored]
+    least = min(lengths, default=0) if least is None else least
+    width = (max(lengths, default=0) - least).bit_length() if width is None else width
+    if starts is None:
+        starts = [sum(lengths[:row]) for row in range(0, len(stored), 32)]
+    numbers = 0
+    for row, length in enumerate(lengths):
+        numbers |= (length - least & (1 << width) - 1) << row * width
+    region = struct.pack(f"<{len(starts)}H", *starts)
+    region += numbers.to_bytes((len(stored) * width + 7) // 8, "little") + bytes(3)
+    return padded(region) + b"".join(stored), width, least
+
+
+def text(stored, *, encoding=RAWSTR, width=None, least=None, starts=None, **options):
+    """Rows as they are stored: bytes, or codes."""
+    data, width, least = text_data(stored, width=width, least=least, starts=starts)
+    return page(encoding, len(stored), data, width=width, reference=least, **options)
+
+
+def long_value(parts, encoding=RAWSTR, **options):
+    """A value that takes pages of its own, cut into stored bytes."""
+    pages = [text(parts[:1], encoding=encoding, flags=CONTINUES, **options)]
+    for number, part in enumerate(parts[1:], 2):
+        flags = CONTINUES if number < len(parts) else 0
+        pages.append(page(encoding, 0, part, flags=flags, **options))
+    return pages
+
+
+def symbols(table, *, lengths=None, spare=b"\xee", **options):
+    """The auxiliary page of FSST. Behind a symbol's bytes stands what does not count."""
+    lengths = [len(symbol) for symbol in table] if lengths is None else lengths
+    data = padded(bytes(lengths)) + b"".join(symbol.ljust(8, spare) for symbol in table)
+    options = {"flags": AUXILIARY, "encoding": FSST, "rows": len(table), **options}
+    return page(options.pop("encoding"), options.pop("rows"), data, **options)
+
+
+def codes(row, table):
+    """A row as codes: the longest symbol at each place, or an escape and a byte."""
+    content = bytearray()
+    while row:
+        fitting = [code for code, symbol in enumerate(table) if row.startswith(symbol)]
+        if fitting:
+            code = max(fitting, key=lambda code: len(table[code]))
+            content.append(code)
+            row = row[len(table[code]) :]
+        else:
+            content += bytes([255, row[0]])
+            row = row[1:]
+    return bytes(content)

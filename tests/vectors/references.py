@@ -473,6 +473,321 @@ def page_decode(rng):
     return vectors
 
 
+def text_decode(rng):
+    vectors = Vectors()
+    # The page of docs/flash-format.md, section 11: this encoder makes the same bytes.
+    documented = [b"flash", None, b"mesh", b"", b"pages go here", "é".encode()]
+
+    def rows_of(texts, encode=bytes, **options):
+        """A page of texts, None for NULL."""
+        return pages.text([encode(text or b"") for text in texts],
+                          nulls=[text is None for text in texts], **options)
+
+    dump = rows_of(documented, zone=(-(2**63), 0x43A9000000000000))
+    assert dump[4:8].hex() == "0bad005c" and dump[0x80:0x88].hex() == "000005042d000000"
+
+    def case(title, contents, texts=None, *, status=0, table=None, table_bytes=None, capacity=None,
+             byte_capacity=None, fits=True, byte_count=None, is_written=True):
+        """`texts` are the rows, None for NULL; without them the pages are refused."""
+        texts = texts or []
+        found = [text or b"" for text in texts]
+        ends, content = text_column(found)
+        byte_count = len(content) if byte_count is None else byte_count
+        capacity = len(texts) if capacity is None else capacity
+        byte_capacity = len(content) if byte_capacity is None else byte_capacity
+        table = b"" if table is None else table
+        words = (capacity + 63) // 64
+        vectors.case(title).call("text_decode")
+        vectors.array("pages", "u8", b"".join(contents))
+        vectors.scalar("page_count", "u32", len(contents))
+        vectors.array("symbols", "u8", table)
+        vectors.scalar("symbols_bytes", "u32", len(table) if table_bytes is None else table_bytes)
+        vectors.scalar("capacity", "u32", capacity).scalar("byte_capacity", "u32", byte_capacity)
+        if status or (not fits and is_written):
+            vectors.any("offsets", "u32", capacity + 1).any("bytes", "u8", byte_capacity)
+            vectors.any("valid", "u64", words)
+        elif not fits:
+            vectors.out("offsets", "u32", unwritten("u32", capacity + 1))
+            vectors.out("bytes", "u8", unwritten("u8", byte_capacity))
+            vectors.out("valid", "u64", unwritten("u64", words))
+        else:
+            bits = bitmap([text is not None for text in texts])
+            vectors.out("offsets", "u32", struct.pack(f"<{len(ends)}I", *ends)
+                        + unwritten("u32", capacity + 1 - len(ends)))
+            vectors.out("bytes", "u8", content + unwritten("u8", byte_capacity - len(content)))
+            vectors.out("valid", "u64", struct.pack(f"<{len(bits)}Q", *bits)
+                        + unwritten("u64", words - len(bits)))
+        vectors.out("rows", "u32", [0 if status else len(texts)])
+        vectors.out("byte_count", "u32", [0 if status else byte_count])
+        vectors.out("status", "u32", [status])
+
+    known = [b"a", b"th", b"the", b"ing ", b"flash", b"pages ", b"symbols", b"encoding"]
+    aux = pages.symbols(known)
+
+    def compress(text):
+        return pages.codes(text, known)
+
+    def some_text(limit):
+        """Of symbols, and bytes without one."""
+        text = b""
+        while len(text) < limit:
+            text += rng.choice([*known, b"\xff", b"\0", b"xyz", b"t"])
+        return text[: rng.randrange(limit + 1)]
+
+    case("no pages", [], [])
+    case("no pages, symbols", [], [], table=aux)
+    case("the documented page", [dump], documented)
+    for rows in (1, 31, 32, 33, 100):
+        texts = [bytes(rng.choice(b"abcdef") for _ in range(rng.randrange(12)))
+                 for _ in range(rows)]
+        case(f"{rows} rows", [rows_of(texts)], texts)
+        texts = [None if rng.random() < 0.3 else some_text(16) for _ in range(rows)]
+        case(f"{rows} rows, NULLs, codes", [rows_of(texts, compress, encoding=pages.FSST)], texts,
+             table=aux)
+    for width in range(17):
+        longest = min(2**width - 1, 300)
+        texts = [b"lo" + bytes(rng.choice([0, longest, rng.randrange(longest + 1)]))
+                 for _ in range(40 if width < 8 else 20)]
+        texts = [text[:-1] + b"!" for text in texts]
+        case(f"lengths of {width} bits", [rows_of(texts, width=width)], texts)
+    for width in (5, 7, 9, 11, 13):
+        count = 512 // width + 4
+        texts = [bytes(min(2**width - 1, 700) if row > count - 11 else row % 3 == 1)
+                 for row in range(count)]
+        case(f"lengths of {width} bits in two beats", [rows_of(texts, width=width)], texts)
+    # Starts of rows take a beat, or a little more.
+    for rows in (1024, 1057):
+        texts = [b"x" * (row > 980 and (row % 7 == 3 or row % 32 == 0)) for row in range(rows)]
+        case(f"short texts in {rows} rows", [rows_of(texts, width=rows % 32 + 5)], texts)
+    texts = [None if row % 97 == 5 else b"a" * (row in (1250, 1299)) for row in range(1300)]
+    case("validity of 1300 rows", [rows_of(texts, compress, encoding=pages.FSST)], texts, table=aux)
+    case("3000 empty texts", [rows_of([b""] * 3000)], [b""] * 3000)
+    case("3000 empty texts, codes", [rows_of([b""] * 3000, encoding=pages.FSST)], [b""] * 3000,
+         table=aux)
+    zeros = bytes(200) + b"end"
+    case("a full page", [rows_of([zeros * 10, zeros * 20, zeros * 9 + bytes(147)])],
+         [zeros * 10, zeros * 20, zeros * 9 + bytes(147)])
+    texts = [b"one", b"two", b"six"]
+    case("texts of one length", [rows_of(texts)], texts)
+
+    case("nothing but escapes", [rows_of([b"XYZW", b"V"], compress, encoding=pages.FSST)],
+         [b"XYZW", b"V"], table=aux)
+    case("no symbols", [rows_of([b"a\xff", b"", b"th"], lambda text: pages.codes(text, []),
+                                encoding=pages.FSST)], [b"a\xff", b"", b"th"],
+         table=pages.symbols([]))
+    # Escapes at each place of a step, the byte behind them a code, an escape, or none.
+    texts = [b"a" * before + byte + b"a" * 9 for before in range(9)
+             for byte in (b"\xff", b"\x07", b"\xff\xff\xff", b"\xfe\xff")]
+    case("escapes at each place", [rows_of(texts, compress, encoding=pages.FSST)], texts, table=aux)
+    texts = [symbol * count for symbol in known for count in (1, 2, 7, 8, 9, 17)]
+    case("symbols of all lengths", [rows_of(texts, compress, encoding=pages.FSST)], texts,
+         table=aux)
+    for count in (9, 64, 65, 255):
+        many = [bytes([n, 1 + n % 9, *range(n % 7)]) for n in range(count)]
+        texts = [many[n] + many[n * 7 % count] for n in range(0, count, 4)]
+        case(f"{count} symbols", [rows_of(texts, lambda text, many=many: pages.codes(text, many),
+                                          encoding=pages.FSST)], texts, table=pages.symbols(many))
+    case("codes without a symbol",
+         [pages.text([b"\x08\x00\xfe", b"\x64", b"\xff\xc8\x07"], encoding=pages.FSST)],
+         [b"a", b"", b"\xc8encoding"], table=aux)
+    # More than two bursts, which are cut within a step, and a step that ends one.
+    blanks = [bytes(8), b"end", b"0" + bytes(5)]
+    blank_aux = pages.symbols(blanks)
+    for title, codes in (("bursts", [b"\0" * 500 + b"\1", b"\0" * 700 + b"\2", b"", b"\0" * 300]),
+                         ("a burst", [b"\0" * 512]), ("two bursts", [b"\0" * 1024]),
+                         ("a burst and a byte", [b"\0" * 512 + b"\xff!"])):
+        texts = [b"".join(blanks[code] for code in row) if 255 not in row
+                 else bytes(4096) + b"!" for row in codes]
+        case(title, [pages.text(codes, encoding=pages.FSST)], texts, table=blank_aux)
+
+    for length in (0, 1, 63, 64, 65):
+        value = (b"<" + bytes(max(length - 2, 0)) + b">")[:length]
+        case(f"constant of {length} bytes", [pages.page(pages.CONST, 5, value, width=8)],
+             [value] * 5)
+        nulls = [rng.random() < 0.5 for _ in range(70)]
+        nulls[0], nulls[69] = False, True
+        case(f"constant of {length} bytes with NULLs",
+             [pages.page(pages.CONST, 70, value, width=8, nulls=nulls)],
+             [None if is_null else value for is_null in nulls])
+    longest = b"<" + bytes(8126) + b">"
+    case("a longest constant", [pages.page(pages.CONST, 3, longest, width=8)], [longest] * 3)
+    case("all NULL", [pages.page(pages.CONST, 66, b"", nulls=[True] * 66)], [None] * 66)
+    case("all NULL, bytes that mean nothing",
+         [pages.page(pages.CONST, 9, b"nothing", width=8, null_count=9)], [None] * 9)
+    case("all NULL, texts", [pages.text([b""] * 9, null_count=9)], [None] * 9)
+
+    dictionary = [b"", b"amber", b"green", b"red"]
+    case("a dictionary", [pages.text(dictionary, flags=pages.AUXILIARY)], dictionary)
+
+    parts = [b"begin" + bytes(300), bytes(100) + b"between" + bytes(90), b"end"]
+    case("a long value", pages.long_value(parts), [b"".join(parts)])
+    case("a long value whose last page is empty", pages.long_value([b"some", b""]), [b"some"])
+    case("long values between others",
+         [rows_of([b"before", None]), *pages.long_value(parts), *pages.long_value(parts[1:]),
+          rows_of([None, b"behind"])],
+         [b"before", None, b"".join(parts), b"".join(parts[1:]), None, b"behind"])
+    texts = [some_text(90) + b"the" for _ in range(4)]
+    compressed = [compress(text) for text in texts]
+    case("a long value of codes", pages.long_value(compressed, pages.FSST), [b"".join(texts)],
+         table=aux)
+    case("codes, long and short", [pages.text(compressed, encoding=pages.FSST),
+                                   *pages.long_value(compressed[:2], pages.FSST),
+                                   pages.text(compressed[2:], encoding=pages.FSST)],
+         [*texts, b"".join(texts[:2]), *texts[2:]], table=aux)
+    case("a long value that is NULL", [pages.text([b""], flags=pages.CONTINUES, null_count=1),
+                                       pages.page(pages.RAWSTR, 0, b"")], [None])
+
+    several, rows = [], []
+    for number, size in enumerate((1, 7, 8, 33, 3, 5, 15, 40, 2, 6, 9, 1)):
+        texts = [None if rng.random() < 0.2 else some_text(30) for _ in range(size)]
+        kind = number % 4
+        if kind == 2:
+            texts = [texts[0] or b"a"] * size
+            several.append(pages.page(pages.CONST, size, texts[0], width=8))
+        elif kind == 3 and size % 2:
+            texts = [None] * size
+            several.append(pages.page(pages.CONST, size, b"", null_count=size))
+        else:
+            several.append(rows_of(texts, compress if kind else bytes,
+                                   encoding=pages.FSST if kind else pages.RAWSTR))
+        rows += texts
+    case("several pages", several, rows, table=aux)
+    case("room for more", several[:2], rows[:8], table=aux, capacity=90, byte_capacity=500)
+    # What codes stand for is not known then.
+    least = sum(len(text or b"") for text in documented)
+    case("one row too many", [dump], documented, capacity=5, byte_capacity=least, fits=False,
+         is_written=False)
+    case("one byte too many", [dump], documented, byte_capacity=least - 1, fits=False,
+         is_written=False)
+    case("no room", [dump], documented, capacity=0, byte_capacity=0, fits=False, is_written=False)
+    coded = rows_of([b"the pages"] * 30, compress, encoding=pages.FSST)
+    for byte_capacity in (0, 1, 63, 64, 65, 128, 269):
+        case(f"room for {byte_capacity} of 270 bytes", [coded], [b"the pages"] * 30, table=aux,
+             byte_capacity=byte_capacity, fits=False)
+    case("room for a burst of two", [pages.text([b"\0" * 1024], encoding=pages.FSST)],
+         [bytes(8192)], table=blank_aux, byte_capacity=4096, fits=False)
+    case("rows and codes too many", [dump, coded], [*documented, *[b"the pages"] * 30], table=aux,
+         capacity=10, byte_capacity=500, byte_count=least, fits=False, is_written=False)
+
+    texts = [[some_text(3) for _ in range(1 + page % 5)] for page in range(34)]
+    many = [rows_of(page) for page in texts]
+    case("34 pages", many, [text for page in texts for text in page])
+    bad_header = pages.changed(many[0], 0, b"X")
+    bad_nulls = pages.changed(rows_of([b"x", None, b"yz"]), 36, struct.pack("<I", 2))
+    for title, count, places, status in (
+            ("other NULLs in page 1, page 3 is none", 5, {1: bad_nulls, 3: bad_header}, 4),
+            ("page 1 is none, other NULLs in page 3", 5, {1: bad_header, 3: bad_nulls}, 1),
+            ("page 33 is none", 34, {33: bad_header}, 1),
+            ("other NULLs in page 31, page 32 is none", 33, {31: bad_nulls, 32: bad_header}, 4)):
+        case(title, [places.get(place, page) for place, page in enumerate(many[:count])],
+             status=status, capacity=200, byte_capacity=2000)
+
+    def refuse(title, status, *contents, **options):
+        needs_symbols = any(content[8] == pages.FSST for content in contents)
+        table = options.pop("table", aux if needs_symbols else None)
+        case(title, contents, status=status, capacity=64, byte_capacity=1000, table=table,
+             **options)
+
+    bad_starts = rows_of([b"ab"] * 40, starts=[0, 65])
+    bad_escape = pages.text([b"\0\xff", b"\0"], encoding=pages.FSST)
+    refuse("a start elsewhere", 7, bad_starts)
+    refuse("the first start elsewhere", 7, rows_of([b"abc"], starts=[1]))
+    refuse("a start far behind", 7, rows_of([b"ab"] * 40, starts=[0, 65535]))
+    refuse("a start elsewhere, codes", 7, pages.text([b"\0"] * 40, encoding=pages.FSST,
+                                                   starts=[0, 31]))
+    refuse("lengths short of the bytes", 7, rows_of([b"abc", b"defg"], least=2, width=1))
+    refuse("lengths short of the codes", 7, pages.text([b"\0" * 30, b"\0" * 40], width=3, least=30,
+                                                       encoding=pages.FSST))
+    refuse("lengths beyond the bytes", 7,
+           pages.page(pages.RAWSTR, 2, pages.text_data([b"abc", b"def"])[0][:-1], reference=3))
+    refuse("lengths beyond the codes", 7,
+           pages.page(pages.FSST, 3, pages.text_data([b"\0" * 9] * 3)[0][:-10], reference=9))
+    refuse("longest lengths", 7,
+           pages.page(pages.RAWSTR, 60, bytes(2) * 2 + b"\xff" * 120 + bytes(68 + 90), width=16,
+                      reference=90))
+    refuse("rows without bytes", 7, pages.page(pages.RAWSTR, 64, bytes(64 + 5), reference=5))
+    refuse("an escape ends a row", 8, bad_escape)
+    refuse("an escape ends the page", 8, pages.text([b"\0", b"\xff"], encoding=pages.FSST))
+    refuse("an escape ends a step and a row", 8,
+           pages.text([b"\0" * 7 + b"\xff", b"\0"], encoding=pages.FSST))
+    refuse("three escapes end a row", 8, pages.text([b"\xff" * 3, b"\0"], encoding=pages.FSST))
+    refuse("an escape ends a part", 8, *pages.long_value([b"\0\xff", b"a"], pages.FSST))
+    refuse("an escape ends a later part", 8, *pages.long_value([b"\0", b"\xff", b"\0"], pages.FSST))
+    refuse("an escape ends the last part", 8, *pages.long_value([b"\0", b"\0\xff"], pages.FSST))
+    case("an escaped escape ends a row", [pages.text([b"\xff\xff", b"\0"], encoding=pages.FSST)],
+         [b"\xff", b"a"], table=aux)
+    refuse("bad lengths before an escape", 7, bad_starts, bad_escape)
+    refuse("an escape before bad lengths", 8, bad_escape, bad_starts)
+
+    good = rows_of([b"one", b"three"])
+    coded = rows_of([b"the flash"], compress, encoding=pages.FSST)
+    refuse("no symbols for codes", 5, coded, table=None)
+    refuse("no symbols for codes in the second page", 5, good, coded, table=None)
+    for title, page in (("of bytes", pages.text(known, flags=pages.AUXILIARY)),
+                        ("without its flag", pages.symbols(known, flags=0)),
+                        ("with a bitmap", pages.symbols(known, flags=3)),
+                        ("of 256", pages.symbols([b"\0"] * 256, spare=b"\0")),
+                        ("one too many", pages.symbols(known, rows=9)),
+                        ("one too few", pages.symbols(known, rows=7)),
+                        ("of no length", pages.symbols(known, lengths=[1, 2, 0, 4, 5, 6, 7, 8])),
+                        ("of 9 bytes", pages.symbols(known, lengths=[1, 2, 3, 4, 5, 6, 7, 9])),
+                        ("of 255 bytes", pages.symbols(known, lengths=[255, 2, 3, 4, 5, 6, 7, 8])),
+                        ("of no page", pages.changed(aux, 0, b"X")),
+                        ("of 65535 bytes", pages.changed(aux, 14, b"\xff\xff"))):
+        refuse(f"symbols {title}", 5, coded, table=page)
+    for size in (1, 64, 8191):
+        refuse(f"{size} bytes of symbols", 5, good, table_bytes=size)
+
+    refuse("a part without a beginning", 9, pages.page(pages.RAWSTR, 0, b"part"))
+    refuse("a part behind rows", 9, good, pages.page(pages.RAWSTR, 0, b"part"))
+    refuse("a value without an end", 9, *pages.long_value([b"one", b"two"])[:1])
+    refuse("a value without an end behind a part", 9, *pages.long_value([b"one", b"two", b"x"])[:2])
+    refuse("rows within a value", 9, *pages.long_value([b"one", b"two"])[:1], good)
+    refuse("codes behind bytes", 9, pages.long_value([b"one", b"two"])[0],
+           pages.page(pages.FSST, 0, b"\0"))
+    refuse("two rows go on", 9, pages.text([b"a", b"b"], flags=pages.CONTINUES),
+           pages.page(pages.RAWSTR, 0, b"c"))
+    refuse("a constant goes on", 9, pages.page(pages.CONST, 1, b"x", width=8,
+                                               flags=pages.CONTINUES))
+
+    refuse("blank page", 1, bytes(8192))
+    refuse("another version", 1, pages.changed(good, 3, b"\2"))
+    refuse("the second page is bad", 1, good, pages.changed(good, 0, b"X"))
+    refuse("encoding 0", 1, pages.changed(good, 8, b"\0"))
+    refuse("encoding 8", 1, pages.changed(good, 8, b"\x08"))
+    refuse("payload of 8129 bytes", 1, pages.changed(good, 14, struct.pack("<H", 8129)))
+    refuse("payload of 65535 bytes", 1, pages.changed(good, 14, b"\xff\xff"))
+    refuse("65537 rows", 1, pages.changed(good, 32, struct.pack("<I", 65537)))
+    refuse("2^32 - 1 rows", 1, pages.changed(good, 32, b"\xff" * 4))
+    refuse("rows beyond the segment", 1, pages.changed(good, 26, b"\xff\xff"))
+    refuse("more NULLs than rows", 1, pages.changed(good, 36, struct.pack("<I", 4)))
+    for encoding in (pages.RAW, pages.FORBP, pages.DICT, pages.RLE):
+        refuse(f"encoding {encoding}", 2, pages.changed(good, 8, bytes([encoding])))
+    refuse("a number", 2, pages.page(pages.CONST, 2, b"", reference=5))
+    refuse("a constant of no rows", 2, pages.page(pages.CONST, 0, b"x", width=8))
+    refuse("auxiliary page of codes", 2, aux)
+    refuse("auxiliary page without rows", 2, pages.page(pages.RAWSTR, 0, b"",
+                                                        flags=pages.AUXILIARY))
+    refuse("auxiliary page that goes on", 2, pages.text([b"x"], flags=pages.AUXILIARY
+                                                        | pages.CONTINUES))
+    refuse("no room for the lengths", 3, pages.page(pages.RAWSTR, 3, bytes(63), reference=0))
+    refuse("no room for the starts", 3, pages.page(pages.RAWSTR, 65536, bytes(64), reference=0))
+    refuse("lengths of 17 bits", 3, pages.page(pages.RAWSTR, 3, bytes(128), width=17))
+    refuse("lengths of 255 bits", 3, pages.page(pages.FSST, 3, bytes(8128), width=255))
+    refuse("a negative length", 3, pages.page(pages.RAWSTR, 3, bytes(128), reference=-1))
+    refuse("a length beyond the data", 3, pages.page(pages.RAWSTR, 1, bytes(64), reference=65))
+    refuse("a length of 2^32", 3, pages.page(pages.RAWSTR, 1, bytes(64), reference=2**32))
+    refuse("no room for the bitmap", 3, pages.page(pages.RAWSTR, 3, bytes(32),
+                                                   flags=pages.HAS_VALIDITY, null_count=3))
+    refuse("bitmap without its NULLs", 4,
+           pages.changed(rows_of([b"a", None, b"b"]), 36, struct.pack("<I", 2)))
+    refuse("NULLs without a bitmap", 4, pages.changed(good, 36, struct.pack("<I", 1)))
+    # 9 pages of 65536 rows of 8128 bytes.
+    refuse("more bytes than can be counted", 6,
+           *[pages.page(pages.CONST, 65536, bytes(8128), width=8)] * 9)
+    return vectors
+
+
 def fgrep8(rng):
     vectors = Vectors()
 
@@ -791,5 +1106,5 @@ def partial_aggregate(rng):
 
 
 KERNELS = {kernel.__name__: kernel for kernel in (
-    predicate_filter, page_decode, morris_pratt, fgrep8, hamming_nearest, graph_step, key_lookup,
-    read_modify_write, partial_aggregate)}
+    predicate_filter, page_decode, text_decode, morris_pratt, fgrep8, hamming_nearest, graph_step,
+    key_lookup, read_modify_write, partial_aggregate)}

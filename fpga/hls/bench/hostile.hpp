@@ -2,7 +2,7 @@
 //
 // Vectors say what a kernel answers; a test bench (`tb.cpp`) goes through many inputs that are
 // mostly malformed, and asks only that the kernel ends, stays within its arrays, and keeps to what
-// holds for every answer. It runs under the sanitizers, and its seed is fixed.
+// holds for every answer. It runs under the sanitizers, and its seed is fixed unless it says so.
 #ifndef FLASHMESH_BENCH_HOSTILE_HPP
 #define FLASHMESH_BENCH_HOSTILE_HPP
 
@@ -17,6 +17,8 @@ namespace bench {
 
 class generator {
 public:
+    explicit generator(uint64_t seed = 20260101) : random_(seed) {}
+
     uint64_t word() { return random_(); }
 
     // Below `limit`, which is not 0.
@@ -31,7 +33,7 @@ public:
     }
 
 private:
-    std::mt19937_64 random_{20260101};
+    std::mt19937_64 random_;
 };
 
 // An array of exactly so many elements, for AddressSanitizer; a vector may have more.

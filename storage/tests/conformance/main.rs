@@ -16,6 +16,7 @@
 //! | `hamming_nearest` | yes | `Output::Nearest`, but what the kernel has limits for; among rows equally far, any |
 //! | `partial_aggregate` | yes | `Output::Aggregate`, but what the kernel has limits for |
 //! | `page_decode` | yes; and pages of the store's writer, against the store's decoder (not C simulation) | no: a Program reads columns, pages are below it |
+//! | `text_decode` | yes; and texts of the store's writer (not C simulation) | no: a Program reads columns, pages are below it |
 //! | `key_lookup` | yes; and pages of a real hash index, against its entries (not C simulation) | no: an index is asked before a Program runs |
 //! | `graph_step` | yes | no: a Program looks at each row alone |
 //! | `read_modify_write` | yes | no: a Program writes nothing |

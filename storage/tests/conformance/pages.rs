@@ -1,4 +1,4 @@
-//! page_decode and key_lookup have no Program that says what they do. They are held against the
+//! page_decode, text_decode and key_lookup have no Program that says what they do. They are held against the
 //! store instead: pages that its own writer made, and what its own decoder and index say of them.
 
 use std::collections::BTreeSet;
@@ -27,6 +27,7 @@ const IDENTITY: ChunkIdentity = ChunkIdentity {
 /// What page_decode says of an encoding that it does not decode.
 const NOT_DECODED: u32 = 2;
 const NOT_FOUND: u32 = u32::MAX;
+const PAGE_BYTES: usize = 8192;
 
 /// `FLASHMESH_SEED` replays a seed that was printed.
 fn random() -> StdRng {
@@ -40,6 +41,8 @@ fn random() -> StdRng {
 struct Chunk {
     pages: Vec<Arc<Page>>,
     aux: Aux,
+    /// The auxiliary page as it is on flash; empty without one.
+    aux_bytes: Vec<u8>,
 }
 
 impl Chunk {
@@ -53,10 +56,15 @@ impl Chunk {
         }
         let rest = pages.split_off(usize::from(encoded.aux_pages));
         let aux = pages.first();
+        let aux_bytes = aux.map_or_else(Vec::new, |page| page.bytes().into_owned());
         let aux = aux.map_or(Aux::None, |page| {
             Aux::parse(page, array.data_type()).unwrap()
         });
-        Self { pages: rest, aux }
+        Self {
+            pages: rest,
+            aux,
+            aux_bytes,
+        }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -227,6 +235,120 @@ fn decode_like_the_store(target: &dyn Target) {
     }
 }
 
+/// Texts for which the store chooses the encodings that text_decode knows, long values, and a
+/// dictionary.
+fn text_column(random: &mut StdRng, kind: usize, has_nulls: bool) -> ArrayRef {
+    const WORDS: [&str; 8] = [
+        "flash ",
+        "mesh ",
+        "pages ",
+        "of ",
+        "the ",
+        "symbol ",
+        "tables ",
+        "größer ",
+    ];
+    let words = |random: &mut StdRng, count: usize| -> String {
+        (0..count)
+            .map(|_| WORDS[random.random_range(0..WORDS.len())])
+            .collect()
+    };
+    let noise = |random: &mut StdRng, count: usize| -> String {
+        (0..count)
+            .map(|_| char::from(random.random_range(b' '..b'~')))
+            .collect()
+    };
+    let rows: usize = [400, 400, 5000, 500, 3000, 6, 4][kind];
+    let mut texts = Vec::new();
+    for row in 0..rows {
+        let is_valid = kind != 0 && (!has_nulls || random.random_bool(0.8));
+        let length = random.random_range(5..20);
+        let text = match kind {
+            0 | 1 => "the same in each row".to_owned(),
+            2 => format!("word {}, long enough to be coded", row % 30),
+            3 => noise(random, length),
+            4 => words(random, length) + &row.to_string(),
+            5 => words(random, 12_000),
+            _ => noise(random, 20_000),
+        };
+        texts.push(is_valid.then_some(text));
+    }
+    Arc::new(StringViewArray::from_iter(texts))
+}
+
+const TEXT_KINDS: usize = 7;
+
+/// Decodes random chunks of text on `target`; of those with a dictionary, the dictionary.
+fn decode_texts_of_the_store(target: &dyn Target) {
+    let mut random = random();
+    let mut seen = BTreeSet::new();
+    for number in 0..2 * TEXT_KINDS {
+        let array = text_column(&mut random, number % TEXT_KINDS, number >= TEXT_KINDS);
+        let chunk = Chunk::of(&array);
+        for page in &chunk.pages {
+            seen.insert(format!("{:?}", page.header().encoding));
+            if page.header().row_count == 0 {
+                seen.insert("part of a value".to_owned());
+            }
+        }
+        let mut texts: Vec<Option<Vec<u8>>> = Vec::new();
+        let (pages, symbols) = if let Aux::Dictionary(dictionary) = &chunk.aux {
+            let entries = 0..dictionary.len();
+            texts.extend(entries.map(|code| Some(dictionary.value(code).to_vec())));
+            (chunk.aux_bytes.clone(), Vec::new())
+        } else {
+            let rows = array.as_string_view().iter();
+            texts.extend(rows.map(|text| text.map(|text| text.as_bytes().to_vec())));
+            (chunk.bytes(), chunk.aux_bytes.clone())
+        };
+
+        let rows = texts.len();
+        let byte_count: usize = texts.iter().flatten().map(Vec::len).sum();
+        let mut offsets = vec![0; 4 * (rows + 1)];
+        let mut bytes = vec![0; byte_count];
+        let mut valid = vec![0; 8 * rows.div_ceil(64)];
+        let (mut found_rows, mut found_bytes, mut status) = ([0; 4], [0; 4], [0; 4]);
+        let mut arguments = [
+            Argument::In(&pages),
+            scalar(pages.len() / PAGE_BYTES),
+            Argument::In(&symbols),
+            scalar(symbols.len()),
+            scalar(rows),
+            scalar(byte_count),
+            Argument::InOut(&mut offsets),
+            Argument::InOut(&mut bytes),
+            Argument::InOut(&mut valid),
+            Argument::InOut(&mut found_rows),
+            Argument::InOut(&mut found_bytes),
+            Argument::InOut(&mut status),
+        ];
+        target.call("text_decode", &mut arguments, CONTEXT).unwrap();
+        let what = format!("column {number}: {rows} rows");
+        assert_eq!(
+            (
+                u32_of(&status),
+                u32_of(&found_rows),
+                u32_of(&found_bytes) as usize
+            ),
+            (0, rows as u32, byte_count),
+            "{what}"
+        );
+        let end = |row: usize| u32_of(&offsets[4 * row..4 * row + 4]) as usize;
+        for (row, text) in texts.iter().enumerate() {
+            let found = &bytes[end(row)..end(row + 1)];
+            let is_valid = valid[row / 8] >> (row % 8) & 1 == 1;
+            assert!(is_valid || found.is_empty(), "{what}: a NULL with bytes");
+            assert!(
+                is_valid.then_some(found) == text.as_deref(),
+                "{what}: row {row}"
+            );
+        }
+    }
+    for wanted in ["Const", "RawStr", "Fsst", "Dict", "part of a value"] {
+        assert!(seen.contains(wanted), "{wanted} is not among {seen:?}");
+    }
+}
+
 /// Looks keys up on `target` in the pages of an index, and in its entries.
 fn find_like_the_index(target: &dyn Target) {
     let mut random = random();
@@ -298,6 +420,13 @@ fn the_sandbox_decodes_pages_like_the_store() {
 }
 
 #[test]
+fn the_sandbox_decodes_texts_of_the_store() {
+    if let Some(kernel) = sandbox::compiled("text_decode") {
+        decode_texts_of_the_store(kernel.target().as_ref());
+    }
+}
+
+#[test]
 fn the_sandbox_finds_keys_like_the_index() {
     if let Some(kernel) = sandbox::compiled("key_lookup") {
         find_like_the_index(kernel.target().as_ref());
@@ -308,6 +437,13 @@ fn the_sandbox_finds_keys_like_the_index() {
 fn xrt_emulation_decodes_pages_like_the_store() {
     if let Some(kernel) = xrt::kernel("page_decode") {
         decode_like_the_store(&kernel);
+    }
+}
+
+#[test]
+fn xrt_emulation_decodes_texts_of_the_store() {
+    if let Some(kernel) = xrt::kernel("text_decode") {
+        decode_texts_of_the_store(&kernel);
     }
 }
 
