@@ -16,7 +16,7 @@ const CI_CRASH_ROUNDS: u32 = 6;
 /// When tests that are built already are stopped: several times what they take on two cores.
 const TESTS_END_WITHIN: Duration = Duration::from_secs(35 * 60);
 
-/// When the checks of the hardware are stopped that have run since the first step.
+/// When the checks of the hardware are stopped, from when all else is done but the crash test.
 const HARDWARE_ENDS_WITHIN: Duration = Duration::from_secs(30 * 60);
 
 /// Runs every step, prints how long each took, stops at the first failure.

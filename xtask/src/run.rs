@@ -176,12 +176,13 @@ impl Beside {
     /// Starts a line of the shell's in the workspace's root.
     pub fn start(line: &str) -> Result<Self> {
         let log = NamedTempFile::new()?;
+        let printed = log.reopen()?;
         let mut command = command("nice");
         command
             .args(["-n", "10", "sh", "-c", line])
             .stdin(Stdio::null())
-            .stdout(log.reopen()?)
-            .stderr(log.reopen()?);
+            .stdout(printed.try_clone()?)
+            .stderr(printed);
         let child = start(&mut command)?;
         Ok(Self {
             command,

@@ -37,10 +37,10 @@ pub(super) fn file_of(name: &ObjectName, args: &TableFunctionArgs) -> Result<Opt
         return Err(Error::usage(format!("{called} takes a path in quotes")));
     };
     let file = path.rsplit('/').next().unwrap_or(path);
-    let mut ends = file.split('.').skip(1).map(str::to_ascii_lowercase);
+    let ends = file.split('.').skip(1).map(str::to_ascii_lowercase);
     let ending = ends
-        .by_ref()
-        .rfind(|end| !COMPRESSED.contains(&end.as_str()));
+        .filter(|end| !COMPRESSED.contains(&end.as_str()))
+        .last();
     match ending {
         Some(ending) if !endings.contains(&ending.as_str()) => Err(Error::usage(format!(
             "{called} reads files that end in .{}, not '{path}'; {more}",

@@ -161,7 +161,8 @@ impl Remote {
                     // The client has made a text of the server's answer.
                     let all = text(e);
                     let said = all.split_once("message: \"");
-                    let said = said.and_then(|(_, said)| Some(said.rsplit_once('"')?.0));
+                    let said = said.and_then(|(_, said)| said.split("\", source: ").next());
+                    let said = said.map(|said| said.trim_end_matches('"'));
                     Error::usage(format!("logging in as '{user}': {}", said.unwrap_or(&all)))
                 })?;
             }
