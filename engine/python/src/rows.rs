@@ -153,7 +153,7 @@ fn values_of<'py>(py: Python<'py>, column: &ArrayRef) -> Raises<Vec<Bound<'py, P
     (0..column.len())
         .map(|row| match column.is_null(row) {
             true => Ok(py.None().into_bound(py)),
-            false => value_of(py, column, row),
+            false => Ok(value_of(py, column, row)?),
         })
         .collect()
 }

@@ -345,11 +345,11 @@ async fn what_would_be_left_out_is_refused() {
         ),
         (
             "COPY t TO 'x.csv' STORED AS xlsx",
-            "COPY does not write 'xlsx'",
+            "COPY does not write 'XLSX'; it writes arrow",
         ),
         (
             "COPY t TO 'x.csv' (FORMAT text)",
-            "COPY does not write 'text'",
+            "COPY does not write 'TEXT'",
         ),
         ("CREATE SCHEMA no WITH (a = 1)", "write CREATE SCHEMA name"),
         ("DROP TEMPORARY TABLE t", "DROP TEMPORARY"),
