@@ -553,3 +553,4 @@ def test_df_is_a_call_for_pandas_and_datafusions_own_object(stocked):
     # The one place where the wheel asks for it from outside.
     stocked.context.register_view("grown", grown)
     assert stocked.context.sql("SELECT count(*) AS n FROM grown").to_pydict() == {"n": [1]}
+    stocked.context.deregister_table("grown")
