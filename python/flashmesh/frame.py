@@ -49,6 +49,13 @@ def upstream(value: Any) -> Any:
     return Upstream(value._inner) if isinstance(value, DataFrame) else value
 
 
+def _ours(connection: Connection, result: Any) -> DataFrame:
+    """What a method gave, with a DataFrame of DataFusion's own as one of the connection's."""
+    if type(result) is Upstream:
+        return DataFrame(connection, df=result.df)
+    return cast("DataFrame", result)
+
+
 P = ParamSpec("P")
 
 
@@ -65,9 +72,7 @@ def _carried(
             named = {name: upstream(value) for name, value in named.items()}
             made = cast("Callable[..., Upstream]", method)
             result = made(upstream(frame), *map(upstream, values), **named)
-        if type(result) is Upstream:
-            return DataFrame(self._connection, df=result.df)
-        return result
+        return _ours(self._connection, result)
 
     return cast("Callable[Concatenate[DataFrame, P], DataFrame]", carried)
 
@@ -146,10 +151,7 @@ class DataFrame(Rows, datafusion.DataFrame):
 
     def transform(self, func: Callable[..., Any], *args: Any) -> DataFrame:
         # The function gets this very DataFrame, with what it has more than DataFusion's.
-        result = func(self, *args)
-        if type(result) is Upstream:
-            return DataFrame(self._connection, df=result.df)
-        return cast("DataFrame", result)
+        return _ours(self._connection, func(self, *args))
 
     def collect(self) -> list[pa.RecordBatch]:
         return list(self._collected())
