@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
-use crate::spelling::{columns_quoted, respelled};
+use crate::spelling::{read_otherwise, respelled};
 use crate::{clauses, depth, from_first, past, precedence};
 
 /// Splits SQL of a dialect into statements.
@@ -15,7 +15,7 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     let dialect = dialect_from_str(dialect)
         .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
     depth::check(query, dialect.as_ref())?;
-    let parser = match columns_quoted(query, dialect.as_ref()) {
+    let parser = match read_otherwise(query, dialect.as_ref()) {
         Some(tokens) => DFParserBuilder::new(tokens),
         None => DFParserBuilder::new(query),
     };

@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use datafusion::catalog::{CatalogProviderList, DynamicFileCatalog, MemoryCatalogProviderList};
 use datafusion::config::ConfigOptions;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::spill_file::TempFileFactory;
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
 use flashmesh_cluster::node::Head;
 use flashmesh_planner::relations::StoreRelations;
+use flashmesh_planner::rules::LengthOfLists;
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
@@ -396,7 +397,8 @@ impl Session {
             let principal = Arc::clone(&principal);
             state = state.with_query_planner(Arc::new(GatedPlanner { planner, principal }));
         }
-        let state = state.build();
+        let mut state = state.build();
+        state.register_function_rewrite(Arc::new(LengthOfLists))?;
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;
         tell_of_session(&context, &principal.name);

@@ -29,7 +29,7 @@ use crate::assign::{assign, mark_casts};
 use crate::blocking::blocking;
 use crate::catalog::FlashSchema;
 use crate::change;
-use crate::clauses::{self, OfScalars};
+use crate::clauses::{self, Calls};
 use crate::create_table::{declared_not_null, with_declared};
 use crate::dml::nullable_values;
 use crate::error::{Error, Result};
@@ -124,7 +124,7 @@ impl Session {
         let mut state = self.context().state();
         variables.declare(&mut state);
         let mut statement = statement;
-        if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut OfScalars(&state)) {
+        if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut Calls(&state)) {
             return Err(error);
         }
         if let ParsedStatement::Statement(parsed) = &statement {

@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, VisitorMut,
+    FunctionArguments, Select, VisitorMut,
 };
 
+use super::synonyms::{correct_call, name_calls};
 use super::{flow, refuse};
 use crate::error::{Error, Result};
 
@@ -18,7 +19,7 @@ pub(super) fn check_function(function: &Function) -> Result<()> {
         uses_odbc_syntax: _,
         parameters,
         args,
-        // These are for `OfScalars`.
+        // These are for `Calls`.
         filter: _,
         null_treatment: _,
         over: _,
@@ -40,13 +41,19 @@ pub(super) fn check_function(function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is said of calls of scalar functions, as the session knows them, and means nothing there.
-pub(crate) struct OfScalars<'a>(pub &'a SessionState);
+/// Has calls of functions that the session does not know said by those that it knows, and refuses what is
+/// said of scalar functions and means nothing there.
+pub(crate) struct Calls<'a>(pub &'a SessionState);
 
-impl VisitorMut for OfScalars<'_> {
+impl VisitorMut for Calls<'_> {
     type Break = Error;
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        flow(name_calls(select, self.0))
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        flow(correct_call(expr, self.0))?;
         let Expr::Function(function) = expr else {
             return ControlFlow::Continue(());
         };

@@ -8,25 +8,35 @@ mod definitions;
 mod files;
 mod functions;
 mod groups;
+mod joins;
+mod patterns;
+mod quantified;
 mod sample;
+mod sets;
+mod synonyms;
 mod windows;
 
+use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, Expr, Fetch, FunctionArg, Ident, JoinOperator, LimitClause, ObjectName,
-    OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
-    SetOperator, Statement, TableAlias, TableFactor, TableWithJoins, Value, VisitMut as _,
-    VisitorMut, WildcardAdditionalOptions, visit_relations,
+    BinaryOperator, Cte, DataType, Expr, Fetch, FunctionArg, Ident, LimitClause, ObjectName,
+    OrderBy, OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem,
+    SetExpr, SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _, VisitorMut,
+    WildcardAdditionalOptions, visit_relations,
 };
 
 use self::definitions::{check_column, check_statement};
 use self::files::file_of;
-pub(crate) use self::functions::OfScalars;
+pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
+use self::joins::{check_names, correct_changes, correct_joins, twins};
+use self::patterns::correct_similar;
+use self::quantified::with_nulls;
 use self::sample::{alias_of, sampled};
+use self::sets::name_sides;
 use self::windows::write_out;
 use crate::error::{Error, Result};
 
@@ -88,7 +98,7 @@ impl VisitorMut for Correct {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
-        flow(check_statement(statement))
+        flow(correct_changes(statement).and_then(|()| check_statement(statement)))
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
@@ -106,8 +116,21 @@ impl VisitorMut for Correct {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
             Expr::Function(function) => flow(check_function(function)),
+            Expr::SimilarTo { .. } => flow(correct_similar(expr)),
+            Expr::Interval(interval) if interval.leading_field.is_none() => {
+                flow(check_interval(&interval.value, interval))
+            }
+            Expr::Cast {
+                expr, data_type, ..
+            } if matches!(data_type, DataType::Interval { .. }) => flow(check_interval(expr, expr)),
             _ => ControlFlow::Continue(()),
         }
+    }
+
+    // What it makes of an expression has that within it.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        with_nulls(expr);
+        ControlFlow::Continue(())
     }
 }
 
@@ -160,14 +183,19 @@ fn correct_query(query: &mut Query) -> Result<()> {
         return refuse(&clause.to_string(), "clients choose the form of results");
     }
     match body.as_mut() {
-        SetExpr::Select(select) => write_out(select, order_by.as_mut())?,
+        SetExpr::Select(select) => {
+            check_names(&twins(&select.from)?, &*order_by)?;
+            write_out(select, order_by.as_mut())?;
+        }
         SetExpr::SetOperation { left, right, .. } => {
             check_no_into(left)?;
             check_no_into(right)?;
+            name_sides(body)?;
         }
         _ => {}
     }
     if let Some(order_by) = order_by {
+        order_by_all(order_by);
         let is_select = matches!(body.as_ref(), SetExpr::Select(_));
         if order_by.interpolate.is_some() {
             return refuse("INTERPOLATE", "");
@@ -183,6 +211,19 @@ fn correct_query(query: &mut Query) -> Result<()> {
         }
     }
     pipe_operators.iter().try_for_each(check_pipe)
+}
+
+/// `ORDER BY ALL` is a column's name to some dialects' parsers, which no column has without quotes.
+fn order_by_all(order_by: &mut OrderBy) {
+    if let OrderByKind::Expressions(columns) = &order_by.kind
+        && let [only] = columns.as_slice()
+        && let Expr::Identifier(name) = &only.expr
+        && name.quote_style.is_none()
+        && name.value.eq_ignore_ascii_case("all")
+        && only.with_fill.is_none()
+    {
+        order_by.kind = OrderByKind::All(only.options.clone());
+    }
 }
 
 /// A query of WITH. Of a UNION in WITH RECURSIVE the planner takes the two sides alone.
@@ -265,6 +306,26 @@ fn check_pipe(operator: &PipeOperator) -> Result<()> {
         }
         // What the planner does not know of the others it refuses.
         _ => Ok(()),
+    }
+}
+
+/// Refuses a number without a unit: `INTERVAL 3 decades` is one, whose unit is none that the parser
+/// knows and becomes a column's name.
+fn check_interval(value: &Expr, written: &impl Display) -> Result<()> {
+    let number = match value {
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) | Value::SingleQuotedString(number) => number,
+            _ => return Ok(()),
+        },
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => return check_interval(expr, written),
+        _ => return Ok(()),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(_) => refuse(
+            &format!("{written} without a unit"),
+            "write one such as in INTERVAL '3 days' or INTERVAL 3 DAY",
+        ),
+        Err(_) => Ok(()),
     }
 }
 
@@ -377,7 +438,7 @@ fn correct_select(select: &mut Select) -> Result<()> {
         check_item(item)?;
     }
     for table in from.iter_mut() {
-        correct_joins(table);
+        correct_joins(table)?;
     }
     // ClickHouse's hint of what to filter by first.
     if let Some(prewhere) = prewhere.take() {
@@ -391,6 +452,7 @@ fn correct_select(select: &mut Select) -> Result<()> {
         });
     }
     correct_groups(group_by, projection)?;
+    check_names(&twins(&select.from)?, select)?;
     write_out(select, None)
 }
 
@@ -411,18 +473,6 @@ fn check_item(item: &SelectItem) -> Result<()> {
     match opt_ilike {
         Some(pattern) => refuse(&format!("* {pattern}"), "name the columns"),
         None => Ok(()),
-    }
-}
-
-/// `a SEMI JOIN b` is `a LEFT SEMI JOIN b`.
-fn correct_joins(table: &mut TableWithJoins) {
-    for join in &mut table.joins {
-        let operator = &mut join.join_operator;
-        *operator = match std::mem::replace(operator, JoinOperator::CrossApply) {
-            JoinOperator::Semi(constraint) => JoinOperator::LeftSemi(constraint),
-            JoinOperator::Anti(constraint) => JoinOperator::LeftAnti(constraint),
-            other => other,
-        };
     }
 }
 
@@ -516,7 +566,7 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
             alias,
         } => {
             check_alias(alias.as_ref())?;
-            correct_joins(table_with_joins);
+            correct_joins(table_with_joins)?;
         }
         TableFactor::UNNEST { alias, .. } => check_alias(alias.as_ref())?,
         // What the planner knows of the others it plans, and refuses the rest.

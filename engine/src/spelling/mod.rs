@@ -1,6 +1,7 @@
 //! What other databases take and the parser does not, in words that it takes.
 
 mod copy;
+mod numbers;
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -25,7 +26,8 @@ const OPTIONS: [&str; 6] = [
 
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
 /// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
-/// with options in parentheses or FROM a file, and queries that begin with FROM and have no SELECT.
+/// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, and WITH
+/// with the hint MATERIALIZED.
 ///
 /// # Errors
 /// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none.
@@ -39,27 +41,39 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_quoted = quote_columns(&mut tokens);
     let has_copies = copy::replace_copies(&mut tokens, dialect)?;
     let has_selected = select_all(&mut tokens, dialect);
-    let has_changed =
-        has_sorted || has_replaced || has_versions || has_quoted || has_copies || has_selected;
+    let has_hints = drop_hints(&mut tokens);
+    let has_changed = has_sorted
+        || has_replaced
+        || has_versions
+        || has_quoted
+        || has_copies
+        || has_selected
+        || has_hints;
     Ok(has_changed.then_some(tokens))
 }
 
-/// The words of a text that creates a table whose columns are called `key` or `index`: some of these can
-/// be parsed, and mean something else.
-pub(crate) fn columns_quoted(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
+/// The words of a text that can be parsed and would mean something else: that creates a table whose
+/// columns are called `key` or `index`, or has numbers like `1_000`.
+pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
     let has = |word| text.contains(word);
-    if !(has("create") && has("table") && (has("key") || has("index"))) {
+    let has_columns = has("create") && has("table") && (has("key") || has("index"));
+    let has_numbers = numbers::may_be_grouped(query);
+    if !has_columns && !has_numbers {
         return None;
     }
     let mut tokens = tokens(query, dialect)?;
-    quote_columns(&mut tokens).then_some(tokens)
+    let has_quoted = has_columns && quote_columns(&mut tokens);
+    (has_quoted || has_numbers).then_some(tokens)
 }
 
 fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let mut tokens = Tokenizer::new(dialect, text)
         .tokenize_with_location()
         .ok()?;
+    if numbers::may_be_grouped(text) {
+        numbers::join_groups(&mut tokens);
+    }
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     Some(tokens)
 }
@@ -202,6 +216,26 @@ fn replace_versions(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> b
         has_replaced = true;
     }
     has_replaced
+}
+
+/// Leaves out `[NOT] MATERIALIZED` between AS and a query in parentheses.
+fn drop_hints(tokens: &mut Vec<TokenWithSpan>) -> bool {
+    let before = tokens.len();
+    let mut place = 0;
+    while place < tokens.len() {
+        let at = |offset: usize, word| is(tokens.get(place + offset), word);
+        let hint = match (at(0, "AS"), at(1, "NOT")) {
+            (true, true) if at(2, "MATERIALIZED") => 2,
+            (true, false) if at(1, "MATERIALIZED") => 1,
+            _ => 0,
+        };
+        let behind = tokens.get(place + 1 + hint).map(|token| &token.token);
+        if hint > 0 && behind == Some(&Token::LParen) {
+            tokens.drain(place + 1..place + 1 + hint);
+        }
+        place += 1;
+    }
+    tokens.len() < before
 }
 
 /// Writes `SELECT *` in front of FROM, where a query has none.
@@ -430,6 +464,15 @@ mod tests {
         ] {
             assert_eq!(text(same), None, "{same}");
         }
+    }
+
+    #[test]
+    fn hints_of_with_are_left_out() {
+        assert_eq!(
+            text("WITH a AS MATERIALIZED (SELECT 1), b AS NOT MATERIALIZED (SELECT materialized)"),
+            Some("WITH a AS ( SELECT 1 ) , b AS ( SELECT materialized )".into())
+        );
+        assert_eq!(text("SELECT 1 AS materialized"), None);
     }
 
     #[test]

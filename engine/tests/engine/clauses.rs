@@ -150,6 +150,11 @@ async fn samples_are_samples() {
 async fn what_would_be_left_out_is_refused() {
     let session = session();
     run(&session, TABLES).await;
+    run(
+        &session,
+        "CREATE SCHEMA other; CREATE TABLE other.t (id INT)",
+    )
+    .await;
     let refused = [
         (
             "SELECT id FROM t ORDER BY id FETCH FIRST 1 ROW WITH TIES",
@@ -351,6 +356,60 @@ async fn what_would_be_left_out_is_refused() {
             "COPY t TO 'x.csv' (FORMAT text)",
             "COPY does not write 'TEXT'",
         ),
+        // What would be read as a name.
+        (
+            "SELECT * FROM t POSITIONAL JOIN u",
+            "a JOIN without ON or USING is not supported; write its condition, or CROSS JOIN",
+        ),
+        ("SELECT * FROM t LEFT JOIN u", "a JOIN without ON or USING"),
+        (
+            "SELECT count(*) FROM (t AS a JOIN u)",
+            "a JOIN without ON or USING",
+        ),
+        (
+            "SELECT INTERVAL 3 decades",
+            "INTERVAL 3 without a unit is not supported; write one such as in INTERVAL '3 days'",
+        ),
+        (
+            "SELECT INTERVAL '1.5' millennia",
+            "INTERVAL '1.5' without a unit",
+        ),
+        ("SELECT '47.2'::INTERVAL", "'47.2' without a unit"),
+        (
+            "SELECT id FROM t WHERE g SIMILAR TO g",
+            "SIMILAR TO g, a pattern that is no constant is not supported; write regexp_like",
+        ),
+        ("SELECT 'a' SIMILAR TO '[a'", "with an open bracket"),
+        (
+            "SELECT * FROM t, other.t",
+            "t and other.t in one FROM is not supported; write the schemas of both",
+        ),
+        (
+            "SELECT t.id FROM public.t JOIN other.t ON public.t.id = other.t.id",
+            "t as the name of a table where there are public.t and other.t",
+        ),
+        (
+            "SELECT public.t.v FROM public.t JOIN other.t ON public.t.id = other.t.id ORDER BY t.id",
+            "t as the name of a table where there are",
+        ),
+        (
+            "SELECT t.v FROM (public.t CROSS JOIN u) CROSS JOIN other.t",
+            "t as the name of a table where there are",
+        ),
+        (
+            "SELECT t.w FROM u AS t JOIN other.t ON t.id = other.t.id",
+            "t and other.t in one FROM",
+        ),
+        ("UPDATE t SET v = 0 FROM u POSITIONAL JOIN u AS x", "a JOIN without ON or USING"),
+        ("UPDATE t SET v = 0 FROM other.t", "t and other.t in one FROM"),
+        ("DELETE FROM t USING u AS x JOIN u", "a JOIN without ON or USING"),
+        ("SELECT INTERVAL -3 decades", "without a unit"),
+        ("SELECT mod(7, 4) OVER ()", "Invalid function 'mod'"),
+        ("SELECT max_by(id) FROM t", "max_by but of two arguments"),
+        (
+            "SELECT arg_min(id, v) OVER () FROM t",
+            "arg_min as a window function is not supported; write first_value(x) OVER",
+        ),
         ("CREATE SCHEMA no WITH (a = 1)", "write CREATE SCHEMA name"),
         ("DROP TEMPORARY TABLE t", "DROP TEMPORARY"),
         ("DROP TABLE t PURGE", "PURGE"),
@@ -374,6 +433,15 @@ async fn what_would_be_left_out_is_refused() {
             }
         }
     }
+    // While it is optimised, of which EXPLAIN tells as of all else.
+    for cast in [
+        "'[1, 2]'::INT[]",
+        "TRY_CAST(g AS TEXT[])",
+        "(SELECT g::TEXT[])",
+    ] {
+        let said = error(&session, &format!("SELECT {cast} FROM t")).await;
+        assert!(said.contains("a cast of text to a list"), "{cast}: {said}");
+    }
     assert_eq!(rows(&session, "SELECT * FROM t ORDER BY id").await, all);
     let made =
         "SELECT count(*) FROM information_schema.tables WHERE table_name IN ('n', 'no', 'z')";
@@ -390,6 +458,73 @@ async fn what_would_be_left_out_is_refused() {
         rows(&session, "SELECT * FROM n ORDER BY b").await,
         ["1 7 d", "2 8 d"]
     );
+}
+
+#[tokio::test]
+async fn what_other_databases_say_means_the_same_here() {
+    let session = session();
+    run(&session, TABLES).await;
+    run(
+        &session,
+        "CREATE SCHEMA other; CREATE TABLE other.t (id INT, x INT); INSERT INTO other.t VALUES (1, 7), (9, 8);
+         CREATE TABLE \"T\" AS SELECT 1 AS one",
+    )
+    .await;
+    for (sql, expected) in [
+        // Two tables of one name.
+        ("SELECT * FROM public.t, other.t WHERE public.t.id = 3 ORDER BY x", "3 x 30 1 7,3 x 30 9 8"),
+        (
+            "SELECT public.t.v, other.t.x FROM public.t JOIN other.t ON public.t.id = other.t.id",
+            "10 7",
+        ),
+        ("SELECT t.v, o.x FROM t JOIN other.t AS o USING (id)", "10 7"),
+        ("SELECT count(*) FROM t, \"T\"", "4"),
+        // Patterns of whole texts.
+        (
+            "SELECT 'abc' SIMILAR TO 'b', 'abc' SIMILAR TO '%(b|d)%', 'abc' NOT SIMILAR TO '_[a-c]c', 'a.c' SIMILAR TO 'a.c',
+                    'abc' SIMILAR TO 'a.c', E'a\nb' SIMILAR TO 'a%b', 'a%' SIMILAR TO 'a!%' ESCAPE '!', NULL SIMILAR TO 'a'",
+            "false true false true false true true",
+        ),
+        ("SELECT '<a>' SIMILAR TO '<a>', 'a' SIMILAR TO '<a>', E'a\\b' SIMILAR TO E'a!\\b' ESCAPE '!'", "true false true"),
+        ("SELECT id FROM t WHERE g SIMILAR TO 'x|y' ORDER BY id", "1,2,3"),
+        ("SELECT id FROM t WHERE g NOT SIMILAR TO 'x+' ORDER BY id", "2"),
+        // Numbers in groups.
+        ("SELECT 1_000_000, 1_0.5, 1_0 + 2_5 AS a_1", "1000000 10.5 35"),
+        // NULL among the elements.
+        (
+            "SELECT 4 = ANY ([1, NULL]) AS a, 1 = ANY ([1, NULL]) AS b, 4 = ANY ([1, 2]) AS c, NULL = ANY ([1]) AS d",
+            "true false",
+        ),
+        ("SELECT id FROM t WHERE NOT (id = ANY ([1, 2, NULL]))", ""),
+        ("SELECT id FROM t WHERE NOT (id = ANY ([1, 2])) ORDER BY id", "3,4"),
+        ("SELECT id FROM t WHERE id = ANY (ARRAY[2, 4]) ORDER BY ALL", "2,4"),
+        ("SELECT g, v FROM t WHERE id < 4 ORDER BY ALL DESC", "y 20,x 30,x 10"),
+        ("WITH a AS MATERIALIZED (SELECT 1 AS x), b AS NOT MATERIALIZED (SELECT 2 AS x) SELECT a.x, b.x FROM a, b", "1 2"),
+        // Functions under their other names.
+        (
+            "SELECT arg_max(g, v) FILTER (WHERE v < 40), min_by(id, -v), arg_max(g, v), argmin(id, v) FROM t",
+            "x 4 x 1",
+        ),
+        ("SELECT g, max_by(id, v) AS m FROM t GROUP BY g ORDER BY m", "y 2,x 3,4"),
+        (
+            "SELECT any_value(g ORDER BY v DESC), first(id ORDER BY id), last(id ORDER BY id), list(id ORDER BY id DESC) FROM t",
+            "x 1 4 [4, 3, 2, 1]",
+        ),
+        ("SELECT string_agg(g ORDER BY id), group_concat(g, '-' ORDER BY id DESC) FROM t", "x,y,x x-y-x"),
+        (
+            "SELECT mod(7, 4) * 2, mod(-7, 4), len('abc'), length([1, 2, 3]), len([]), ceiling(1.5), ucase('a')",
+            "6 -3 3 3 0 2.0 A",
+        ),
+        (
+            "SELECT strftime(TIMESTAMP '2024-02-03 04:05:06', '%d.%m.%Y %H:%M'), strptime('03/02/2024', '%d/%m/%Y')::DATE,
+                    string_split('a b', ' '), list_value(1, 2), typeof(1)",
+            "03.02.2024 04:05 2024-02-03 [a, b] [1, 2] Int64",
+        ),
+    ] {
+        let found = in_all_modes(&session, sql).await;
+        let found = found.iter().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(found.collect::<Vec<_>>().join(","), expected, "{sql}");
+    }
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ mod returning;
 mod searches;
 mod shell;
 mod statements;
+mod subqueries;
+mod sums;
 mod support;
 mod test_rack;
 mod time_travel;

@@ -72,7 +72,7 @@ class Queries:
     def one(self) -> str:
         kinds = [
             self.rows, self.groups, self.groups, self.top, self.sets, self.join, self.null_equal_join,
-            self.subquery, self.not_in, self.window, self.recursion, self.same_names, self.renamed_order,
+            self.subquery, self.not_in, self.tested, self.tested, self.window, self.recursion, self.same_names, self.renamed_order,
         ]
         return self.rng.choice(kinds)()
 
@@ -183,7 +183,7 @@ class Queries:
 
     def sets(self) -> str:
         column = self.rng.choice(GROUPED)
-        operator = self.rng.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
+        operator = self.rng.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"])
         return f"SELECT {column} AS v FROM big{self.where('big')} {operator} SELECT {column} FROM small{self.where('small')}"
 
     def join(self) -> str:
@@ -214,6 +214,39 @@ class Queries:
     def not_in(self) -> str:
         inner = f"SELECT small.k FROM small{self.where('small')}"
         return f"SELECT count(*), sum(big.id) FROM big WHERE big.k NOT IN ({inner}) {self.rng.choice(['OR', 'AND'])} {self.test('big', 1)}"
+
+    def comparison(self, outer: str) -> str:
+        """A test by a subquery, which may be of the table of the query around it."""
+        rng = self.rng
+        inner = self.some()
+        column = rng.choice(["id", "k", "i", "n", "e", "s", "d"])
+        related = f" AND {inner}.n = {outer}.n" if inner != outer and rng.random() < 0.4 else ""
+        query = f"(SELECT {inner}.{column} FROM {inner} WHERE ({self.test(inner, 1)}){related})"
+        operator = rng.choice(["=", "<>", "<", "<=", ">", ">="])
+        return rng.choice([
+            f"{outer}.{column} {operator} {rng.choice(['ANY', 'ALL'])} {query}",
+            f"{outer}.{column} {operator} {rng.choice(['ANY', 'ALL'])} {query}",
+            f"{outer}.{column} {rng.choice(['', 'NOT '])}IN {query}",
+            f"{rng.choice(['', 'NOT '])}EXISTS {query}",
+        ])
+
+    def tested(self) -> str:
+        """Tests by subqueries wherever an expression can stand."""
+        outer = self.some()
+        one, other, condition = self.comparison(outer), self.comparison(outer), self.test(outer, 1)
+        rows = f"FROM {outer}{self.where(outer)}"
+        return self.rng.choice([
+            f"SELECT {outer}.id, {one} AS t {rows}",
+            f"SELECT {outer}.id, CASE WHEN {one} THEN 1 WHEN {other} THEN 2 ELSE 3 END AS t {rows}",
+            f"SELECT {outer}.id, NOT ({one}) AS t, ({one}) IS NULL AS u {rows}",
+            f"SELECT {one} AS t, count(*), sum({outer}.id) {rows} GROUP BY 1",
+            f"SELECT sum(CASE WHEN {one} THEN {outer}.id ELSE 0 END), count(*) {rows}",
+            f"SELECT {outer}.id FROM {outer} WHERE {one} {self.rng.choice(['AND', 'OR'])} ({condition})",
+            f"SELECT {outer}.id FROM {outer} WHERE NOT ({one} {self.rng.choice(['AND', 'OR'])} {other})",
+            f"SELECT {outer}.id, row_number() OVER (ORDER BY {outer}.id) AS w, {one} AS t {rows}",
+            f"SELECT count(*), sum(big.id), sum(small.id) FROM big JOIN small ON big.k = small.k AND ({one})",
+            f"SELECT s.t, count(*) FROM (SELECT {one} AS t {rows}) AS s GROUP BY s.t",
+        ])
 
     def window(self) -> str:
         relation, group = self.some(), self.rng.choice(PARTED)

@@ -7,10 +7,16 @@
 
 mod aggregate;
 mod cooperative;
+mod correlated;
 mod guarded_case;
 mod in_lists;
 mod large_joins;
+mod list_casts;
+mod multisets;
 mod not_in;
+mod set_comparisons;
+mod subqueries;
+mod sums;
 mod top_k;
 mod twin_names;
 mod volatile_filter;
@@ -30,10 +36,16 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
+pub use correlated::CorrelatedSubqueries;
 pub use guarded_case::GuardedCase;
 pub use in_lists::Lists;
 pub use large_joins::SortLargeJoins;
+pub use list_casts::{LengthOfLists, NoTextsAsLists};
+pub use multisets::{Multisets, SIDE_OF_ALL};
 pub use not_in::NullsOfIn;
+pub use set_comparisons::SetComparisons;
+pub use subqueries::TestsAsColumns;
+pub use sums::CheckedSums;
 pub use top_k::TopKIntoScan;
 pub use twin_names::FiltersPastTwins;
 pub use volatile_filter::VolatileFilter;
@@ -76,6 +88,11 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
 /// DataFusion's logical rules with flashmesh's among them.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
+    for rule in &mut rules {
+        if rule.name() == "rewrite_set_comparison" {
+            *rule = Arc::new(SetComparisons);
+        }
+    }
     // Filters have reached the scans by then, whose sizes decide the order.
     let place = rules
         .iter()
@@ -86,8 +103,15 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .iter()
         .position(|r| r.name() == "decorrelate_predicate_subquery")
         .unwrap_or(0);
-    rules.insert(subqueries, Arc::new(NullsOfIn));
-    let first: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
+    rules.splice(
+        subqueries..subqueries,
+        [Arc::new(NullsOfIn) as _, Arc::new(TestsAsColumns) as _],
+    );
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 7] = [
+        Arc::new(NoTextsAsLists),
+        Arc::new(Multisets),
+        Arc::new(CheckedSums),
+        Arc::new(CorrelatedSubqueries),
         Arc::new(GuardedCase),
         Arc::new(Lists),
         Arc::new(VolatileFilter),

@@ -40,13 +40,14 @@ impl OptimizerRule for NullsOfIn {
         plan: LogicalPlan,
         _: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        rewrite(plan)
+        null_where_unknown(plan)
     }
 }
 
-fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// A plan whose filters, those of its subqueries too, know when such tests are NULL.
+pub(super) fn null_where_unknown(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = plan
-        .map_subqueries(|subquery| subquery.transform_down(rewrite))?
+        .map_subqueries(|subquery| subquery.transform_down(null_where_unknown))?
         .data;
     let LogicalPlan::Filter(filter) = plan else {
         return Ok(Transformed::no(plan));
@@ -93,7 +94,7 @@ fn where_null_is_false(condition: Expr, schema: &DFSchema) -> Result<Transformed
 }
 
 /// `CASE WHEN x IN (…) THEN TRUE WHEN it is unknown THEN NULL ELSE FALSE END`
-fn with_nulls(test: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
+pub(super) fn with_nulls(test: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let query = &test.subquery.subquery;
     let column = query.schema().columns().swap_remove(0);
     if !test.expr.nullable(schema)? && !query.schema().nullable(&column)? {

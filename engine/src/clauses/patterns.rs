@@ -1,0 +1,157 @@
+//! SIMILAR TO, whose pattern is one of SQL's for a whole text; to the planner it is a regular
+//! expression for a part of it.
+
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};
+
+use super::refuse;
+use crate::error::Result;
+
+/// Says `x SIMILAR TO 'pattern'` by a regular expression.
+///
+/// # Errors
+/// A refusal of patterns that are no constants, and of what a pattern can't say.
+pub(super) fn correct_similar(expr: &mut Expr) -> Result<()> {
+    let Expr::SimilarTo {
+        negated,
+        expr: text,
+        pattern,
+        escape_char,
+    } = expr
+    else {
+        return Ok(());
+    };
+    let escape = match escape_char.as_ref().map(|escape| &escape.value) {
+        None => Some('\\'),
+        Some(Value::SingleQuotedString(escape)) => {
+            let mut chars = escape.chars();
+            match (chars.next(), chars.next()) {
+                (escape, None) => escape,
+                _ => return refuse("an ESCAPE of several characters", "write one"),
+            }
+        }
+        Some(other) => return refuse(&format!("ESCAPE {other}"), "write one character"),
+    };
+    let regular = match pattern.as_ref() {
+        Expr::Value(ValueWithSpan {
+            value:
+                Value::SingleQuotedString(pattern)
+                | Value::EscapedStringLiteral(pattern)
+                | Value::DollarQuotedString(datafusion::sql::sqlparser::ast::DollarQuotedString {
+                    value: pattern,
+                    ..
+                }),
+            ..
+        }) => regular(pattern, escape)?,
+        Expr::Value(ValueWithSpan {
+            value: Value::Null, ..
+        }) => return Ok(()),
+        other => {
+            return refuse(
+                &format!("SIMILAR TO {other}, a pattern that is no constant"),
+                "write regexp_like(text, pattern), with a regular expression",
+            );
+        }
+    };
+    let placeholder = Expr::value(Value::Null);
+    let text = std::mem::replace(text, Box::new(placeholder));
+    // What is kept as text has parentheses: the operators bind differently.
+    *expr = Expr::Nested(Box::new(Expr::BinaryOp {
+        left: text,
+        op: match negated {
+            false => BinaryOperator::PGRegexMatch,
+            true => BinaryOperator::PGRegexNotMatch,
+        },
+        right: Box::new(Expr::value(Value::SingleQuotedString(regular))),
+    }));
+    Ok(())
+}
+
+/// The regular expression of a pattern (ISO/IEC 9075-2, 8.6): `%` and `_` are those of LIKE; `|`, `*`,
+/// `+`, `?`, `{n,m}`, `( )` and `[ ]` mean what they do in regular expressions, and nothing else does.
+fn regular(pattern: &str, escape: Option<char>) -> Result<String> {
+    // What is matched may have several lines.
+    let mut regular = String::from("(?s)^(?:");
+    let mut chars = pattern.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            _ if Some(char) == escape => match chars.next() {
+                Some(literal) => push_literal(&mut regular, literal),
+                None => {
+                    return refuse(
+                        "a pattern of SIMILAR TO that ends in its escape character",
+                        "write that twice",
+                    );
+                }
+            },
+            '%' => regular.push_str(".*"),
+            '_' => regular.push('.'),
+            '(' => regular.push_str("(?:"),
+            '|' | '*' | '+' | '?' | '{' | '}' | ')' => regular.push(char),
+            '[' => {
+                regular.push('[');
+                if chars.next_if_eq(&'^').is_some() {
+                    regular.push('^');
+                }
+                // How deep in brackets: `[[:alpha:]]`.
+                let mut depth = 1;
+                while depth > 0 {
+                    let Some(char) = chars.next() else {
+                        return refuse(
+                            "a pattern of SIMILAR TO with an open bracket",
+                            "close it, or write the escape character before it",
+                        );
+                    };
+                    match char {
+                        _ if Some(char) == escape => {
+                            push_literal(&mut regular, chars.next().unwrap_or(char));
+                            continue;
+                        }
+                        '[' if chars.peek() == Some(&':') => depth += 1,
+                        ']' => depth -= 1,
+                        // Operators between classes are none of SQL's.
+                        '[' | '&' | '~' | '\\' => regular.push('\\'),
+                        _ => {}
+                    }
+                    regular.push(char);
+                }
+            }
+            literal => push_literal(&mut regular, literal),
+        }
+    }
+    regular.push_str(")$");
+    Ok(regular)
+}
+
+/// Characters that mean something in a regular expression; others may mean something with a backslash.
+const META: &str = r"\.+*?()|[]{}^$#&-~";
+
+fn push_literal(regular: &mut String, literal: char) {
+    if META.contains(literal) {
+        regular.push('\\');
+    }
+    regular.push(literal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_of_whole_texts() {
+        for (pattern, expected) in [
+            ("a%b_", r"(?s)^(?:a.*b.)$"),
+            ("(ab|c)+d{2}", r"(?s)^(?:(?:ab|c)+d{2})$"),
+            (r"1.5\%^$", r"(?s)^(?:1\.5%\^\$)$"),
+            ("[^a-c][[:digit:]]", r"(?s)^(?:[^a-c][[:digit:]])$"),
+            ("<a>", "(?s)^(?:<a>)$"),
+            (r"[a&&b\]]", r"(?s)^(?:[a\&\&b\]])$"),
+        ] {
+            assert_eq!(regular(pattern, Some('\\')).unwrap(), expected);
+        }
+        assert_eq!(regular("a!%", Some('!')).unwrap(), r"(?s)^(?:a%)$");
+        assert_eq!(regular(r"a\", None).unwrap(), r"(?s)^(?:a\\)$");
+        for wrong in [r"a\", "[ab"] {
+            assert!(regular(wrong, Some('\\')).is_err(), "{wrong}");
+        }
+    }
+}

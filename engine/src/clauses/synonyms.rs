@@ -1,0 +1,195 @@
+//! Functions that other databases have under other names, or that are said by others.
+
+use datafusion::execution::SessionState;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, Ident, NullTreatment, ObjectName, ObjectNamePart, OrderByExpr,
+    OrderByOptions, Select, SelectItem, Value,
+};
+
+use super::refuse;
+use crate::error::Result;
+
+/// What a function is called here, by what it is called elsewhere.
+const NAMES: [(&str, &str); 22] = [
+    ("arbitrary", "first_value"),
+    ("ceiling", "ceil"),
+    ("first", "first_value"),
+    ("gen_random_uuid", "uuid"),
+    ("group_concat", "string_agg"),
+    ("last", "last_value"),
+    ("lcase", "lower"),
+    ("len", "length"),
+    ("list", "array_agg"),
+    ("list_value", "make_array"),
+    ("listagg", "string_agg"),
+    ("quantile_cont", "percentile_cont"),
+    ("split", "string_to_array"),
+    ("str_split", "string_to_array"),
+    ("strftime", "to_char"),
+    ("string_split", "string_to_array"),
+    ("strptime", "to_timestamp"),
+    ("typeof", "arrow_typeof"),
+    ("ucase", "upper"),
+    ("unicode", "ascii"),
+    ("variance", "var_samp"),
+    ("weekofyear", "week"),
+];
+
+/// Says a call of a function that the session does not know by those that it knows.
+///
+/// # Errors
+/// A refusal of what can't be said of the function, with the way out.
+pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> {
+    let Expr::Function(function) = expr else {
+        return Ok(());
+    };
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else {
+        return Ok(());
+    };
+    let name = name.value.to_lowercase();
+    if name == "any_value" {
+        any_in_order(function);
+        return Ok(());
+    }
+    let is_known = state.scalar_functions().contains_key(&name)
+        || state.aggregate_functions().contains_key(&name)
+        || state.window_functions().contains_key(&name);
+    if !is_known {
+        match name.as_str() {
+            "mod" => {
+                if let Some([left, right]) = arguments(function)
+                    && function.filter.is_none()
+                    && function.over.is_none()
+                {
+                    *expr = Expr::Nested(Box::new(Expr::BinaryOp {
+                        left: Box::new(Expr::Nested(Box::new(left))),
+                        op: BinaryOperator::Modulo,
+                        right: Box::new(Expr::Nested(Box::new(right))),
+                    }));
+                }
+                return Ok(());
+            }
+            "arg_max" | "argmax" | "max_by" => return row_of_extreme(function, false),
+            "arg_min" | "argmin" | "min_by" => return row_of_extreme(function, true),
+            _ => {}
+        }
+        if let Some((_, here)) = NAMES.iter().find(|(elsewhere, _)| *elsewhere == name) {
+            rename(function, here);
+        }
+    }
+    if function.name.to_string().eq_ignore_ascii_case("string_agg") {
+        separate_by_comma(function);
+    }
+    Ok(())
+}
+
+/// Columns of a SELECT that are such calls are called as they were written.
+///
+/// # Errors
+/// Those of [`correct_call`].
+pub(super) fn name_calls(select: &mut Select, state: &SessionState) -> Result<()> {
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else {
+            continue;
+        };
+        if !matches!(expr, Expr::Function(_)) {
+            continue;
+        }
+        let written = expr.clone();
+        correct_call(expr, state)?;
+        if *expr != written {
+            *item = SelectItem::ExprWithAlias {
+                expr: expr.clone(),
+                alias: Ident::with_quote('"', written.to_string()),
+            };
+        }
+    }
+    Ok(())
+}
+
+fn rename(function: &mut Function, name: &str) {
+    function.name = ObjectName::from(vec![Ident::new(name)]);
+}
+
+/// The arguments of a call, if there are so many and nothing is said besides.
+fn arguments<const N: usize>(function: &Function) -> Option<[Expr; N]> {
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let args = list.args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
+        _ => None,
+    });
+    let args: Vec<Expr> = args.collect::<Option<_>>()?;
+    let is_bare = list.duplicate_treatment.is_none() && list.clauses.is_empty();
+    let is_bare = is_bare && function.null_treatment.is_none() && function.within_group.is_empty();
+    is_bare.then_some(())?;
+    args.try_into().ok()
+}
+
+/// `arg_max(x, y)`, the x of the row with the greatest y, as DuckDB has it: among the rows where
+/// neither is NULL. It is `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)`.
+fn row_of_extreme(function: &mut Function, is_least: bool) -> Result<()> {
+    let name = function.name.to_string();
+    let Some([value, by]) = arguments(function) else {
+        return refuse(
+            &format!("{name} but of two arguments"),
+            "write first_value(x ORDER BY y)",
+        );
+    };
+    if function.over.is_some() {
+        return refuse(
+            &format!("{name} as a window function"),
+            "write first_value(x) OVER (PARTITION BY … ORDER BY y)",
+        );
+    }
+    let is_there = |expr: &Expr| Expr::IsNotNull(Box::new(Expr::Nested(Box::new(expr.clone()))));
+    let and = |left: Expr, right: Expr| Expr::BinaryOp {
+        left: Box::new(left),
+        op: BinaryOperator::And,
+        right: Box::new(right),
+    };
+    let mut filter = and(is_there(&value), is_there(&by));
+    if let Some(given) = function.filter.take() {
+        filter = and(Expr::Nested(given), filter);
+    }
+    function.filter = Some(Box::new(filter));
+    if let FunctionArguments::List(list) = &mut function.args {
+        list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+        list.clauses = vec![FunctionArgumentClause::OrderBy(vec![OrderByExpr {
+            expr: by,
+            options: OrderByOptions {
+                asc: Some(is_least),
+                nulls_first: None,
+            },
+            with_fill: None,
+        }])];
+    }
+    rename(function, "first_value");
+    Ok(())
+}
+
+/// `any_value(x ORDER BY y)`: the first that is not NULL; the function itself takes any.
+fn any_in_order(function: &mut Function) {
+    let FunctionArguments::List(list) = &function.args else {
+        return;
+    };
+    let is_ordered =
+        |clause: &FunctionArgumentClause| matches!(clause, FunctionArgumentClause::OrderBy(_));
+    if list.clauses.iter().any(is_ordered) && function.null_treatment.is_none() {
+        function.null_treatment = Some(NullTreatment::IgnoreNulls);
+        rename(function, "first_value");
+    }
+}
+
+/// `string_agg(x)` is `string_agg(x, ',')`.
+fn separate_by_comma(function: &mut Function) {
+    if let FunctionArguments::List(list) = &mut function.args
+        && list.args.len() == 1
+    {
+        let comma = Expr::value(Value::SingleQuotedString(",".into()));
+        let comma = FunctionArg::Unnamed(FunctionArgExpr::Expr(comma));
+        list.args.push(comma);
+    }
+}
