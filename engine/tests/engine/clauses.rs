@@ -400,9 +400,18 @@ async fn what_would_be_left_out_is_refused() {
             "SELECT t.w FROM u AS t JOIN other.t ON t.id = other.t.id",
             "t and other.t in one FROM",
         ),
-        ("UPDATE t SET v = 0 FROM u POSITIONAL JOIN u AS x", "a JOIN without ON or USING"),
-        ("UPDATE t SET v = 0 FROM other.t", "t and other.t in one FROM"),
-        ("DELETE FROM t USING u AS x JOIN u", "a JOIN without ON or USING"),
+        (
+            "UPDATE t SET v = 0 FROM u POSITIONAL JOIN u AS x",
+            "a JOIN without ON or USING",
+        ),
+        (
+            "UPDATE t SET v = 0 FROM other.t",
+            "t and other.t in one FROM",
+        ),
+        (
+            "DELETE FROM t USING u AS x JOIN u",
+            "a JOIN without ON or USING",
+        ),
         ("SELECT INTERVAL -3 decades", "without a unit"),
         ("SELECT mod(7, 4) OVER ()", "Invalid function 'mod'"),
         ("SELECT max_by(id) FROM t", "max_by but of two arguments"),
