@@ -121,8 +121,10 @@ impl VisitorMut for Correct {
                 flow(check_interval(&interval.value, interval))
             }
             Expr::Cast {
-                expr, data_type, ..
-            } if matches!(data_type, DataType::Interval { .. }) => flow(check_interval(expr, expr)),
+                expr,
+                data_type: DataType::Interval { .. },
+                ..
+            } => flow(check_interval(expr, expr)),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -222,7 +224,7 @@ fn order_by_all(order_by: &mut OrderBy) {
         && name.value.eq_ignore_ascii_case("all")
         && only.with_fill.is_none()
     {
-        order_by.kind = OrderByKind::All(only.options.clone());
+        order_by.kind = OrderByKind::All(only.options);
     }
 }
 

@@ -51,7 +51,7 @@ fn compare_sets(
                 let conjuncts = conjuncts.map(|conjunct| match conjunct {
                     // NULL is as good as FALSE here.
                     Expr::SetComparison(test) => Ok(Transformed::yes(
-                        Comparison::of(test, &schema, config)?.is_true()?,
+                        Comparison::of(test, &schema, config)?.condition()?,
                     )),
                     other => said_by_exists(other, &schema, config),
                 });
@@ -91,7 +91,7 @@ enum Comparison {
     Each {
         /// The subquery, its column under a name that nothing else has, so that it is not taken for
         /// one of the query around it.
-        rows: LogicalPlan,
+        rows: Arc<LogicalPlan>,
         of: Subquery,
         /// What compares each of its rows.
         compared: Expr,
@@ -137,7 +137,7 @@ impl Comparison {
         let may_be_null = is_nullable || expr.nullable(schema)?;
         let compared = binary_expr(outside(*expr, schema)?, op, Expr::Column(value));
         Ok(Self::Each {
-            rows,
+            rows: Arc::new(rows),
             of: subquery,
             compared,
             may_be_null,
@@ -146,7 +146,7 @@ impl Comparison {
     }
 
     /// A condition that is TRUE where the comparison is, and never NULL unless it is IN.
-    fn is_true(self) -> Result<Expr> {
+    fn condition(self) -> Result<Expr> {
         match self {
             Self::In(test) => Ok(Expr::InSubquery(test)),
             Self::Each {
@@ -173,13 +173,16 @@ impl Comparison {
             quantifier,
         } = self
         else {
-            return self.is_true();
+            return self.condition();
         };
         let (decides, decided) = match quantifier {
             SetQuantifier::Any => (compared.clone(), true),
             SetQuantifier::All => (!compared.clone(), false),
         };
-        let mut value = when(exists(rows.clone(), &of, decides, false)?, lit(decided));
+        let mut value = when(
+            exists(Arc::clone(&rows), &of, decides, false)?,
+            lit(decided),
+        );
         if may_be_null {
             let unknown = exists(rows, &of, compared.is_null(), false)?;
             value.when(unknown, lit(ScalarValue::Boolean(None)));
@@ -200,8 +203,8 @@ fn outside(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(expr?.data)
 }
 
-fn exists(rows: LogicalPlan, of: &Subquery, condition: Expr, negated: bool) -> Result<Expr> {
-    let rows = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(rows))?);
+fn exists(rows: Arc<LogicalPlan>, of: &Subquery, condition: Expr, negated: bool) -> Result<Expr> {
+    let rows = LogicalPlan::Filter(Filter::try_new(condition, rows)?);
     Ok(Expr::Exists(Exists {
         subquery: Subquery {
             outer_ref_columns: rows.all_out_ref_exprs(),
