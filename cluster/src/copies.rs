@@ -409,6 +409,12 @@ impl Copies {
         self.shared.mirrors.iter().flat_map(of_mirror).collect()
     }
 
+    /// See [`MirroredFlash::ask`].
+    pub(crate) fn ask(&self) {
+        let mirrors = self.shared.mirrors.iter();
+        mirrors.for_each(|mirror| mirror.flash.ask());
+    }
+
     /// See [`MirroredFlash::close`].
     pub(crate) fn close(&self) {
         let mirrors = self.shared.mirrors.iter();

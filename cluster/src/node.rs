@@ -251,6 +251,14 @@ impl Head {
         self.copies.is_some()
     }
 
+    /// Asks the other nodes whether the copies that they have are still there: one that has restarted may
+    /// have lost them, and be used again only later. Blocks: not for tasks.
+    pub fn ask_after_copies(&self) {
+        if let Some(copies) = &self.copies {
+            copies.ask();
+        }
+    }
+
     /// Each copy of each card; none where each is on one node alone.
     pub fn copies(&self) -> Vec<RackCopy> {
         self.copies.as_ref().map_or_else(Vec::new, Copies::statuses)

@@ -66,6 +66,30 @@ def test_whichever_node_ends_what_was_acknowledged_is_there(racks) -> None:  # n
     assert rack.rows("n02", "SELECT sum(amount) FROM account") == [(100 * ACCOUNTS,)]
 
 
+def test_a_node_with_a_new_disk_counts_as_behind_until_it_has_its_copies(racks) -> None:  # noqa: F811
+    rack = prepared(racks)
+    first = head(rack)
+    other = next(name for name in rack.nodes if name != first)
+    # Enough to be on cards.
+    rack.execute(first, "CREATE TABLE lines AS SELECT value FROM range(100000)")
+    # Nothing is asked of it meanwhile, and the head ends as soon as it says that all is whole.
+    kill(rack, other)
+    shutil.rmtree(rack.folder / other)
+    (rack.folder / other).mkdir()
+    rack.up()
+    whole(rack)
+    kill(rack, first)
+    for name in rack.nodes:
+        if name != first:
+            eventually(lambda name=name: answers(rack, name), "the others go on")
+
+
+def answers(rack: Rack, name: str) -> bool:
+    with contextlib.suppress(adbc_driver_flightsql.dbapi.Error):
+        return rack.rows(name, "SELECT count(DISTINCT value) FROM lines") == [(100_000,)]
+    return False
+
+
 def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
     rack = prepared(racks, deadline=3000)
     with Clients(rack) as clients:

@@ -10,6 +10,7 @@ use flashmesh_cluster::node::{CopyParts, Head, HeadParts};
 use flashmesh_cluster::{Card, DATABASE_FOLDER, Node};
 use flashmesh_storage::StorageError;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::super::arguments::EngineArguments;
 use super::status::Reporter;
@@ -34,6 +35,7 @@ const REOPEN_REST: Duration = Duration::from_secs(1);
 /// head would wait for them. One of a node that is away is not waited for for long.
 async fn until_copies_are_whole(reporter: &Reporter) {
     let begun = Instant::now();
+    let _ = timeout(CATCH_UP_TIME, reporter.ask_after_copies()).await;
     loop {
         let copies = reporter.copies();
         let (are_whole, are_found) = copies.iter().fold((true, true), |(whole, found), copy| {

@@ -33,6 +33,8 @@ const SERVICE: &str = "status";
 const NODE_TIME: Duration = Duration::from_secs(3);
 /// So does the process of this machine, which may ask that node.
 const SOCKET_TIME: Duration = Duration::from_secs(5);
+/// The head asks other nodes after their copies as long as this before it says what it knows.
+const COPIES_TIME: Duration = Duration::from_secs(1);
 /// Bytes of a question (a node's name) and of an answer.
 const MOST_NAME: usize = 1 << 10;
 const MOST_ANSWER: u64 = 1 << 20;
@@ -247,6 +249,8 @@ pub(super) struct Reporter {
     mesh: OnceLock<(Weak<Mesh>, Streams)>,
     engine: OnceLock<Weak<Engine>>,
     head: Mutex<Weak<Head>>,
+    /// Held by who asks after copies.
+    asks_after_copies: Arc<tokio::sync::Mutex<()>>,
     group: OnceLock<Weak<Group>>,
     serving: OnceLock<Weak<ServingNode>>,
 }
@@ -266,6 +270,7 @@ impl Reporter {
             mesh: OnceLock::new(),
             engine: OnceLock::new(),
             head: Mutex::default(),
+            asks_after_copies: Arc::default(),
             group: OnceLock::new(),
             serving: OnceLock::new(),
         }
@@ -316,6 +321,24 @@ impl Reporter {
         head.map_or_else(Vec::new, |head| head.copies())
     }
 
+    /// Has the head ask the other nodes after their copies: one that has restarted with an empty disk seems
+    /// whole until it is asked.
+    pub async fn ask_after_copies(&self) {
+        // As long as the database is being opened, the next try may need what this one has.
+        let is_open = self.engine.get().is_some();
+        let head = self.head.lock().upgrade();
+        let Some(head) = head.filter(|head| is_open && head.has_copies()) else {
+            return;
+        };
+        let turn = Arc::clone(&self.asks_after_copies).lock_owned().await;
+        let asked = tokio::task::spawn_blocking(move || {
+            head.ask_after_copies();
+            drop(turn);
+        });
+        // A panic has been reported where it happened.
+        let _ = asked.await;
+    }
+
     /// Whether this is the head and reaches all cards.
     pub async fn reaches_all_cards(&self) -> bool {
         let Some(head) = self.head.lock().upgrade() else {
@@ -357,7 +380,9 @@ impl Reporter {
         self.rack.nodes.iter().map(of_node).collect()
     }
 
-    fn now(&self) -> NodeStatus {
+    async fn now(&self) -> NodeStatus {
+        // What a node that hangs has is told as it was known before.
+        let _ = timeout(COPIES_TIME, self.ask_after_copies()).await;
         let mut status = self.own.clone();
         status.state = *self.state.lock();
         let waits_for = self.waits_for.lock().clone();
@@ -399,7 +424,7 @@ impl Reporter {
     /// How a node of the rack is, this one or another.
     async fn of(&self, name: &str) -> NodeStatus {
         if name.is_empty() || name == self.own.name {
-            return self.now();
+            return self.now().await;
         }
         let Some(node) = self.rack.node(name) else {
             let mut status = self.own.clone();
@@ -448,9 +473,10 @@ impl Reporter {
         let reporter = Arc::clone(self);
         Ok(async move {
             while let Ok((_, mut stream)) = asked.accept().await {
-                let answer = json(&reporter.now());
+                let reporter = Arc::clone(&reporter);
                 tokio::spawn(async move {
                     let answered = async {
+                        let answer = json(&reporter.now().await);
                         stream.write_all(&answer).await?;
                         stream.shutdown().await
                     };

@@ -244,6 +244,30 @@ impl MirroredFlash {
         copies.map(status).collect()
     }
 
+    /// Asks the copies that count as there whether they are, and still are what was opened. Where nothing
+    /// else was asked of a node that has restarted, perhaps with an empty card, nobody may know of it. Such
+    /// a copy is not used until [`MirroredFlash::tend`] has found it again. Blocks meanwhile.
+    pub fn ask(&self) {
+        for (number, source) in self.shared.sources.iter().enumerate() {
+            let (link, generation) = {
+                let state = self.shared.state.lock();
+                let copy = &state.copies[number];
+                (copy.link.clone(), copy.generation)
+            };
+            // Of its node, in the life in which it was opened.
+            let asked = link.map_or(Ok(0), |link| link.used_erase_blocks());
+            if let Err(error) = asked
+                && error.is_gone()
+            {
+                log::warn!("{}: {error}", source.name());
+                // Where the ledger fails, changes are told.
+                let _ = self
+                    .shared
+                    .lost(&mut self.shared.state.lock(), number, generation);
+            }
+        }
+    }
+
     /// A copy seems to be away: it is not used until [`Self::tend`] has found it again.
     pub fn suspect(&self, number: usize) {
         let state = &mut *self.shared.state.lock();

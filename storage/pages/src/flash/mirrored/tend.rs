@@ -11,8 +11,8 @@ use crate::{Result, StorageError};
 const SYNC_EVERY: usize = if cfg!(test) { 3 } else { 16 };
 
 impl MirroredFlash {
-    /// Looks for copies that were away, and brings those that are behind up to the others. Blocks
-    /// meanwhile; the device can be used as ever. Whether all are there and whole now: else it is to be
+    /// [Asks](MirroredFlash::ask) after the copies, looks for those that are away, and brings those that
+    /// are behind up to the others. Blocks meanwhile; the device can be used as ever. Whether all are there and whole now: else it is to be
     /// called again, after a while.
     ///
     /// # Errors
@@ -20,6 +20,7 @@ impl MirroredFlash {
     /// of reading what is to be copied where no copy has it. That a copy is away is none.
     pub fn tend(&self) -> Result<bool> {
         let _alone = self.shared.tending.lock();
+        self.ask();
         let copies = 0..self.shared.sources.len();
         let looked: Vec<_> = copies.clone().map(|copy| self.look_for(copy)).collect();
         let caught_up = copies.map(|copy| self.catch_up(copy));

@@ -555,6 +555,38 @@ fn the_last_copy_tells_what_it_could_not_do() {
     flash.sync().unwrap();
 }
 
+/// A node that restarts between two uses, with an empty card or without what was not synced.
+#[test]
+fn copies_that_were_replaced_are_found_out_by_asking() {
+    let bed = Bed::new(2, 1);
+    let flash = bed.open().unwrap();
+    write(&flash, 0, vec![page(1)]).unwrap();
+    flash.sync().unwrap();
+    let there = || {
+        flash
+            .copies()
+            .iter()
+            .map(|copy| copy.is_there)
+            .collect::<Vec<_>>()
+    };
+    flash.ask();
+    assert_eq!(there(), [true, true]);
+    bed.nodes[1].empty();
+    bed.nodes[1].start();
+    flash.ask();
+    assert_eq!(there(), [true, false]);
+    tend(&flash);
+    bed.nodes[0].kill();
+    assert_eq!(read(&flash, 0, 1).unwrap()[0].to_vec(), page(1).to_vec());
+    // The last one that has all: what was not synced is lost, and said to be.
+    write(&flash, 1, vec![page(2)]).unwrap();
+    bed.nodes[1].kill();
+    bed.nodes[1].start();
+    flash.ask();
+    let error = flash.sync().unwrap_err().to_string();
+    assert!(error.contains("may be lost"), "{error}");
+}
+
 #[test]
 fn what_can_not_be_recorded_is_not_told_as_done() {
     let bed = Bed::new(2, 1);
