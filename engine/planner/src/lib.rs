@@ -18,6 +18,8 @@
 //!
 //! [`kernels`] are functions that users added.
 //!
+//! `unnest` makes joins of subqueries that use columns of the query around them.
+//!
 //! [`relations`] plans the functions that stand where a table stands.
 //!
 //! [`configure`] adds all of it to a session.
@@ -42,6 +44,7 @@ mod sink;
 mod table;
 pub mod translate;
 mod tree;
+mod unnest;
 pub mod version;
 mod work;
 
@@ -62,6 +65,7 @@ pub use work::StoreWork;
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut builder = builder
         .with_analyzer_rule(Arc::new(version::PinTables))
+        .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
         .with_query_planner(Arc::new(relations::StorePlanner));

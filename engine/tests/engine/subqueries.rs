@@ -174,20 +174,109 @@ async fn correlated_subqueries_give_what_they_say() {
         ),
     ])
     .await;
+}
+
+/// Subqueries of which DataFusion makes no joins, or wrong ones.
+#[tokio::test]
+async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
+    asked(&[
+        // What is cut off, numbered or padded with NULLs is so for each row of the query around it.
+        ("SELECT j FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.i = t.i OFFSET 1)", "10"),
+        ("SELECT j FROM t WHERE 1 < ALL (SELECT k FROM u WHERE u.i = t.i LIMIT 1 OFFSET 1) ORDER BY j", "10,20,30,40"),
+        (
+            "SELECT j, 2 IN (SELECT row_number() OVER () FROM u WHERE u.i = t.i) AS x FROM t ORDER BY j",
+            "10 true,20 false,30 false,40 false",
+        ),
+        (
+            "SELECT j, (SELECT k FROM u WHERE u.i = t.i ORDER BY k DESC LIMIT 1) AS x FROM t ORDER BY j",
+            "10 2,20,30 3,40",
+        ),
+        (
+            "SELECT j, (SELECT max(r) FROM (SELECT row_number() OVER () AS r FROM u WHERE u.i = t.i) AS n) AS x
+             FROM t ORDER BY j",
+            "10 2,20,30 1,40",
+        ),
+        (
+            "SELECT j, (SELECT count(*) FROM u LEFT JOIN (SELECT * FROM u AS w WHERE w.i = t.i) AS v ON u.k = v.k) AS x
+             FROM t ORDER BY j",
+            "10 3,20 3,30 3,40 3",
+        ),
+        (
+            "SELECT j, 5 IN (SELECT v.k FROM u LEFT JOIN (SELECT * FROM u AS w WHERE w.i = t.i) AS v ON u.k = v.k) AS x
+             FROM t ORDER BY j",
+            "10,20,30,40",
+        ),
+        // Comparisons that are no equality, conditions on the query around it alone, and its NULLs.
+        (
+            "SELECT j, (SELECT count(*) FROM u WHERE u.i < t.i) AS x FROM t ORDER BY j",
+            "10 0,20 2,30 2,40 0",
+        ),
+        (
+            "SELECT j, (SELECT count(*) FROM u WHERE u.i = t.i OR t.i IS NULL) AS x FROM t ORDER BY j",
+            "10 2,20 0,30 1,40 3",
+        ),
+        (
+            "SELECT j, (SELECT sum(k) FROM u WHERE u.i IS NOT DISTINCT FROM t.i HAVING count(*) < 2) AS x
+             FROM t ORDER BY j",
+            "10,20,30 3,40",
+        ),
+        // Unions, sets, values.
+        (
+            "SELECT j, (SELECT count(*) FROM (SELECT k FROM u WHERE u.i = t.i UNION SELECT t.j)) AS x FROM t ORDER BY j",
+            "10 3,20 1,30 2,40 1",
+        ),
+        (
+            "SELECT j, (SELECT max(x) FROM (VALUES (t.i), (t.j - 1)) AS v(x)) AS x, (SELECT t.i + 1) AS y FROM t ORDER BY j",
+            "10 9 2,20 19 3,30 29 4,40 39",
+        ),
+        // In ORDER BY, in aggregates, in GROUP BY.
+        ("SELECT j FROM t ORDER BY (SELECT sum(k) FROM u WHERE u.i = t.i) DESC NULLS LAST, j DESC", "30,10,40,20"),
+        (
+            "SELECT sum((SELECT count(*) FROM u WHERE u.i = t.i)) AS s, (SELECT count(*) FROM u WHERE u.i <= t.i) AS g
+             FROM t GROUP BY 2 ORDER BY 1, 2",
+            "0 0,1 3,2 2",
+        ),
+        // Several levels, and one that uses the table's own name again.
+        (
+            "SELECT j FROM t WHERE EXISTS (SELECT 1 FROM u WHERE EXISTS (SELECT 1 FROM u AS w WHERE w.i = t.i AND w.k = u.k + 1))
+             ORDER BY j",
+            "10,30",
+        ),
+        (
+            "SELECT j FROM t WHERE EXISTS (SELECT 1 FROM t WHERE t.j = 20 AND EXISTS (SELECT 1 FROM u WHERE u.k = t.i)) ORDER BY j",
+            "10,20,30,40",
+        ),
+        (
+            "SELECT j, (SELECT sum(c) FROM (SELECT (SELECT count(*) FROM u AS w WHERE w.k <= u.k AND w.i = t.i) AS c
+             FROM u WHERE u.i = t.i) AS s) AS x FROM t ORDER BY j",
+            "10 3,20,30 1,40",
+        ),
+        // Beside other tables.
+        (
+            "SELECT j, k FROM t, LATERAL (SELECT k FROM u WHERE u.i = t.i ORDER BY k DESC LIMIT 1) AS l ORDER BY j",
+            "10 2,30 3",
+        ),
+        (
+            "SELECT j, k FROM t LEFT JOIN LATERAL (SELECT k FROM u WHERE u.i = t.i ORDER BY k LIMIT 1) AS l ON k > 1 ORDER BY j",
+            "10,20,30 3,40",
+        ),
+        (
+            "SELECT j, n, m FROM t, LATERAL (SELECT count(*) AS n FROM u WHERE u.i >= t.i) AS a,
+             LATERAL (SELECT max(u.k) + n AS m FROM u WHERE u.k <= a.n) AS b ORDER BY j",
+            "10 3 6,20 1 2,30 1 2,40 0",
+        ),
+    ])
+    .await;
     let session = session();
     run(&session, TABLES).await;
     for (query, expected) in [
         (
-            "SELECT j FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.i = t.i OFFSET 1)",
-            "OFFSET, or LIMIT 0, in a subquery of IN, EXISTS, ANY or ALL",
+            "SELECT j, (SELECT k FROM u WHERE u.i = t.i) AS x FROM t",
+            "a subquery that stands for a value gives more than one row",
         ),
         (
-            "SELECT j FROM t WHERE 1 < ALL (SELECT k FROM u WHERE u.i = t.i LIMIT 5 OFFSET 2)",
-            "LIMIT in a subquery",
-        ),
-        (
-            "SELECT j, 1 IN (SELECT row_number() OVER () FROM u WHERE u.i = t.i) AS x FROM t",
-            "a window function in a subquery",
+            "SELECT r, (SELECT count(*) FROM u WHERE u.k > s.r) AS x FROM (SELECT random() * 3 AS r FROM t) AS s",
+            "which gives another value each time",
         ),
         (
             "SELECT (SELECT max(k) FROM u) > ANY (SELECT k FROM u) AS x FROM t",

@@ -1,0 +1,384 @@
+//! Subqueries that use columns of the query around them, of which DataFusion makes no joins, or wrong
+//! ones: with LIMIT, windows, unions, outer joins, conditions that are no equalities below an aggregate,
+//! values that are no aggregates, several levels; and `LATERAL`.
+//!
+//! Such a subquery is computed for all values of those columns at once, the [`Domain`]: instead of once
+//! for each row of the query around it, once for each row of the domain, which is brought down to where the
+//! columns are used ([`push`]). What it gives is joined with the query around it by the domain's key
+//! (Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015). The domain is computed from the query
+//! around it, which is planned twice by that: subqueries of which DataFusion makes a join by itself are
+//! left to it ([`plain`]).
+
+mod domain;
+mod functions;
+mod outer;
+mod plain;
+mod push;
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, JoinType, NullEquality, Result};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    Distinct, Expr, Join, JoinConstraint, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    Sort, Subquery, binary_expr, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use domain::Domain;
+use functions::only_value;
+use outer::{has_subquery_below, outer_columns};
+use plain::{Kind, gives_one_row, is_plain};
+use push::Push;
+
+pub(crate) use functions::{function_of, only_value_of};
+
+/// The rule; place it behind those that give types.
+#[derive(Debug)]
+pub struct UnnestSubqueries;
+
+impl AnalyzerRule for UnnestSubqueries {
+    fn name(&self) -> &str {
+        "flashmesh_unnest_subqueries"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_subquery_below(&plan)? {
+            return Ok(plan);
+        }
+        let mut names = Names(0);
+        // From above: what a subquery is computed from then uses no columns of queries further out.
+        let plan = plan.transform_down_with_subqueries(|node| unnested(node, &mut names))?;
+        Ok(plan.data)
+    }
+}
+
+/// Makes names that no column of a user has.
+#[derive(Debug)]
+struct Names(usize);
+
+impl Names {
+    fn column(&mut self, what: &str) -> Column {
+        self.0 += 1;
+        Column::from_name(format!("__{what}_{}", self.0))
+    }
+}
+
+/// A node without subqueries of which no join can be made.
+fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Join(join) = &node
+        && lateral(&join.right).is_some()
+    {
+        let joined = beside(join, names)?;
+        return Ok(joined.map_or_else(|| Transformed::no(node), Transformed::yes));
+    }
+    let exprs = node.expressions();
+    if !exprs
+        .iter()
+        .any(|expr| crate::tree::has_subquery(expr).unwrap_or(true))
+    {
+        return Ok(Transformed::no(node));
+    }
+    let wanted = node.schema().columns();
+    let node = match node {
+        LogicalPlan::Sort(sort) => over_all_columns(sort)?,
+        other => other,
+    };
+    let [input] = node.inputs()[..] else {
+        return Ok(Transformed::no(node));
+    };
+    let mut below = Below {
+        node: &node,
+        input: input.clone(),
+        names,
+    };
+    let kept = NamePreserver::new(&node);
+    let exprs = exprs.into_iter().map(|expr| {
+        let name = kept.save(&expr);
+        let changed = expr.transform_up(|expr| below.changed(expr))?;
+        Ok(match changed.transformed {
+            true => changed.update_data(|expr| name.restore(expr)),
+            false => changed,
+        })
+    });
+    let exprs = exprs.collect::<Result<Vec<_>>>()?;
+    if !exprs.iter().any(|expr| expr.transformed) {
+        return Ok(Transformed::no(node));
+    }
+    let exprs = exprs.into_iter().map(|expr| expr.data).collect();
+    let input = below.input;
+    let mut changed = node.with_new_exprs(exprs, vec![input])?;
+    if changed.schema().columns() != wanted {
+        changed = LogicalPlanBuilder::from(changed)
+            .project(wanted.into_iter().map(Expr::Column))?
+            .build()?;
+    }
+    Ok(Transformed::yes(changed))
+}
+
+/// ORDER BY over what its subqueries use, too: a SELECT leaves out what it does not name.
+fn over_all_columns(sort: Sort) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
+        return Ok(LogicalPlan::Sort(sort));
+    };
+    let mut missing = Vec::new();
+    for expr in &sort.expr {
+        expr.expr.apply(|expr| {
+            if let Some(subquery) = outer::subquery_of(expr) {
+                let used = outer_columns(&subquery.subquery, projection.input.schema())?;
+                missing.extend(
+                    used.into_iter()
+                        .filter(|column| !projection.schema.has_column(column)),
+                );
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    if missing.is_empty() {
+        return Ok(LogicalPlan::Sort(sort));
+    }
+    missing.sort();
+    missing.dedup();
+    let exprs = projection.expr.iter().cloned();
+    let exprs = exprs.chain(missing.into_iter().map(Expr::Column)).collect();
+    let more = Projection::try_new(exprs, Arc::clone(&projection.input))?;
+    Ok(LogicalPlan::Sort(Sort {
+        input: Arc::new(LogicalPlan::Projection(more)),
+        ..sort
+    }))
+}
+
+/// What a node with subqueries is to be computed from.
+struct Below<'a> {
+    node: &'a LogicalPlan,
+    /// With the columns of the node's input, and the values of subqueries.
+    input: LogicalPlan,
+    names: &'a mut Names,
+}
+
+impl Below<'_> {
+    fn changed(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::Exists(Exists { subquery, negated }) if gives_one_row(&subquery.subquery) => {
+                Ok(Transformed::yes(lit(!negated)))
+            }
+            Expr::InSubquery(InSubquery {
+                expr,
+                subquery,
+                negated,
+            }) if self.is_related(&subquery)? && gives_one_row(&subquery.subquery) => {
+                let op = match negated {
+                    false => Operator::Eq,
+                    true => Operator::NotEq,
+                };
+                self.compared(*expr, op, subquery)
+            }
+            Expr::SetComparison(SetComparison {
+                expr, subquery, op, ..
+            }) if self.is_related(&subquery)? && gives_one_row(&subquery.subquery) => {
+                self.compared(*expr, op, subquery)
+            }
+            Expr::ScalarSubquery(subquery) => self.value(subquery),
+            Expr::Exists(Exists { subquery, negated }) => {
+                let found = self.set(&subquery, Kind::Exists)?;
+                let test = |subquery| Expr::Exists(Exists { subquery, negated });
+                Ok(found.map_or_else(
+                    || Transformed::no(test(subquery)),
+                    |found| Transformed::yes(test(found)),
+                ))
+            }
+            Expr::InSubquery(mut test) => {
+                let found = self.set(&test.subquery, Kind::OfValues)?;
+                let is_found = found.is_some();
+                test.subquery = found.unwrap_or(test.subquery);
+                Ok(Transformed::new_transformed(
+                    Expr::InSubquery(test),
+                    is_found,
+                ))
+            }
+            Expr::SetComparison(mut test) => {
+                let found = self.set(&test.subquery, Kind::OfValues)?;
+                let is_found = found.is_some();
+                test.subquery = found.unwrap_or(test.subquery);
+                Ok(Transformed::new_transformed(
+                    Expr::SetComparison(test),
+                    is_found,
+                ))
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+
+    fn is_related(&self, subquery: &Subquery) -> Result<bool> {
+        let schema = merge_schema(&self.node.inputs());
+        Ok(!outer_columns(&subquery.subquery, &schema)?.is_empty())
+    }
+
+    fn compared(
+        &mut self,
+        expr: Expr,
+        op: Operator,
+        subquery: Subquery,
+    ) -> Result<Transformed<Expr>> {
+        let value = self.value(subquery)?.data;
+        Ok(Transformed::yes(binary_expr(expr, op, value)))
+    }
+
+    /// The domain of a subquery, and what it is over that; `None` for one of which DataFusion makes a join,
+    /// or that uses nothing of the node.
+    fn over_domain(
+        &mut self,
+        subquery: &Subquery,
+        kind: Kind,
+    ) -> Result<Option<(Domain, LogicalPlan)>> {
+        let [input] = self.node.inputs()[..] else {
+            return Ok(None);
+        };
+        let plan = &subquery.subquery;
+        let columns = outer_columns(plan, input.schema())?;
+        let is_left = match self.node {
+            LogicalPlan::Projection(_) | LogicalPlan::Filter(_) => true,
+            _ => kind != Kind::Value,
+        };
+        let has_more = kind != Kind::Exists && plan.schema().fields().len() != 1;
+        if columns.is_empty() || has_more || (is_left && is_plain(plan, input.schema(), kind)?) {
+            return Ok(None);
+        }
+        let rows = match self.node {
+            LogicalPlan::Filter(filter) => domain::of_filter(filter)?,
+            _ => input.clone(),
+        };
+        let domain = Domain::new(&rows, columns, self.names)?;
+        let over = Push::new(&domain, input.schema(), self.names).plan(plan)?;
+        Ok(Some((domain, over)))
+    }
+
+    /// A value as a column of the input.
+    fn value(&mut self, subquery: Subquery) -> Result<Transformed<Expr>> {
+        let Some((domain, over)) = self.over_domain(&subquery, Kind::Value)? else {
+            return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+        };
+        let (value, key) = (self.names.column("value"), self.names.column("found"));
+        let given = Expr::Column(over.schema().columns().swap_remove(0));
+        let found = Expr::from(domain.key.clone()).alias(&key.name);
+        let over = LogicalPlanBuilder::from(over);
+        let over = match gives_one_row(&subquery.subquery) {
+            true => over.project([given.alias(&value.name), found])?,
+            false => over
+                .aggregate([found], [only_value().call(vec![given]).alias(&value.name)])?
+                .project([&value, &key].map(|column| Expr::Column(column.clone())))?,
+        };
+        let wanted = domain.key_of_row();
+        self.input = joined(
+            self.input.clone(),
+            over.build()?,
+            JoinType::Left,
+            (wanted, Expr::Column(key)),
+        )?;
+        Ok(Transformed::yes(Expr::Column(value)))
+    }
+
+    /// A set as one of which DataFusion makes a join.
+    fn set(&mut self, subquery: &Subquery, kind: Kind) -> Result<Option<Subquery>> {
+        // A set is the same with and without.
+        if let LogicalPlan::Distinct(Distinct::All(input)) = subquery.subquery.as_ref()
+            && self.is_related(subquery)?
+        {
+            let all = with_plan(subquery, input.as_ref().clone());
+            return Ok(Some(self.set(&all, kind)?.unwrap_or(all)));
+        }
+        let Some((domain, over)) = self.over_domain(subquery, kind)? else {
+            return Ok(None);
+        };
+        // DataFusion takes a column without a qualifier for two.
+        let set = self.names.column("set").name;
+        let of_set = |column: &Column| Expr::Column(Column::new(Some(set.clone()), &column.name));
+        let key = &domain.key;
+        let value = match kind {
+            Kind::Exists => key.clone(),
+            _ => subquery.subquery.schema().columns().swap_remove(0),
+        };
+        let columns = [&value, key]
+            .into_iter()
+            .take(1 + usize::from(value != *key));
+        let plan = LogicalPlanBuilder::from(over)
+            .project(columns.map(|column| Expr::Column(column.clone())))?
+            .alias(set.clone())?
+            .filter(of_set(key).eq(domain.key_of_outer()))?
+            .project([of_set(&value)])?
+            .build()?;
+        Ok(Some(with_plan(subquery, plan)))
+    }
+}
+
+/// A subquery with another plan.
+fn with_plan(subquery: &Subquery, plan: LogicalPlan) -> Subquery {
+    Subquery {
+        outer_ref_columns: plan.all_out_ref_exprs(),
+        subquery: Arc::new(plan),
+        spans: subquery.spans.clone(),
+    }
+}
+
+/// The subquery on the right side of a LATERAL join.
+fn lateral(right: &LogicalPlan) -> Option<&Subquery> {
+    match right {
+        LogicalPlan::Subquery(subquery) => Some(subquery),
+        LogicalPlan::SubqueryAlias(alias) => lateral(&alias.input),
+        LogicalPlan::Projection(projection) => lateral(&projection.input),
+        _ => None,
+    }
+}
+
+/// A LATERAL join; `None` where its right side uses nothing of the left one, or may not.
+fn beside(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
+    let (left, right) = (join.left.as_ref(), join.right.as_ref());
+    let columns = outer_columns(right, left.schema())?;
+    if columns.is_empty() || !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+        return Ok(None);
+    }
+    let domain = Domain::new(left, columns, names)?;
+    let over = Push::new(&domain, left.schema(), names).plan(right)?;
+    let found = names.column("found");
+    let own = right.schema().columns().into_iter().map(Expr::Column);
+    let key = Expr::Column(domain.key.clone()).alias(&found.name);
+    let over = LogicalPlanBuilder::from(over)
+        .project(own.chain([key]).collect::<Vec<_>>())?
+        .build()?;
+    let on = (domain.key_of_row(), Expr::Column(found));
+    let joined = Join::try_new(
+        Arc::clone(&join.left),
+        Arc::new(over),
+        join.on.iter().cloned().chain([on]).collect(),
+        join.filter.clone(),
+        join.join_type,
+        JoinConstraint::On,
+        join.null_equality,
+        false,
+    )?;
+    let wanted = join.schema.columns().into_iter().map(Expr::Column);
+    let joined = LogicalPlanBuilder::from(LogicalPlan::Join(joined)).project(wanted)?;
+    joined.build().map(Some)
+}
+
+fn joined(
+    left: LogicalPlan,
+    right: LogicalPlan,
+    join_type: JoinType,
+    on: (Expr, Expr),
+) -> Result<LogicalPlan> {
+    Ok(LogicalPlan::Join(Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        vec![on],
+        None,
+        join_type,
+        JoinConstraint::On,
+        NullEquality::NullEqualsNothing,
+        false,
+    )?))
+}

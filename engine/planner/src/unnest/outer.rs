@@ -1,0 +1,110 @@
+//! Columns of a query that a subquery uses.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Result};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+
+use super::lateral;
+
+/// Whether a subquery is in a plan, as an expression or a side of a join.
+pub(super) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| {
+        if matches!(node, LogicalPlan::Subquery(_)) {
+            return Ok(true);
+        }
+        let mut has = false;
+        node.apply_expressions(|expr| {
+            has |= crate::tree::has_subquery(expr)?;
+            Ok(match has {
+                true => TreeNodeRecursion::Stop,
+                false => TreeNodeRecursion::Continue,
+            })
+        })?;
+        Ok(has)
+    })
+}
+
+/// The subquery that an expression itself is.
+pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+    match expr {
+        Expr::ScalarSubquery(subquery) => Some(subquery),
+        Expr::Exists(test) => Some(&test.subquery),
+        Expr::InSubquery(test) => Some(&test.subquery),
+        Expr::SetComparison(test) => Some(&test.subquery),
+        _ => None,
+    }
+}
+
+/// The columns of the query around it, whose schema is `outer`, that a plan uses: itself, and in subqueries
+/// of its own, where no query nearer to those has them.
+///
+/// # Errors
+/// Those of walking.
+pub(super) fn outer_columns(plan: &LogicalPlan, outer: &DFSchema) -> Result<Vec<Column>> {
+    let mut walk = Walk {
+        outer,
+        nearer: Vec::new(),
+        found: Vec::new(),
+    };
+    walk.plan(plan)?;
+    Ok(walk.found)
+}
+
+/// Those of a node, without its inputs.
+///
+/// # Errors
+/// Those of walking.
+pub(super) fn outer_columns_of_node(node: &LogicalPlan, outer: &DFSchema) -> Result<Vec<Column>> {
+    let mut walk = Walk {
+        outer,
+        nearer: Vec::new(),
+        found: Vec::new(),
+    };
+    walk.expressions(node)?;
+    Ok(walk.found)
+}
+
+struct Walk<'a> {
+    outer: &'a DFSchema,
+    nearer: Vec<DFSchema>,
+    found: Vec<Column>,
+}
+
+impl Walk<'_> {
+    fn plan(&mut self, plan: &LogicalPlan) -> Result<()> {
+        self.expressions(plan)?;
+        match plan {
+            LogicalPlan::Join(join) if lateral(&join.right).is_some() => {
+                self.plan(&join.left)?;
+                self.nearer.push(join.left.schema().as_ref().clone());
+                self.plan(&join.right)?;
+                self.nearer.pop();
+            }
+            _ => plan
+                .inputs()
+                .into_iter()
+                .try_for_each(|input| self.plan(input))?,
+        }
+        Ok(())
+    }
+
+    fn expressions(&mut self, node: &LogicalPlan) -> Result<()> {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::OuterReferenceColumn(_, column) = expr {
+                    let is_nearer = self.nearer.iter().any(|schema| schema.has_column(column));
+                    if !is_nearer && self.outer.has_column(column) && !self.found.contains(column) {
+                        self.found.push(column.clone());
+                    }
+                } else if let Some(subquery) = subquery_of(expr) {
+                    self.nearer.push(merge_schema(&node.inputs()));
+                    self.plan(&subquery.subquery)?;
+                    self.nearer.pop();
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(())
+    }
+}
