@@ -59,12 +59,14 @@ pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
 pub use scan::{FlashScanExec, ScanCodec};
 pub use table::FlashTable;
+pub use unnest::functions as unnest_functions;
 pub use work::StoreWork;
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut builder = builder
         .with_analyzer_rule(Arc::new(version::PinTables))
+        .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())

@@ -33,7 +33,7 @@ pub(super) fn correct_joins(table: &mut TableWithJoins) -> Result<()> {
     Ok(())
 }
 
-fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> {
+pub(super) fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> {
     match operator {
         JoinOperator::Join(constraint)
         | JoinOperator::Inner(constraint)
@@ -153,7 +153,7 @@ fn add_names<'a>(from: &'a TableWithJoins, names: &mut Vec<(&'a Ident, Option<&'
 }
 
 /// A name as the planner has it.
-fn normal(name: &Ident) -> String {
+pub(super) fn normal(name: &Ident) -> String {
     match name.quote_style {
         None => name.value.to_lowercase(),
         Some(_) => name.value.clone(),

@@ -9,6 +9,7 @@ mod files;
 mod functions;
 mod groups;
 mod joins;
+mod keys;
 mod patterns;
 mod quantified;
 mod sample;
@@ -33,6 +34,7 @@ pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
+use self::keys::{write_out_keys, write_out_ordered_keys};
 use self::patterns::correct_similar;
 use self::quantified::with_nulls;
 use self::sample::{alias_of, sampled};
@@ -187,6 +189,9 @@ fn correct_query(query: &mut Query) -> Result<()> {
     match body.as_mut() {
         SetExpr::Select(select) => {
             check_names(&twins(&select.from)?, &*order_by)?;
+            if let Some(order_by) = &mut *order_by {
+                write_out_ordered_keys(select, order_by)?;
+            }
             write_out(select, order_by.as_mut())?;
         }
         SetExpr::SetOperation { left, right, .. } => {
@@ -383,6 +388,7 @@ fn check_no_into(body: &SetExpr) -> Result<()> {
 }
 
 fn correct_select(select: &mut Select) -> Result<()> {
+    write_out_keys(select)?;
     let Select {
         select_token: _,
         // Hints are comments, and may be passed over.

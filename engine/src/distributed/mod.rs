@@ -176,6 +176,9 @@ impl Workers {
         let template = SessionContext::new_with_state(template);
         bound_functions(&template, parts.memory_limit)?;
         template.register_udf(bounded_concatenation(parts.memory_limit));
+        for function in flashmesh_planner::unnest_functions() {
+            template.register_udf(function.as_ref().clone());
+        }
         let session = WorkerSession {
             template: Arc::new(template.state()),
             codec: Arc::new(ScanCodec::new(Arc::clone(&parts.storage))),

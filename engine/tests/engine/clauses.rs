@@ -623,3 +623,94 @@ async fn casts_of_one_thing_are_several_columns() {
         assert_eq!(in_all_modes(&session, sql).await, [expected], "{sql}");
     }
 }
+
+/// A column of USING is that of the side that has the row, and never one of the query around.
+#[tokio::test]
+async fn columns_of_using_are_of_the_side_that_has_the_row() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE t (i INT, j INT); INSERT INTO t VALUES (1, 10), (2, 20);
+         CREATE TABLE u (i INT, k INT); INSERT INTO u VALUES (2, 200), (3, 300);
+         CREATE TABLE v (i INT, l INT); INSERT INTO v VALUES (2, 5), (3, 6)",
+    )
+    .await;
+    for (query, expected) in [
+        (
+            "SELECT i, j, k FROM t FULL JOIN u USING (i) ORDER BY i",
+            "1 10,2 20 200,3 300",
+        ),
+        (
+            "SELECT i, k FROM t RIGHT JOIN u USING (i) ORDER BY i",
+            "2 200,3 300",
+        ),
+        (
+            "SELECT i + 1 AS n FROM t RIGHT JOIN u USING (i) WHERE i > 2",
+            "4",
+        ),
+        (
+            "SELECT * FROM t RIGHT JOIN u USING (i) ORDER BY i",
+            "2 20 200,3 300",
+        ),
+        (
+            "SELECT * FROM t FULL JOIN u USING (i) WHERE i <> 2 ORDER BY i",
+            "1 10,3 300",
+        ),
+        (
+            "SELECT * REPLACE (i * 2 AS i) FROM t FULL JOIN u USING (i) ORDER BY i",
+            "2 10,4 20 200,6 300",
+        ),
+        (
+            "SELECT i, count(*) AS c FROM t FULL JOIN u USING (i) GROUP BY i ORDER BY i",
+            "1 1,2 1,3 1",
+        ),
+        (
+            "SELECT max(i) AS m FROM t FULL JOIN u USING (i) HAVING max(i) > 2",
+            "3",
+        ),
+        (
+            "SELECT k FROM t RIGHT JOIN u USING (i) ORDER BY i DESC",
+            "300,200",
+        ),
+        (
+            "SELECT x.i FROM (SELECT * FROM t RIGHT JOIN u USING (i)) AS x ORDER BY x.i",
+            "2,3",
+        ),
+        (
+            "SELECT l FROM v WHERE EXISTS (SELECT 1 FROM t JOIN u USING (i) WHERE i = v.i)",
+            "5",
+        ),
+        (
+            "SELECT l, (SELECT sum(i) FROM t FULL JOIN u USING (i) WHERE i <= v.i) AS s FROM v ORDER BY l",
+            "5 3,6 6",
+        ),
+        (
+            "SELECT i, j, k, l FROM t JOIN u USING (i) LEFT JOIN v USING (i)",
+            "2 20 200 5",
+        ),
+        (
+            "SELECT i FROM t AS a LEFT JOIN u AS b USING (i) ORDER BY i",
+            "1,2",
+        ),
+    ] {
+        let found = in_all_modes(&session, query).await;
+        let found: Vec<_> = found
+            .iter()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(found.join(","), expected, "{query}");
+    }
+    for (query, expected) in [
+        (
+            "SELECT * FROM t NATURAL RIGHT JOIN u",
+            "NATURAL RIGHT and FULL JOIN",
+        ),
+        (
+            "SELECT * FROM t FULL JOIN u USING (i) JOIN v USING (i)",
+            "write ON",
+        ),
+    ] {
+        let error = error(&session, query).await;
+        assert!(error.contains(expected), "{query}: {error}");
+    }
+}

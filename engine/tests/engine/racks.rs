@@ -197,6 +197,9 @@ fn of_several_tables(a: i64, b: i64) -> Vec<String> {
         "m, count(*) FROM (SELECT (SELECT id FROM u WHERE v < 0) AS m, k FROM t WHERE id > {a}) AS s WHERE m IS NULL GROUP BY m",
         "count(*) FROM t WHERE id < 3000 AND array_has((SELECT array_agg(id) FROM u WHERE v < 20000), id)",
         "k, count(*) FROM t WHERE coalesce((SELECT max(v) FROM u WHERE v < 0), {b}) > id GROUP BY k",
+        // Subqueries that are computed for all values that they use.
+        "w.k, l.id FROM (SELECT DISTINCT k FROM t) AS w, LATERAL (SELECT id FROM t WHERE t.k = w.k ORDER BY id DESC LIMIT 2) AS l",
+        "w.k, (SELECT DISTINCT u.v % 2 FROM u WHERE u.v % 97 = w.k AND u.v < {b} % 90 + 1) AS n FROM (SELECT DISTINCT k FROM t) AS w",
         "k, id, (SELECT max(s) FROM t) FROM t WHERE id > {a} ORDER BY k DESC, id - (SELECT min(id) FROM u) LIMIT 20",
     ];
     let filled = selects.iter().map(|select| {

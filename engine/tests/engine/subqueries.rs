@@ -220,7 +220,46 @@ async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
              FROM t ORDER BY j",
             "10,20,30 3,40",
         ),
+        // What is around it may be an aggregate of nothing, have windows and LIMIT, or be a subquery's column.
+        ("SELECT x, (SELECT count(*) FROM u WHERE u.k < x) AS c FROM (SELECT 5 AS x, max(i) AS m FROM t WHERE j > 99) AS s", "5 3"),
+        (
+            "SELECT s.n, (SELECT max(k) FROM u WHERE u.i = s.n) AS v FROM (SELECT row_number() OVER (ORDER BY j) AS n FROM t) AS s
+             ORDER BY n",
+            "1 2,2,3 3,4",
+        ),
+        (
+            "SELECT s.j, (SELECT DISTINCT k FROM u WHERE u.i = s.i) AS v FROM (SELECT * FROM t ORDER BY j DESC LIMIT 2) AS s ORDER BY j",
+            "30 3,40",
+        ),
+        (
+            "SELECT (SELECT count(*) FROM u WHERE u.i < s.n) AS c FROM (SELECT (SELECT max(k) FROM u WHERE u.i = t.i) AS n FROM t) AS s
+             ORDER BY c",
+            "0,0,2,2",
+        ),
+        (
+            "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT r.n + 1 FROM r WHERE (SELECT count(*) FROM u WHERE u.k = r.n) > 0)
+             SELECT n FROM r ORDER BY n",
+            "1,2,3,4",
+        ),
+        // In the condition of a join.
+        (
+            "SELECT t.j, b.j AS k FROM t JOIN t AS b ON t.j = b.j AND EXISTS (SELECT 1 FROM u WHERE u.i = t.i OFFSET 1)",
+            "10 10",
+        ),
+        (
+            "SELECT t.j, b.j AS k FROM t JOIN t AS b ON t.j = b.j AND 0 IN (SELECT count(*) FROM u WHERE u.i = t.i) ORDER BY 1",
+            "20 20,40 40",
+        ),
+        (
+            "SELECT t.j, b.j AS k FROM t JOIN t AS b ON t.j = b.j AND (SELECT max(k) FROM u WHERE u.i = t.i) = 2",
+            "10 10",
+        ),
         // Unions, sets, values.
+        (
+            "SELECT j, (SELECT count(*) FROM (SELECT i FROM u WHERE u.i <= t.i EXCEPT ALL SELECT 1) AS q) AS c FROM t ORDER BY j",
+            "10 1,20 1,30 2,40 0",
+        ),
+        ("SELECT j FROM t WHERE EXISTS (SELECT i FROM u WHERE u.k = t.i EXCEPT ALL SELECT 1)", "30"),
         (
             "SELECT j, (SELECT count(*) FROM (SELECT k FROM u WHERE u.i = t.i UNION SELECT t.j)) AS x FROM t ORDER BY j",
             "10 3,20 1,30 2,40 1",
@@ -230,6 +269,8 @@ async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
             "10 9 2,20 19 3,30 29 4,40 39",
         ),
         // In ORDER BY, in aggregates, in GROUP BY.
+        ("SELECT j FROM t ORDER BY EXISTS (SELECT 1 FROM u WHERE u.i = t.i) DESC, j DESC", "30,10,40,20"),
+        ("SELECT j FROM t ORDER BY i IN (SELECT i FROM u) NULLS LAST, j DESC", "20,30,10,40"),
         ("SELECT j FROM t ORDER BY (SELECT sum(k) FROM u WHERE u.i = t.i) DESC NULLS LAST, j DESC", "30,10,40,20"),
         (
             "SELECT sum((SELECT count(*) FROM u WHERE u.i = t.i)) AS s, (SELECT count(*) FROM u WHERE u.i <= t.i) AS g
@@ -286,6 +327,27 @@ async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
         let error = error(&session, query).await;
         assert!(error.contains(expected), "{query}: {error}");
     }
+}
+
+/// In UPDATE, DELETE and MERGE.
+#[tokio::test]
+async fn changes_may_have_subqueries_of_any_shape() {
+    let session = session();
+    run(&session, TABLES).await;
+    run(
+        &session,
+        "UPDATE t SET j = (SELECT count(*) FROM u WHERE u.i < t.i);
+         DELETE FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.i = t.i ORDER BY k OFFSET 1);
+         MERGE INTO u USING (SELECT i, (SELECT k FROM u AS w WHERE w.k >= t.i ORDER BY k DESC LIMIT 1) AS n FROM t) AS s
+           ON u.k = s.i WHEN MATCHED THEN UPDATE SET i = s.n + 10",
+    )
+    .await;
+    let rows = in_all_modes(&session, "SELECT i, j FROM t ORDER BY j, i").await;
+    let rows: Vec<_> = rows.iter().map(|row| words(row)).collect();
+    assert_eq!(rows, ["0", "2 2", "3 2"]);
+    let rows = in_all_modes(&session, "SELECT i, k FROM u ORDER BY k").await;
+    let rows: Vec<_> = rows.iter().map(|row| words(row)).collect();
+    assert_eq!(rows, ["1 1", "13 2", "13 3"]);
 }
 
 #[tokio::test]

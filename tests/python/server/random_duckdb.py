@@ -71,7 +71,7 @@ class Queries:
 
     def one(self) -> str:
         kinds = [
-            self.rows, self.groups, self.groups, self.top, self.sets, self.join, self.null_equal_join,
+            self.rows, self.groups, self.groups, self.top, self.sets, self.join, self.keyed_join, self.null_equal_join,
             self.subquery, self.not_in, self.tested, self.tested, self.dependent, self.dependent, self.window, self.recursion, self.same_names, self.renamed_order,
         ]
         return self.rng.choice(kinds)()
@@ -193,6 +193,18 @@ class Queries:
             f"SELECT count(*), sum(big.id), sum(small.id), min(big.f), max(small.f) "
             f"FROM big {kind}JOIN small ON big.{column} = small.{column}{self.where(self.some())}"
         )
+
+    def keyed_join(self) -> str:
+        """A column of USING is that of the side that has the row."""
+        kind = self.rng.choice(["", "LEFT ", "RIGHT ", "FULL "])
+        column = self.rng.choice(["k", "n", "s", "d"])
+        joined = f"FROM big {kind}JOIN small USING ({column})"
+        return self.rng.choice([
+            f"SELECT {column}, count(*), sum(big.id), sum(small.id) {joined}{self.where(self.some())} GROUP BY {column}",
+            f"SELECT {column} AS v, big.id AS b, small.id AS s {joined} WHERE {column} IS NOT NULL",
+            f"SELECT count({column}), min({column}) {joined}",
+            f"SELECT o.id FROM small AS o WHERE o.n IN (SELECT n FROM big {kind}JOIN small USING (n) WHERE n < o.k)",
+        ])
 
     def null_equal_join(self) -> str:
         kind = self.rng.choice(["", "LEFT "])

@@ -107,9 +107,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         subqueries..subqueries,
         [Arc::new(NullsOfIn) as _, Arc::new(TestsAsColumns) as _],
     );
-    let first: [Arc<dyn OptimizerRule + Send + Sync>; 7] = [
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 6] = [
         Arc::new(NoTextsAsLists),
-        Arc::new(Multisets),
         Arc::new(CheckedSums),
         Arc::new(CorrelatedSubqueries),
         Arc::new(GuardedCase),

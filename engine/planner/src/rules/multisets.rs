@@ -7,13 +7,14 @@ use std::iter::once;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DataFusionError, JoinType, NullEquality, Result};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{
     Expr, ExprFunctionExt, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, ident, lit,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::AnalyzerRule;
 
 /// What the right side of such an operation is called, so that the join that DataFusion makes of it is
 /// told from those that a query names.
@@ -23,33 +24,24 @@ pub const SIDE_OF_ALL: &str = "__side_of_all";
 #[derive(Debug)]
 pub struct Multisets;
 
-impl OptimizerRule for Multisets {
+impl AnalyzerRule for Multisets {
     fn name(&self) -> &str {
         "flashmesh_multisets"
     }
 
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        counted(plan)
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(counted)?.data)
     }
 }
 
 fn counted(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let plan = plan.map_subqueries(|subquery| subquery.transform_up(counted))?;
-    let LogicalPlan::Join(join) = &plan.data else {
-        return Ok(plan);
+    let LogicalPlan::Join(join) = &plan else {
+        return Ok(Transformed::no(plan));
     };
     let is_set = matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
         && join.null_equality == NullEquality::NullEqualsNull;
     if !is_set || !is_side_of_all(&join.right) {
-        return Ok(plan);
+        return Ok(Transformed::no(plan));
     }
     Ok(Transformed::yes(with_numbers(join)?))
 }

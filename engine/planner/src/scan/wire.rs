@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
@@ -25,7 +24,7 @@ use super::FlashScanExec;
 use super::spec::{DynamicFilter, PushedFilter, ScanSpec};
 use crate::config::Pushdown;
 use crate::error::from_storage;
-use crate::{tree, unnest};
+use crate::tree;
 
 /// Streams that another node may ask for; more than it has threads is of no use.
 const PARTITIONS_MAX: u32 = 1 << 12;
@@ -260,14 +259,5 @@ impl PhysicalExtensionCodec for ScanCodec {
         record
             .encode(buf)
             .map_err(|error| internal_datafusion_err!("{error}"))
-    }
-
-    fn try_decode_udf(&self, name: &str, _buf: &[u8]) -> Result<Arc<ScalarUDF>> {
-        unnest::function_of(name).ok_or_else(|| internal_datafusion_err!("no function is '{name}'"))
-    }
-
-    fn try_decode_udaf(&self, name: &str, _buf: &[u8]) -> Result<Arc<AggregateUDF>> {
-        unnest::only_value_of(name)
-            .ok_or_else(|| internal_datafusion_err!("no aggregate is '{name}'"))
     }
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Column, ExprSchema, Result, not_impl_err};
+use datafusion::common::{Column, DataFusionError, ExprSchema, JoinType, Result, not_impl_err};
+use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, LogicalPlanBuilder,
+    Aggregate, Distinct, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, TableScan,
 };
 
-use super::Names;
 use super::functions::key;
+use super::{Names, lateral};
 
 /// The values that columns of the query around a subquery have there, each combination once.
 #[derive(Debug)]
@@ -32,7 +34,12 @@ impl Domain {
     /// # Errors
     /// `NotImplemented` where the query may give other values when it is computed again.
     pub fn new(rows: &LogicalPlan, columns: Vec<Column>, names: &mut Names) -> Result<Self> {
-        let rows = more(rows, &columns.iter().cloned().collect())?;
+        let rows = match same(rows) {
+            Err(DataFusionError::NotImplemented(_)) => {
+                more(rows, &columns.iter().cloned().collect())?
+            }
+            rows => rows?,
+        };
         let outer = columns.iter().map(|column| {
             let field = rows.schema().field_from_column(column)?;
             Ok(Expr::OuterReferenceColumn(
@@ -150,14 +157,11 @@ fn more(plan: &LogicalPlan, columns: &BTreeSet<Column>) -> Result<LogicalPlan> {
                 .filter(|(column, _)| columns.contains(column))
                 .map(|(column, expr)| (column, expr.clone()))
                 .unzip();
-            computed(exprs, &projection.input)
+            computed(exprs, plan, &projection.input)
         }
         // Each group has the values of its rows.
         LogicalPlan::Aggregate(aggregate)
-            if aggregate
-                .group_expr
-                .iter()
-                .all(|expr| !matches!(expr, Expr::GroupingSet(_))) =>
+            if !aggregate.group_expr.is_empty() && !has_sets(aggregate) =>
         {
             let named = aggregate
                 .schema
@@ -169,7 +173,7 @@ fn more(plan: &LogicalPlan, columns: &BTreeSet<Column>) -> Result<LogicalPlan> {
                 .map(|(_, expr)| expr.clone())
                 .collect();
             match groups.len() == columns.len() {
-                true => computed(groups, &aggregate.input),
+                true => computed(groups, plan, &aggregate.input),
                 false => same(plan),
             }
         }
@@ -187,6 +191,7 @@ fn more(plan: &LogicalPlan, columns: &BTreeSet<Column>) -> Result<LogicalPlan> {
         }
         LogicalPlan::Join(join) => {
             let sides = [&join.left, &join.right].map(|side| side.as_ref());
+            let is_lateral = lateral(sides[1]).is_some();
             let [left_is_whole, right_is_whole] = match join.join_type {
                 JoinType::Inner => [true, true],
                 JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => {
@@ -200,8 +205,22 @@ fn more(plan: &LogicalPlan, columns: &BTreeSet<Column>) -> Result<LogicalPlan> {
             };
             if left_is_whole && has_all(sides[0], columns) {
                 more(sides[0], columns)
-            } else if right_is_whole && has_all(sides[1], columns) {
+            } else if right_is_whole && !is_lateral && has_all(sides[1], columns) {
                 more(sides[1], columns)
+            } else if join.join_type == JoinType::Inner
+                && !is_lateral
+                && plan.expressions().iter().all(is_repeatable)
+            {
+                let used = plan.expressions();
+                let used = used.iter().flat_map(Expr::column_refs);
+                let used: BTreeSet<_> = used.chain(columns).cloned().collect();
+                let side = |side: &LogicalPlan| {
+                    let used = used
+                        .iter()
+                        .filter(|column| side.schema().has_column(column));
+                    more(side, &used.cloned().collect())
+                };
+                plan.with_new_exprs(plan.expressions(), vec![side(sides[0])?, side(sides[1])?])
             } else {
                 same(plan)
             }
@@ -210,12 +229,15 @@ fn more(plan: &LogicalPlan, columns: &BTreeSet<Column>) -> Result<LogicalPlan> {
     }
 }
 
-/// Expressions over a plan.
-fn computed(exprs: Vec<Expr>, input: &LogicalPlan) -> Result<LogicalPlan> {
-    if let Some(volatile) = exprs.iter().find(|expr| !is_repeatable(expr)) {
-        return not_again(&format!(
-            "'{volatile}', which gives another value each time"
-        ));
+fn has_sets(aggregate: &Aggregate) -> bool {
+    let mut groups = aggregate.group_expr.iter();
+    groups.any(|expr| matches!(expr, Expr::GroupingSet(_)))
+}
+
+/// Expressions of a plan over its input.
+fn computed(exprs: Vec<Expr>, plan: &LogicalPlan, input: &LogicalPlan) -> Result<LogicalPlan> {
+    if !exprs.iter().all(is_repeatable) {
+        return same(plan);
     }
     let used = exprs.iter().flat_map(Expr::column_refs).cloned().collect();
     LogicalPlanBuilder::from(more(input, &used)?)
@@ -246,6 +268,7 @@ fn check_node(node: &LogicalPlan) -> Result<()> {
     let what = match node {
         _ if is_volatile => "a function that gives another value each time",
         LogicalPlan::Limit(_) => "LIMIT",
+        LogicalPlan::TableScan(scan) if is_of_recursion(scan) => "a query's own rows so far",
         LogicalPlan::Window(_) => "a window function",
         LogicalPlan::Distinct(Distinct::On(_)) => "DISTINCT ON",
         LogicalPlan::Aggregate(aggregate)
@@ -259,6 +282,12 @@ fn check_node(node: &LogicalPlan) -> Result<()> {
         _ => return Ok(()),
     };
     not_again(what)
+}
+
+/// Whether a table is what a recursive query has found: it may stand there once.
+fn is_of_recursion(scan: &TableScan) -> bool {
+    let provider = source_as_provider(&scan.source);
+    provider.is_ok_and(|provider| provider.downcast_ref::<CteWorkTable>().is_some())
 }
 
 fn not_again<T>(what: &str) -> Result<T> {

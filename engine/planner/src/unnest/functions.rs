@@ -2,48 +2,42 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 
 const KEY: &str = "flashmesh:key";
-const ONLY_VALUE: &str = "flashmesh:only_value";
+const ONLY: &str = "flashmesh:only";
 
 static KEYS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::from(Key {
         signature: Signature::variadic_any(Volatility::Immutable),
     }))
 });
-static ONLY_VALUES: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| {
-    Arc::new(AggregateUDF::from(OnlyValue {
-        signature: Signature::any(1, Volatility::Immutable),
+static ONLYS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    Arc::new(ScalarUDF::from(Only {
+        signature: Signature::any(2, Volatility::Immutable),
     }))
 });
+
+/// All of them: a node that runs a part of such a plan must know them.
+pub fn functions() -> [Arc<ScalarUDF>; 2] {
+    [key(), only()]
+}
 
 /// Bytes that are equal where all arguments are the same or NULL, and never NULL.
 pub(super) fn key() -> Arc<ScalarUDF> {
     Arc::clone(&KEYS)
 }
 
-/// The one value of a group, or NULL where it has none; an error where it has more, be they equal.
-pub(super) fn only_value() -> Arc<AggregateUDF> {
-    Arc::clone(&ONLY_VALUES)
-}
-
-/// The function of that name, for plans that come from another node.
-pub(crate) fn function_of(name: &str) -> Option<Arc<ScalarUDF>> {
-    (name == KEY).then(key)
-}
-
-/// The aggregate of that name, for plans that come from another node.
-pub(crate) fn only_value_of(name: &str) -> Option<Arc<AggregateUDF>> {
-    (name == ONLY_VALUE).then(only_value)
+/// A value of which there are so many rows: an error where that is more than one.
+pub(super) fn only() -> Arc<ScalarUDF> {
+    Arc::clone(&ONLYS)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -89,13 +83,13 @@ impl ScalarUDFImpl for Key {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OnlyValue {
+struct Only {
     signature: Signature,
 }
 
-impl AggregateUDFImpl for OnlyValue {
+impl ScalarUDFImpl for Only {
     fn name(&self) -> &str {
-        ONLY_VALUE
+        ONLY
     }
 
     fn signature(&self) -> &Signature {
@@ -104,82 +98,20 @@ impl AggregateUDFImpl for OnlyValue {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
-            [data_type] => Ok(data_type.clone()),
-            _ => internal_err!("{ONLY_VALUE} takes one argument"),
+            [data_type, DataType::Int64] => Ok(data_type.clone()),
+            _ => internal_err!("{ONLY} takes a value and a number"),
         }
     }
 
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let value = args.return_field.data_type().clone();
-        Ok(vec![
-            Arc::new(Field::new(format!("{}[value]", args.name), value, true)),
-            Arc::new(Field::new(
-                format!("{}[rows]", args.name),
-                DataType::Int64,
-                false,
-            )),
-        ])
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Only {
-            value: ScalarValue::try_from(args.return_field.data_type())?,
-            rows: 0,
-        }))
-    }
-}
-
-#[derive(Debug)]
-struct Only {
-    value: ScalarValue,
-    rows: i64,
-}
-
-impl Only {
-    fn take(&mut self, values: &ArrayRef, at: usize, rows: i64) -> Result<()> {
-        self.rows += rows;
-        if self.rows > 1 {
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let rows = args.args[1].to_array(args.number_rows)?;
+        let rows = rows.as_primitive::<Int64Type>();
+        if rows.iter().flatten().any(|rows| rows > 1) {
             return exec_err!(
                 "a subquery that stands for a value gives more than one row; add an aggregate as min(…), or \
                  LIMIT 1"
             );
         }
-        self.value = ScalarValue::try_from_array(values, at)?;
-        self.value.compact();
-        Ok(())
-    }
-}
-
-impl Accumulator for Only {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        match values[0].len() {
-            0 => Ok(()),
-            rows => self.take(&values[0], 0, rows as i64),
-        }
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let counts = states[1].as_primitive::<Int64Type>();
-        for (at, &rows) in counts.values().iter().enumerate() {
-            if rows > 0 {
-                self.take(&states[0], at, rows)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![
-            self.value.clone(),
-            ScalarValue::Int64(Some(self.rows)),
-        ])
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(self.value.clone())
-    }
-
-    fn size(&self) -> usize {
-        size_of_val(self) + self.value.size() - size_of_val(&self.value)
+        Ok(args.args[0].clone())
     }
 }

@@ -15,27 +15,31 @@ mod outer;
 mod plain;
 mod push;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, JoinType, NullEquality, Result};
+use datafusion::common::{Column, DataFusionError, JoinType, NullEquality, Result, not_impl_err};
+use datafusion::functions_aggregate::expr_fn::{count, first_value};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Distinct, Expr, Join, JoinConstraint, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
-    Sort, Subquery, binary_expr, lit,
+    Aggregate, Distinct, Expr, Filter, Join, JoinConstraint, LogicalPlan, LogicalPlanBuilder,
+    Operator, Projection, Sort, Subquery, Window, binary_expr, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use domain::Domain;
-use functions::only_value;
-use outer::{has_subquery_below, outer_columns};
-use plain::{Kind, gives_one_row, is_plain};
+use functions::only;
+use outer::{has_subquery_below, outer_columns, subquery_of};
+use plain::{Kind, gives_one_row, is_plain, is_right};
 use push::Push;
 
-pub(crate) use functions::{function_of, only_value_of};
+use crate::tree::has_subquery;
+
+pub use functions::functions;
 
 /// The rule; place it behind those that give types.
 #[derive(Debug)]
@@ -77,23 +81,23 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
         return Ok(joined.map_or_else(|| Transformed::no(node), Transformed::yes));
     }
     let exprs = node.expressions();
-    if !exprs
-        .iter()
-        .any(|expr| crate::tree::has_subquery(expr).unwrap_or(true))
-    {
+    if !exprs.iter().any(|expr| has_subquery(expr).unwrap_or(true)) {
         return Ok(Transformed::no(node));
     }
-    let wanted = node.schema().columns();
-    let node = match node {
-        LogicalPlan::Sort(sort) => over_all_columns(sort)?,
-        other => other,
-    };
-    let [input] = node.inputs()[..] else {
-        return Ok(Transformed::no(node));
+    let input = match &node {
+        LogicalPlan::Projection(Projection { input, .. })
+        | LogicalPlan::Filter(Filter { input, .. })
+        | LogicalPlan::Aggregate(Aggregate { input, .. })
+        | LogicalPlan::Window(Window { input, .. }) => input.as_ref().clone(),
+        LogicalPlan::Sort(sort) => {
+            return ordered_by_columns(sort.clone(), names).map(Transformed::yes);
+        }
+        LogicalPlan::Join(join) => return condition_of(join, names),
+        _ => return Ok(Transformed::no(node)),
     };
     let mut below = Below {
         node: &node,
-        input: input.clone(),
+        input,
         names,
     };
     let kept = NamePreserver::new(&node);
@@ -111,6 +115,7 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
     }
     let exprs = exprs.into_iter().map(|expr| expr.data).collect();
     let input = below.input;
+    let wanted = node.schema().columns();
     let mut changed = node.with_new_exprs(exprs, vec![input])?;
     if changed.schema().columns() != wanted {
         changed = LogicalPlanBuilder::from(changed)
@@ -120,36 +125,95 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
     Ok(Transformed::yes(changed))
 }
 
-/// ORDER BY over what its subqueries use, too: a SELECT leaves out what it does not name.
-fn over_all_columns(sort: Sort) -> Result<LogicalPlan> {
-    let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
-        return Ok(LogicalPlan::Sort(sort));
-    };
-    let mut missing = Vec::new();
-    for expr in &sort.expr {
-        expr.expr.apply(|expr| {
-            if let Some(subquery) = outer::subquery_of(expr) {
-                let used = outer_columns(&subquery.subquery, projection.input.schema())?;
-                missing.extend(
-                    used.into_iter()
-                        .filter(|column| !projection.schema.has_column(column)),
-                );
-            }
+/// A join with subqueries in its condition, which are those of a filter above an inner one.
+fn condition_of(join: &Join, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
+    let of_join = || LogicalPlan::Join(join.clone());
+    let mut needs_domain = false;
+    if let Some(condition) = &join.filter {
+        condition.apply(|expr| {
+            let Some(subquery) = subquery_of(expr) else {
+                return Ok(TreeNodeRecursion::Continue);
+            };
+            let (plan, kind) = (&subquery.subquery, Kind::of(expr));
+            let schema = merge_schema(&[&join.left, &join.right]);
+            needs_domain |= !outer_columns(plan, &schema)?.is_empty()
+                && (kind == Kind::Value || !is_plain(plan, &schema, kind)?);
             Ok(TreeNodeRecursion::Continue)
         })?;
     }
-    if missing.is_empty() {
-        return Ok(LogicalPlan::Sort(sort));
+    if !needs_domain {
+        return Ok(Transformed::no(of_join()));
     }
-    missing.sort();
-    missing.dedup();
-    let exprs = projection.expr.iter().cloned();
-    let exprs = exprs.chain(missing.into_iter().map(Expr::Column)).collect();
-    let more = Projection::try_new(exprs, Arc::clone(&projection.input))?;
-    Ok(LogicalPlan::Sort(Sort {
-        input: Arc::new(LogicalPlan::Projection(more)),
-        ..sort
-    }))
+    if join.join_type != JoinType::Inner {
+        return not_impl_err!(
+            "a subquery in the condition of an outer join that uses columns of the joined tables in this way; \
+             join with a query that has its value as a column"
+        );
+    }
+    let conditions = join
+        .filter
+        .iter()
+        .cloned()
+        .flat_map(split_conjunction_owned);
+    let (tests, others): (Vec<_>, Vec<_>) =
+        conditions.partition(|condition| has_subquery(condition).unwrap_or(true));
+    let mut below = join.clone();
+    below.filter = conjunction(others);
+    let tests = conjunction(tests).expect("one needs a domain");
+    let filter = Filter::try_new(tests, Arc::new(LogicalPlan::Join(below)))?;
+    let changed = unnested(LogicalPlan::Filter(filter), names)?;
+    Ok(Transformed::yes(changed.data))
+}
+
+/// ORDER BY over columns in which its subqueries are computed, and over what those use: a SELECT leaves
+/// out what it does not name.
+fn ordered_by_columns(sort: Sort, names: &mut Names) -> Result<LogicalPlan> {
+    let wanted = sort.input.schema().columns().into_iter().map(Expr::Column);
+    let wanted: Vec<_> = wanted.collect();
+    let mut input = sort.input.as_ref().clone();
+    if let LogicalPlan::Projection(projection) = &input {
+        let mut missing = BTreeSet::new();
+        for one in &sort.expr {
+            one.expr.apply(|expr| {
+                if let Some(subquery) = subquery_of(expr) {
+                    missing.extend(outer_columns(
+                        &subquery.subquery,
+                        projection.input.schema(),
+                    )?);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        missing.retain(|column| !projection.schema.has_column(column));
+        let exprs = projection.expr.iter().cloned();
+        let exprs = exprs.chain(missing.into_iter().map(Expr::Column)).collect();
+        let more = Projection::try_new(exprs, Arc::clone(&projection.input))?;
+        input = LogicalPlan::Projection(more);
+    }
+    let mut columns: Vec<_> = input
+        .schema()
+        .columns()
+        .into_iter()
+        .map(Expr::Column)
+        .collect();
+    let mut order = Vec::with_capacity(sort.expr.len());
+    for one in sort.expr {
+        order.push(match has_subquery(&one.expr)? {
+            true => {
+                let column = names.column("order");
+                columns.push(one.expr.clone().alias(&column.name));
+                one.with_expr(Expr::Column(column))
+            }
+            false => one,
+        });
+    }
+    let input = LogicalPlanBuilder::from(input).project(columns)?.build()?;
+    let sorted = LogicalPlan::Sort(Sort {
+        expr: order,
+        input: Arc::new(input),
+        fetch: sort.fetch,
+    });
+    LogicalPlanBuilder::from(sorted).project(wanted)?.build()
 }
 
 /// What a node with subqueries is to be computed from.
@@ -240,21 +304,32 @@ impl Below<'_> {
         };
         let plan = &subquery.subquery;
         let columns = outer_columns(plan, input.schema())?;
-        let is_left = match self.node {
+        let may_be_left = match self.node {
             LogicalPlan::Projection(_) | LogicalPlan::Filter(_) => true,
             _ => kind != Kind::Value,
         };
         let has_more = kind != Kind::Exists && plan.schema().fields().len() != 1;
-        if columns.is_empty() || has_more || (is_left && is_plain(plan, input.schema(), kind)?) {
+        if columns.is_empty() || has_more || (may_be_left && is_plain(plan, input.schema(), kind)?)
+        {
             return Ok(None);
         }
         let rows = match self.node {
             LogicalPlan::Filter(filter) => domain::of_filter(filter)?,
             _ => input.clone(),
         };
-        let domain = Domain::new(&rows, columns, self.names)?;
-        let over = Push::new(&domain, input.schema(), self.names).plan(plan)?;
-        Ok(Some((domain, over)))
+        let schema = input.schema();
+        let made = Domain::new(&rows, columns, self.names).and_then(|domain| {
+            let over = Push::new(&domain, schema, self.names).plan(plan)?;
+            Ok((domain, over))
+        });
+        match made {
+            Err(DataFusionError::NotImplemented(_))
+                if may_be_left && is_right(plan, schema, kind)? =>
+            {
+                Ok(None)
+            }
+            made => made.map(Some),
+        }
     }
 
     /// A value as a column of the input.
@@ -262,24 +337,26 @@ impl Below<'_> {
         let Some((domain, over)) = self.over_domain(&subquery, Kind::Value)? else {
             return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
         };
-        let (value, key) = (self.names.column("value"), self.names.column("found"));
+        let [value, rows, key] = ["value", "rows", "found"].map(|what| self.names.column(what));
         let given = Expr::Column(over.schema().columns().swap_remove(0));
         let found = Expr::from(domain.key.clone()).alias(&key.name);
         let over = LogicalPlanBuilder::from(over);
-        let over = match gives_one_row(&subquery.subquery) {
+        let is_one = gives_one_row(&subquery.subquery);
+        let over = match is_one {
             true => over.project([given.alias(&value.name), found])?,
-            false => over
-                .aggregate([found], [only_value().call(vec![given]).alias(&value.name)])?
-                .project([&value, &key].map(|column| Expr::Column(column.clone())))?,
+            false => {
+                let first = first_value(given, Vec::new()).alias(&value.name);
+                over.aggregate([found], [first, count(lit(1_i64)).alias(&rows.name)])?
+            }
         };
-        let wanted = domain.key_of_row();
-        self.input = joined(
-            self.input.clone(),
-            over.build()?,
-            JoinType::Left,
-            (wanted, Expr::Column(key)),
-        )?;
-        Ok(Transformed::yes(Expr::Column(value)))
+        let on = (domain.key_of_row(), Expr::Column(key));
+        self.input = joined(self.input.clone(), over.build()?, JoinType::Left, on)?;
+        let value = Expr::Column(value);
+        // Not before: there may be more rows for values that the query around it leaves out elsewhere.
+        Ok(Transformed::yes(match is_one {
+            true => value,
+            false => only().call(vec![value, Expr::Column(rows)]),
+        }))
     }
 
     /// A set as one of which DataFusion makes a join.
@@ -334,11 +411,18 @@ fn lateral(right: &LogicalPlan) -> Option<&Subquery> {
     }
 }
 
-/// A LATERAL join; `None` where its right side uses nothing of the left one, or may not.
+/// A LATERAL join; `None` for one that DataFusion makes, or can't be one.
 fn beside(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
     let (left, right) = (join.left.as_ref(), join.right.as_ref());
     let columns = outer_columns(right, left.schema())?;
-    if columns.is_empty() || !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+    let is_left = match (join.join_type, lateral(right)) {
+        (JoinType::Inner, Some(subquery)) => {
+            is_plain(&subquery.subquery, left.schema(), Kind::Rows)?
+        }
+        (JoinType::Left, _) => false,
+        _ => true,
+    };
+    if columns.is_empty() || is_left {
         return Ok(None);
     }
     let domain = Domain::new(left, columns, names)?;

@@ -4,10 +4,13 @@
 //! the join. That changes what is counted, cut off, numbered or padded with NULLs between the conditions and
 //! the subquery's rows.
 
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, JoinType, Result};
+use datafusion::common::{DFSchema, JoinType, NullEquality, Result};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType,
+};
 
 use super::outer::{outer_columns, outer_columns_of_node, subquery_of};
 
@@ -20,6 +23,19 @@ pub(super) enum Kind {
     Exists,
     /// Its values.
     OfValues,
+    /// Its rows, beside those of the query around it.
+    Rows,
+}
+
+impl Kind {
+    /// What an expression asks of the subquery that it is.
+    pub fn of(expr: &Expr) -> Self {
+        match expr {
+            Expr::ScalarSubquery(_) => Self::Value,
+            Expr::Exists(_) => Self::Exists,
+            _ => Self::OfValues,
+        }
+    }
 }
 
 /// Whether a plan is of one row whatever its tables have: an aggregate without groups.
@@ -38,12 +54,31 @@ pub(super) fn gives_one_row(plan: &LogicalPlan) -> bool {
 /// # Errors
 /// Those of walking.
 pub(super) fn is_plain(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Result<bool> {
-    Plain { outer, kind }.is(plan, true)
+    let plain = Plain {
+        outer,
+        kind,
+        takes_names: false,
+    };
+    plain.is(plan, true)
+}
+
+/// Whether DataFusion makes a right join of it, or none: it loses columns below names at times.
+///
+/// # Errors
+/// Those of walking.
+pub(super) fn is_right(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Result<bool> {
+    let plain = Plain {
+        outer,
+        kind,
+        takes_names: true,
+    };
+    plain.is(plan, true)
 }
 
 struct Plain<'a> {
     outer: &'a DFSchema,
     kind: Kind,
+    takes_names: bool,
 }
 
 impl Plain<'_> {
@@ -60,12 +95,16 @@ impl Plain<'_> {
         let uses = |side: &LogicalPlan| -> Result<bool> {
             Ok(!outer_columns(side, self.outer)?.is_empty())
         };
-        // Not below a name: DataFusion loses columns there.
         Ok(match plan {
+            // A condition on groups can't be taken out; that of a value comes back behind the join.
+            LogicalPlan::Filter(filter) if matches!(*filter.input, LogicalPlan::Aggregate(_)) => {
+                self.kind != Kind::Rows && uses_none()? && self.is(&filter.input, is_top)?
+            }
             LogicalPlan::Filter(filter) => {
-                // A condition on groups can't be taken out.
-                let is_of_groups = matches!(*filter.input, LogicalPlan::Aggregate(_));
-                (!is_of_groups || uses_none()?) && self.is(&filter.input, is_top && is_of_groups)?
+                (self.kind != Kind::Value || !is_top) && self.is(&filter.input, false)?
+            }
+            LogicalPlan::SubqueryAlias(alias) if self.takes_names => {
+                self.is(&alias.input, is_top)?
             }
             LogicalPlan::Projection(projection) => {
                 uses_none()? && self.is(&projection.input, is_top)?
@@ -80,7 +119,7 @@ impl Plain<'_> {
             }
             LogicalPlan::Aggregate(aggregate) => {
                 let is_one = aggregate.group_expr.is_empty();
-                (self.kind == Kind::Value) == is_one
+                matches!(self.kind, Kind::Value | Kind::Rows) == is_one
                     && (is_top || !is_one)
                     && uses_none()?
                     && are_equalities(plan)?
@@ -104,7 +143,10 @@ impl Plain<'_> {
                         | JoinType::RightAnti
                         | JoinType::RightMark
                 );
-                uses_none()?
+                // Sets compare whole rows, and may number them.
+                (self.kind != Kind::Value || !is_top)
+                    && join.null_equality == NullEquality::NullEqualsNothing
+                    && uses_none()?
                     && (!uses(left)? || (may_left && self.is(left, false)?))
                     && (!uses(right)? || (may_right && self.is(right, false)?))
             }
@@ -127,11 +169,7 @@ impl Plain<'_> {
                     return Ok(TreeNodeRecursion::Continue);
                 };
                 let plan = &subquery.subquery;
-                let kind = match expr {
-                    Expr::ScalarSubquery(_) => Kind::Value,
-                    Expr::Exists(_) => Kind::Exists,
-                    _ => Kind::OfValues,
-                };
+                let kind = Kind::of(expr);
                 let further = outer_columns(plan, self.outer)?;
                 let is_own = further.iter().all(|column| schema.has_column(column));
                 let needs_none = !uses_below || outer_columns(plan, &schema)?.is_empty();
@@ -156,13 +194,13 @@ fn are_equalities(plan: &LogicalPlan) -> Result<bool> {
         let mut related = split_conjunction(&filter.predicate)
             .into_iter()
             .filter(|condition| condition.contains_outer());
-        Ok(related.any(|condition| !is_equality(condition)))
+        Ok(related.any(|condition| !is_equality(condition, filter.input.schema())))
     })?;
     Ok(!has_other)
 }
 
 /// Whether a condition is a column's equality with something of the query around it.
-fn is_equality(condition: &Expr) -> bool {
+fn is_equality(condition: &Expr, schema: &DFSchema) -> bool {
     let Expr::BinaryExpr(BinaryExpr {
         left,
         op: Operator::Eq,
@@ -171,7 +209,27 @@ fn is_equality(condition: &Expr) -> bool {
     else {
         return false;
     };
-    let is_own = |side: &Expr| matches!(side, Expr::Column(_));
+    let is_own = |side: &Expr| match side {
+        Expr::Column(_) => true,
+        Expr::Cast(Cast { expr, field }) => {
+            let from = expr.get_type(schema);
+            matches!(expr.as_ref(), Expr::Column(_))
+                && from.is_ok_and(|from| keeps_apart(&from, field.data_type()))
+        }
+        _ => false,
+    };
     let is_outer = |side: &Expr| !side.any_column_refs();
     (is_own(left) && is_outer(right)) || (is_own(right) && is_outer(left))
+}
+
+/// Whether different values of one type stay different as values of another.
+fn keeps_apart(from: &DataType, to: &DataType) -> bool {
+    let width = |data_type: &DataType| data_type.primitive_width().unwrap_or(0);
+    match to {
+        DataType::Decimal128(_, 0..) => from.is_integer(),
+        DataType::Float64 => (from.is_integer() && width(from) <= 4) || *from == DataType::Float32,
+        DataType::Timestamp(..) => matches!(from, DataType::Date32),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => from.is_string(),
+        to => to.is_integer() && from.is_integer() && width(from) < width(to),
+    }
 }
