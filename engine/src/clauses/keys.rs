@@ -1,16 +1,16 @@
-//! Columns of `JOIN … USING`.
+//! Columns of `JOIN … USING` of two tables.
 //!
-//! To the planner such a column is that of the left table, which is NULL in rows that RIGHT and FULL JOIN add;
-//! and in a subquery one of the query around it, where that has a column of the name. So its table is written
-//! out.
+//! To the planner such a column is one of the two: NULL in rows that the other table alone has, and behind `*`
+//! that of the table whose name comes first in the alphabet. In a subquery it is one of the query around it,
+//! where that has a column of the name. So its table is written out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, JoinConstraint, JoinOperator, OrderBy, Query, ReplaceSelectElement,
-    ReplaceSelectItem, Select, SelectItem, TableFactor, TableWithJoins, VisitMut as _, VisitorMut,
+    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectItem,
+    TableAlias, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -19,89 +19,244 @@ use super::joins::{constraint_of, normal};
 use super::refuse;
 use crate::error::Result;
 
-/// What each column of USING in a FROM is, and whether that is the left table's.
-type Keys = HashMap<String, Key>;
-
-struct Key {
-    name: Ident,
-    value: Expr,
-    is_left: bool,
-}
+/// What the columns of USING are, by name.
+type Keys = BTreeMap<String, Expr>;
 
 /// Writes out what columns of USING are in a SELECT.
 ///
 /// # Errors
-/// A refusal, with the way out, where tables have no names or joins follow that the planner would make of
-/// another column.
+/// A refusal of NATURAL RIGHT and FULL JOIN, whose columns nobody knows here.
 pub(super) fn write_out_keys(select: &mut Select) -> Result<()> {
-    let keys = keys_of(&select.from)?;
-    if keys.is_empty() {
+    let Some(joined) = Joined::of(select)? else {
         return Ok(());
-    }
-    for item in &mut select.projection {
-        match item {
+    };
+    let outputs = outputs(select);
+    let mut projection = Vec::with_capacity(select.projection.len());
+    for mut item in std::mem::take(&mut select.projection) {
+        match &item {
+            SelectItem::Wildcard(options) if is_plain(options) && !joined.is_left_everywhere => {
+                projection.extend(joined.columns()?);
+                continue;
+            }
             // What is no column any more keeps its name.
             SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
-                let key = keys.get(&normal(name));
-                let key = key.filter(|key| !matches!(key.value, Expr::CompoundIdentifier(_)));
-                if let Some(key) = key {
-                    let (expr, alias) = (key.value.clone(), name.clone());
-                    *item = SelectItem::ExprWithAlias { expr, alias };
-                }
-            }
-            SelectItem::Wildcard(options) => {
-                let others = keys.values().filter(|key| !key.is_left);
-                let others = others.map(|key| {
-                    Box::new(ReplaceSelectElement {
-                        expr: key.value.clone(),
-                        column_name: key.name.clone(),
-                        as_keyword: true,
-                    })
-                });
-                let mut others: Vec<_> = others.collect();
-                if let Some(replaced) = &options.opt_replace {
-                    let own = |name: &Ident| {
-                        let mut own = replaced.items.iter();
-                        own.any(|item| normal(&item.column_name) == normal(name))
+                if let Some(value @ Expr::Function(_)) = joined.keys.get(&normal(name)) {
+                    item = SelectItem::ExprWithAlias {
+                        expr: value.clone(),
+                        alias: name.clone(),
                     };
-                    others.retain(|item| !own(&item.column_name));
-                    others.extend(replaced.items.iter().cloned());
                 }
-                others.sort_by_key(|item| normal(&item.column_name));
-                let items = others;
-                options.opt_replace = (!items.is_empty()).then_some(ReplaceSelectItem { items });
             }
             _ => {}
         }
+        projection.push(item);
     }
-    let _ = select.visit(&mut Written { keys, depth: 0 });
+    let mut written = Written::new(joined.keys.clone());
+    written.visit(&mut projection);
+    written.visit(&mut select.selection);
+    written.visit(&mut select.group_by);
+    // The others name columns of the SELECT first.
+    let mut written = Written::new(without(joined.keys, &outputs));
+    written.visit(&mut select.having);
+    written.visit(&mut select.qualify);
+    select.projection = projection;
     Ok(())
 }
 
-/// The same for its ORDER BY, which names columns of the SELECT first; before [`write_out_keys`].
+/// The same for its ORDER BY; before [`write_out_keys`].
 ///
 /// # Errors
 /// As [`write_out_keys`].
 pub(super) fn write_out_ordered_keys(select: &Select, order_by: &mut OrderBy) -> Result<()> {
-    let mut keys = keys_of(&select.from)?;
-    for item in &select.projection {
-        match item {
-            SelectItem::ExprWithAlias { alias, .. }
-            | SelectItem::UnnamedExpr(Expr::Identifier(alias)) => {
-                keys.remove(&normal(alias));
-            }
-            SelectItem::Wildcard(_) => keys.clear(),
-            _ => {}
-        }
+    if let Some(joined) = Joined::of(select)? {
+        Written::new(without(joined.keys, &outputs(select))).visit(order_by);
     }
-    let _ = order_by.visit(&mut Written { keys, depth: 0 });
     Ok(())
 }
 
+fn without(keys: Keys, outputs: &Option<BTreeSet<String>>) -> Keys {
+    match outputs {
+        Some(outputs) => {
+            let others = keys.into_iter().filter(|(name, _)| !outputs.contains(name));
+            others.collect()
+        }
+        None => Keys::new(),
+    }
+}
+
+/// The names of a SELECT's columns; `None` where not all are known.
+fn outputs(select: &Select) -> Option<BTreeSet<String>> {
+    let names = select.projection.iter().map(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. }
+        | SelectItem::UnnamedExpr(Expr::Identifier(alias)) => Some(Some(normal(alias))),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => Some(parts.last().map(normal)),
+        SelectItem::UnnamedExpr(_) => Some(None),
+        _ => None,
+    });
+    let names: Option<Vec<_>> = names.collect();
+    Some(names?.into_iter().flatten().collect())
+}
+
+fn is_plain(options: &WildcardAdditionalOptions) -> bool {
+    *options
+        == WildcardAdditionalOptions {
+            wildcard_token: options.wildcard_token.clone(),
+            ..WildcardAdditionalOptions::default()
+        }
+}
+
+/// A FROM of two tables that are joined by USING.
+struct Joined {
+    left: String,
+    right: String,
+    names: Vec<Ident>,
+    keys: Keys,
+    /// Whether the planner's `*` gives the columns of the left table, and those are the values.
+    is_left_everywhere: bool,
+}
+
+impl Joined {
+    fn of(select: &Select) -> Result<Option<Self>> {
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            let constraint = constraint_of(&join.join_operator);
+            if constraint == Some(&JoinConstraint::Natural) && keeps_right(&join.join_operator) {
+                return refuse(
+                    "NATURAL RIGHT and FULL JOIN",
+                    "write the columns, as in RIGHT JOIN … USING (id)",
+                );
+            }
+        }
+        let [table] = select.from.as_slice() else {
+            return Ok(None);
+        };
+        let [join] = table.joins.as_slice() else {
+            return Ok(None);
+        };
+        let Some(JoinConstraint::Using(columns)) = constraint_of(&join.join_operator) else {
+            return Ok(None);
+        };
+        let (Some(left), Some(right)) = (name_of(&table.relation), name_of(&join.relation)) else {
+            return Ok(None);
+        };
+        let is_full = matches!(join.join_operator, JoinOperator::FullOuter(_));
+        let keeps_right = keeps_right(&join.join_operator);
+        let has_both = keeps_right
+            || matches!(
+                join.join_operator,
+                JoinOperator::Join(_)
+                    | JoinOperator::Inner(_)
+                    | JoinOperator::Left(_)
+                    | JoinOperator::LeftOuter(_)
+            );
+        if !has_both {
+            return Ok(None);
+        }
+        let mut names = Vec::with_capacity(columns.len());
+        let mut keys = Keys::new();
+        for column in columns {
+            let Some(name) = column.0.last().and_then(|part| part.as_ident()) else {
+                return Ok(None);
+            };
+            let value = match (is_full, keeps_right) {
+                (true, _) => format!("coalesce({left}.{name}, {right}.{name})"),
+                (false, true) => format!("{right}.{name}"),
+                (false, false) => format!("{left}.{name}"),
+            };
+            keys.insert(normal(name), parsed(&value)?);
+            names.push(name.clone());
+        }
+        Ok(Some(Self {
+            is_left_everywhere: !keeps_right && left.to_lowercase() < right.to_lowercase(),
+            left,
+            right,
+            names,
+            keys,
+        }))
+    }
+
+    /// All columns: those of the left table, with the values of the keys, then the others of the right one.
+    fn columns(&self) -> Result<Vec<SelectItem>> {
+        let names = self.names.iter().map(ToString::to_string);
+        let names = names.collect::<Vec<_>>().join(", ");
+        let values = self.names.iter().map(|name| {
+            let value = &self.keys[&normal(name)];
+            format!("{value} AS {name}")
+        });
+        let values = values.collect::<Vec<_>>().join(", ");
+        let is_left = self.keys.values().all(|value| {
+            let value = value.to_string();
+            value.starts_with(&format!("{}.", self.left))
+        });
+        let replaced = match is_left {
+            true => String::new(),
+            false => format!(" REPLACE ({values})"),
+        };
+        let text = format!(
+            "{}.*{replaced}, {}.* EXCLUDE ({names})",
+            self.left, self.right
+        );
+        let parsed = Parser::new(&GenericDialect).try_with_sql(&text);
+        let parsed = parsed.and_then(|mut parser| parser.parse_projection());
+        Ok(parsed.map_err(DataFusionError::from)?)
+    }
+}
+
+fn keeps_right(operator: &JoinOperator) -> bool {
+    matches!(
+        operator,
+        JoinOperator::Right(_) | JoinOperator::RightOuter(_) | JoinOperator::FullOuter(_)
+    )
+}
+
+fn parsed(text: &str) -> Result<Expr> {
+    let parsed = Parser::new(&GenericDialect).try_with_sql(text);
+    let parsed = parsed.and_then(|mut parser| parser.parse_expr());
+    Ok(parsed.map_err(DataFusionError::from)?)
+}
+
+/// What stands before a table's columns; `None` for a function and for a file.
+fn name_of(factor: &TableFactor) -> Option<String> {
+    let of_alias = |alias: &TableAlias| alias.name.to_string();
+    match factor {
+        TableFactor::Table {
+            alias: Some(alias), ..
+        }
+        | TableFactor::Derived {
+            alias: Some(alias), ..
+        } => Some(of_alias(alias)),
+        TableFactor::Table {
+            name: ObjectName(parts),
+            alias: None,
+            args: None,
+            sample: None,
+            ..
+        } => {
+            let parts = parts.iter().map(|part| {
+                let part = part.as_ident()?;
+                (part.quote_style != Some('\'')).then(|| part.to_string())
+            });
+            Some(parts.collect::<Option<Vec<_>>>()?.join("."))
+        }
+        _ => None,
+    }
+}
+
+/// Puts values in the place of names.
 struct Written {
     keys: Keys,
     /// Of queries within: their names are their own.
     depth: usize,
+}
+
+impl Written {
+    fn new(keys: Keys) -> Self {
+        Self { keys, depth: 0 }
+    }
+
+    fn visit(&mut self, part: &mut impl VisitMut) {
+        // It goes to the end.
+        let _ = part.visit(self);
+    }
 }
 
 impl VisitorMut for Written {
@@ -120,117 +275,10 @@ impl VisitorMut for Written {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.depth == 0
             && let Expr::Identifier(name) = expr
-            && let Some(key) = self.keys.get(&normal(name))
+            && let Some(value) = self.keys.get(&normal(name))
         {
-            *expr = key.value.clone();
+            *expr = value.clone();
         }
         ControlFlow::Continue(())
     }
-}
-
-fn keys_of(from: &[TableWithJoins]) -> Result<Keys> {
-    let mut keys = Keys::new();
-    for table in from {
-        add_keys(table, &mut keys)?;
-    }
-    Ok(keys)
-}
-
-fn add_keys(table: &TableWithJoins, keys: &mut Keys) -> Result<()> {
-    let mut own: Keys = Keys::new();
-    for (place, join) in table.joins.iter().enumerate() {
-        let keeps_right = matches!(
-            join.join_operator,
-            JoinOperator::Right(_) | JoinOperator::RightOuter(_) | JoinOperator::FullOuter(_)
-        );
-        let names = match constraint_of(&join.join_operator) {
-            Some(JoinConstraint::Using(names)) => names,
-            Some(JoinConstraint::Natural) if keeps_right => {
-                return refuse(
-                    "NATURAL RIGHT and FULL JOIN",
-                    "write the columns, as in RIGHT JOIN … USING (id)",
-                );
-            }
-            _ => continue,
-        };
-        let has_one_side = matches!(
-            join.join_operator,
-            JoinOperator::RightSemi(_) | JoinOperator::RightAnti(_)
-        );
-        for name in names {
-            let Some(name) = name.0.last().and_then(|part| part.as_ident()) else {
-                continue;
-            };
-            let known = own.get(&normal(name));
-            if known.is_some_and(|known| !known.is_left) || has_one_side {
-                return refuse(
-                    &format!(
-                        "USING ({name}) behind or in a join that keeps rows of the right side"
-                    ),
-                    "write ON with the names of the tables",
-                );
-            }
-            let left = match (known, place) {
-                (Some(known), _) => Some(known.value.clone()),
-                (None, 0) => name_of(&table.relation).map(|table| column(table, name)),
-                // It may be a column of any table before.
-                (None, _) => None,
-            };
-            let right = name_of(&join.relation).map(|table| column(table, name));
-            let value = match (&join.join_operator, left, right) {
-                (JoinOperator::Right(_) | JoinOperator::RightOuter(_), _, Some(right)) => right,
-                (JoinOperator::FullOuter(_), Some(left), Some(right)) => either(&left, &right)?,
-                (_, Some(left), _) if !keeps_right => left,
-                _ if keeps_right => {
-                    return refuse(
-                        &format!(
-                            "USING ({name}) of a RIGHT or FULL JOIN with a table that has no name here"
-                        ),
-                        "write ON, or give the tables names with AS",
-                    );
-                }
-                _ => continue,
-            };
-            let key = Key {
-                name: name.clone(),
-                value,
-                is_left: !keeps_right,
-            };
-            own.insert(normal(name), key);
-        }
-    }
-    // Of two that have the same the planner says that it is ambiguous.
-    for (name, key) in own {
-        if keys.remove(&name).is_none() {
-            keys.insert(name, key);
-        }
-    }
-    Ok(())
-}
-
-fn name_of(factor: &TableFactor) -> Option<&Ident> {
-    match factor {
-        TableFactor::Table {
-            name, alias: None, ..
-        } => name.0.last().and_then(|part| part.as_ident()),
-        TableFactor::Table { alias, .. }
-        | TableFactor::Derived { alias, .. }
-        | TableFactor::TableFunction { alias, .. }
-        | TableFactor::Function { alias, .. }
-        | TableFactor::UNNEST { alias, .. }
-        | TableFactor::NestedJoin { alias, .. } => alias.as_ref().map(|alias| &alias.name),
-        _ => None,
-    }
-}
-
-fn column(table: &Ident, name: &Ident) -> Expr {
-    Expr::CompoundIdentifier(vec![table.clone(), name.clone()])
-}
-
-/// The one of two columns that is not NULL.
-fn either(one: &Expr, other: &Expr) -> Result<Expr> {
-    let text = format!("coalesce({one}, {other})");
-    let parsed = Parser::new(&GenericDialect).try_with_sql(&text);
-    let parsed = parsed.and_then(|mut parser| parser.parse_expr());
-    Ok(parsed.map_err(DataFusionError::from)?)
 }

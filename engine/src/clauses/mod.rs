@@ -189,10 +189,10 @@ fn correct_query(query: &mut Query) -> Result<()> {
     match body.as_mut() {
         SetExpr::Select(select) => {
             check_names(&twins(&select.from)?, &*order_by)?;
+            write_out(select, order_by.as_mut())?;
             if let Some(order_by) = &mut *order_by {
                 write_out_ordered_keys(select, order_by)?;
             }
-            write_out(select, order_by.as_mut())?;
         }
         SetExpr::SetOperation { left, right, .. } => {
             check_no_into(left)?;

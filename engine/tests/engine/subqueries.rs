@@ -270,6 +270,20 @@ async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
         ),
         // In ORDER BY, in aggregates, in GROUP BY.
         ("SELECT j FROM t ORDER BY EXISTS (SELECT 1 FROM u WHERE u.i = t.i) DESC, j DESC", "30,10,40,20"),
+        (
+            "SELECT t.i, (SELECT t.j FROM t WHERE t.j > 10 ORDER BY (SELECT count(*) FROM u WHERE u.i = t.i), t.j LIMIT 1) AS s
+             FROM t WHERE i = 1",
+            "1 20",
+        ),
+        (
+            "SELECT j, (SELECT u.k FROM u WHERE u.i = t.i ORDER BY EXISTS (SELECT 1 FROM t AS w WHERE w.i = u.k), u.k LIMIT 1) AS s
+             FROM t ORDER BY j",
+            "10 1,20,30 3,40",
+        ),
+        (
+            "SELECT j, t.i IN (SELECT max(k) FROM u WHERE u.i = t.i GROUP BY u.i) AS x FROM t ORDER BY j",
+            "10 false,20 false,30 true,40 false",
+        ),
         ("SELECT j FROM t ORDER BY i IN (SELECT i FROM u) NULLS LAST, j DESC", "20,30,10,40"),
         ("SELECT j FROM t ORDER BY (SELECT sum(k) FROM u WHERE u.i = t.i) DESC NULLS LAST, j DESC", "30,10,40,20"),
         (
@@ -317,7 +331,7 @@ async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
         ),
         (
             "SELECT r, (SELECT count(*) FROM u WHERE u.k > s.r) AS x FROM (SELECT random() * 3 AS r FROM t) AS s",
-            "which gives another value each time",
+            "a function that gives another value each time",
         ),
         (
             "SELECT (SELECT max(k) FROM u) > ANY (SELECT k FROM u) AS x FROM t",

@@ -55,6 +55,9 @@ impl AnalyzerRule for UnnestSubqueries {
             return Ok(plan);
         }
         let mut names = Names(0);
+        // Else what ORDER BY in a subquery uses of that may be taken for columns of the query around it.
+        let plan = plan.transform_down_with_subqueries(|node| ordered(node, &mut names))?;
+        let plan = plan.data;
         // From above: what a subquery is computed from then uses no columns of queries further out.
         let plan = plan.transform_down_with_subqueries(|node| unnested(node, &mut names))?;
         Ok(plan.data)
@@ -77,8 +80,9 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
     if let LogicalPlan::Join(join) = &node
         && lateral(&join.right).is_some()
     {
-        let joined = beside(join, names)?;
-        return Ok(joined.map_or_else(|| Transformed::no(node), Transformed::yes));
+        if let Some(joined) = beside(join, names)? {
+            return Ok(Transformed::yes(joined));
+        }
     }
     let exprs = node.expressions();
     if !exprs.iter().any(|expr| has_subquery(expr).unwrap_or(true)) {
@@ -89,9 +93,6 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
         | LogicalPlan::Filter(Filter { input, .. })
         | LogicalPlan::Aggregate(Aggregate { input, .. })
         | LogicalPlan::Window(Window { input, .. }) => input.as_ref().clone(),
-        LogicalPlan::Sort(sort) => {
-            return ordered_by_columns(sort.clone(), names).map(Transformed::yes);
-        }
         LogicalPlan::Join(join) => return condition_of(join, names),
         _ => return Ok(Transformed::no(node)),
     };
@@ -163,6 +164,20 @@ fn condition_of(join: &Join, names: &mut Names) -> Result<Transformed<LogicalPla
     let filter = Filter::try_new(tests, Arc::new(LogicalPlan::Join(below)))?;
     let changed = unnested(LogicalPlan::Filter(filter), names)?;
     Ok(Transformed::yes(changed.data))
+}
+
+fn ordered(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
+    match node {
+        LogicalPlan::Sort(sort)
+            if sort
+                .expr
+                .iter()
+                .any(|one| has_subquery(&one.expr).unwrap_or(true)) =>
+        {
+            ordered_by_columns(sort, names).map(Transformed::yes)
+        }
+        other => Ok(Transformed::no(other)),
+    }
 }
 
 /// ORDER BY over columns in which its subqueries are computed, and over what those use: a SELECT leaves

@@ -119,7 +119,9 @@ impl Plain<'_> {
             }
             LogicalPlan::Aggregate(aggregate) => {
                 let is_one = aggregate.group_expr.is_empty();
+                // Of a column that is an aggregate, DataFusion makes two of one name.
                 matches!(self.kind, Kind::Value | Kind::Rows) == is_one
+                    && (is_one || self.kind == Kind::Exists)
                     && (is_top || !is_one)
                     && uses_none()?
                     && are_equalities(plan)?
