@@ -686,10 +686,6 @@ async fn columns_of_using_are_of_the_side_that_has_the_row() {
             "5 3,6 6",
         ),
         (
-            "SELECT i, j, k, l FROM t JOIN u USING (i) LEFT JOIN v USING (i)",
-            "2 20 200 5",
-        ),
-        (
             "SELECT * FROM u LEFT JOIN t USING (i) ORDER BY i",
             "2 200 20,3 300",
         ),

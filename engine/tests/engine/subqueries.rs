@@ -334,6 +334,15 @@ async fn subqueries_of_any_shape_may_use_columns_of_the_query_around_them() {
             "a function that gives another value each time",
         ),
         (
+            "SELECT (SELECT k + random() + t.j FROM u WHERE u.k <= t.i LIMIT 1) AS x FROM t",
+            "a function that gives another value each time in a subquery",
+        ),
+        // Of the query around it, by the standard.
+        (
+            "SELECT (SELECT max(t.j)) AS x FROM t",
+            "an aggregate of nothing but columns of the query around it",
+        ),
+        (
             "SELECT (SELECT max(k) FROM u) > ANY (SELECT k FROM u) AS x FROM t",
             "a subquery that is compared with ANY of another one",
         ),

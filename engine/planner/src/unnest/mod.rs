@@ -79,10 +79,9 @@ impl Names {
 fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Join(join) = &node
         && lateral(&join.right).is_some()
+        && let Some(joined) = beside(join, names)?
     {
-        if let Some(joined) = beside(join, names)? {
-            return Ok(Transformed::yes(joined));
-        }
+        return Ok(Transformed::yes(joined));
     }
     let exprs = node.expressions();
     if !exprs.iter().any(|expr| has_subquery(expr).unwrap_or(true)) {
@@ -333,7 +332,8 @@ impl Below<'_> {
             _ => input.clone(),
         };
         let schema = input.schema();
-        let made = Domain::new(&rows, columns, self.names).and_then(|domain| {
+        let made = is_once_for_all(plan).and_then(|()| {
+            let domain = Domain::new(&rows, columns, self.names)?;
             let over = Push::new(&domain, schema, self.names).plan(plan)?;
             Ok((domain, over))
         });
@@ -440,6 +440,7 @@ fn beside(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
     if columns.is_empty() || is_left {
         return Ok(None);
     }
+    is_once_for_all(right)?;
     let domain = Domain::new(left, columns, names)?;
     let over = Push::new(&domain, left.schema(), names).plan(right)?;
     let found = names.column("found");
@@ -462,6 +463,21 @@ fn beside(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
     let wanted = join.schema.columns().into_iter().map(Expr::Column);
     let joined = LogicalPlanBuilder::from(LogicalPlan::Join(joined)).project(wanted)?;
     joined.build().map(Some)
+}
+
+/// Refuses a subquery that gives other rows each time: over a domain it is computed once for all rows that
+/// have the same values.
+fn is_once_for_all(plan: &LogicalPlan) -> Result<()> {
+    let has_volatile = plan.exists(|node| {
+        let exprs = node.expressions();
+        Ok(exprs.iter().any(Expr::is_volatile))
+    })?;
+    match has_volatile {
+        false => Ok(()),
+        true => not_impl_err!(
+            "a function that gives another value each time in a subquery that uses columns of the query around it"
+        ),
+    }
 }
 
 fn joined(

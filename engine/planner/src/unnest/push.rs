@@ -204,6 +204,13 @@ impl<'a> Push<'a> {
                 "GROUPING SETS, ROLLUP and CUBE in a subquery that uses columns of the query around it"
             );
         }
+        // By the SQL standard it is one of the query around it.
+        let is_of_outer = |expr: &Expr| expr.contains_outer() && !expr.any_column_refs();
+        if let Some(expr) = aggregate.aggr_expr.iter().find(|expr| is_of_outer(expr)) {
+            return not_impl_err!(
+                "{expr} in a subquery, an aggregate of nothing but columns of the query around it; compute it there"
+            );
+        }
         let input = self.input(&aggregate.input)?;
         let groups = self.named(&before, &aggregate.group_expr)?;
         let values = self.named(&before, &aggregate.aggr_expr)?;
