@@ -2,20 +2,23 @@
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::logical_expr::Expr as LogicalExpr;
+use datafusion::logical_expr::{Expr as LogicalExpr, Subquery};
 use flashmesh_pushdown::{Aggregate, Expr, Output};
+
+/// The subquery that `expr` itself is.
+pub fn subquery_of(expr: &LogicalExpr) -> Option<&Subquery> {
+    match expr {
+        LogicalExpr::ScalarSubquery(subquery) => Some(subquery),
+        LogicalExpr::Exists(test) => Some(&test.subquery),
+        LogicalExpr::InSubquery(test) => Some(&test.subquery),
+        LogicalExpr::SetComparison(test) => Some(&test.subquery),
+        _ => None,
+    }
+}
 
 /// Whether a subquery is in `expr`.
 pub fn has_subquery(expr: &LogicalExpr) -> Result<bool> {
-    expr.exists(|node| {
-        Ok(matches!(
-            node,
-            LogicalExpr::ScalarSubquery(_)
-                | LogicalExpr::InSubquery(_)
-                | LogicalExpr::Exists(_)
-                | LogicalExpr::SetComparison(_)
-        ))
-    })
+    expr.exists(|node| Ok(subquery_of(node).is_some()))
 }
 
 /// All expressions of an output.

@@ -7,16 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectItem,
     TableAlias, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::joins::{constraint_of, normal};
-use super::refuse;
+use super::{parsed, refuse};
 use crate::error::Result;
 
 /// What the columns of USING are, by name.
@@ -34,7 +31,7 @@ pub(super) fn write_out_keys(select: &mut Select) -> Result<()> {
     let mut projection = Vec::with_capacity(select.projection.len());
     for mut item in std::mem::take(&mut select.projection) {
         match &item {
-            SelectItem::Wildcard(options) if is_plain(options) && !joined.is_left_everywhere => {
+            SelectItem::Wildcard(options) if is_plain(options) && !joined.is_left_everywhere() => {
                 projection.extend(joined.columns()?);
                 continue;
             }
@@ -111,8 +108,8 @@ struct Joined {
     right: String,
     names: Vec<Ident>,
     keys: Keys,
-    /// Whether the planner's `*` gives the columns of the left table, and those are the values.
-    is_left_everywhere: bool,
+    /// Whether rows of the right table alone are there, where the left one's columns are not the values.
+    keeps_right: bool,
 }
 
 impl Joined {
@@ -162,16 +159,21 @@ impl Joined {
                 (false, true) => format!("{right}.{name}"),
                 (false, false) => format!("{left}.{name}"),
             };
-            keys.insert(normal(name), parsed(&value)?);
+            keys.insert(normal(name), parsed(&value, |parser| parser.parse_expr())?);
             names.push(name.clone());
         }
         Ok(Some(Self {
-            is_left_everywhere: !keeps_right && left.to_lowercase() < right.to_lowercase(),
             left,
             right,
             names,
             keys,
+            keeps_right,
         }))
+    }
+
+    /// Whether the planner's `*` gives the columns of the left table, and those are the values.
+    fn is_left_everywhere(&self) -> bool {
+        !self.keeps_right && self.left.to_lowercase() < self.right.to_lowercase()
     }
 
     /// All columns: those of the left table, with the values of the keys, then the others of the right one.
@@ -183,21 +185,15 @@ impl Joined {
             format!("{value} AS {name}")
         });
         let values = values.collect::<Vec<_>>().join(", ");
-        let is_left = self.keys.values().all(|value| {
-            let value = value.to_string();
-            value.starts_with(&format!("{}.", self.left))
-        });
-        let replaced = match is_left {
-            true => String::new(),
-            false => format!(" REPLACE ({values})"),
+        let replaced = match self.keeps_right {
+            true => format!(" REPLACE ({values})"),
+            false => String::new(),
         };
         let text = format!(
             "{}.*{replaced}, {}.* EXCLUDE ({names})",
             self.left, self.right
         );
-        let parsed = Parser::new(&GenericDialect).try_with_sql(&text);
-        let parsed = parsed.and_then(|mut parser| parser.parse_projection());
-        Ok(parsed.map_err(DataFusionError::from)?)
+        parsed(&text, |parser| parser.parse_projection())
     }
 }
 
@@ -206,12 +202,6 @@ fn keeps_right(operator: &JoinOperator) -> bool {
         operator,
         JoinOperator::Right(_) | JoinOperator::RightOuter(_) | JoinOperator::FullOuter(_)
     )
-}
-
-fn parsed(text: &str) -> Result<Expr> {
-    let parsed = Parser::new(&GenericDialect).try_with_sql(text);
-    let parsed = parsed.and_then(|mut parser| parser.parse_expr());
-    Ok(parsed.map_err(DataFusionError::from)?)
 }
 
 /// What stands before a table's columns; `None` for a function and for a file.

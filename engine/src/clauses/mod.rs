@@ -20,6 +20,7 @@ mod windows;
 use std::fmt::Display;
 use std::ops::ControlFlow;
 
+use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Cte, DataType, Expr, Fetch, FunctionArg, Ident, LimitClause, ObjectName,
@@ -27,6 +28,8 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _, VisitorMut,
     WildcardAdditionalOptions, visit_relations,
 };
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::definitions::{check_column, check_statement};
 use self::files::file_of;
@@ -143,6 +146,19 @@ fn flow(result: Result<()>) -> ControlFlow<Error> {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     }
+}
+
+/// A text of ours as a part of the syntax tree.
+///
+/// # Errors
+/// None that a user can bring about, where names in it are written as identifiers.
+fn parsed<T>(
+    text: &str,
+    parse: impl FnOnce(&mut Parser<'_>) -> std::result::Result<T, ParserError>,
+) -> Result<T> {
+    let parser = Parser::new(&GenericDialect).try_with_sql(text);
+    let part = parser.and_then(|mut parser| parse(&mut parser));
+    Ok(part.map_err(DataFusionError::from)?)
 }
 
 /// Refuses a clause; `instead` is the way out, or empty.

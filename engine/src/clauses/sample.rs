@@ -1,14 +1,11 @@
 //! TABLESAMPLE.
 
-use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
     Ident, SetExpr, TableAlias, TableFactor, TableSample, TableSampleKind, TableSampleMethod,
     TableSampleModifier, TableSampleQuantity, TableSampleUnit,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
-use super::refuse;
+use super::{parsed, refuse};
 use crate::error::Result;
 
 pub(super) fn alias_of(name: Ident) -> TableAlias {
@@ -32,10 +29,7 @@ pub(super) fn sampled(
     let rest = rest_of_sample(&sample)?;
     // The table takes the place of `sampled`.
     let text = format!("SELECT * FROM sampled {rest}");
-    let parsed = Parser::new(&GenericDialect).try_with_sql(&text);
-    let mut query = parsed
-        .and_then(|mut parser| parser.parse_query())
-        .map_err(DataFusionError::from)?;
+    let mut query = parsed(&text, |parser| parser.parse_query())?;
     // The alias, and names of columns in it, are those of the query.
     if let TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } = factor {
         *alias = None;

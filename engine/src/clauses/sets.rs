@@ -1,11 +1,9 @@
 //! Set operations with ALL.
 
-use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier, TableFactor};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use flashmesh_planner::rules::SIDE_OF_ALL;
 
+use super::parsed;
 use crate::error::Result;
 
 /// Gives the right sides of EXCEPT ALL and INTERSECT ALL the name by which the planner's rule
@@ -33,10 +31,7 @@ pub(super) fn name_sides(body: &mut SetExpr) -> Result<()> {
         return Ok(());
     }
     let text = format!("SELECT * FROM (SELECT 1) AS {SIDE_OF_ALL}");
-    let parsed = Parser::new(&GenericDialect).try_with_sql(&text);
-    let mut query = parsed
-        .and_then(|mut parser| parser.parse_query())
-        .map_err(DataFusionError::from)?;
+    let mut query = parsed(&text, |parser| parser.parse_query())?;
     if let SetExpr::Select(select) = query.body.as_mut()
         && let [from] = select.from.as_mut_slice()
         && let TableFactor::Derived { subquery, .. } = &mut from.relation

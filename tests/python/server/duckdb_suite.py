@@ -21,6 +21,7 @@ import math
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -157,9 +158,11 @@ def compare(path: Path) -> None:
 
 
 def run(path: Path) -> list[dict]:
-    command = [sys.executable, __file__, "--file", str(path)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--file", str(path.resolve())]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        # What its statements write goes with the folder.
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=folder)
         output, ended = done.stdout, done.returncode and done.stderr[-300:]
     except subprocess.TimeoutExpired as expired:
         output, ended = (expired.stdout or b"").decode(), f"more than {SECONDS} s"

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 
 use super::functions::key;
 use super::{Names, lateral};
+use crate::tree::has_subquery;
 
 /// The values that columns of the query around a subquery have there, each combination once.
 #[derive(Debug)]
@@ -104,7 +105,7 @@ fn own_exprs(standing: &[(Column, Column)]) -> Vec<Expr> {
 pub(super) fn of_filter(filter: &Filter) -> Result<LogicalPlan> {
     let others = split_conjunction(&filter.predicate).into_iter();
     let others = others.filter(|condition| {
-        !crate::tree::has_subquery(condition).unwrap_or(true)
+        !has_subquery(condition).unwrap_or(true)
             && !condition.is_volatile()
             && !condition.contains_outer()
     });
@@ -229,7 +230,8 @@ fn more(plan: &LogicalPlan, columns: &BTreeSet<Column>) -> Result<LogicalPlan> {
     }
 }
 
-fn has_sets(aggregate: &Aggregate) -> bool {
+/// Whether it has GROUPING SETS, ROLLUP or CUBE.
+pub(super) fn has_sets(aggregate: &Aggregate) -> bool {
     let mut groups = aggregate.group_expr.iter();
     groups.any(|expr| matches!(expr, Expr::GroupingSet(_)))
 }
@@ -246,7 +248,7 @@ fn computed(exprs: Vec<Expr>, plan: &LogicalPlan, input: &LogicalPlan) -> Result
 }
 
 fn is_repeatable(expr: &Expr) -> bool {
-    !expr.is_volatile() && !crate::tree::has_subquery(expr).unwrap_or(true)
+    !expr.is_volatile() && !has_subquery(expr).unwrap_or(true)
 }
 
 /// A plan itself, where it gives the same values when it is computed again.
@@ -258,15 +260,20 @@ fn same(plan: &LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.clone())
 }
 
-/// Refuses what may give other values when it is computed again.
-fn check_node(node: &LogicalPlan) -> Result<()> {
+/// Whether an expression of a node, without its inputs, gives another value each time.
+pub(super) fn is_volatile(node: &LogicalPlan) -> Result<bool> {
     let mut is_volatile = false;
     node.apply_expressions(|expr| {
         is_volatile |= expr.is_volatile();
         Ok(TreeNodeRecursion::Continue)
     })?;
+    Ok(is_volatile)
+}
+
+/// Refuses what may give other values when it is computed again.
+fn check_node(node: &LogicalPlan) -> Result<()> {
     let what = match node {
-        _ if is_volatile => "a function that gives another value each time",
+        _ if is_volatile(node)? => "a function that gives another value each time",
         LogicalPlan::Limit(_) => "LIMIT",
         LogicalPlan::TableScan(scan) if is_of_recursion(scan) => "a query's own rows so far",
         LogicalPlan::Window(_) => "a window function",

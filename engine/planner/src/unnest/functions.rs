@@ -25,7 +25,7 @@ static ONLYS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     }))
 });
 
-/// All of them: a node that runs a part of such a plan must know them.
+/// All of them.
 pub fn functions() -> [Arc<ScalarUDF>; 2] {
     [key(), only()]
 }

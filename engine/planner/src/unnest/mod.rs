@@ -33,11 +33,11 @@ use datafusion::optimizer::AnalyzerRule;
 
 use domain::Domain;
 use functions::only;
-use outer::{has_subquery_below, outer_columns, subquery_of};
+use outer::{has_subquery_below, outer_columns};
 use plain::{Kind, gives_one_row, is_plain, is_right};
 use push::Push;
 
-use crate::tree::has_subquery;
+use crate::tree::{has_subquery, subquery_of};
 
 pub use functions::functions;
 
@@ -87,17 +87,21 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
     if !exprs.iter().any(|expr| has_subquery(expr).unwrap_or(true)) {
         return Ok(Transformed::no(node));
     }
-    let input = match &node {
+    let around = match &node {
         LogicalPlan::Projection(Projection { input, .. })
         | LogicalPlan::Filter(Filter { input, .. })
         | LogicalPlan::Aggregate(Aggregate { input, .. })
-        | LogicalPlan::Window(Window { input, .. }) => input.as_ref().clone(),
-        LogicalPlan::Join(join) => return condition_of(join, names),
+        | LogicalPlan::Window(Window { input, .. }) => input.as_ref(),
+        LogicalPlan::Join(join) => {
+            let changed = above_join(join, names)?;
+            return Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes));
+        }
         _ => return Ok(Transformed::no(node)),
     };
     let mut below = Below {
         node: &node,
-        input,
+        around,
+        input: around.clone(),
         names,
     };
     let kept = NamePreserver::new(&node);
@@ -125,9 +129,9 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
     Ok(Transformed::yes(changed))
 }
 
-/// A join with subqueries in its condition, which are those of a filter above an inner one.
-fn condition_of(join: &Join, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
-    let of_join = || LogicalPlan::Join(join.clone());
+/// The subqueries in the condition of an inner join as those of a filter above it; `None` where DataFusion
+/// makes joins of them.
+fn above_join(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
     let mut needs_domain = false;
     if let Some(condition) = &join.filter {
         condition.apply(|expr| {
@@ -142,7 +146,7 @@ fn condition_of(join: &Join, names: &mut Names) -> Result<Transformed<LogicalPla
         })?;
     }
     if !needs_domain {
-        return Ok(Transformed::no(of_join()));
+        return Ok(None);
     }
     if join.join_type != JoinType::Inner {
         return not_impl_err!(
@@ -162,7 +166,7 @@ fn condition_of(join: &Join, names: &mut Names) -> Result<Transformed<LogicalPla
     let tests = conjunction(tests).expect("one needs a domain");
     let filter = Filter::try_new(tests, Arc::new(LogicalPlan::Join(below)))?;
     let changed = unnested(LogicalPlan::Filter(filter), names)?;
-    Ok(Transformed::yes(changed.data))
+    Ok(Some(changed.data))
 }
 
 fn ordered(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalPlan>> {
@@ -233,6 +237,8 @@ fn ordered_by_columns(sort: Sort, names: &mut Names) -> Result<LogicalPlan> {
 /// What a node with subqueries is to be computed from.
 struct Below<'a> {
     node: &'a LogicalPlan,
+    /// Its input: the query around the subqueries.
+    around: &'a LogicalPlan,
     /// With the columns of the node's input, and the values of subqueries.
     input: LogicalPlan,
     names: &'a mut Names,
@@ -240,60 +246,35 @@ struct Below<'a> {
 
 impl Below<'_> {
     fn changed(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let Some(subquery) = subquery_of(&expr) else {
+            return Ok(Transformed::no(expr));
+        };
+        let subquery = subquery.clone();
+        let is_one = gives_one_row(&subquery.subquery);
         match expr {
-            Expr::Exists(Exists { subquery, negated }) if gives_one_row(&subquery.subquery) => {
-                Ok(Transformed::yes(lit(!negated)))
-            }
-            Expr::InSubquery(InSubquery {
-                expr,
-                subquery,
-                negated,
-            }) if self.is_related(&subquery)? && gives_one_row(&subquery.subquery) => {
-                let op = match negated {
+            Expr::Exists(test) if is_one => Ok(Transformed::yes(lit(!test.negated))),
+            Expr::InSubquery(test) if is_one && self.is_related(&subquery)? => {
+                let op = match test.negated {
                     false => Operator::Eq,
                     true => Operator::NotEq,
                 };
-                self.compared(*expr, op, subquery)
+                self.compared(*test.expr, op, subquery)
             }
-            Expr::SetComparison(SetComparison {
-                expr, subquery, op, ..
-            }) if self.is_related(&subquery)? && gives_one_row(&subquery.subquery) => {
-                self.compared(*expr, op, subquery)
+            Expr::SetComparison(test) if is_one && self.is_related(&subquery)? => {
+                self.compared(*test.expr, test.op, subquery)
             }
-            Expr::ScalarSubquery(subquery) => self.value(subquery),
-            Expr::Exists(Exists { subquery, negated }) => {
-                let found = self.set(&subquery, Kind::Exists)?;
-                let test = |subquery| Expr::Exists(Exists { subquery, negated });
-                Ok(found.map_or_else(
-                    || Transformed::no(test(subquery)),
-                    |found| Transformed::yes(test(found)),
-                ))
-            }
-            Expr::InSubquery(mut test) => {
-                let found = self.set(&test.subquery, Kind::OfValues)?;
-                let is_found = found.is_some();
-                test.subquery = found.unwrap_or(test.subquery);
-                Ok(Transformed::new_transformed(
-                    Expr::InSubquery(test),
-                    is_found,
-                ))
-            }
-            Expr::SetComparison(mut test) => {
-                let found = self.set(&test.subquery, Kind::OfValues)?;
-                let is_found = found.is_some();
-                test.subquery = found.unwrap_or(test.subquery);
-                Ok(Transformed::new_transformed(
-                    Expr::SetComparison(test),
-                    is_found,
-                ))
-            }
-            other => Ok(Transformed::no(other)),
+            expr => match Kind::of(&expr) {
+                Kind::Value => self.value(subquery),
+                kind => Ok(match self.set(&subquery, kind)? {
+                    Some(set) => Transformed::yes(with_subquery(expr, set)),
+                    None => Transformed::no(expr),
+                }),
+            },
         }
     }
 
     fn is_related(&self, subquery: &Subquery) -> Result<bool> {
-        let schema = merge_schema(&self.node.inputs());
-        Ok(!outer_columns(&subquery.subquery, &schema)?.is_empty())
+        Ok(!outer_columns(&subquery.subquery, self.around.schema())?.is_empty())
     }
 
     fn compared(
@@ -313,25 +294,20 @@ impl Below<'_> {
         subquery: &Subquery,
         kind: Kind,
     ) -> Result<Option<(Domain, LogicalPlan)>> {
-        let [input] = self.node.inputs()[..] else {
-            return Ok(None);
-        };
-        let plan = &subquery.subquery;
-        let columns = outer_columns(plan, input.schema())?;
+        let (plan, schema) = (&subquery.subquery, self.around.schema());
+        let columns = outer_columns(plan, schema)?;
         let may_be_left = match self.node {
             LogicalPlan::Projection(_) | LogicalPlan::Filter(_) => true,
             _ => kind != Kind::Value,
         };
         let has_more = kind != Kind::Exists && plan.schema().fields().len() != 1;
-        if columns.is_empty() || has_more || (may_be_left && is_plain(plan, input.schema(), kind)?)
-        {
+        if columns.is_empty() || has_more || (may_be_left && is_plain(plan, schema, kind)?) {
             return Ok(None);
         }
         let rows = match self.node {
             LogicalPlan::Filter(filter) => domain::of_filter(filter)?,
-            _ => input.clone(),
+            _ => self.around.clone(),
         };
-        let schema = input.schema();
         let made = is_once_for_all(plan).and_then(|()| {
             let domain = Domain::new(&rows, columns, self.names)?;
             let over = Push::new(&domain, schema, self.names).plan(plan)?;
@@ -365,7 +341,7 @@ impl Below<'_> {
             }
         };
         let on = (domain.key_of_row(), Expr::Column(key));
-        self.input = joined(self.input.clone(), over.build()?, JoinType::Left, on)?;
+        self.input = left_joined(self.input.clone(), over.build()?, on)?;
         let value = Expr::Column(value);
         // Not before: there may be more rows for values that the query around it leaves out elsewhere.
         Ok(Transformed::yes(match is_one {
@@ -404,6 +380,16 @@ impl Below<'_> {
             .project([of_set(&value)])?
             .build()?;
         Ok(Some(with_plan(subquery, plan)))
+    }
+}
+
+/// An expression that is a subquery, with another one.
+fn with_subquery(expr: Expr, subquery: Subquery) -> Expr {
+    match expr {
+        Expr::Exists(test) => Expr::Exists(Exists { subquery, ..test }),
+        Expr::InSubquery(test) => Expr::InSubquery(InSubquery { subquery, ..test }),
+        Expr::SetComparison(test) => Expr::SetComparison(SetComparison { subquery, ..test }),
+        _ => Expr::ScalarSubquery(subquery),
     }
 }
 
@@ -468,11 +454,7 @@ fn beside(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
 /// Refuses a subquery that gives other rows each time: over a domain it is computed once for all rows that
 /// have the same values.
 fn is_once_for_all(plan: &LogicalPlan) -> Result<()> {
-    let has_volatile = plan.exists(|node| {
-        let exprs = node.expressions();
-        Ok(exprs.iter().any(Expr::is_volatile))
-    })?;
-    match has_volatile {
+    match plan.exists(domain::is_volatile)? {
         false => Ok(()),
         true => not_impl_err!(
             "a function that gives another value each time in a subquery that uses columns of the query around it"
@@ -480,18 +462,13 @@ fn is_once_for_all(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-fn joined(
-    left: LogicalPlan,
-    right: LogicalPlan,
-    join_type: JoinType,
-    on: (Expr, Expr),
-) -> Result<LogicalPlan> {
+fn left_joined(left: LogicalPlan, right: LogicalPlan, on: (Expr, Expr)) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Join(Join::try_new(
         Arc::new(left),
         Arc::new(right),
         vec![on],
         None,
-        join_type,
+        JoinType::Left,
         JoinConstraint::On,
         NullEquality::NullEqualsNothing,
         false,

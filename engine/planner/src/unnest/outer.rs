@@ -3,9 +3,10 @@
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::lateral;
+use crate::tree::{has_subquery, subquery_of};
 
 /// Whether a subquery is in a plan, as an expression or a side of a join.
 pub(super) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
@@ -15,7 +16,7 @@ pub(super) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
         }
         let mut has = false;
         node.apply_expressions(|expr| {
-            has |= crate::tree::has_subquery(expr)?;
+            has |= has_subquery(expr)?;
             Ok(match has {
                 true => TreeNodeRecursion::Stop,
                 false => TreeNodeRecursion::Continue,
@@ -25,28 +26,13 @@ pub(super) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
     })
 }
 
-/// The subquery that an expression itself is.
-pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
-    match expr {
-        Expr::ScalarSubquery(subquery) => Some(subquery),
-        Expr::Exists(test) => Some(&test.subquery),
-        Expr::InSubquery(test) => Some(&test.subquery),
-        Expr::SetComparison(test) => Some(&test.subquery),
-        _ => None,
-    }
-}
-
 /// The columns of the query around it, whose schema is `outer`, that a plan uses: itself, and in subqueries
 /// of its own, where no query nearer to those has them.
 ///
 /// # Errors
 /// Those of walking.
 pub(super) fn outer_columns(plan: &LogicalPlan, outer: &DFSchema) -> Result<Vec<Column>> {
-    let mut walk = Walk {
-        outer,
-        nearer: Vec::new(),
-        found: Vec::new(),
-    };
+    let mut walk = Walk::new(outer);
     walk.plan(plan)?;
     Ok(walk.found)
 }
@@ -56,11 +42,7 @@ pub(super) fn outer_columns(plan: &LogicalPlan, outer: &DFSchema) -> Result<Vec<
 /// # Errors
 /// Those of walking.
 pub(super) fn outer_columns_of_node(node: &LogicalPlan, outer: &DFSchema) -> Result<Vec<Column>> {
-    let mut walk = Walk {
-        outer,
-        nearer: Vec::new(),
-        found: Vec::new(),
-    };
+    let mut walk = Walk::new(outer);
     walk.expressions(node)?;
     Ok(walk.found)
 }
@@ -71,7 +53,15 @@ struct Walk<'a> {
     found: Vec<Column>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(outer: &'a DFSchema) -> Self {
+        Self {
+            outer,
+            nearer: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
     fn plan(&mut self, plan: &LogicalPlan) -> Result<()> {
         self.expressions(plan)?;
         match plan {

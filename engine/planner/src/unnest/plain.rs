@@ -12,7 +12,8 @@ use datafusion::logical_expr::{
     BinaryExpr, Cast, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType,
 };
 
-use super::outer::{outer_columns, outer_columns_of_node, subquery_of};
+use super::outer::{outer_columns, outer_columns_of_node};
+use crate::tree::subquery_of;
 
 /// What of a subquery is asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,12 +55,7 @@ pub(super) fn gives_one_row(plan: &LogicalPlan) -> bool {
 /// # Errors
 /// Those of walking.
 pub(super) fn is_plain(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Result<bool> {
-    let plain = Plain {
-        outer,
-        kind,
-        takes_names: false,
-    };
-    plain.is(plan, true)
+    Plain::new(outer, kind, false).is(plan, true)
 }
 
 /// Whether DataFusion makes a right join of it, or none: it loses columns below names at times.
@@ -67,12 +63,7 @@ pub(super) fn is_plain(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Resu
 /// # Errors
 /// Those of walking.
 pub(super) fn is_right(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Result<bool> {
-    let plain = Plain {
-        outer,
-        kind,
-        takes_names: true,
-    };
-    plain.is(plan, true)
+    Plain::new(outer, kind, true).is(plan, true)
 }
 
 struct Plain<'a> {
@@ -81,7 +72,15 @@ struct Plain<'a> {
     takes_names: bool,
 }
 
-impl Plain<'_> {
+impl<'a> Plain<'a> {
+    fn new(outer: &'a DFSchema, kind: Kind, takes_names: bool) -> Self {
+        Self {
+            outer,
+            kind,
+            takes_names,
+        }
+    }
+
     /// `is_top`: only projections are between the plan and the subquery's rows.
     fn is(&self, plan: &LogicalPlan, is_top: bool) -> Result<bool> {
         if outer_columns(plan, self.outer)?.is_empty() {

@@ -7,7 +7,6 @@ use datafusion::common::{
     Column, DFSchema, JoinType, NullEquality, Result, ScalarValue, not_impl_err,
 };
 use datafusion::functions_window::expr_fn::row_number;
-use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema};
 use datafusion::logical_expr::{
@@ -16,9 +15,10 @@ use datafusion::logical_expr::{
     SortExpr, SubqueryAlias, Union, Values, Window, binary_expr, cast, lit, when,
 };
 
-use super::domain::Domain;
-use super::outer::{outer_columns, outer_columns_of_node, subquery_of};
-use super::{Names, joined, lateral, with_plan};
+use super::domain::{Domain, has_sets};
+use super::outer::{outer_columns, outer_columns_of_node};
+use super::{Names, lateral, left_joined, with_plan, with_subquery};
+use crate::tree::subquery_of;
 
 /// Brings a domain down a plan. Each plan that it gives has the columns of the one before, then those of the
 /// domain.
@@ -195,11 +195,7 @@ impl<'a> Push<'a> {
     /// Groups of each row of the domain. Without groups there is one even where there are no rows.
     fn aggregate(&mut self, aggregate: &Aggregate) -> Result<LogicalPlan> {
         let before = LogicalPlan::Aggregate(aggregate.clone());
-        if aggregate
-            .group_expr
-            .iter()
-            .any(|expr| matches!(expr, Expr::GroupingSet(_)))
-        {
+        if has_sets(aggregate) {
             return not_impl_err!(
                 "GROUPING SETS, ROLLUP and CUBE in a subquery that uses columns of the query around it"
             );
@@ -241,7 +237,7 @@ impl<'a> Push<'a> {
         });
         let values = values.collect::<Result<Vec<_>>>()?;
         let on = (key, Expr::Column(found.clone()));
-        let all = joined(self.domain.plan.clone(), grouped, JoinType::Left, on)?;
+        let all = left_joined(self.domain.plan.clone(), grouped, on)?;
         LogicalPlanBuilder::from(all)
             .project(
                 values
@@ -461,12 +457,7 @@ impl<'a> Push<'a> {
             return Ok(Transformed::no(expr));
         };
         let subquery = with_plan(subquery, self.plan_deeper(&subquery.subquery, nearer)?);
-        Ok(Transformed::yes(match expr {
-            Expr::Exists(test) => Expr::Exists(Exists { subquery, ..test }),
-            Expr::InSubquery(test) => Expr::InSubquery(InSubquery { subquery, ..test }),
-            Expr::SetComparison(test) => Expr::SetComparison(SetComparison { subquery, ..test }),
-            _ => Expr::ScalarSubquery(subquery),
-        }))
+        Ok(Transformed::yes(with_subquery(expr, subquery)))
     }
 
     /// The plan of such a subquery, or of one in it.

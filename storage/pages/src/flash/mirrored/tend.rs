@@ -12,8 +12,8 @@ const SYNC_EVERY: usize = if cfg!(test) { 3 } else { 16 };
 
 impl MirroredFlash {
     /// [Asks](MirroredFlash::ask) after the copies, looks for those that are away, and brings those that
-    /// are behind up to the others. Blocks meanwhile; the device can be used as ever. Whether all are there and whole now: else it is to be
-    /// called again, after a while.
+    /// are behind up to the others. Blocks meanwhile; the device can be used as ever. Whether all are there
+    /// and whole now: else it is to be called again, after a while.
     ///
     /// # Errors
     /// The first, when all was tried: those of the ledger, of a copy that does not fit the others, and
