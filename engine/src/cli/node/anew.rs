@@ -1,8 +1,10 @@
 //! A node that begins anew: what it has in memory may not be so any more, and is nobody's to use.
 
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::convert::Infallible;
+use std::ffi::{CString, OsString};
+use std::iter;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -77,12 +79,48 @@ impl Running {
             Ok(program) => program,
             Err(error) => return error,
         };
-        let mut command = Command::new(program);
-        command.args(std::env::args_os().skip(1));
-        command.env(NEXT_REST, rest.as_secs().to_string());
-        if let Err(error) = self.lock.hand_to(&mut command) {
-            return error;
-        }
-        Error::io("starting anew", command.exec())
+        let handed = match self.lock.hand_over() {
+            Ok(handed) => handed,
+            Err(error) => return error,
+        };
+        let added = [handed, (NEXT_REST, rest.as_secs().to_string())];
+        let arguments = std::env::args_os().skip(1);
+        let Err(error) = replace_program(&program, arguments, &added);
+        Error::io("starting anew", error)
     }
+}
+
+/// Replaces this process's program, with these variables beside those that it has; returns only if that
+/// fails.
+///
+/// Not by the standard library's `exec`, which first has SIGPIPE end the process: other threads run on until
+/// the program is replaced, and one of them that wrote to a client who had gone ended the node without a
+/// word.
+///
+/// # Errors
+/// Those of execve(2).
+pub(super) fn replace_program(
+    program: &Path,
+    arguments: impl IntoIterator<Item = OsString>,
+    added: &[(&str, String)],
+) -> std::io::Result<Infallible> {
+    let text = |text: OsString| CString::new(text.into_vec());
+    let program = text(program.into())?;
+    let arguments = arguments.into_iter().map(text);
+    let words: Vec<_> = iter::once(Ok(program.clone()))
+        .chain(arguments)
+        .collect::<Result<_, _>>()?;
+    let kept = std::env::vars_os().filter(|(name, _)| added.iter().all(|(other, _)| name != other));
+    let added = added
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    let variables = kept
+        .chain(added)
+        .map(|(mut variable, value): (OsString, OsString)| {
+            variable.push("=");
+            variable.push(value);
+            text(variable)
+        });
+    let variables: Vec<_> = variables.collect::<Result<_, _>>()?;
+    Ok(nix::unistd::execve(&program, &words, &variables)?)
 }

@@ -7,7 +7,6 @@ use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 
 use crate::{Error, Result};
 
@@ -54,15 +53,15 @@ impl NodeLock {
     }
 
     /// Has the program by which this process is replaced take the lock over: it is held all along, and
-    /// nobody sees the node down. (Linux before 5.11 lets it go, where the process has threads.)
+    /// nobody sees the node down. (Linux before 5.11 lets it go, where the process has threads.) Gives the
+    /// variable by which that program knows.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn hand_to(&self, command: &mut Command) -> Result<()> {
+    pub fn hand_over(&self) -> Result<(&'static str, String)> {
         let file = self.0.as_raw_fd();
         close_on_exec(file, false).map_err(|e| Error::io("keeping the lock of the node", e))?;
-        command.env(HANDED, file.to_string());
-        Ok(())
+        Ok((HANDED, file.to_string()))
     }
 }
 
@@ -128,10 +127,12 @@ fn control(file: &File, command: i32, kind: i32) -> std::io::Result<libc::flock>
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
-    use std::os::unix::process::CommandExt;
-    use std::process::Stdio;
+    use std::io::{BufRead, BufReader, IoSlice};
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+    use std::thread;
 
+    use super::super::anew::replace_program;
     use super::*;
 
     const FOLDER: &str = "FLASHMESH_TEST_LOCK";
@@ -145,16 +146,31 @@ mod tests {
         };
         let folder = Path::new(&folder);
         let lock = NodeLock::take("n00", folder).unwrap();
-        let mut next = Command::new(std::env::current_exe().unwrap());
-        next.args(std::env::args_os().skip(1));
-        if let Ok(handed) = std::env::var(HANDED) {
-            assert_eq!(lock.0.as_raw_fd().to_string(), handed);
-            // The third program takes nothing: the lock is the second's.
-            next = Command::new("sh");
-            next.args(["-c", "echo handed over; read line"]);
+        // Clients that have gone are written to meanwhile, as tonic does it.
+        for _ in 0..4 {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            drop(theirs);
+            thread::spawn(move || {
+                loop {
+                    let wrote = ours.write_vectored(&[IoSlice::new(b"an"), IoSlice::new(b"swer")]);
+                    assert!(wrote.is_err());
+                }
+            });
         }
-        lock.hand_to(&mut next).unwrap();
-        panic!("{}", next.exec());
+        let handed = lock.hand_over().unwrap();
+        let Err(failed) = match std::env::var(HANDED) {
+            Err(_) => {
+                let arguments = std::env::args_os().skip(1);
+                replace_program(&std::env::current_exe().unwrap(), arguments, &[handed])
+            }
+            Ok(before) => {
+                assert_eq!(lock.0.as_raw_fd().to_string(), before);
+                // The third program takes nothing: the lock is the second's.
+                let arguments = ["-c", "echo handed over; read line"].map(Into::into);
+                replace_program(Path::new("/bin/sh"), arguments, &[handed])
+            }
+        };
+        panic!("{failed}");
     }
 
     #[test]
