@@ -51,6 +51,7 @@ mod work;
 use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::ScalarUDF;
 
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
@@ -59,8 +60,12 @@ pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
 pub use scan::{FlashScanExec, ScanCodec};
 pub use table::FlashTable;
-pub use unnest::functions as unnest_functions;
 pub use work::StoreWork;
+
+/// The functions that plans call and SQL has no names for: a node that runs a part of a plan must know them.
+pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    unnest::functions().into_iter().chain([rules::arithmetic()])
+}
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -68,6 +73,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rule(Arc::new(version::PinTables))
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
+        .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
         .with_query_planner(Arc::new(relations::StorePlanner));

@@ -176,7 +176,7 @@ impl Workers {
         let template = SessionContext::new_with_state(template);
         bound_functions(&template, parts.memory_limit)?;
         template.register_udf(bounded_concatenation(parts.memory_limit));
-        for function in flashmesh_planner::unnest_functions() {
+        for function in flashmesh_planner::functions_of_plans() {
             template.register_udf(function.as_ref().clone());
         }
         let session = WorkerSession {

@@ -22,6 +22,7 @@ mod large_joins;
 mod layouts;
 mod loads;
 mod merge;
+mod overflow;
 mod plan_cache;
 mod prepared;
 mod puts;

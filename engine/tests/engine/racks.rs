@@ -165,6 +165,8 @@ fn of_several_tables(a: i64, b: i64) -> Vec<String> {
         "a.s, b.id FROM t AS a JOIN t AS b ON a.id = b.id JOIN u ON u.id = b.id WHERE u.v BETWEEN {b} AND {b} + 40",
         "id, k FROM t WHERE id > {a} ORDER BY k DESC, id LIMIT 40 OFFSET 5",
         "k, sum(n) FROM (SELECT k, 1 AS n FROM t UNION ALL SELECT v % 97, 2 FROM u) GROUP BY k",
+        "k, count(*) * 3, max(id) + k FROM t GROUP BY k HAVING sum(id) - {a} > 0",
+        "count(*), sum(w.n - {a}) FROM t JOIN (SELECT v + id AS n FROM (SELECT id, v FROM u UNION ALL SELECT k, id FROM t)) AS w ON w.n = t.id",
         "count(*) FROM (SELECT id FROM t INTERSECT SELECT id FROM u)",
         "count(*) FROM (SELECT id FROM u EXCEPT SELECT id FROM t WHERE k > 3)",
         "count(*), sum(t.id + w.n) FROM t CROSS JOIN (VALUES (1), (20)) AS w(n) WHERE t.id < {b}",

@@ -1,0 +1,357 @@
+//! What whole numbers an expression can give.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use arrow::datatypes::DataType;
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
+use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator,
+};
+
+use crate::FlashTable;
+
+/// Rows that a plan is taken to have at most, where nothing says how many: a thousand billions, which take hours.
+const ROWS: i128 = 1 << 40;
+
+/// Least and greatest value.
+pub type Range = (i128, i128);
+
+/// A type of whole numbers, and a range within its limits.
+pub type Whole = (DataType, Range);
+
+/// What is known of an expression's values.
+#[derive(Debug)]
+pub enum Value {
+    Whole(Whole),
+    /// No whole numbers.
+    Other,
+    /// Nothing but its type, which takes a while to find.
+    OfItsType,
+}
+
+/// What is known of expressions whose parent is still to come, in DataFusion's order. A walk from below over one that has a
+/// thousand operators needs no stack of calls, and looks at each once.
+#[derive(Debug, Default)]
+pub struct Values(Vec<Value>);
+
+impl Values {
+    /// Takes what is known of an expression's children, and adds what it makes known of the expression itself.
+    /// Gives those of the children.
+    pub fn step(&mut self, expr: &Expr, scope: &Scope<'_>) -> Result<Vec<Value>> {
+        let mut children = 0;
+        expr.apply_children(|_| {
+            children += 1;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let children = self.0.split_off(self.0.len().saturating_sub(children));
+        self.0.push(scope.value(expr, &children));
+        Ok(children)
+    }
+}
+
+struct Found<'a, 'b> {
+    scope: &'b Scope<'a>,
+    values: Values,
+}
+
+impl<'n> TreeNodeVisitor<'n> for Found<'_, '_> {
+    type Node = Expr;
+
+    fn f_up(&mut self, expr: &'n Expr) -> Result<TreeNodeRecursion> {
+        self.values.step(expr, self.scope)?;
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+/// Where expressions take their columns from.
+pub struct Scope<'a> {
+    inputs: Vec<&'a LogicalPlan>,
+    schema: DFSchema,
+    /// What was found of columns; a table's statistics are made up each time that they are asked for.
+    columns: RefCell<HashMap<Column, Option<Whole>>>,
+}
+
+impl<'a> Scope<'a> {
+    /// The rows of a plan.
+    pub fn over(plan: &'a LogicalPlan) -> Self {
+        Self::of_inputs(vec![plan])
+    }
+
+    /// What the expressions of a plan's node are computed from.
+    pub fn of(node: &'a LogicalPlan) -> Self {
+        Self::of_inputs(node.inputs())
+    }
+
+    fn of_inputs(inputs: Vec<&'a LogicalPlan>) -> Self {
+        Self {
+            schema: merge_schema(&inputs),
+            inputs,
+            columns: RefCell::default(),
+        }
+    }
+
+    /// The type of an expression of whole numbers and between which of them its values are; `None` of any
+    /// other expression. An operation that may leave its type, which is an error there or wraps, has any value of
+    /// it.
+    pub fn whole(&self, expr: &Expr) -> Option<Whole> {
+        let mut found = Found {
+            scope: self,
+            values: Values::default(),
+        };
+        // It goes to all nodes, and none fails.
+        expr.visit(&mut found).ok()?;
+        self.known(expr, found.values.0.last()?)
+    }
+
+    /// What is known of `expr`, its type included.
+    pub fn known(&self, expr: &Expr, known: &Value) -> Option<Whole> {
+        match known {
+            Value::Whole(whole) => Some(whole.clone()),
+            Value::Other => None,
+            Value::OfItsType => {
+                let of = expr.get_type(&self.schema).ok()?;
+                let limits = limits(&of)?;
+                Some((of, limits))
+            }
+        }
+    }
+
+    /// What is known of `expr`, of whose children, in DataFusion's order, the others are known.
+    fn value(&self, expr: &Expr, children: &[Value]) -> Value {
+        let of_child = |expr: &Expr, at: usize| self.known(expr, children.get(at)?);
+        let whole = match expr {
+            Expr::Alias(alias) => of_child(&alias.expr, 0),
+            Expr::Literal(value, _) => of_literal(value),
+            Expr::Column(column) => self.known_column(column),
+            Expr::Cast(Cast { expr, field }) => limits(field.data_type()).map(|limits| {
+                let range = match of_child(expr, 0) {
+                    // What does not fit is an error.
+                    Some((_, range)) => within(range, limits).unwrap_or(limits),
+                    None if matches!(expr.get_type(&self.schema), Ok(DataType::Boolean)) => (0, 1),
+                    None => limits,
+                };
+                (field.data_type().clone(), range)
+            }),
+            Expr::Negative(negated) => of_child(negated, 0).and_then(|(of, range)| {
+                let limits = limits(&of)?;
+                Some((of, stayed(negative(range), limits)))
+            }),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_arithmetic(*op) => {
+                match of_child(left, 0).zip(of_child(right, 1)) {
+                    Some(((of, left), (other, right))) if of == other => {
+                        limits(&of).map(|limits| (of, stayed(computed(left, *op, right), limits)))
+                    }
+                    Some(_) => return Value::OfItsType,
+                    None => None,
+                }
+            }
+            Expr::BinaryExpr(_) => None,
+            Expr::Case(case) => self.of_case(case, children),
+            _ => return Value::OfItsType,
+        };
+        whole.map_or(Value::Other, Value::Whole)
+    }
+
+    fn of_case(&self, case: &Case, children: &[Value]) -> Option<Whole> {
+        let first = usize::from(case.expr.is_some());
+        let thens = case.when_then_expr.iter().enumerate();
+        let thens = thens.map(|(at, (_, then))| (then, first + 2 * at + 1));
+        let last = case.else_expr.iter().map(|expr| (expr, children.len() - 1));
+        let mut values = thens
+            .chain(last)
+            .map(|(expr, at)| self.known(expr, children.get(at)?));
+        let first = values.next()??;
+        values.try_fold(first, |(of, range), value| {
+            let (other, value) = value?;
+            let either = (range.0.min(value.0), range.1.max(value.1));
+            (of == other).then_some((of, either))
+        })
+    }
+
+    fn known_column(&self, column: &Column) -> Option<Whole> {
+        if let Some(known) = self.columns.borrow().get(column) {
+            return known.clone();
+        }
+        let found = self.column(column);
+        let mut columns = self.columns.borrow_mut();
+        columns.insert(column.clone(), found.clone());
+        found
+    }
+
+    fn column(&self, column: &Column) -> Option<Whole> {
+        let of = self.schema.field_from_column(column).ok()?.data_type();
+        let limits = limits(of)?;
+        let mut inputs = self.inputs.iter();
+        let input = inputs.find(|input| input.schema().has_column(column));
+        let known = input.and_then(|input| of_column(column, input));
+        let range = known.and_then(|range| within(range, limits));
+        Some((of.clone(), range.unwrap_or(limits)))
+    }
+}
+
+/// Whether all of one range is in another one.
+pub fn fits(range: Range, limits: Range) -> bool {
+    limits.0 <= range.0 && range.1 <= limits.1
+}
+
+/// What an operation on whole numbers gives, which may leave their type.
+fn stayed(range: Option<Range>, limits: Range) -> Range {
+    range.filter(|range| fits(*range, limits)).unwrap_or(limits)
+}
+
+fn within(range: Range, limits: Range) -> Option<Range> {
+    let range = (range.0.max(limits.0), range.1.min(limits.1));
+    (range.0 <= range.1).then_some(range)
+}
+
+fn is_arithmetic(op: Operator) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+fn negative(range: Range) -> Option<Range> {
+    Some((range.1.checked_neg()?, range.0.checked_neg()?))
+}
+
+/// What an operation on numbers of two ranges gives; `None` where that is not known.
+pub fn computed(left: Range, op: Operator, right: Range) -> Option<Range> {
+    match op {
+        Operator::Plus => Some((left.0.checked_add(right.0)?, left.1.checked_add(right.1)?)),
+        Operator::Minus => Some((left.0.checked_sub(right.1)?, left.1.checked_sub(right.0)?)),
+        Operator::Multiply => {
+            let corners = [
+                (left.0, right.0),
+                (left.0, right.1),
+                (left.1, right.0),
+                (left.1, right.1),
+            ];
+            let corners = corners.map(|(left, right)| left.checked_mul(right));
+            let corners = corners.into_iter().collect::<Option<Vec<_>>>()?;
+            Some((*corners.iter().min()?, *corners.iter().max()?))
+        }
+        // No further from zero than what is divided, on either side of it.
+        Operator::Divide => {
+            let most = furthest(left);
+            Some((-most, most))
+        }
+        // Nearer to zero than the divisor, and on the side of what is divided.
+        Operator::Modulo => {
+            let most = furthest(left).min((furthest(right) - 1).max(0));
+            Some((
+                if left.0 < 0 { -most } else { 0 },
+                if left.1 > 0 { most } else { 0 },
+            ))
+        }
+        _ => None,
+    }
+}
+
+fn furthest(range: Range) -> i128 {
+    range.0.abs().max(range.1.abs())
+}
+
+/// The values of a type of whole numbers.
+pub fn limits(data_type: &DataType) -> Option<Range> {
+    let signed = |bits: u32| Some((-(1_i128 << (bits - 1)), (1 << (bits - 1)) - 1));
+    let unsigned = |bits: u32| Some((0, (1_i128 << bits) - 1));
+    match data_type {
+        DataType::Int8 => signed(8),
+        DataType::UInt8 => unsigned(8),
+        DataType::Int16 => signed(16),
+        DataType::UInt16 => unsigned(16),
+        DataType::Int32 => signed(32),
+        DataType::UInt32 => unsigned(32),
+        DataType::Int64 => signed(64),
+        DataType::UInt64 => unsigned(64),
+        _ => None,
+    }
+}
+
+fn of_literal(value: &ScalarValue) -> Option<Whole> {
+    let of = value.data_type();
+    let limits = limits(&of)?;
+    let value = match value.is_null() {
+        true => Some(0),
+        false => number(value),
+    };
+    Some((of, value.map_or(limits, |value| (value, value))))
+}
+
+fn number(value: &ScalarValue) -> Option<i128> {
+    match value.cast_to(&DataType::Decimal128(20, 0)).ok()? {
+        ScalarValue::Decimal128(value, ..) => value,
+        _ => None,
+    }
+}
+
+/// What values a column has, as its table's statistics have it: these may be of more rows than there are,
+/// and never of fewer.
+fn of_column(column: &Column, plan: &LogicalPlan) -> Option<Range> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            let provider = source_as_provider(&scan.source).ok()?;
+            FlashTable::of(&scan.source)?;
+            let place = scan.source.schema().index_of(&column.name).ok()?;
+            let statistics = provider.statistics()?;
+            let known = statistics.column_statistics.get(place)?;
+            let [least, greatest] =
+                [&known.min_value, &known.max_value].map(|bound| number(bound.get_value()?));
+            Some((least?, greatest?))
+        }
+        LogicalPlan::Projection(projection) => {
+            let place = projection.schema.maybe_index_of_column(column)?;
+            of_expr(projection.expr.get(place)?, &projection.input)
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let place = alias.schema.maybe_index_of_column(column)?;
+            let inner = Column::from(alias.input.schema().qualified_field(place));
+            of_column(&inner, &alias.input)
+        }
+        LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Join(_) => {
+            let mut inputs = plan.inputs().into_iter();
+            let input = inputs.find(|input| input.schema().has_column(column))?;
+            of_column(column, input)
+        }
+        _ => None,
+    }
+}
+
+fn of_expr(expr: &Expr, plan: &LogicalPlan) -> Option<Range> {
+    match expr {
+        Expr::Column(column) => of_column(column, plan),
+        expr => Scope::over(plan).whole(expr).map(|(_, range)| range),
+    }
+}
+
+/// Rows that a plan has at most, as far as that is below [`ROWS`].
+pub fn rows_at_most(plan: &LogicalPlan) -> i128 {
+    match plan {
+        LogicalPlan::TableScan(scan) => match FlashTable::of(&scan.source) {
+            Some(table) => table.named().snapshot().rows().into(),
+            None => ROWS,
+        },
+        LogicalPlan::Projection(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Window(_) => rows_at_most(plan.inputs()[0]),
+        LogicalPlan::EmptyRelation(_) => 1,
+        // An outer join gives each row of a side once at least.
+        LogicalPlan::Join(join) => {
+            let sides = [&join.left, &join.right].map(|side| rows_at_most(side).max(1));
+            sides[0]
+                .saturating_mul(sides[1])
+                .saturating_add(sides[0] + sides[1])
+                .min(ROWS)
+        }
+        _ => ROWS,
+    }
+}
