@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, Statement};
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, LogicalPlanBuilder, Statement};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 
@@ -167,7 +167,14 @@ async fn declared(state: &SessionState, prepare: ast::Statement) -> Result<Vec<D
 
 /// The value of an expression without columns.
 fn constant(state: &SessionState, expr: Expr) -> Result<ScalarValue> {
-    let expr = state.create_physical_expr(expr, &DFSchema::empty())?;
+    let plan = LogicalPlanBuilder::empty(true).project([expr])?.build()?;
+    let analyzer = state.analyzer();
+    let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
+    let exprs = plan.expressions();
+    let [expr] = exprs.as_slice() else {
+        return Err(Error::usage("a parameter is a value, and no set of rows"));
+    };
+    let expr = state.create_physical_expr(expr.clone(), &DFSchema::empty())?;
     let one_row = RecordBatch::try_new_with_options(
         Arc::new(Schema::empty()),
         Vec::<ArrayRef>::new(),

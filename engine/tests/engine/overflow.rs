@@ -58,6 +58,11 @@ async fn what_leaves_its_type_is_an_error_and_no_other_number() {
         "SELECT id FROM few WHERE id IN (SELECT v + 1 FROM t)",
         "SELECT (SELECT max(t.v + few.v) FROM t WHERE t.id = few.id) FROM few",
         "SELECT v FROM more",
+        "SELECT (v | 0) + 1 FROM t",
+        "SELECT CASE WHEN id = 1 THEN v | 0 ELSE 0 END + 1 FROM t",
+        "SELECT (DATE '2024-01-03' - DATE '2024-01-01') * 9223372036854775807",
+        "SELECT coalesce(v, 0) * 2 FROM t",
+        "EXECUTE p(9223372036854775807 + 1, 3)",
         "SELECT a + b FROM (SELECT v AS a, id AS b FROM t) AS x",
         "SELECT a + 1 FROM (SELECT v AS a FROM few UNION ALL SELECT v FROM t) AS x",
         "SELECT a + 1 FROM (VALUES (9223372036854775807)) AS x(a)",
@@ -126,6 +131,42 @@ async fn what_stays_in_its_type_is_what_it_was() {
     );
 }
 
+/// Of what a filter leaves out nothing is computed.
+#[tokio::test]
+async fn rows_that_are_not_there_cause_no_error() {
+    let session = session();
+    run(&session, TABLES).await;
+    for (query, expected) in [
+        ("SELECT id, v + s FROM t WHERE id = 3", "3 8"),
+        ("SELECT id, v + s FROM t WHERE upper(id::TEXT) = '3'", "3 8"),
+        (
+            "SELECT id, 10 / (id - 1) FROM t WHERE id > 1 AND upper(s::TEXT) = '3'",
+            "3 5",
+        ),
+        (
+            "SELECT id, n::TEXT || 'x', v + s FROM t WHERE reverse(id::TEXT) = '3' ORDER BY n",
+            "3 1x 8",
+        ),
+    ] {
+        let found = in_all_modes(&session, query).await;
+        assert_eq!(found.join(","), expected, "{query}");
+    }
+}
+
+/// Each projection uses columns of the one below several times.
+#[tokio::test]
+async fn projections_above_projections_are_looked_at_once() {
+    let session = session();
+    run(&session, TABLES).await;
+    let mut query = "WITH l0 AS (SELECT id % 2 AS x, id % 2 AS y FROM few)".to_owned();
+    for level in 1..=30 {
+        let below = level - 1;
+        query += &format!(", l{level} AS (SELECT x + y - x AS x, x - y + y AS y FROM l{below})");
+    }
+    query += " SELECT sum(x + y) FROM l30";
+    assert_eq!(in_all_modes(&session, &query).await, ["2"]);
+}
+
 /// Values of a table whose statistics rule it out are computed as before, beside the pages where they can.
 #[tokio::test]
 async fn what_cant_leave_its_type_is_plain() {
@@ -145,6 +186,12 @@ async fn what_cant_leave_its_type_is_plain() {
         ("max(CASE WHEN t.id > 1 THEN 5 ELSE few.v END + 9)", true),
         ("t.v % 10 * 10", true),
         ("t.w::DECIMAL(20, 0) + 1", true),
+        ("max(coalesce(few.v, 0) * 2)", true),
+        ("max(CASE WHEN t.id > 1 THEN few.v ELSE NULL END + 9)", true),
+        (
+            "(SELECT max(k * 2) FROM (SELECT v AS k, count(*) FROM few GROUP BY v) AS g)",
+            true,
+        ),
     ] {
         let query = format!("EXPLAIN SELECT {expr} FROM few, t");
         let plan = rows(&session, &query).await.join("\n");

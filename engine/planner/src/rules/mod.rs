@@ -8,6 +8,7 @@
 mod aggregate;
 mod cooperative;
 mod correlated;
+mod fallible_projections;
 mod guarded_case;
 mod in_lists;
 mod large_joins;
@@ -39,6 +40,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
+pub use fallible_projections::ProjectionsOfRowsLeft;
 pub use guarded_case::GuardedCase;
 pub use in_lists::Lists;
 pub use large_joins::SortLargeJoins;
@@ -63,6 +65,9 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     for rule in &mut rules {
         if rule.name().starts_with("FilterPushdown") {
             *rule = Arc::new(FiltersPastTwins(Arc::clone(rule)));
+        }
+        if rule.name() == "ProjectionPushdown" {
+            *rule = Arc::new(ProjectionsOfRowsLeft(Arc::clone(rule)));
         }
     }
     // The smaller input of a join is its left one by then.

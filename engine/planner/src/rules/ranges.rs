@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
-use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue};
+use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue, Statistics};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator,
+    BinaryExpr, Case, Cast, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, TableSource,
 };
 
 use crate::FlashTable;
@@ -71,26 +73,40 @@ impl<'n> TreeNodeVisitor<'n> for Found<'_, '_> {
 pub struct Scope<'a> {
     inputs: Vec<&'a LogicalPlan>,
     schema: DFSchema,
-    /// What was found of columns; a table's statistics are made up each time that they are asked for.
-    columns: RefCell<HashMap<Column, Option<Whole>>>,
+    found: Rc<RefCell<Memo>>,
+}
+
+/// What was found in plans, by their addresses: projections may use each column of the one below several
+/// times, and a table's statistics are made up each time that they are asked for.
+#[derive(Default)]
+struct Memo {
+    columns: HashMap<(*const LogicalPlan, Column), Option<Range>>,
+    statistics: HashMap<*const LogicalPlan, Option<Rc<Statistics>>>,
 }
 
 impl<'a> Scope<'a> {
     /// The rows of a plan.
     pub fn over(plan: &'a LogicalPlan) -> Self {
-        Self::of_inputs(vec![plan])
+        Self::of_inputs(vec![plan], Rc::default())
     }
 
     /// What the expressions of a plan's node are computed from.
     pub fn of(node: &'a LogicalPlan) -> Self {
-        Self::of_inputs(node.inputs())
+        let mut scope = Self::of_inputs(node.inputs(), Rc::default());
+        if let LogicalPlan::TableScan(scan) = node {
+            let (table, schema) = (scan.table_name.clone(), scan.source.schema());
+            let schema = DFSchema::try_from_qualified_schema(table, &schema);
+            scope.schema = schema.unwrap_or_else(|_| node.schema().as_ref().clone());
+            scope.inputs.push(node);
+        }
+        scope
     }
 
-    fn of_inputs(inputs: Vec<&'a LogicalPlan>) -> Self {
+    fn of_inputs(inputs: Vec<&'a LogicalPlan>, found: Rc<RefCell<Memo>>) -> Self {
         Self {
             schema: merge_schema(&inputs),
             inputs,
-            columns: RefCell::default(),
+            found,
         }
     }
 
@@ -126,9 +142,10 @@ impl<'a> Scope<'a> {
         let whole = match expr {
             Expr::Alias(alias) => of_child(&alias.expr, 0),
             Expr::Literal(value, _) => of_literal(value),
-            Expr::Column(column) => self.known_column(column),
+            Expr::Column(column) => self.column(column),
             Expr::Cast(Cast { expr, field }) => limits(field.data_type()).map(|limits| {
                 let range = match of_child(expr, 0) {
+                    None if is_null(expr) => (0, 0),
                     // What does not fit is an error.
                     Some((_, range)) => within(range, limits).unwrap_or(limits),
                     None if matches!(expr.get_type(&self.schema), Ok(DataType::Boolean)) => (0, 1),
@@ -146,11 +163,22 @@ impl<'a> Scope<'a> {
                         limits(&of).map(|limits| (of, stayed(computed(left, *op, right), limits)))
                     }
                     Some(_) => return Value::OfItsType,
+                    // A number of days between two dates, for one.
+                    None if *op == Operator::Minus => return Value::OfItsType,
                     None => None,
                 }
             }
-            Expr::BinaryExpr(_) => None,
-            Expr::Case(case) => self.of_case(case, children),
+            Expr::ScalarFunction(call) if ONE_OF_ITS_ARGUMENTS.contains(&call.name()) => {
+                let args = call.args.iter().enumerate();
+                match any_of(args.map(|(at, arg)| of_child(arg, at))) {
+                    None => return Value::OfItsType,
+                    known => known,
+                }
+            }
+            Expr::Case(case) => match self.of_case(case, children) {
+                None => return Value::OfItsType,
+                known => known,
+            },
             _ => return Value::OfItsType,
         };
         whole.map_or(Value::Other, Value::Whole)
@@ -160,26 +188,10 @@ impl<'a> Scope<'a> {
         let first = usize::from(case.expr.is_some());
         let thens = case.when_then_expr.iter().enumerate();
         let thens = thens.map(|(at, (_, then))| (then, first + 2 * at + 1));
-        let last = case.else_expr.iter().map(|expr| (expr, children.len() - 1));
-        let mut values = thens
-            .chain(last)
-            .map(|(expr, at)| self.known(expr, children.get(at)?));
-        let first = values.next()??;
-        values.try_fold(first, |(of, range), value| {
-            let (other, value) = value?;
-            let either = (range.0.min(value.0), range.1.max(value.1));
-            (of == other).then_some((of, either))
-        })
-    }
-
-    fn known_column(&self, column: &Column) -> Option<Whole> {
-        if let Some(known) = self.columns.borrow().get(column) {
-            return known.clone();
-        }
-        let found = self.column(column);
-        let mut columns = self.columns.borrow_mut();
-        columns.insert(column.clone(), found.clone());
-        found
+        let last = children.len().checked_sub(1)?;
+        let otherwise = case.else_expr.iter().map(|expr| (expr, last));
+        let values = thens.chain(otherwise);
+        any_of(values.map(|(expr, at)| self.known(expr, children.get(at)?)))
     }
 
     fn column(&self, column: &Column) -> Option<Whole> {
@@ -187,10 +199,27 @@ impl<'a> Scope<'a> {
         let limits = limits(of)?;
         let mut inputs = self.inputs.iter();
         let input = inputs.find(|input| input.schema().has_column(column));
-        let known = input.and_then(|input| of_column(column, input));
+        let known = input.and_then(|input| of_column(column, input, &self.found));
         let range = known.and_then(|range| within(range, limits));
         Some((of.clone(), range.unwrap_or(limits)))
     }
+}
+
+/// Functions that give one of their arguments, or NULL.
+const ONE_OF_ITS_ARGUMENTS: [&str; 4] = ["coalesce", "greatest", "least", "nullif"];
+
+/// What is known of a value that is one of these.
+fn any_of(mut values: impl Iterator<Item = Option<Whole>>) -> Option<Whole> {
+    let first = values.next()??;
+    values.try_fold(first, |(of, range), value| {
+        let (other, value) = value?;
+        let either = (range.0.min(value.0), range.1.max(value.1));
+        (of == other).then_some((of, either))
+    })
+}
+
+fn is_null(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.is_null())
 }
 
 /// Whether all of one range is in another one.
@@ -290,13 +319,29 @@ fn number(value: &ScalarValue) -> Option<i128> {
 
 /// What values a column has, as its table's statistics have it: these may be of more rows than there are,
 /// and never of fewer.
-fn of_column(column: &Column, plan: &LogicalPlan) -> Option<Range> {
+fn of_column(column: &Column, plan: &LogicalPlan, found: &Rc<RefCell<Memo>>) -> Option<Range> {
+    let key = (std::ptr::from_ref(plan), column.clone());
+    if let Some(known) = found.borrow().columns.get(&key) {
+        return *known;
+    }
+    let range = look_for(column, plan, found);
+    found.borrow_mut().columns.insert(key, range);
+    range
+}
+
+fn look_for(column: &Column, plan: &LogicalPlan, found: &Rc<RefCell<Memo>>) -> Option<Range> {
+    let of_expr = |expr: &Expr, input: &LogicalPlan| match expr {
+        Expr::Column(column) => of_column(column, input, found),
+        expr => {
+            let scope = Scope::of_inputs(vec![input], Rc::clone(found));
+            scope.whole(expr).map(|(_, range)| range)
+        }
+    };
     match plan {
         LogicalPlan::TableScan(scan) => {
-            let provider = source_as_provider(&scan.source).ok()?;
             FlashTable::of(&scan.source)?;
             let place = scan.source.schema().index_of(&column.name).ok()?;
-            let statistics = provider.statistics()?;
+            let statistics = statistics(plan, &scan.source, found)?;
             let known = statistics.column_statistics.get(place)?;
             let [least, greatest] =
                 [&known.min_value, &known.max_value].map(|bound| number(bound.get_value()?));
@@ -306,28 +351,47 @@ fn of_column(column: &Column, plan: &LogicalPlan) -> Option<Range> {
             let place = projection.schema.maybe_index_of_column(column)?;
             of_expr(projection.expr.get(place)?, &projection.input)
         }
+        // Those that it is grouped by; NULL, where a grouping set lacks one.
+        LogicalPlan::Aggregate(aggregate) => {
+            let place = aggregate.schema.maybe_index_of_column(column)?;
+            let key = aggregate.group_expr.get(place)?;
+            of_expr(key, &aggregate.input)
+        }
         LogicalPlan::SubqueryAlias(alias) => {
             let place = alias.schema.maybe_index_of_column(column)?;
             let inner = Column::from(alias.input.schema().qualified_field(place));
-            of_column(&inner, &alias.input)
+            of_column(&inner, &alias.input, found)
         }
         LogicalPlan::Filter(_)
         | LogicalPlan::Sort(_)
         | LogicalPlan::Limit(_)
-        | LogicalPlan::Join(_) => {
+        | LogicalPlan::Join(_)
+        | LogicalPlan::Window(_)
+        | LogicalPlan::Distinct(Distinct::All(_)) => {
             let mut inputs = plan.inputs().into_iter();
             let input = inputs.find(|input| input.schema().has_column(column))?;
-            of_column(column, input)
+            of_column(column, input, found)
         }
         _ => None,
     }
 }
 
-fn of_expr(expr: &Expr, plan: &LogicalPlan) -> Option<Range> {
-    match expr {
-        Expr::Column(column) => of_column(column, plan),
-        expr => Scope::over(plan).whole(expr).map(|(_, range)| range),
+fn statistics(
+    plan: &LogicalPlan,
+    source: &Arc<dyn TableSource>,
+    found: &RefCell<Memo>,
+) -> Option<Rc<Statistics>> {
+    let key = std::ptr::from_ref(plan);
+    if let Some(known) = found.borrow().statistics.get(&key) {
+        return known.clone();
     }
+    let provider = source_as_provider(source).ok();
+    let statistics = provider.and_then(|table| table.statistics()).map(Rc::new);
+    found
+        .borrow_mut()
+        .statistics
+        .insert(key, statistics.clone());
+    statistics
 }
 
 /// Rows that a plan has at most, as far as that is below [`ROWS`].
