@@ -15,7 +15,6 @@ use datafusion::common::{DFSchema, Result, ScalarValue, exec_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
@@ -29,6 +28,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr as PhysicalBinary, Column};
 use datafusion::prelude::SessionContext;
+use flashmesh_planner::map_named_expressions;
 
 /// A call's part of the memory limit, and the most that it is.
 const MEMORY_SHARE: usize = 16;
@@ -272,12 +272,7 @@ impl AnalyzerRule for BoundedOperators {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let analyzed = plan.transform_up_with_subqueries(|plan| {
             let schema = merge_schema(&plan.inputs());
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let rewritten = self.rewrite(expression, &schema)?;
-                Ok(rewritten.update_data(|e| name.restore(e)))
-            })
+            map_named_expressions(plan, |expression| self.rewrite(expression, &schema))
         })?;
         Ok(analyzed.data)
     }

@@ -9,7 +9,6 @@ use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::var_provider::{VarProvider, VarType};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
@@ -17,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, LimitClause, SetExpr, Value, Visit, VisitMut, Visitor,
     visit_expressions_mut,
 };
+use flashmesh_planner::map_named_expressions;
 
 use crate::Session;
 use crate::error::{Error, Result};
@@ -393,17 +393,14 @@ fn planned_parameter(expr: &Expr) -> Option<usize> {
 /// `plan` with literals in the place of variables; its columns keep their names.
 fn literals(plan: LogicalPlan, values: &Values) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| {
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let expr = expr.transform_up(|expr| match &expr {
+        map_named_expressions(node, |expr| {
+            expr.transform_up(|expr| match &expr {
                 Expr::ScalarVariable(_, names) => match values.get(names) {
                     Some(value) => Ok(Transformed::yes(Expr::Literal(value.clone(), None))),
                     None => Ok(Transformed::no(expr)),
                 },
                 _ => Ok(Transformed::no(expr)),
-            })?;
-            Ok(expr.update_data(|expr| name.restore(expr)))
+            })
         })?
         .map_data(LogicalPlan::recompute_schema)
     })?;

@@ -60,6 +60,7 @@ pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
 pub use scan::{FlashScanExec, ScanCodec};
 pub use table::FlashTable;
+pub use tree::map_named_expressions;
 pub use work::StoreWork;
 
 /// The functions that plans call and SQL has no names for: a node that runs a part of a plan must know them.

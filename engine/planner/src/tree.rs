@@ -1,8 +1,9 @@
 //! Walks over expressions: DataFusion's, and the Program's, whose columns are renumbered.
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::TreeNode;
-use datafusion::logical_expr::{Expr as LogicalExpr, Subquery};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Expr as LogicalExpr, LogicalPlan, Subquery};
 use flashmesh_pushdown::{Aggregate, Expr, Output};
 
 /// The subquery that `expr` itself is.
@@ -19,6 +20,31 @@ pub fn subquery_of(expr: &LogicalExpr) -> Option<&Subquery> {
 /// Whether a subquery is in `expr`.
 pub fn has_subquery(expr: &LogicalExpr) -> Result<bool> {
     expr.exists(|node| Ok(subquery_of(node).is_some()))
+}
+
+/// The node with its expressions changed by `f`; its columns keep their names. Its schema is as it was: where
+/// types change, make it anew.
+///
+/// # Errors
+/// Those of `f`.
+pub fn map_named_expressions(
+    node: LogicalPlan,
+    mut f: impl FnMut(LogicalExpr) -> Result<Transformed<LogicalExpr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&node);
+    let mut named = |expr: LogicalExpr| {
+        let name = names.save(&expr);
+        let changed = f(expr)?;
+        Ok(match changed.transformed {
+            true => changed.update_data(|expr| name.restore(expr)),
+            false => changed,
+        })
+    };
+    node.map_expressions(|expr| match expr {
+        // Planners look for these at the top; their columns are those of what is in them.
+        LogicalExpr::GroupingSet(_) => expr.map_children(&mut named),
+        expr => named(expr),
+    })
 }
 
 /// All expressions of an output.

@@ -15,7 +15,6 @@ use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_datafusion_err, not_impl_err};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
 use datafusion::logical_expr::utils::merge_schema;
@@ -26,6 +25,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, execute_stream,
 };
+use flashmesh_planner::map_named_expressions;
 use futures::{StreamExt, TryStreamExt};
 
 use super::DistributedPlanner;
@@ -148,14 +148,12 @@ fn with_values(plan: LogicalPlan, values: &HashMap<&Subquery, ScalarValue>) -> R
         Ok(Transformed::yes(Expr::Literal(value.clone(), metadata)))
     };
     let plan = plan.transform_up(|node| {
-        let names = NamePreserver::new(&node);
         let input = input_of(&node)?;
-        let in_expr = |expr: Expr| {
+        let node = map_named_expressions(node, |expr| {
             if !expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))? {
                 return Ok(Transformed::no(expr));
             }
-            let name = names.save(&expr);
-            let expr = expr.transform_down(|expr| {
+            expr.transform_down(|expr| {
                 let known = constant(expr)?;
                 if known.transformed {
                     return Ok(known);
@@ -166,16 +164,7 @@ fn with_values(plan: LogicalPlan, values: &HashMap<&Subquery, ScalarValue>) -> R
                     return not_impl_err!("{} is of another type for a constant", known.data);
                 }
                 Ok(replaced)
-            })?;
-            Ok(match expr.transformed {
-                true => expr.update_data(|expr| name.restore(expr)),
-                false => expr,
             })
-        };
-        let node = node.map_expressions(|expr| match expr {
-            // Planners look for these at the top; names are those of what is in them.
-            Expr::GroupingSet(_) => expr.map_children(in_expr),
-            expr => in_expr(expr),
         })?;
         match node.transformed {
             true => node.map_data(LogicalPlan::recompute_schema),

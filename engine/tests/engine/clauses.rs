@@ -146,6 +146,35 @@ async fn samples_are_samples() {
     assert_eq!(count("SELECT count(*) FROM many").await, 20_000, "{said}");
 }
 
+/// Rules rewrite what is in grouping sets, which stay such and keep their columns' names.
+#[tokio::test]
+async fn grouping_sets_may_be_of_any_expressions() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE s (a TEXT, b INT); INSERT INTO s VALUES ('p', 1), ('z', 3);
+         PREPARE p AS SELECT b + $1 AS c, count(*) AS n FROM s GROUP BY ROLLUP (b + $1) ORDER BY c",
+    )
+    .await;
+    for (query, expected) in [
+        (
+            "SELECT a IN ('p', 'q') OR a = 'r' AS c, count(*) AS n FROM s
+             GROUP BY ROLLUP (a IN ('p', 'q') OR a = 'r') ORDER BY c",
+            "false 1,true 1,2",
+        ),
+        (
+            "SELECT CASE WHEN b > 0 THEN 10 / b > 4 END AS c, count(*) AS n FROM s
+             GROUP BY CUBE (CASE WHEN b > 0 THEN 10 / b > 4 END) ORDER BY c",
+            "false 1,true 1,2",
+        ),
+        ("EXECUTE p(1)", "2 1,4 1,2"),
+    ] {
+        let found = in_all_modes(&session, query).await;
+        let found: Vec<_> = found.iter().map(|row| row.trim()).collect();
+        assert_eq!(found.join(","), expected, "{query}");
+    }
+}
+
 #[tokio::test]
 async fn what_would_be_left_out_is_refused() {
     let session = session();

@@ -2,7 +2,7 @@
 
 use flashmesh::Session;
 
-use crate::support::{error, in_all_modes, rows, run, session};
+use crate::support::{error, fails_in_all_modes, in_all_modes, rows, run, session};
 
 const TABLES: &str = "
     CREATE TABLE t (id INT, v BIGINT, w BIGINT UNSIGNED, s INT, n TINYINT);
@@ -14,11 +14,7 @@ const TABLES: &str = "
     INSERT INTO few VALUES (1, 1), (2, 1000)";
 
 async fn fails(session: &Session, sql: &str) {
-    for mode in ["never", "auto", "always"] {
-        run(session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
-        let error = error(session, sql).await;
-        assert!(error.contains("out of range of "), "{mode}: {sql}: {error}");
-    }
+    fails_in_all_modes(session, sql, "out of range of ").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Sums that leave 64 bits.
 
-use crate::support::{error, in_all_modes, rows, run, session};
+use crate::support::{fails_in_all_modes, in_all_modes, rows, run, session};
 
 #[tokio::test]
 async fn a_sum_that_leaves_64_bits_is_an_error_and_no_other_number() {
@@ -32,11 +32,7 @@ async fn a_sum_that_leaves_64_bits_is_an_error_and_no_other_number() {
         "SELECT sum(4611686018427387904) FROM (SELECT n FROM least GROUP BY CUBE (n, m))",
         "SELECT sum(un::BIGINT * 1073741824) FROM least",
     ] {
-        for mode in ["never", "auto", "always"] {
-            run(&session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
-            let error = error(&session, query).await;
-            assert!(error.contains("out of range"), "{mode}: {query}: {error}");
-        }
+        fails_in_all_modes(&session, query, "out of range").await;
     }
     for (query, expected) in [
         // What comes between does not matter.

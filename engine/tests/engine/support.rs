@@ -114,6 +114,15 @@ pub async fn in_all_modes(session: &Session, sql: &str) -> Vec<String> {
     answers.remove(0).1
 }
 
+/// Holds a query to fail in every mode, with a message that says so.
+pub async fn fails_in_all_modes(session: &Session, sql: &str, says: &str) {
+    for mode in ["never", "auto", "always"] {
+        run(session, &format!("SET flashmesh.pushdown = '{mode}'")).await;
+        let error = error(session, sql).await;
+        assert!(error.contains(says), "{mode}: {sql}: {error}");
+    }
+}
+
 /// The message of a statement that fails, be it at once or while its result is read.
 pub async fn error(session: &Session, sql: &str) -> String {
     let failed = match session.sql(sql).await {

@@ -8,10 +8,11 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::Case;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::tree::map_named_expressions;
 
 /// The rule; place it before `simplify_expressions`.
 #[derive(Debug)]
@@ -32,17 +33,14 @@ impl OptimizerRule for GuardedCase {
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
         let schema = merge_schema(&plan.inputs());
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let guarded = expr.transform_down(|expr| match expr {
+        map_named_expressions(plan, |expr| {
+            expr.transform_down(|expr| match expr {
                 Expr::Case(case) if guards(&case) && is_boolean(&case, &schema) => {
                     let expr = Some(Box::new(lit(true)));
                     Ok(Transformed::yes(Expr::Case(Case { expr, ..case })))
                 }
                 other => Ok(Transformed::no(other)),
-            })?;
-            Ok(guarded.update_data(|expr| name.restore(expr)))
+            })
         })
     }
 }

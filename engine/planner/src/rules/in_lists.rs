@@ -9,10 +9,11 @@
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::tree::map_named_expressions;
 
 /// The rule; place it before `simplify_expressions`.
 #[derive(Debug)]
@@ -32,14 +33,12 @@ impl OptimizerRule for Lists {
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expr| {
+        map_named_expressions(plan, |expr| {
             let compared = compared_twice(&expr)?;
             if compared.is_empty() {
                 return Ok(Transformed::no(expr));
             }
-            let name = names.save(&expr);
-            let rewritten = expr.transform_up(|expr| {
+            expr.transform_up(|expr| {
                 Ok(match expr {
                     // A list by itself stays as it is: an index may answer it.
                     Expr::InList(list) if compared.contains(&list.expr) => by_itself(list),
@@ -56,8 +55,7 @@ impl OptimizerRule for Lists {
                     },
                     other => Transformed::no(other),
                 })
-            })?;
-            Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
         })
     }
 }

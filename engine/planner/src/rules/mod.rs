@@ -9,6 +9,7 @@ mod aggregate;
 mod cooperative;
 mod correlated;
 mod fallible_projections;
+mod guard;
 mod guarded_case;
 mod in_lists;
 mod large_joins;
@@ -40,7 +41,6 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
-pub use fallible_projections::ProjectionsOfRowsLeft;
 pub use guarded_case::GuardedCase;
 pub use in_lists::Lists;
 pub use large_joins::SortLargeJoins;
@@ -52,9 +52,11 @@ pub use set_comparisons::SetComparisons;
 pub use subqueries::TestsAsColumns;
 pub use sums::CheckedSums;
 pub use top_k::TopKIntoScan;
-pub use twin_names::FiltersPastTwins;
 pub use volatile_filter::VolatileFilter;
 
+use self::fallible_projections::ForRowsLeftOut;
+use self::guard::Guarded;
+use self::twin_names::OfTwins;
 use crate::Reason;
 use crate::join_order::JoinOrder;
 use crate::scan::{FlashScanExec, ScanBuilder};
@@ -64,10 +66,10 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let mut rules = PhysicalOptimizer::new().rules;
     for rule in &mut rules {
         if rule.name().starts_with("FilterPushdown") {
-            *rule = Arc::new(FiltersPastTwins(Arc::clone(rule)));
+            *rule = Arc::new(Guarded::<OfTwins>::new(rule));
         }
         if rule.name() == "ProjectionPushdown" {
-            *rule = Arc::new(ProjectionsOfRowsLeft(Arc::clone(rule)));
+            *rule = Arc::new(Guarded::<ForRowsLeftOut>::new(rule));
         }
     }
     // The smaller input of a join is its left one by then.

@@ -10,10 +10,9 @@ use arrow::compute::kernels::numeric::{add, mul, sub};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
@@ -21,7 +20,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr_common::datum::apply;
 
-use super::ranges::{Scope, Value, Values, Whole, computed, fits, limits};
+use super::ranges::{Range, Scope, Values, computed, fits, limits};
+use crate::tree::map_named_expressions;
 
 const NAME: &str = "flashmesh:arithmetic";
 
@@ -51,29 +51,21 @@ impl AnalyzerRule for CheckedArithmetic {
 }
 
 fn checked(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let computes = |expr: &Expr| expr.exists(|expr| Ok(computes(expr)));
-    let mut computing = node.expressions().into_iter();
-    if !computing.any(|expr| computes(&expr).unwrap_or(true)) {
+    let mut has_any = false;
+    node.apply_expressions(|expr| {
+        has_any = has_any || expr.exists(|expr| Ok(computes(expr)))?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if !has_any {
         return Ok(Transformed::no(node));
     }
     let around = node.clone();
     let scope = Scope::of(&around);
-    let names = NamePreserver::new(&node);
-    let one = |expr: Expr| {
-        let name = names.save(&expr);
-        let changed = expr.rewrite(&mut Checking {
+    let changed = map_named_expressions(node, |expr| {
+        expr.rewrite(&mut Checking {
             scope: &scope,
             values: Values::default(),
-        })?;
-        Ok(match changed.transformed {
-            true => changed.update_data(|expr| name.restore(expr)),
-            false => changed,
         })
-    };
-    let changed = node.map_expressions(|expr| match expr {
-        // Its columns are those of the expressions in it.
-        Expr::GroupingSet(_) => expr.map_children(one),
-        expr => one(expr),
     })?;
     match changed.transformed {
         true => changed.map_data(LogicalPlan::recompute_schema),
@@ -110,9 +102,17 @@ impl TreeNodeRewriter for Checking<'_, '_> {
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         let operands = self.values.step(&expr, self.scope)?;
+        if !computes(&expr) {
+            return Ok(Transformed::no(expr));
+        }
+        let known = |operand: &Expr, at: usize| self.scope.known(operand, operands.get(at)?);
         Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                let may_leave = self.may_leave(&left, op, &right, &operands);
+                let known = known(&left, 0).zip(known(&right, 1));
+                let may_leave = known.is_some_and(|((of, left), (other, right))| {
+                    // Else it is an operation on other types.
+                    of == other && leaves(&of, left, op, right)
+                });
                 match sign(op).filter(|_| may_leave) {
                     Some(sign) => Transformed::yes(appended(*left, sign, *right)),
                     None => {
@@ -121,8 +121,10 @@ impl TreeNodeRewriter for Checking<'_, '_> {
                     }
                 }
             }
-            Expr::Negative(negated) => match self.least(&negated, &operands) {
-                Some((of, least)) if least == limits(&of).map(|limits| limits.0) => {
+            Expr::Negative(negated) => match known(&negated, 0) {
+                Some((of, range))
+                    if of.is_signed_integer() && leaves(&of, (0, 0), Operator::Minus, range) =>
+                {
                     let zero = lit(ScalarValue::new_zero(&of)?);
                     Transformed::yes(appended(zero, '-', *negated))
                 }
@@ -133,23 +135,10 @@ impl TreeNodeRewriter for Checking<'_, '_> {
     }
 }
 
-impl Checking<'_, '_> {
-    /// Whether what an operation gives may be no value of its operands' type, which is one of whole numbers.
-    fn may_leave(&self, left: &Expr, op: Operator, right: &Expr, operands: &[Value]) -> bool {
-        let known = |operand: &Expr, at: usize| self.scope.known(operand, operands.get(at)?);
-        let Some(((of, left), (other, right))) = known(left, 0).zip(known(right, 1)) else {
-            return false;
-        };
-        // Else it is an operation on other types.
-        let ends = computed(left, op, right).zip(limits(&of));
-        of == other && !ends.is_some_and(|(range, limits)| fits(range, limits))
-    }
-
-    /// The least value of an expression of signed numbers, and its type.
-    fn least(&self, expr: &Expr, operands: &[Value]) -> Option<(DataType, Option<i128>)> {
-        let (of, (least, _)): Whole = self.scope.known(expr, operands.first()?)?;
-        of.is_signed_integer().then_some((of, Some(least)))
-    }
+/// Whether what an operation on values of a type of whole numbers gives may be no value of it.
+fn leaves(of: &DataType, left: Range, op: Operator, right: Range) -> bool {
+    let ends = computed(left, op, right).zip(limits(of));
+    !ends.is_some_and(|(range, limits)| fits(range, limits))
 }
 
 /// An operation that fails. Where its left side is one, too, both are one call: calls within calls take more

@@ -35,8 +35,8 @@ pub enum Value {
     OfItsType,
 }
 
-/// What is known of expressions whose parent is still to come, in DataFusion's order. A walk from below over one that has a
-/// thousand operators needs no stack of calls, and looks at each once.
+/// What is known of expressions whose parent is still to come, in DataFusion's order. A walk from below over
+/// one that has a thousand operators needs no stack of calls, and looks at each once.
 #[derive(Debug, Default)]
 pub struct Values(Vec<Value>);
 
@@ -155,7 +155,7 @@ impl<'a> Scope<'a> {
             }),
             Expr::Negative(negated) => of_child(negated, 0).and_then(|(of, range)| {
                 let limits = limits(&of)?;
-                Some((of, stayed(negative(range), limits)))
+                Some((of, stayed(computed((0, 0), Operator::Minus, range), limits)))
             }),
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_arithmetic(*op) => {
                 match of_child(left, 0).zip(of_child(right, 1)) {
@@ -170,15 +170,13 @@ impl<'a> Scope<'a> {
             }
             Expr::ScalarFunction(call) if ONE_OF_ITS_ARGUMENTS.contains(&call.name()) => {
                 let args = call.args.iter().enumerate();
-                match any_of(args.map(|(at, arg)| of_child(arg, at))) {
-                    None => return Value::OfItsType,
-                    known => known,
-                }
+                let known = any_of(args.map(|(at, arg)| of_child(arg, at)));
+                return known.map_or(Value::OfItsType, Value::Whole);
             }
-            Expr::Case(case) => match self.of_case(case, children) {
-                None => return Value::OfItsType,
-                known => known,
-            },
+            Expr::Case(case) => {
+                let known = self.of_case(case, children);
+                return known.map_or(Value::OfItsType, Value::Whole);
+            }
             _ => return Value::OfItsType,
         };
         whole.map_or(Value::Other, Value::Whole)
@@ -240,10 +238,6 @@ fn within(range: Range, limits: Range) -> Option<Range> {
 fn is_arithmetic(op: Operator) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     matches!(op, Plus | Minus | Multiply | Divide | Modulo)
-}
-
-fn negative(range: Range) -> Option<Range> {
-    Some((range.1.checked_neg()?, range.0.checked_neg()?))
 }
 
 /// What an operation on numbers of two ranges gives; `None` where that is not known.

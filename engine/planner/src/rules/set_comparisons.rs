@@ -8,7 +8,6 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, binary_expr,
@@ -16,7 +15,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::tree::has_subquery;
+use crate::tree::{has_subquery, map_named_expressions};
 
 /// Says `x op ANY (…)` and `x op ALL (…)` by IN and EXISTS, in place of DataFusion's rule.
 #[derive(Debug, Default)]
@@ -42,31 +41,23 @@ fn compare_sets(
 ) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let is_filter = matches!(plan, LogicalPlan::Filter(_));
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let changed = match is_filter {
-            true => {
-                let conjuncts = split_conjunction_owned(expr).into_iter();
-                let conjuncts = conjuncts.map(|conjunct| match conjunct {
-                    // NULL is as good as FALSE here.
-                    Expr::SetComparison(test) => Ok(Transformed::yes(
-                        Comparison::of(test, &schema, config)?.condition()?,
-                    )),
-                    other => said_by_exists(other, &schema, config),
-                });
-                let conjuncts = conjuncts.collect::<Result<Vec<_>>>()?;
-                let transformed = conjuncts.iter().any(|conjunct| conjunct.transformed);
-                let whole = conjunction(conjuncts.into_iter().map(|conjunct| conjunct.data));
-                let whole = whole.expect("a filter has a condition");
-                Transformed::new_transformed(whole, transformed)
-            }
-            false => said_by_exists(expr, &schema, config)?,
-        };
-        Ok(match changed.transformed {
-            true => changed.update_data(|expr| name.restore(expr)),
-            false => changed,
-        })
+    map_named_expressions(plan, |expr| match is_filter {
+        true => {
+            let conjuncts = split_conjunction_owned(expr).into_iter();
+            let conjuncts = conjuncts.map(|conjunct| match conjunct {
+                // NULL is as good as FALSE here.
+                Expr::SetComparison(test) => Ok(Transformed::yes(
+                    Comparison::of(test, &schema, config)?.condition()?,
+                )),
+                other => said_by_exists(other, &schema, config),
+            });
+            let conjuncts = conjuncts.collect::<Result<Vec<_>>>()?;
+            let transformed = conjuncts.iter().any(|conjunct| conjunct.transformed);
+            let whole = conjunction(conjuncts.into_iter().map(|conjunct| conjunct.data));
+            let whole = whole.expect("a filter has a condition");
+            Ok(Transformed::new_transformed(whole, transformed))
+        }
+        false => said_by_exists(expr, &schema, config),
     })
 }
 

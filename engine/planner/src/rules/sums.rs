@@ -4,6 +4,8 @@
 //! number of rows do not rule that out, values are summed as decimals of 38 digits, and the sum
 //! becomes a BIGINT again, or an error. The store's sums are those of this plan.
 
+use std::cell::LazyCell;
+
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
@@ -58,6 +60,7 @@ impl OptimizerRule for CheckedSums {
 /// The expressions with sums of decimals in the place of those that may leave 64 bits, if there are any.
 fn widened(exprs: &[Expr], input: &LogicalPlan) -> Result<Option<Vec<Expr>>> {
     let mut has_widened = false;
+    let known = LazyCell::new(|| (Scope::over(input), rows_at_most(input)));
     let exprs = exprs.iter().map(|expr| {
         let mut inner = expr.clone();
         while let Expr::Alias(alias) = inner {
@@ -67,7 +70,11 @@ fn widened(exprs: &[Expr], input: &LogicalPlan) -> Result<Option<Vec<Expr>>> {
             return Ok(expr.clone());
         };
         let of = argument.get_type(input.schema())?;
-        if !matches!(of, DataType::Int64 | DataType::UInt64) || stays_small(argument, input) {
+        let is_small = || {
+            let (scope, rows) = &*known;
+            stays_small(argument, scope, *rows)
+        };
+        if !matches!(of, DataType::Int64 | DataType::UInt64) || is_small() {
             return Ok(expr.clone());
         }
         *argument = cast(argument.clone(), WIDE);
@@ -116,12 +123,12 @@ fn narrowed(wide: LogicalPlan, wanted: &LogicalPlan) -> Result<Transformed<Logic
     Ok(Transformed::yes(plan))
 }
 
-/// Whether no sum of values of an expression over a plan's rows leaves the 64 bits of its type.
-fn stays_small(expr: &Expr, plan: &LogicalPlan) -> bool {
-    let Some((of, (least, greatest))) = Scope::over(plan).whole(expr) else {
+/// Whether no sum of an expression's values over so many rows leaves the 64 bits of its type.
+fn stays_small(expr: &Expr, scope: &Scope<'_>, rows: i128) -> bool {
+    let Some((of, (least, greatest))) = scope.whole(expr) else {
         return false;
     };
-    let rows = rows_at_most(plan).max(1);
+    let rows = rows.max(1);
     // Of a sum of several rows, or of none.
     let ends = least
         .min(0)

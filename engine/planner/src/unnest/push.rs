@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use super::domain::{Domain, has_sets};
 use super::outer::{outer_columns, outer_columns_of_node};
 use super::{Names, lateral, left_joined, with_plan, with_subquery};
-use crate::tree::subquery_of;
+use crate::tree::{map_named_expressions, subquery_of};
 
 /// Brings a domain down a plan. Each plan that it gives has the columns of the one before, then those of the
 /// domain.
@@ -463,10 +463,8 @@ impl<'a> Push<'a> {
     /// The plan of such a subquery, or of one in it.
     fn plan_deeper(&self, plan: &LogicalPlan, nearer: &mut Vec<DFSchema>) -> Result<LogicalPlan> {
         let own = merge_schema(&plan.inputs());
-        let kept = NamePreserver::new(plan);
-        let changed = plan.clone().map_expressions(|expr| {
-            let name = kept.save(&expr);
-            let changed = expr.transform_up(|expr| {
+        let changed = map_named_expressions(plan.clone(), |expr| {
+            expr.transform_up(|expr| {
                 if let Expr::OuterReferenceColumn(field, column) = &expr {
                     let is_nearer = nearer.iter().any(|schema| schema.has_column(column));
                     let mut standing = self.domain.standing.iter();
@@ -486,8 +484,7 @@ impl<'a> Push<'a> {
                 let changed = self.deeper(expr, nearer);
                 nearer.pop();
                 changed
-            })?;
-            Ok(changed.update_data(|expr| name.restore(expr)))
+            })
         })?;
         let beside = match plan {
             LogicalPlan::Join(join) if lateral(&join.right).is_some() => {
