@@ -2,7 +2,7 @@
 
 use flashmesh::Session;
 
-use crate::support::{error, fails_in_all_modes, in_all_modes, rows, run, session};
+use crate::support::{answer, error, fails_in_all_modes, in_all_modes, rows, run, session};
 
 const TABLES: &str = "
     CREATE TABLE t (id INT, v BIGINT, w BIGINT UNSIGNED, s INT, n TINYINT);
@@ -105,9 +105,7 @@ async fn what_stays_in_its_type_is_what_it_was() {
         ("EXECUTE p(1, 3)", "6"),
         ("EXECUTE p(-1, 1)", "9223372036854775806"),
     ] {
-        let found = in_all_modes(&session, query).await;
-        let found: Vec<_> = found.iter().map(|row| row.trim()).collect();
-        assert_eq!(found.join(","), expected, "{query}");
+        assert_eq!(answer(&session, query).await, expected, "{query}");
     }
     // Names and types are those of the operations.
     let frame = session
@@ -144,8 +142,7 @@ async fn rows_that_are_not_there_cause_no_error() {
             "3 1x 8",
         ),
     ] {
-        let found = in_all_modes(&session, query).await;
-        assert_eq!(found.join(","), expected, "{query}");
+        assert_eq!(answer(&session, query).await, expected, "{query}");
     }
 }
 

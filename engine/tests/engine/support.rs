@@ -114,6 +114,13 @@ pub async fn in_all_modes(session: &Session, sql: &str) -> Vec<String> {
     answers.remove(0).1
 }
 
+/// The rows of [`in_all_modes`] as one text, between commas; NULLs at their ends are left out.
+pub async fn answer(session: &Session, sql: &str) -> String {
+    let rows = in_all_modes(session, sql).await;
+    let rows: Vec<_> = rows.iter().map(|row| row.trim()).collect();
+    rows.join(",")
+}
+
 /// Holds a query to fail in every mode, with a message that says so.
 pub async fn fails_in_all_modes(session: &Session, sql: &str, says: &str) {
     for mode in ["never", "auto", "always"] {
