@@ -415,6 +415,7 @@ async fn take_over(raft: &Raft<Types>, part: Part, path: &Path) -> Result<()> {
     let bytes = match part {
         Part::Behind => office::framed(&behind_in_file(path)?),
         _ => block_in_place(|| std::fs::read(path))
+            .await
             .map_err(|error| StorageError::of_path("reading", path, error))?,
     };
     let write = |at, bytes| FileWrite { part, at, bytes };

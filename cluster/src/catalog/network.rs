@@ -228,7 +228,8 @@ impl Connection {
             let bytes = file.metadata()?.len();
             io::Seek::rewind(&mut file)?;
             Ok::<_, io::Error>((file, term, bytes))
-        })?;
+        })
+        .await?;
         log::info!(
             "sends the catalog ({bytes} bytes) to node {}",
             node_of(self.member).0
@@ -246,7 +247,7 @@ impl Connection {
         timeout(IMAGE_TIME, write(&mut stream, &question)).await??;
         let mut buffer = vec![0; COPY_BYTES];
         loop {
-            let count = block_in_place(|| io::Read::read(&mut file, &mut buffer))?;
+            let count = block_in_place(|| io::Read::read(&mut file, &mut buffer)).await?;
             if count == 0 {
                 break;
             }
@@ -417,14 +418,15 @@ impl Member {
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            block_in_place(|| io::Write::write_all(&mut file, &buffer[..count]))?;
+            block_in_place(|| io::Write::write_all(&mut file, &buffer[..count])).await?;
             left -= count as u64;
         }
         block_in_place(|| {
             file.as_file().sync_all()?;
             io::Seek::rewind(&mut file)?;
             Files::check(io::BufReader::new(file.as_file()))
-        })?;
+        })
+        .await?;
         Ok(file.into_temp_path())
     }
 }

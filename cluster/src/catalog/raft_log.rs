@@ -211,7 +211,9 @@ impl RaftLogReader<Types> for RaftLog {
         &mut self,
         range: RB,
     ) -> Result<Vec<Entry<Types>>, Failure> {
-        block_in_place(|| self.entries(range, usize::MAX)).map_err(reading)
+        block_in_place(|| self.entries(range, usize::MAX))
+            .await
+            .map_err(reading)
     }
 
     async fn limited_get_log_entries(
@@ -219,7 +221,9 @@ impl RaftLogReader<Types> for RaftLog {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry<Types>>, Failure> {
-        block_in_place(|| self.entries(start..end, MOST_SENT_BYTES)).map_err(reading)
+        block_in_place(|| self.entries(start..end, MOST_SENT_BYTES))
+            .await
+            .map_err(reading)
     }
 }
 
@@ -227,7 +231,7 @@ impl RaftLogStorage<Types> for RaftLog {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> Result<LogState<Types>, Failure> {
-        block_in_place(|| self.state()).map_err(reading)
+        block_in_place(|| self.state()).await.map_err(reading)
     }
 
     async fn get_log_reader(&mut self) -> Self {
@@ -235,12 +239,12 @@ impl RaftLogStorage<Types> for RaftLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), Failure> {
-        let saved = block_in_place(|| self.set_fact(VOTE, vote));
+        let saved = block_in_place(|| self.set_fact(VOTE, vote)).await;
         saved.map_err(|error| StorageIOError::write_vote(error).into())
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, Failure> {
-        let read = block_in_place(|| self.fact(VOTE));
+        let read = block_in_place(|| self.fact(VOTE)).await;
         read.map_err(|error| StorageIOError::read_vote(error).into())
     }
 
@@ -258,6 +262,7 @@ impl RaftLogStorage<Types> for RaftLog {
                 Ok(())
             })
         })
+        .await
         .map_err(writing)?;
         callback.log_io_completed(Ok(()));
         Ok(())
@@ -265,7 +270,9 @@ impl RaftLogStorage<Types> for RaftLog {
 
     async fn truncate(&mut self, log_id: LogId<u64>) -> Result<(), Failure> {
         let range = (Bound::Included(log_id.index), Bound::Unbounded);
-        block_in_place(|| self.remove(range, None)).map_err(writing)
+        block_in_place(|| self.remove(range, None))
+            .await
+            .map_err(writing)
     }
 
     /// Where an image came, that is taken over by another task: until then the entries are needed.
@@ -277,6 +284,8 @@ impl RaftLogStorage<Types> for RaftLog {
             return Err(writing(why));
         }
         let range = (Bound::Unbounded, Bound::Included(log_id.index));
-        block_in_place(|| self.remove(range, Some(log_id))).map_err(writing)
+        block_in_place(|| self.remove(range, Some(log_id)))
+            .await
+            .map_err(writing)
     }
 }

@@ -223,7 +223,7 @@ fn meta(applied: &Applied) -> SnapshotMeta<u64, EmptyNode> {
 impl RaftSnapshotBuilder<Types> for Held {
     /// Nothing is copied: that is done when a node needs it.
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, Failure> {
-        let meta = block_in_place(|| self.settle());
+        let meta = block_in_place(|| self.settle()).await;
         Ok(Snapshot {
             meta: meta.map_err(StorageIOError::write_state_machine)?,
             snapshot: Box::new(Image::Own),
@@ -247,6 +247,7 @@ impl RaftStateMachine<Types> for Held {
         I::IntoIter: OptionalSend,
     {
         block_in_place(|| self.apply_all(entries))
+            .await
             .map_err(|(at, error)| StorageIOError::apply(at, AnyError::new(&error)).into())
     }
 
@@ -265,7 +266,9 @@ impl RaftStateMachine<Types> for Held {
     ) -> Result<(), Failure> {
         let taken = match &*image {
             Image::Own => Ok(()),
-            Image::Came { path, term } => block_in_place(|| self.take_over(meta, path, *term)),
+            Image::Came { path, term } => {
+                block_in_place(|| self.take_over(meta, path, *term)).await
+            }
         };
         taken.map_err(|error| StorageIOError::write_state_machine(AnyError::new(&error)).into())
     }

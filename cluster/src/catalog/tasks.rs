@@ -71,10 +71,59 @@ impl Drop for Tasks {
 }
 
 /// Runs what blocks; where there are other threads, other tasks go on.
-pub(super) fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
+///
+/// The task goes on at its next turn. A runtime waits for the turns of its workers before it ends its
+/// clock, but not for a turn that blocked, whose worker it gave to another thread: such a turn that went
+/// on to a timer would panic.
+pub(super) async fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::CurrentThread) => work(),
-        _ => tokio::task::block_in_place(work),
+        _ => {
+            let done = tokio::task::block_in_place(work);
+            tokio::task::yield_now().await;
+            done
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Waits until the runtime of this thread has ended its clock, which nothing but a panic tells.
+    fn the_clock_has_ended() {
+        let mut timer = pin!(sleep(Duration::from_secs(3_600)));
+        let mut looks = || timer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        while catch_unwind(AssertUnwindSafe(&mut looks)).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_task_that_blocks_while_its_runtime_ends_is_cancelled() {
+        let tasks = Tasks::of_their_own().unwrap();
+        let (blocks, is_blocked) = mpsc::channel();
+        let task = tasks.spawn(async move {
+            let blocked = block_in_place(|| {
+                blocks.send(()).unwrap();
+                the_clock_has_ended();
+            });
+            blocked.await;
+            sleep(Duration::from_millis(1)).await;
+        });
+        is_blocked.recv().unwrap();
+        drop(tasks);
+        let others = tokio::runtime::Builder::new_current_thread();
+        let ended = { others }.build().unwrap().block_on(task);
+        assert!(ended.unwrap_err().is_cancelled());
     }
 }
