@@ -3,6 +3,7 @@
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, exec_err};
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -10,6 +11,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::DFParserBuilder;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::unparser::expr_to_sql;
 use flashmesh_storage::table::{Generated, TableSnapshot};
 
@@ -27,6 +29,11 @@ pub(crate) fn text_of_default(column: &str, default: &Expr) -> Result<String> {
             Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
         ))
     };
+    if default.exists(|e| Ok(matches!(e, Expr::Lambda(_))))? {
+        return Err(Error::usage(format!(
+            "DEFAULT of column '{column}' takes no lambda function"
+        )));
+    }
     if default.exists(is_query)? {
         return Err(Error::usage(format!(
             "DEFAULT of column '{column}' takes no subquery"
@@ -152,8 +159,20 @@ pub(crate) fn set_defaults(
     Ok(())
 }
 
-/// Has an INSERT leave out what is DEFAULT in all of its rows.
+/// Has an INSERT leave out what is DEFAULT in all of its rows. `DEFAULT VALUES` is one row of it.
 pub(crate) fn insert_defaults(table: &TableSnapshot, insert: &mut ast::Insert) -> Result<()> {
+    if insert.source.is_none() && insert.assignments.is_empty() {
+        // All others are left out.
+        let columns = 0..table.schema.fields().len();
+        let mut columns = columns.filter(|place| table.generated(*place).is_none());
+        if let Some(place) = columns.next() {
+            let name = ast::Ident::with_quote('"', table.schema.field(place).name());
+            insert.columns = vec![ast::ObjectName::from(vec![name])];
+        }
+        let parser = Parser::new(&GenericDialect {}).try_with_sql("VALUES (DEFAULT)");
+        let values = parser.and_then(|mut parser| parser.parse_query());
+        insert.source = Some(values.map_err(DataFusionError::from)?);
+    }
     let mut none = Vec::new();
     let rows = match insert.source.as_mut().map(|source| source.body.as_mut()) {
         Some(ast::SetExpr::Values(values)) => &mut values.rows,

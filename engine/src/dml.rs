@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::load::{self, LoadProgress};
 use crate::returning::{Returned, with_returned};
 use crate::row_ids::version_of;
+use crate::upsert::say_replace;
 
 /// How often UPDATE, DELETE and MERGE are tried while others change the same rows.
 pub(crate) const CHANGE_ATTEMPTS: u32 = 20;
@@ -55,6 +56,7 @@ impl Session {
                 let Some(table) = self.changed_table(name) else {
                     return Ok(());
                 };
+                say_replace(&table, insert);
                 if let Some(ast::OnInsert::OnConflict(conflict)) = &mut insert.on
                     && let ast::OnConflictAction::DoUpdate(update) = &mut conflict.action
                 {

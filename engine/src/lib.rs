@@ -53,6 +53,7 @@ mod procedures;
 mod queries;
 mod resources;
 mod returning;
+mod reused_aliases;
 mod same_names;
 mod session_info;
 mod show_functions;

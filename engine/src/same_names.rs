@@ -15,11 +15,25 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::Result;
+use crate::reused_aliases::{missing, write_out};
+
+/// How many aliases of a statement are written out where it uses them.
+const MOST_ALIASES: usize = 64;
 
 /// Plans a statement.
 pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Result<LogicalPlan> {
-    let again = statement.clone();
-    match state.statement_to_plan(statement).await {
+    let mut again = statement.clone();
+    let mut planned = state.statement_to_plan(statement).await;
+    for _ in 0..MOST_ALIASES {
+        let missing = planned.as_ref().err().and_then(missing);
+        match missing {
+            Some(name) if write_out(&mut again, &name, state) => {
+                planned = state.statement_to_plan(again.clone()).await;
+            }
+            _ => break,
+        }
+    }
+    match planned {
         Err(error) if error.message().contains("unique expression names") => {
             match with_own_names(again) {
                 Some((statement, wanted)) => {

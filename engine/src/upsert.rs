@@ -12,10 +12,11 @@ use datafusion::logical_expr::{
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
     self, Assignment, AssignmentTarget, ConflictTarget, DoUpdate, OnConflict, OnConflictAction,
-    OnInsert,
+    OnInsert, SqliteOnConflict,
 };
 use flashmesh_planner::FlashTable;
 use flashmesh_storage::index::IndexDefinition;
+use flashmesh_storage::table::{Generated, TableSnapshot};
 
 use crate::assign::assigned;
 use crate::error::{Error, Result};
@@ -23,11 +24,19 @@ use crate::error::{Error, Result};
 /// What the rows that were to be inserted are called.
 const EXCLUDED: &str = "excluded";
 
-/// Takes the clause out of an INSERT, which DataFusion would not plan with it.
+/// Takes the clause out of an INSERT, which DataFusion would not plan with it. `INSERT OR IGNORE` is one that
+/// does nothing.
 pub(crate) fn take_on_conflict(statement: &mut ast::Statement) -> Option<OnConflict> {
     let ast::Statement::Insert(insert) = statement else {
         return None;
     };
+    if insert.or == Some(SqliteOnConflict::Ignore) && insert.on.is_none() {
+        insert.or = None;
+        return Some(OnConflict {
+            conflict_target: None,
+            action: OnConflictAction::DoNothing,
+        });
+    }
     match insert.on.take()? {
         OnInsert::OnConflict(conflict) => Some(conflict),
         other => {
@@ -35,6 +44,48 @@ pub(crate) fn take_on_conflict(statement: &mut ast::Statement) -> Option<OnConfl
             None
         }
     }
+}
+
+/// Says `INSERT OR REPLACE` as a clause: a row that has the key of a new one takes its values, of the columns
+/// that the statement names.
+pub(crate) fn say_replace(table: &TableSnapshot, insert: &mut ast::Insert) {
+    if insert.or != Some(SqliteOnConflict::Replace) || insert.on.is_some() {
+        return;
+    }
+    insert.or = None;
+    let all = || {
+        let fields = table.schema.fields().iter().enumerate();
+        // Those that only the table gives it keeps.
+        let fields = fields.filter(|(place, _)| {
+            !matches!(
+                table.generated(*place),
+                Some(Generated { always: true, .. })
+            )
+        });
+        let names = fields.map(|(_, field)| ast::Ident::with_quote('"', field.name()));
+        names.collect::<Vec<_>>()
+    };
+    let given = insert.columns.iter();
+    let given = given.filter_map(|name| name.0.last()?.as_ident().cloned());
+    let columns = match insert.columns.is_empty() {
+        true => all(),
+        false => given.collect(),
+    };
+    let assignments = columns.into_iter().map(|name| {
+        let excluded = vec![ast::Ident::new(EXCLUDED), name.clone()];
+        Assignment {
+            target: AssignmentTarget::ColumnName(ast::ObjectName::from(vec![name])),
+            value: ast::Expr::CompoundIdentifier(excluded),
+        }
+    });
+    let update = DoUpdate {
+        assignments: assignments.collect(),
+        selection: None,
+    };
+    insert.on = Some(OnInsert::OnConflict(OnConflict {
+        conflict_target: None,
+        action: OnConflictAction::DoUpdate(update),
+    }));
 }
 
 /// The plan of an INSERT of `rows` with the clause. `rows` are the columns of the table.

@@ -22,6 +22,13 @@ TABLES = [
     "CREATE TABLE sensor AS SELECT value * 3 AS id, value % 11 AS kind FROM generate_series(1, 200000) AS s(value)",
 ]
 JOIN = "SELECT kind, count(*), sum(x) FROM reading JOIN sensor ON reading.id = sensor.id GROUP BY kind ORDER BY kind"
+# Functions that plans of nodes have by name, and such as they are written with.
+OWN_FUNCTIONS = [
+    "mode(x % 50), quantile_disc(x, 0.3), mad(x), histogram(x % 3), entropy(x % 2)",
+    "sum(len(list_filter([x, 5], y -> y > sensor.kind))), sum(sign(x - 5000))",
+    "sum(date_diff('month', DATE '2020-01-01' + to_days(x), DATE '2021-05-05' + to_days(x % 100)))",
+    "max(regexp_extract(x::VARCHAR || 'z', '[0-9]z')), min(even(x * 1.5 + kind))",
+]
 ALWAYS = "SET flashmesh.distributed = 'always'"
 
 
@@ -46,6 +53,18 @@ def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
         cursor.execute(ALWAYS)
         # The random tables may have a row each, which nobody cuts into parts.
         assert is_distributed(cursor, JOIN)
+        for expressions in OWN_FUNCTIONS:
+            query = (
+                f"SELECT kind, {expressions} FROM reading JOIN sensor ON reading.id = sensor.id "
+                "GROUP BY kind ORDER BY kind"
+            )
+            answers = []
+            for distributed in ("always", "never"):
+                cursor.execute(f"SET flashmesh.distributed = '{distributed}'")
+                assert is_distributed(cursor, query) == (distributed == "always"), query
+                cursor.execute(query)
+                answers.append(cursor.fetchall())
+            assert answers[0] == answers[1], query
     log = rack.log("n00")
     assert "done on the head alone" not in log, log
     assert "not cut into parts" not in log, log

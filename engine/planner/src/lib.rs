@@ -24,6 +24,7 @@
 //!
 //! [`configure`] adds all of it to a session.
 
+mod aggregates;
 mod authority;
 pub mod config;
 mod cost;
@@ -32,11 +33,11 @@ pub mod functions;
 pub mod interrupt;
 mod join_order;
 pub mod kernels;
-mod min_max;
 mod named;
 mod plan_cache;
 pub mod progress;
 mod reason;
+mod regexps;
 pub mod relations;
 pub mod rules;
 pub mod scan;
@@ -47,6 +48,7 @@ mod tree;
 mod unnest;
 pub mod version;
 mod work;
+mod written;
 
 use std::sync::Arc;
 
@@ -68,9 +70,16 @@ pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
     unnest::functions().into_iter().chain([rules::arithmetic()])
 }
 
+/// The functions that SQL has besides DataFusion's.
+fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let all = functions::scalar_functions().into_iter();
+    all.chain(regexps::functions()).chain(written::functions())
+}
+
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut builder = builder
+        .with_analyzer_rule(Arc::new(rules::LambdaParameters))
         .with_analyzer_rule(Arc::new(version::PinTables))
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
@@ -81,11 +90,11 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     builder
         .scalar_functions()
         .get_or_insert_default()
-        .extend(functions::scalar_functions());
+        .extend(own_functions());
     builder
         .aggregate_functions()
         .get_or_insert_default()
-        .extend(min_max::functions());
+        .extend(aggregates::functions());
     let config = builder.config().get_or_insert_default();
     *config = plan_cache::with_plan_cache(std::mem::take(config));
     if config

@@ -10,7 +10,9 @@ mod functions;
 mod groups;
 mod joins;
 mod keys;
+mod lambdas;
 mod patterns;
+mod pivots;
 mod quantified;
 mod sample;
 mod sets;
@@ -24,9 +26,9 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Cte, DataType, Expr, Fetch, FunctionArg, Ident, LimitClause, ObjectName,
-    OrderBy, OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem,
-    SetExpr, SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _, VisitorMut,
-    WildcardAdditionalOptions, visit_relations,
+    OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto,
+    SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _,
+    VisitorMut, WildcardAdditionalOptions, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -38,7 +40,9 @@ use self::functions::check_function;
 use self::groups::correct_groups;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
 use self::keys::{write_out_keys, write_out_ordered_keys};
+use self::lambdas::{is_lambda, put_lambda};
 use self::patterns::correct_similar;
+use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
 use self::sample::{alias_of, sampled};
 use self::sets::name_sides;
@@ -120,7 +124,16 @@ impl VisitorMut for Correct {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
+            Expr::Function(function) if is_lambda(function) => flow(put_lambda(expr)),
             Expr::Function(function) => flow(check_function(function)),
+            // Of whole numbers the quotient is one.
+            Expr::BinaryOp {
+                op: op @ BinaryOperator::DuckIntegerDivide,
+                ..
+            } => {
+                *op = BinaryOperator::Divide;
+                ControlFlow::Continue(())
+            }
             Expr::SimilarTo { .. } => flow(correct_similar(expr)),
             Expr::Interval(interval) if interval.leading_field.is_none() => {
                 flow(check_interval(&interval.value, interval))
@@ -219,6 +232,11 @@ fn correct_query(query: &mut Query) -> Result<()> {
     }
     if let Some(order_by) = order_by {
         order_by_all(order_by);
+        if let OrderByKind::All(options) = order_by.kind
+            && let Some(columns) = columns_of(body)
+        {
+            order_by.kind = OrderByKind::Expressions(by_position(columns, options)?);
+        }
         let is_select = matches!(body.as_ref(), SetExpr::Select(_));
         if order_by.interpolate.is_some() {
             return refuse("INTERPOLATE", "");
@@ -247,6 +265,41 @@ fn order_by_all(order_by: &mut OrderBy) {
     {
         order_by.kind = OrderByKind::All(only.options);
     }
+}
+
+/// How many columns a query has; `None` where a wildcard stands for some.
+fn columns_of(body: &SetExpr) -> Option<usize> {
+    match body {
+        SetExpr::Select(select) => {
+            let is_one = |item: &SelectItem| match item {
+                SelectItem::UnnamedExpr(Expr::Function(call)) => {
+                    // Of a struct it gives several.
+                    let name = call.name.0.last().and_then(|part| part.as_ident());
+                    !name.is_some_and(|name| name.value.eq_ignore_ascii_case("unnest"))
+                }
+                SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. } => true,
+                _ => false,
+            };
+            let items = &select.projection;
+            items.iter().all(is_one).then_some(items.len())
+        }
+        SetExpr::Query(query) => columns_of(&query.body),
+        SetExpr::SetOperation { left, .. } => columns_of(left),
+        _ => None,
+    }
+}
+
+/// `ORDER BY 1, 2, …`.
+fn by_position(columns: usize, options: OrderByOptions) -> Result<Vec<OrderByExpr>> {
+    let column = |position: usize| {
+        let text = position.to_string();
+        Ok(OrderByExpr {
+            expr: parsed(&text, |parser| parser.parse_expr())?,
+            options,
+            with_fill: None,
+        })
+    };
+    (1..=columns).map(column).collect()
 }
 
 /// A query of WITH. Of a UNION in WITH RECURSIVE the planner takes the two sides alone.
@@ -593,6 +646,7 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
             correct_joins(table_with_joins)?;
         }
         TableFactor::UNNEST { alias, .. } => check_alias(alias.as_ref())?,
+        TableFactor::Pivot { .. } | TableFactor::Unpivot { .. } => said_otherwise(factor)?,
         // What the planner knows of the others it plans, and refuses the rest.
         _ => {}
     }

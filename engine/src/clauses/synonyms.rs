@@ -1,39 +1,73 @@
 //! Functions that other databases have under other names, or that are said by others.
 
+use std::ops::ControlFlow;
+
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, Ident, NullTreatment, ObjectName, ObjectNamePart, OrderByExpr,
-    OrderByOptions, Select, SelectItem, Value,
+    OrderByOptions, Select, SelectItem, Value, visit_expressions_mut,
 };
 
-use super::refuse;
+use super::{parsed, refuse};
 use crate::error::Result;
 
 /// What a function is called here, by what it is called elsewhere.
-const NAMES: [(&str, &str); 22] = [
+const NAMES: &[(&str, &str)] = &[
+    ("apply", "array_transform"),
+    ("approx_count_distinct", "approx_distinct"),
+    ("approx_quantile", "approx_percentile_cont"),
     ("arbitrary", "first_value"),
+    ("array_apply", "array_transform"),
+    ("array_value", "make_array"),
     ("ceiling", "ceil"),
+    ("datepart", "date_part"),
+    ("datetrunc", "date_trunc"),
+    ("favg", "avg"),
+    ("filter", "array_filter"),
     ("first", "first_value"),
+    ("fsum", "sum"),
     ("gen_random_uuid", "uuid"),
+    ("get_current_timestamp", "now"),
     ("group_concat", "string_agg"),
+    ("kahan_sum", "sum"),
     ("last", "last_value"),
     ("lcase", "lower"),
     ("len", "length"),
     ("list", "array_agg"),
+    ("list_apply", "array_transform"),
+    ("list_max", "array_max"),
+    ("list_min", "array_min"),
+    ("list_pack", "make_array"),
+    ("list_product", "array_product"),
     ("list_value", "make_array"),
     ("listagg", "string_agg"),
+    ("quantile", "quantile_disc"),
     ("quantile_cont", "percentile_cont"),
     ("split", "string_to_array"),
     ("str_split", "string_to_array"),
     ("strftime", "to_char"),
     ("string_split", "string_to_array"),
     ("strptime", "to_timestamp"),
+    ("struct_extract", "get_field"),
+    ("sumkahan", "sum"),
+    ("today", "current_date"),
+    ("transaction_timestamp", "now"),
     ("typeof", "arrow_typeof"),
     ("ucase", "upper"),
     ("unicode", "ascii"),
     ("variance", "var_samp"),
     ("weekofyear", "week"),
+];
+
+/// Functions for which the planner takes ORDER BY among the arguments for WITHIN GROUP, and what it orders by for
+/// the first argument.
+const QUANTILES: [&str; 5] = [
+    "approx_percentile_cont",
+    "approx_percentile_cont_with_weight",
+    "percentile_cont",
+    "percentile_disc",
+    "quantile_disc",
 ];
 
 /// Says a call of a function that the session does not know by those that it knows.
@@ -54,19 +88,49 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
     }
     let is_known = state.scalar_functions().contains_key(&name)
         || state.aggregate_functions().contains_key(&name)
-        || state.window_functions().contains_key(&name);
+        || state.window_functions().contains_key(&name)
+        || state.higher_order_functions().contains_key(&name);
     if !is_known {
         match name.as_str() {
             "mod" => {
                 if let Some([left, right]) = arguments(function)
-                    && function.filter.is_none()
-                    && function.over.is_none()
+                    && is_plain(function)
                 {
-                    *expr = Expr::Nested(Box::new(Expr::BinaryOp {
-                        left: Box::new(Expr::Nested(Box::new(left))),
-                        op: BinaryOperator::Modulo,
-                        right: Box::new(Expr::Nested(Box::new(right))),
-                    }));
+                    *expr = template("((a) % (b))", [("a", left), ("b", right)])?;
+                }
+                return Ok(());
+            }
+            "if" | "iff" => {
+                if let Some([condition, then, otherwise]) = arguments(function)
+                    && is_plain(function)
+                {
+                    let text = "(CASE WHEN c THEN a ELSE b END)";
+                    *expr = template(text, [("c", condition), ("a", then), ("b", otherwise)])?;
+                }
+                return Ok(());
+            }
+            "xor" => {
+                if let Some([left, right]) = arguments(function)
+                    && is_plain(function)
+                {
+                    *expr = template("((a) ^ (b))", [("a", left), ("b", right)])?;
+                }
+                return Ok(());
+            }
+            "count_if" | "countif" => {
+                if let Some([condition]) = arguments(function) {
+                    let counted = template("CASE WHEN c THEN 1 END", [("c", condition)])?;
+                    put_argument(function, counted);
+                    rename(function, "count");
+                }
+                return Ok(());
+            }
+            "geomean" | "geometric_mean" => {
+                if let Some([value]) = arguments(function) {
+                    put_argument(function, template("ln(a)", [("a", value)])?);
+                    rename(function, "avg");
+                    let mean = expr.clone();
+                    *expr = template("exp(a)", [("a", mean)])?;
                 }
                 return Ok(());
             }
@@ -78,8 +142,12 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
             rename(function, here);
         }
     }
-    if function.name.to_string().eq_ignore_ascii_case("string_agg") {
+    let name = function.name.to_string().to_lowercase();
+    if name == "string_agg" {
         separate_by_comma(function);
+    }
+    if QUANTILES.contains(&name.as_str()) {
+        leave_order(function);
     }
     Ok(())
 }
@@ -128,6 +196,33 @@ fn arguments<const N: usize>(function: &Function) -> Option<[Expr; N]> {
     args.try_into().ok()
 }
 
+/// Whether nothing is said of a call that only aggregates and window functions heed.
+fn is_plain(function: &Function) -> bool {
+    function.filter.is_none() && function.over.is_none()
+}
+
+/// A text of ours with expressions in the places of names. They are put there on the way up, so that names
+/// within them are not taken for those of the text.
+fn template<const N: usize>(text: &str, values: [(&str, Expr); N]) -> Result<Expr> {
+    let mut expr = parsed(text, |parser| parser.parse_expr())?;
+    let _ = visit_expressions_mut(&mut expr, |part| {
+        if let Expr::Identifier(name) = part
+            && let Some((_, value)) = values.iter().find(|(known, _)| *known == name.value)
+        {
+            *part = Expr::Nested(Box::new(value.clone()));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    Ok(expr)
+}
+
+/// Puts a value in the place of a call's only argument.
+fn put_argument(function: &mut Function, value: Expr) {
+    if let FunctionArguments::List(list) = &mut function.args {
+        list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+    }
+}
+
 /// `arg_max(x, y)`, the x of the row with the greatest y, as DuckDB has it: among the rows where
 /// neither is NULL. It is `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)`.
 fn row_of_extreme(function: &mut Function, is_least: bool) -> Result<()> {
@@ -168,6 +263,17 @@ fn row_of_extreme(function: &mut Function, is_least: bool) -> Result<()> {
     }
     rename(function, "first_value");
     Ok(())
+}
+
+/// Of a quantile of a column the order of rows means nothing.
+fn leave_order(function: &mut Function) {
+    if let FunctionArguments::List(list) = &mut function.args
+        && function.within_group.is_empty()
+    {
+        let is_order =
+            |clause: &FunctionArgumentClause| matches!(clause, FunctionArgumentClause::OrderBy(_));
+        list.clauses.retain(|clause| !is_order(clause));
+    }
 }
 
 /// `any_value(x ORDER BY y)`: the first that is not NULL; the function itself takes any.

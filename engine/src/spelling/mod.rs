@@ -1,12 +1,14 @@
 //! What other databases take and the parser does not, in words that it takes.
 
 mod copy;
+mod lambdas;
 mod numbers;
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+pub(crate) use self::lambdas::LAMBDA;
 use crate::error::Result;
 
 /// The column that a clause of MERGE sets which is to do nothing.
@@ -26,8 +28,8 @@ const OPTIONS: [&str; 6] = [
 
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
 /// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
-/// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, and WITH
-/// with the hint MATERIALIZED.
+/// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
+/// comprehensions of lists, and WITH with the hint MATERIALIZED.
 ///
 /// # Errors
 /// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none.
@@ -42,29 +44,34 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_copies = copy::replace_copies(&mut tokens, dialect)?;
     let has_selected = select_all(&mut tokens, dialect);
     let has_hints = drop_hints(&mut tokens);
+    let has_tables = select_tables(&mut tokens, dialect);
+    let has_lists = lambdas::replace_comprehensions(&mut tokens, dialect);
     let has_changed = has_sorted
         || has_replaced
         || has_versions
         || has_quoted
         || has_copies
         || has_selected
-        || has_hints;
+        || has_hints
+        || has_tables
+        || has_lists;
     Ok(has_changed.then_some(tokens))
 }
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose
-/// columns are called `key` or `index`, or has numbers like `1_000`.
+/// columns are called `key` or `index`, or has numbers like `1_000` or lambda functions.
 pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
     let has = |word| text.contains(word);
     let has_columns = has("create") && has("table") && (has("key") || has("index"));
     let has_numbers = numbers::may_be_grouped(query);
-    if !has_columns && !has_numbers {
+    let has_lambdas = lambdas::may_be(&text);
+    if !has_columns && !has_numbers && !has_lambdas {
         return None;
     }
     let mut tokens = tokens(query, dialect)?;
     let has_quoted = has_columns && quote_columns(&mut tokens);
-    (has_quoted || has_numbers).then_some(tokens)
+    (has_quoted || has_numbers || has_lambdas).then_some(tokens)
 }
 
 fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
@@ -75,6 +82,9 @@ fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
         numbers::join_groups(&mut tokens);
     }
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
+    if lambdas::may_be(&text.to_ascii_lowercase()) {
+        lambdas::replace_lambdas(&mut tokens, dialect);
+    }
     Some(tokens)
 }
 
@@ -246,6 +256,21 @@ fn select_all(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
         tokens.splice(place..place, words);
     }
     !places.is_empty()
+}
+
+/// Writes `SELECT * FROM t` for a statement `TABLE t`, or such a query in parentheses.
+fn select_tables(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len()).rev() {
+        let before = place.checked_sub(1).map(|before| &tokens[before].token);
+        let begins = matches!(before, None | Some(Token::SemiColon | Token::LParen));
+        if begins && is(tokens.get(place), "TABLE") {
+            let words = tokens_at("SELECT * FROM", dialect, &tokens[place]);
+            tokens.splice(place..=place, words);
+            has_replaced = true;
+        }
+    }
+    has_replaced
 }
 
 /// Where in a text that can't be parsed `SELECT *` is missing in front of FROM, from the last to the first.

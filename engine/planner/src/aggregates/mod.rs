@@ -1,0 +1,17 @@
+//! Aggregates that DataFusion has not, or has otherwise.
+
+mod min_max;
+mod moments;
+mod of_values;
+
+use std::sync::Arc;
+
+use datafusion::logical_expr::AggregateUDF;
+
+/// The functions, to stand beside DataFusion's and to take the places of those with the same names.
+pub fn functions() -> Vec<Arc<AggregateUDF>> {
+    let all = min_max::functions().into_iter();
+    all.chain(of_values::functions())
+        .chain(moments::functions())
+        .collect()
+}

@@ -1,0 +1,491 @@
+//! What the functions are called, and how they are written.
+
+use arrow::datatypes::{DataType, TimeUnit};
+
+/// A function.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    /// What of, in the reference.
+    pub says: &'static str,
+    /// Which types its arguments have.
+    pub takes: Takes,
+    /// Parameters and body, one for each number of arguments. A body does no arithmetic on whole numbers that
+    /// may leave their type: nothing in it is checked.
+    pub bodies: &'static [(&'static [&'static str], &'static str)],
+    /// Bodies for arguments of which the last is of certain types, which go before.
+    pub special: &'static [(Takes, &'static [&'static str], &'static str)],
+}
+
+impl Text {
+    /// The parameters and the body for arguments of these types.
+    pub fn body(&self, types: &[DataType]) -> Option<(&'static [&'static str], &'static str)> {
+        let mut special = self.special.iter();
+        let special = special.find(|(takes, parameters, _)| {
+            parameters.len() == types.len() && types.last().is_some_and(|of| takes.has(of))
+        });
+        if let Some((_, parameters, body)) = special {
+            return Some((parameters, body));
+        }
+        let mut bodies = self.bodies.iter();
+        bodies
+            .find(|(parameters, _)| parameters.len() == types.len())
+            .copied()
+    }
+
+    const fn with(
+        mut self,
+        special: &'static [(Takes, &'static [&'static str], &'static str)],
+    ) -> Self {
+        self.special = special;
+        self
+    }
+}
+
+/// What a function takes. The body itself refuses other types than it can compute with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Takes {
+    Any,
+    Numbers,
+    /// Texts and bytes.
+    Texts,
+    /// Dates, times, timestamps and intervals, and texts of them.
+    Times,
+    Dates,
+    Floats,
+    /// Timestamps of microseconds or nanoseconds.
+    Microseconds,
+    /// Timestamps of nanoseconds.
+    Nanoseconds,
+}
+
+impl Takes {
+    pub fn has(self, given: &DataType) -> bool {
+        if let DataType::Dictionary(_, values) = given {
+            return self.has(values);
+        }
+        match self {
+            Self::Dates => matches!(given, DataType::Date32 | DataType::Date64),
+            Self::Floats => given.is_floating(),
+            Self::Microseconds => {
+                matches!(given, DataType::Timestamp(TimeUnit::Microsecond, _))
+                    || Self::Nanoseconds.has(given)
+            }
+            Self::Nanoseconds => matches!(given, DataType::Timestamp(TimeUnit::Nanosecond, _)),
+            Self::Any => true,
+            Self::Texts => given.is_string() || given.is_binary() || given.is_null(),
+            Self::Numbers => given.is_numeric() || given.is_null(),
+            Self::Times => {
+                given.is_temporal()
+                    || given.is_string()
+                    || given.is_null()
+                    || matches!(given, DataType::Interval(_))
+            }
+        }
+    }
+
+    pub fn says(self) -> &'static str {
+        match self {
+            Self::Any => "any value",
+            Self::Numbers => "a number",
+            Self::Texts => "a text, or bytes",
+            Self::Dates => "a date",
+            Self::Floats => "a float",
+            Self::Microseconds | Self::Nanoseconds => "a timestamp",
+            Self::Times => "a date, a time, a timestamp or an interval",
+        }
+    }
+}
+
+const fn text(
+    takes: Takes,
+    name: &'static str,
+    aliases: &'static [&'static str],
+    says: &'static str,
+    bodies: &'static [(&'static [&'static str], &'static str)],
+) -> Text {
+    Text {
+        name,
+        aliases,
+        says,
+        takes,
+        bodies,
+        special: &[],
+    }
+}
+
+const fn time(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    says: &'static str,
+    bodies: &'static [(&'static [&'static str], &'static str)],
+) -> Text {
+    text(Takes::Times, name, aliases, says, bodies)
+}
+
+const fn number(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    says: &'static str,
+    bodies: &'static [(&'static [&'static str], &'static str)],
+) -> Text {
+    text(Takes::Numbers, name, aliases, says, bodies)
+}
+
+const fn any(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    says: &'static str,
+    bodies: &'static [(&'static [&'static str], &'static str)],
+) -> Text {
+    text(Takes::Any, name, aliases, says, bodies)
+}
+
+/// A call of `date_part`.
+macro_rules! part {
+    ($name:literal) => {
+        part!($name, [])
+    };
+    ($name:literal, [$($alias:literal),*]) => {
+        time(
+            $name,
+            &[$($alias),*],
+            concat!("the ", $name, " of a time"),
+            &[(X, concat!("date_part('", $name, "', x)"))],
+        )
+    };
+}
+
+/// An interval of a number of units.
+macro_rules! interval {
+    ($unit:literal) => {
+        number(
+            concat!("to_", $unit),
+            &[],
+            concat!("an interval of a number of ", $unit),
+            &[(
+                X,
+                concat!("CAST(CAST(x AS VARCHAR) || ' ", $unit, "' AS INTERVAL)"),
+            )],
+        )
+    };
+}
+
+const X: &[&str] = &["x"];
+const XY: &[&str] = &["x", "y"];
+const BETWEEN: &[&str] = &["unit", "a", "b"];
+
+/// How many borders of a unit lie between two times.
+const BORDERS: &str = "CAST(CASE regexp_replace(lower(unit), 's$', '')
+    WHEN 'millennium' THEN floor(date_part('year', b) / 1000.0) - floor(date_part('year', a) / 1000.0)
+    WHEN 'century' THEN floor(date_part('year', b) / 100.0) - floor(date_part('year', a) / 100.0)
+    WHEN 'decade' THEN floor(date_part('year', b) / 10.0) - floor(date_part('year', a) / 10.0)
+    WHEN 'year' THEN date_part('year', b) - date_part('year', a)
+    WHEN 'quarter' THEN (date_part('year', b) * 4 + date_part('quarter', b)) - (date_part('year', a) * 4 + date_part('quarter', a))
+    WHEN 'month' THEN (date_part('year', b) * 12 + date_part('month', b)) - (date_part('year', a) * 12 + date_part('month', a))
+    WHEN 'week' THEN floor((epoch_days(b) + 3) / 7.0) - floor((epoch_days(a) + 3) / 7.0)
+    WHEN 'day' THEN epoch_days(b) - epoch_days(a)
+    WHEN 'hour' THEN floor(epoch_us(b) / 3600000000.0) - floor(epoch_us(a) / 3600000000.0)
+    WHEN 'minute' THEN floor(epoch_us(b) / 60000000.0) - floor(epoch_us(a) / 60000000.0)
+    WHEN 'second' THEN floor(epoch_us(b) / 1000000.0) - floor(epoch_us(a) / 1000000.0)
+    WHEN 'millisecond' THEN epoch_ms(b) - epoch_ms(a)
+    WHEN 'microsecond' THEN epoch_us(b) - epoch_us(a)
+    ELSE CASE WHEN unit IS NOT NULL THEN CAST(error(concat('there is no unit ''', unit, ''' of time')) AS BIGINT) END END AS BIGINT)";
+
+pub(super) static FUNCTIONS: &[Text] = &[
+    part!("year"),
+    part!("quarter"),
+    part!("month"),
+    part!("week", ["weekofyear"]),
+    part!("day", ["dayofmonth"]),
+    part!("hour"),
+    part!("minute"),
+    part!("second"),
+    part!("epoch"),
+    part!("isodow"),
+    time(
+        "dayofweek",
+        &["weekday"],
+        "the day of the week, 0 for Sunday",
+        &[(X, "date_part('dow', x)")],
+    ),
+    time(
+        "dayofyear",
+        &[],
+        "the day of the year, 1 for the first",
+        &[(X, "date_part('doy', x)")],
+    ),
+    time(
+        "decade",
+        &[],
+        "the year without its last digit",
+        &[(X, "CAST(floor(date_part('year', x) / 10.0) AS BIGINT)")],
+    ),
+    time(
+        "century",
+        &[],
+        "the century, which begins with year 1",
+        &[(X, "CAST(ceil(date_part('year', x) / 100.0) AS BIGINT)")],
+    ),
+    time(
+        "millennium",
+        &[],
+        "the millennium, which begins with year 1",
+        &[(X, "CAST(ceil(date_part('year', x) / 1000.0) AS BIGINT)")],
+    ),
+    time(
+        "dayname",
+        &[],
+        "the name of the day of the week",
+        &[(X, "to_char(x, '%A')")],
+    ),
+    time(
+        "monthname",
+        &[],
+        "the name of the month",
+        &[(X, "to_char(x, '%B')")],
+    ),
+    time(
+        "last_day",
+        &[],
+        "the last day of the month",
+        &[(
+            X,
+            "CAST(date_trunc('month', x) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
+        )],
+    )
+    .with(&[(
+        Takes::Dates,
+        X,
+        "CAST(date_trunc('month', arrow_cast(x, 'Timestamp(Second, None)')) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
+    )]),
+    time(
+        "epoch_days",
+        &[],
+        "days since 1970",
+        &[(X, "CAST(arrow_cast(CAST(x AS DATE), 'Int32') AS BIGINT)")],
+    ),
+    time(
+        "epoch_ms",
+        &[],
+        "milliseconds since 1970",
+        &[(
+            X,
+            "CAST(arrow_cast(x, 'Timestamp(Millisecond, None)') AS BIGINT)",
+        )],
+    )
+    .with(&[
+        (
+            Takes::Nanoseconds,
+            X,
+            "(epoch_ns(x) - ((epoch_ns(x) % 1000000) + 1000000) % 1000000) / 1000000",
+        ),
+        (
+            Takes::Microseconds,
+            X,
+            "(epoch_us(x) - ((epoch_us(x) % 1000) + 1000) % 1000) / 1000",
+        ),
+    ]),
+    time(
+        "epoch_us",
+        &[],
+        "microseconds since 1970",
+        &[(
+            X,
+            "CAST(arrow_cast(x, 'Timestamp(Microsecond, None)') AS BIGINT)",
+        )],
+    )
+    .with(&[(
+        Takes::Nanoseconds,
+        X,
+        "(epoch_ns(x) - ((epoch_ns(x) % 1000) + 1000) % 1000) / 1000",
+    )]),
+    time(
+        "epoch_ns",
+        &[],
+        "nanoseconds since 1970",
+        &[(
+            X,
+            "CAST(arrow_cast(x, 'Timestamp(Nanosecond, None)') AS BIGINT)",
+        )],
+    ),
+    time(
+        "date_diff",
+        &["datediff"],
+        "how many borders between units of time, `'month'` for one, lie between two times; weeks begin with Monday",
+        &[(BETWEEN, BORDERS)],
+    ),
+    any(
+        "date_add",
+        &[],
+        "a time later by an interval",
+        &[(XY, "x + y")],
+    ),
+    time(
+        "time_bucket",
+        &[],
+        "the beginning of the interval, one of many of the same width, in which a time is; days and weeks are counted from Monday 2000-01-03, months from 2000-01-01",
+        &[(
+            &["width", "x"],
+            "CASE WHEN date_part('month', width) <> 0 OR date_part('year', width) <> 0
+             THEN date_bin(width, x, TIMESTAMP '2000-01-01')
+             ELSE date_bin(width, x, TIMESTAMP '2000-01-03') END",
+        )],
+    )
+    .with(&[(
+        Takes::Dates,
+        &["width", "x"],
+        "CAST(CASE WHEN date_part('month', width) <> 0 OR date_part('year', width) <> 0
+         THEN date_bin(width, arrow_cast(x, 'Timestamp(Second, None)'), TIMESTAMP '2000-01-01')
+         ELSE date_bin(width, arrow_cast(x, 'Timestamp(Second, None)'), TIMESTAMP '2000-01-03') END AS DATE)",
+    )]),
+    number(
+        "make_timestamp",
+        &[],
+        "the timestamp of a year, a month, a day, an hour, a minute and a second",
+        &[(
+            &["year", "month", "day", "hour", "minute", "second"],
+            "CAST(make_date(year, month, day) AS TIMESTAMP) + to_hours(hour) + to_minutes(minute)
+             + to_microseconds(CAST(round(second * 1000000.0) AS BIGINT))",
+        )],
+    ),
+    interval!("years"),
+    interval!("months"),
+    interval!("weeks"),
+    interval!("days"),
+    interval!("hours"),
+    interval!("minutes"),
+    interval!("seconds"),
+    interval!("milliseconds"),
+    interval!("microseconds"),
+    any(
+        "regexp_matches",
+        &[],
+        "whether a regular expression is found in a text",
+        &[
+            (&["text", "pattern"], "regexp_like(text, pattern)"),
+            (
+                &["text", "pattern", "flags"],
+                "regexp_like(text, pattern, flags)",
+            ),
+        ],
+    ),
+    any(
+        "prefix",
+        &[],
+        "whether a text begins with another",
+        &[(XY, "starts_with(x, y)")],
+    ),
+    any(
+        "suffix",
+        &[],
+        "whether a text ends with another",
+        &[(XY, "ends_with(x, y)")],
+    ),
+    any(
+        "strlen",
+        &[],
+        "the number of bytes of a text",
+        &[(X, "octet_length(x)")],
+    ),
+    any(
+        "ord",
+        &[],
+        "the number of the first character",
+        &[(X, "ascii(x)")],
+    ),
+    any(
+        "base64",
+        &["to_base64"],
+        "bytes as text in base 64, with padding",
+        &[(X, "encode(x, 'base64pad')")],
+    ),
+    any(
+        "from_base64",
+        &[],
+        "the bytes that a text in base 64 stands for",
+        &[(X, "decode(x, 'base64pad')")],
+    ),
+    text(
+        Takes::Texts,
+        "hex",
+        &[],
+        "hexadecimal digits of a text or of bytes",
+        &[(X, "upper(encode(x, 'hex'))")],
+    ),
+    any(
+        "unhex",
+        &["from_hex"],
+        "the bytes that hexadecimal digits stand for",
+        &[(X, "decode(x, 'hex')")],
+    ),
+    number(
+        "sign",
+        &[],
+        "-1, 0 or 1",
+        &[(
+            X,
+            "CAST(CASE WHEN x > 0 THEN 1 WHEN x < 0 THEN -1 WHEN x = 0 THEN 0 END AS TINYINT)",
+        )],
+    )
+    .with(&[(
+        Takes::Floats,
+        X,
+        "CAST(CASE WHEN isnan(x) THEN 0 WHEN x > 0 THEN 1 WHEN x < 0 THEN -1 WHEN x = 0 THEN 0 END AS TINYINT)",
+    )]),
+    number(
+        "even",
+        &[],
+        "the next even number, away from zero",
+        &[(
+            X,
+            "CASE WHEN x < 0 THEN floor(x / 2.0) * 2.0 ELSE ceil(x / 2.0) * 2.0 END",
+        )],
+    ),
+    number(
+        "divide",
+        &[],
+        "the quotient, a whole number for whole numbers",
+        &[(XY, "x / y")],
+    ),
+    number(
+        "isinf",
+        &[],
+        "whether a float is infinite",
+        &[(X, "abs(CAST(x AS DOUBLE)) = CAST('inf' AS DOUBLE)")],
+    ),
+    number(
+        "isfinite",
+        &[],
+        "whether a float is neither infinite nor NaN",
+        &[(X, "abs(CAST(x AS DOUBLE)) < CAST('inf' AS DOUBLE)")],
+    ),
+    any(
+        "list_last",
+        &[],
+        "the last element of a list",
+        &[(X, "x[-1]")],
+    ),
+    any(
+        "list_count",
+        &[],
+        "how many elements of a list are not NULL",
+        &[(X, "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_compact(x)), 0) END")],
+    ),
+    any(
+        "list_unique",
+        &["array_unique"],
+        "how many different elements a list has but NULL",
+        &[(
+            X,
+            "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_distinct(array_compact(x))), 0) END",
+        )],
+    ),
+    any(
+        "list_reverse_sort",
+        &["array_reverse_sort"],
+        "a list from its greatest element to its smallest, NULL last",
+        &[(X, "array_sort(x, 'DESC', 'NULLS LAST')")],
+    ),
+];
