@@ -53,17 +53,18 @@ mod procedures;
 mod queries;
 mod resources;
 mod returning;
-mod reused_aliases;
-mod same_names;
 mod session_info;
 mod show_functions;
 mod table_options;
+
+mod reused_aliases;
 
 // Text becomes statements; what they may hold and show.
 mod assign;
 mod gate;
 mod generated;
 mod parse;
+mod same_names;
 mod session_functions;
 mod settings;
 mod system;

@@ -258,7 +258,7 @@ pub(super) static FUNCTIONS: &[Text] = &[
     .with(&[(
         Takes::Dates,
         X,
-        "CAST(date_trunc('month', arrow_cast(x, 'Timestamp(Second, None)')) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
+        "CAST(x + INTERVAL '1 month' - to_days(date_part('day', x + INTERVAL '1 month')) AS DATE)",
     )]),
     time(
         "epoch_days",
