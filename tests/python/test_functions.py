@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 
 import duckdb
@@ -94,8 +95,8 @@ def rows_of(seed: int) -> list[tuple]:
 def engines():
     own, peer = flashmesh.connect(), duckdb.connect()
     peer.execute("SET lambda_syntax = 'ENABLE_SINGLE_ARROW'")
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
+    print(f"FLASHMESH_TEST_SEED={seed}")
     for connection in (own, peer):
         connection.execute(TABLE)
         values = []
@@ -232,13 +233,10 @@ def test_what_is_no_argument_is_an_error(engines) -> None:
 def test_windows(engines) -> None:
     own, peer = engines
     for query in (
-        "SELECT id, mode(i) OVER (PARTITION BY id // 5) FROM t WHERE id < 9 ORDER BY id",
+        "SELECT id, mode(id // 5) OVER (PARTITION BY id // 5) FROM t WHERE id < 9 ORDER BY id",
         "SELECT id, quantile_disc(i, 0.5) OVER (ORDER BY id ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) FROM t ORDER BY id",
         "SELECT id, mad(i) OVER (PARTITION BY b), geomean(i + 1) OVER (PARTITION BY b) FROM t ORDER BY id",
     ):
-        if "mode" in query:
-            # Of several values that are as frequent DuckDB takes any.
-            query = query.replace("mode(i)", "mode(b IS NULL OR b IS NOT NULL)")
         assert answer(own, query) == answer(peer, query), query
 
 
@@ -318,13 +316,11 @@ def test_aliases_are_used_where_they_stand(engines) -> None:
         "SELECT count(*) FROM (SELECT i % 7 AS k, k * k AS kk FROM t WHERE kk > 3)",
         "SELECT id, i AS \"A b\", \"A b\" + 1 AS x FROM t ORDER BY id",
         "SELECT b, count(*) AS n FROM t GROUP BY ALL ORDER BY ALL",
-        "SELECT i + 1 AS k, s || 'x' FROM t ORDER BY ALL DESC NULLS LAST",
+        "SELECT i + 1 AS k, id * 2 FROM t ORDER BY ALL DESC NULLS LAST",
         "SELECT i % 3 FROM t UNION SELECT 8 ORDER BY ALL",
         "SELECT id, i + 1 AS x, list_transform([i], x -> x * 3), [x FOR x IN [i]], x * 2 FROM t ORDER BY id",
         "SELECT x * 2 FROM (SELECT id, i + 1 AS x, x + 1 AS y FROM t) ORDER BY 1 NULLS LAST",
     ):
-        if "s || 'x'" in query or "UNION" in query:
-            query = query.replace("i + 1 AS k, s || 'x'", "i + 1 AS k, id * 2")
         assert answer(own, query) == answer(peer, query), query
     for query in (
         "SELECT random() AS r, r + 1 AS q FROM t",
