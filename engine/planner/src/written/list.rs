@@ -2,6 +2,10 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 
+/// Names of parameters, and the body that is written with them.
+type Bodies = &'static [(&'static [&'static str], &'static str)];
+type SpecialBodies = &'static [(Takes, &'static [&'static str], &'static str)];
+
 /// A function.
 #[derive(Debug)]
 pub(super) struct Text {
@@ -13,9 +17,9 @@ pub(super) struct Text {
     pub takes: Takes,
     /// Parameters and body, one for each number of arguments. A body does no arithmetic on whole numbers that
     /// may leave their type: nothing in it is checked.
-    pub bodies: &'static [(&'static [&'static str], &'static str)],
+    pub bodies: Bodies,
     /// Bodies for arguments of which the last is of certain types, which go before.
-    pub special: &'static [(Takes, &'static [&'static str], &'static str)],
+    pub special: SpecialBodies,
 }
 
 impl Text {
@@ -34,10 +38,7 @@ impl Text {
             .copied()
     }
 
-    const fn with(
-        mut self,
-        special: &'static [(Takes, &'static [&'static str], &'static str)],
-    ) -> Self {
+    const fn with(mut self, special: SpecialBodies) -> Self {
         self.special = special;
         self
     }
@@ -103,7 +104,7 @@ const fn text(
     name: &'static str,
     aliases: &'static [&'static str],
     says: &'static str,
-    bodies: &'static [(&'static [&'static str], &'static str)],
+    bodies: Bodies,
 ) -> Text {
     Text {
         name,
@@ -119,7 +120,7 @@ const fn time(
     name: &'static str,
     aliases: &'static [&'static str],
     says: &'static str,
-    bodies: &'static [(&'static [&'static str], &'static str)],
+    bodies: Bodies,
 ) -> Text {
     text(Takes::Times, name, aliases, says, bodies)
 }
@@ -128,7 +129,7 @@ const fn number(
     name: &'static str,
     aliases: &'static [&'static str],
     says: &'static str,
-    bodies: &'static [(&'static [&'static str], &'static str)],
+    bodies: Bodies,
 ) -> Text {
     text(Takes::Numbers, name, aliases, says, bodies)
 }
@@ -137,7 +138,7 @@ const fn any(
     name: &'static str,
     aliases: &'static [&'static str],
     says: &'static str,
-    bodies: &'static [(&'static [&'static str], &'static str)],
+    bodies: Bodies,
 ) -> Text {
     text(Takes::Any, name, aliases, says, bodies)
 }
