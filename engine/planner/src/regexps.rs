@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type};
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, internal_err, plan_err};
+use datafusion::common::{Result, exec_datafusion_err, internal_err, plan_err};
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
     ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
@@ -96,16 +97,7 @@ impl ScalarUDFImpl for Extract {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_constant = |arg: &ColumnarValue| matches!(arg, ColumnarValue::Scalar(_));
-        let are_constant = args.args.iter().all(is_constant);
-        let rows = if are_constant { 1 } else { args.number_rows };
-        let columns = args.args.iter().map(|arg| arg.to_array(rows));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
-        let values = self.extracted(&columns, rows)?;
-        match are_constant {
-            true => ScalarValue::try_from_array(&values, 0).map(ColumnarValue::Scalar),
-            false => Ok(ColumnarValue::Array(values)),
-        }
+        make_scalar_function(|columns| self.extracted(columns), Vec::new())(&args.args)
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -114,7 +106,7 @@ impl ScalarUDFImpl for Extract {
 }
 
 impl Extract {
-    fn extracted(&self, columns: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+    fn extracted(&self, columns: &[ArrayRef]) -> Result<ArrayRef> {
         let text_of = |at: usize| {
             columns
                 .get(at)
@@ -138,7 +130,7 @@ impl Extract {
         let mut all = ListBuilder::new(StringBuilder::new());
         // The pattern of most rows is that of the row before.
         let mut compiled: Option<(String, String, Regex)> = None;
-        for row in 0..rows {
+        for row in 0..texts.len() {
             let is_null = columns.iter().any(|column| column.is_null(row));
             if is_null {
                 one.append_null();

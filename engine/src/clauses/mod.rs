@@ -174,6 +174,33 @@ fn parsed<T>(
     Ok(part.map_err(DataFusionError::from)?)
 }
 
+/// Makes a query of a table: the table takes the place of the first one in the innermost FROM of `query`.
+fn query_of(
+    table: &mut TableFactor,
+    mut query: Box<Query>,
+    alias: Option<TableAlias>,
+) -> TableFactor {
+    if let Some(place) = innermost_table(query.body.as_mut()) {
+        std::mem::swap(place, table);
+    }
+    TableFactor::Derived {
+        lateral: false,
+        subquery: query,
+        alias,
+        sample: None,
+    }
+}
+
+fn innermost_table(body: &mut SetExpr) -> Option<&mut TableFactor> {
+    let SetExpr::Select(select) = body else {
+        return None;
+    };
+    match &mut select.from.first_mut()?.relation {
+        TableFactor::Derived { subquery, .. } => innermost_table(subquery.body.as_mut()),
+        found => Some(found),
+    }
+}
+
 /// Refuses a clause; `instead` is the way out, or empty.
 fn refuse<T>(clause: &str, instead: &str) -> Result<T> {
     let instead = match instead {
@@ -235,7 +262,7 @@ fn correct_query(query: &mut Query) -> Result<()> {
         if let OrderByKind::All(options) = order_by.kind
             && let Some(columns) = columns_of(body)
         {
-            order_by.kind = OrderByKind::Expressions(by_position(columns, options)?);
+            order_by.kind = OrderByKind::Expressions(by_position(columns, options));
         }
         let is_select = matches!(body.as_ref(), SetExpr::Select(_));
         if order_by.interpolate.is_some() {
@@ -290,14 +317,11 @@ fn columns_of(body: &SetExpr) -> Option<usize> {
 }
 
 /// `ORDER BY 1, 2, …`.
-fn by_position(columns: usize, options: OrderByOptions) -> Result<Vec<OrderByExpr>> {
-    let column = |position: usize| {
-        let text = position.to_string();
-        Ok(OrderByExpr {
-            expr: parsed(&text, |parser| parser.parse_expr())?,
-            options,
-            with_fill: None,
-        })
+fn by_position(columns: usize, options: OrderByOptions) -> Vec<OrderByExpr> {
+    let column = |position: usize| OrderByExpr {
+        expr: Expr::value(Value::Number(position.to_string(), false)),
+        options,
+        with_fill: None,
     };
     (1..=columns).map(column).collect()
 }

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TableFactor, Value, visit_expressions,
 };
 
-use super::{parsed, refuse};
+use super::{parsed, query_of, refuse};
 use crate::error::Result;
 use crate::names::name_of;
 
@@ -47,28 +47,8 @@ pub(super) fn said_otherwise(factor: &mut TableFactor) -> Result<()> {
         }
         _ => return Ok(()),
     };
-    let mut query = query;
-    if let Some(place) = inner_table(query.body.as_mut()) {
-        std::mem::swap(place, table);
-    }
-    *factor = TableFactor::Derived {
-        lateral: false,
-        alias: alias.take(),
-        subquery: query,
-        sample: None,
-    };
+    *factor = query_of(table, query, alias.take());
     Ok(())
-}
-
-/// Where [`TABLE`] stands.
-fn inner_table(body: &mut SetExpr) -> Option<&mut TableFactor> {
-    let SetExpr::Select(select) = body else {
-        return None;
-    };
-    match &mut select.from.first_mut()?.relation {
-        TableFactor::Derived { subquery, .. } => inner_table(subquery.body.as_mut()),
-        found => Some(found),
-    }
 }
 
 /// Each aggregate of each value's rows, by all other columns.

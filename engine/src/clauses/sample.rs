@@ -1,11 +1,11 @@
 //! TABLESAMPLE.
 
 use datafusion::sql::sqlparser::ast::{
-    Ident, SetExpr, TableAlias, TableFactor, TableSample, TableSampleKind, TableSampleMethod,
+    Ident, TableAlias, TableFactor, TableSample, TableSampleKind, TableSampleMethod,
     TableSampleModifier, TableSampleQuantity, TableSampleUnit,
 };
 
-use super::{parsed, refuse};
+use super::{parsed, query_of, refuse};
 use crate::error::Result;
 
 pub(super) fn alias_of(name: Ident) -> TableAlias {
@@ -29,22 +29,12 @@ pub(super) fn sampled(
     let rest = rest_of_sample(&sample)?;
     // The table takes the place of `sampled`.
     let text = format!("SELECT * FROM sampled {rest}");
-    let mut query = parsed(&text, |parser| parser.parse_query())?;
+    let query = parsed(&text, |parser| parser.parse_query())?;
     // The alias, and names of columns in it, are those of the query.
     if let TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } = factor {
         *alias = None;
     }
-    if let SetExpr::Select(select) = query.body.as_mut()
-        && let [from] = select.from.as_mut_slice()
-    {
-        std::mem::swap(factor, &mut from.relation);
-    }
-    *factor = TableFactor::Derived {
-        lateral: false,
-        subquery: query,
-        alias: called,
-        sample: None,
-    };
+    *factor = query_of(factor, query, called);
     Ok(())
 }
 

@@ -57,7 +57,14 @@ const NAMES: &[(&str, &str)] = &[
     ("ucase", "upper"),
     ("unicode", "ascii"),
     ("variance", "var_samp"),
-    ("weekofyear", "week"),
+];
+
+/// Calls that are expressions: their parameters, and what is written in their place.
+const OPERATIONS: [(&str, &[&str], &str); 4] = [
+    ("if", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
+    ("iff", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
+    ("mod", &["a", "b"], "((a) % (b))"),
+    ("xor", &["a", "b"], "((a) ^ (b))"),
 ];
 
 /// Functions for which the planner takes ORDER BY among the arguments for WITHIN GROUP, and what it orders by for
@@ -91,35 +98,19 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         || state.window_functions().contains_key(&name)
         || state.higher_order_functions().contains_key(&name);
     if !is_known {
+        if let Some((_, parameters, text)) = OPERATIONS.iter().find(|(known, ..)| *known == name) {
+            if let Some(args) = all_arguments(function)
+                && args.len() == parameters.len()
+                && is_plain(function)
+            {
+                *expr = template(text, parameters.iter().copied().zip(args).collect())?;
+            }
+            return Ok(());
+        }
         match name.as_str() {
-            "mod" => {
-                if let Some([left, right]) = arguments(function)
-                    && is_plain(function)
-                {
-                    *expr = template("((a) % (b))", [("a", left), ("b", right)])?;
-                }
-                return Ok(());
-            }
-            "if" | "iff" => {
-                if let Some([condition, then, otherwise]) = arguments(function)
-                    && is_plain(function)
-                {
-                    let text = "(CASE WHEN c THEN a ELSE b END)";
-                    *expr = template(text, [("c", condition), ("a", then), ("b", otherwise)])?;
-                }
-                return Ok(());
-            }
-            "xor" => {
-                if let Some([left, right]) = arguments(function)
-                    && is_plain(function)
-                {
-                    *expr = template("((a) ^ (b))", [("a", left), ("b", right)])?;
-                }
-                return Ok(());
-            }
             "count_if" | "countif" => {
                 if let Some([condition]) = arguments(function) {
-                    let counted = template("CASE WHEN c THEN 1 END", [("c", condition)])?;
+                    let counted = template("CASE WHEN c THEN 1 END", vec![("c", condition)])?;
                     put_argument(function, counted);
                     rename(function, "count");
                 }
@@ -127,10 +118,10 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
             }
             "geomean" | "geometric_mean" => {
                 if let Some([value]) = arguments(function) {
-                    put_argument(function, template("ln(a)", [("a", value)])?);
+                    put_argument(function, template("ln(a)", vec![("a", value)])?);
                     rename(function, "avg");
                     let mean = expr.clone();
-                    *expr = template("exp(a)", [("a", mean)])?;
+                    *expr = template("exp(a)", vec![("a", mean)])?;
                 }
                 return Ok(());
             }
@@ -182,6 +173,11 @@ fn rename(function: &mut Function, name: &str) {
 
 /// The arguments of a call, if there are so many and nothing is said besides.
 fn arguments<const N: usize>(function: &Function) -> Option<[Expr; N]> {
+    all_arguments(function)?.try_into().ok()
+}
+
+/// The arguments of a call, if nothing is said besides.
+fn all_arguments(function: &Function) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else {
         return None;
     };
@@ -192,8 +188,7 @@ fn arguments<const N: usize>(function: &Function) -> Option<[Expr; N]> {
     let args: Vec<Expr> = args.collect::<Option<_>>()?;
     let is_bare = list.duplicate_treatment.is_none() && list.clauses.is_empty();
     let is_bare = is_bare && function.null_treatment.is_none() && function.within_group.is_empty();
-    is_bare.then_some(())?;
-    args.try_into().ok()
+    is_bare.then_some(args)
 }
 
 /// Whether nothing is said of a call that only aggregates and window functions heed.
@@ -203,7 +198,7 @@ fn is_plain(function: &Function) -> bool {
 
 /// A text of ours with expressions in the places of names. They are put there on the way up, so that names
 /// within them are not taken for those of the text.
-fn template<const N: usize>(text: &str, values: [(&str, Expr); N]) -> Result<Expr> {
+fn template(text: &str, values: Vec<(&str, Expr)>) -> Result<Expr> {
     let mut expr = parsed(text, |parser| parser.parse_expr())?;
     let _ = visit_expressions_mut(&mut expr, |part| {
         if let Expr::Identifier(name) = part

@@ -157,13 +157,10 @@ pub(super) fn replace_comprehensions(
                             let begins = is(Some(token), "FOR") && is(behind(2), "IN");
                             inner.name = begins.then_some(written.len() + 1);
                         }
-                        // A list comes before, and none is the function `if`.
+                        // Behind a list that is whole; else it is the function or a name.
                         Some(name) if inner.condition.is_none() => {
-                            let is_call = behind(1).is_some_and(|next| next.token == Token::LParen);
-                            let is_first = written.len() <= name + 2;
-                            let is_if = is(Some(token), "IF") && !is_first;
-                            // `if (…)` is a condition behind a list that is whole.
-                            let is_if = is_if && !(is_call && ends_open(written.last()));
+                            let is_whole = written.len() > name + 2 && !ends_open(written.last());
+                            let is_if = is_whole && is(Some(token), "IF");
                             inner.condition = is_if.then_some(written.len() + 1);
                         }
                         Some(_) => {}

@@ -116,40 +116,14 @@ const fn text(
     }
 }
 
-const fn time(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    says: &'static str,
-    bodies: Bodies,
-) -> Text {
-    text(Takes::Times, name, aliases, says, bodies)
-}
-
-const fn number(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    says: &'static str,
-    bodies: Bodies,
-) -> Text {
-    text(Takes::Numbers, name, aliases, says, bodies)
-}
-
-const fn any(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    says: &'static str,
-    bodies: Bodies,
-) -> Text {
-    text(Takes::Any, name, aliases, says, bodies)
-}
-
 /// A call of `date_part`.
 macro_rules! part {
     ($name:literal) => {
         part!($name, [])
     };
     ($name:literal, [$($alias:literal),*]) => {
-        time(
+        text(
+            Takes::Times,
             $name,
             &[$($alias),*],
             concat!("the ", $name, " of a time"),
@@ -161,7 +135,8 @@ macro_rules! part {
 /// An interval of a number of units.
 macro_rules! interval {
     ($unit:literal) => {
-        number(
+        text(
+            Takes::Numbers,
             concat!("to_", $unit),
             &[],
             concat!("an interval of a number of ", $unit),
@@ -205,49 +180,57 @@ pub(super) static FUNCTIONS: &[Text] = &[
     part!("second"),
     part!("epoch"),
     part!("isodow"),
-    time(
+    text(
+        Takes::Times,
         "dayofweek",
         &["weekday"],
         "the day of the week, 0 for Sunday",
         &[(X, "date_part('dow', x)")],
     ),
-    time(
+    text(
+        Takes::Times,
         "dayofyear",
         &[],
         "the day of the year, 1 for the first",
         &[(X, "date_part('doy', x)")],
     ),
-    time(
+    text(
+        Takes::Times,
         "decade",
         &[],
         "the year without its last digit",
         &[(X, "CAST(floor(date_part('year', x) / 10.0) AS BIGINT)")],
     ),
-    time(
+    text(
+        Takes::Times,
         "century",
         &[],
         "the century, which begins with year 1",
         &[(X, "CAST(ceil(date_part('year', x) / 100.0) AS BIGINT)")],
     ),
-    time(
+    text(
+        Takes::Times,
         "millennium",
         &[],
         "the millennium, which begins with year 1",
         &[(X, "CAST(ceil(date_part('year', x) / 1000.0) AS BIGINT)")],
     ),
-    time(
+    text(
+        Takes::Times,
         "dayname",
         &[],
         "the name of the day of the week",
         &[(X, "to_char(x, '%A')")],
     ),
-    time(
+    text(
+        Takes::Times,
         "monthname",
         &[],
         "the name of the month",
         &[(X, "to_char(x, '%B')")],
     ),
-    time(
+    text(
+        Takes::Times,
         "last_day",
         &[],
         "the last day of the month",
@@ -261,13 +244,15 @@ pub(super) static FUNCTIONS: &[Text] = &[
         X,
         "CAST(x + INTERVAL '1 month' - to_days(date_part('day', x + INTERVAL '1 month')) AS DATE)",
     )]),
-    time(
+    text(
+        Takes::Times,
         "epoch_days",
         &[],
         "days since 1970",
         &[(X, "CAST(arrow_cast(CAST(x AS DATE), 'Int32') AS BIGINT)")],
     ),
-    time(
+    text(
+        Takes::Times,
         "epoch_ms",
         &[],
         "milliseconds since 1970",
@@ -276,19 +261,13 @@ pub(super) static FUNCTIONS: &[Text] = &[
             "CAST(arrow_cast(x, 'Timestamp(Millisecond, None)') AS BIGINT)",
         )],
     )
-    .with(&[
-        (
-            Takes::Nanoseconds,
-            X,
-            "(epoch_ns(x) - ((epoch_ns(x) % 1000000) + 1000000) % 1000000) / 1000000",
-        ),
-        (
-            Takes::Microseconds,
-            X,
-            "(epoch_us(x) - ((epoch_us(x) % 1000) + 1000) % 1000) / 1000",
-        ),
-    ]),
-    time(
+    .with(&[(
+        Takes::Microseconds,
+        X,
+        "(epoch_us(x) - ((epoch_us(x) % 1000) + 1000) % 1000) / 1000",
+    )]),
+    text(
+        Takes::Times,
         "epoch_us",
         &[],
         "microseconds since 1970",
@@ -302,7 +281,8 @@ pub(super) static FUNCTIONS: &[Text] = &[
         X,
         "(epoch_ns(x) - ((epoch_ns(x) % 1000) + 1000) % 1000) / 1000",
     )]),
-    time(
+    text(
+        Takes::Times,
         "epoch_ns",
         &[],
         "nanoseconds since 1970",
@@ -311,19 +291,22 @@ pub(super) static FUNCTIONS: &[Text] = &[
             "CAST(arrow_cast(x, 'Timestamp(Nanosecond, None)') AS BIGINT)",
         )],
     ),
-    time(
+    text(
+        Takes::Times,
         "date_diff",
         &["datediff"],
         "how many borders between units of time, `'month'` for one, lie between two times; weeks begin with Monday",
         &[(BETWEEN, BORDERS)],
     ),
-    any(
+    text(
+        Takes::Any,
         "date_add",
         &[],
         "a time later by an interval",
         &[(XY, "x + y")],
     ),
-    time(
+    text(
+        Takes::Times,
         "time_bucket",
         &[],
         "the beginning of the interval, one of many of the same width, in which a time is; days and weeks are counted from Monday 2000-01-03, months from 2000-01-01",
@@ -337,11 +320,10 @@ pub(super) static FUNCTIONS: &[Text] = &[
     .with(&[(
         Takes::Dates,
         &["width", "x"],
-        "CAST(CASE WHEN date_part('month', width) <> 0 OR date_part('year', width) <> 0
-         THEN date_bin(width, arrow_cast(x, 'Timestamp(Second, None)'), TIMESTAMP '2000-01-01')
-         ELSE date_bin(width, arrow_cast(x, 'Timestamp(Second, None)'), TIMESTAMP '2000-01-03') END AS DATE)",
+        "CAST(time_bucket(width, arrow_cast(x, 'Timestamp(Second, None)')) AS DATE)",
     )]),
-    number(
+    text(
+        Takes::Numbers,
         "make_timestamp",
         &[],
         "the timestamp of a year, a month, a day, an hour, a minute and a second",
@@ -360,7 +342,8 @@ pub(super) static FUNCTIONS: &[Text] = &[
     interval!("seconds"),
     interval!("milliseconds"),
     interval!("microseconds"),
-    any(
+    text(
+        Takes::Any,
         "regexp_matches",
         &[],
         "whether a regular expression is found in a text",
@@ -372,37 +355,43 @@ pub(super) static FUNCTIONS: &[Text] = &[
             ),
         ],
     ),
-    any(
+    text(
+        Takes::Any,
         "prefix",
         &[],
         "whether a text begins with another",
         &[(XY, "starts_with(x, y)")],
     ),
-    any(
+    text(
+        Takes::Any,
         "suffix",
         &[],
         "whether a text ends with another",
         &[(XY, "ends_with(x, y)")],
     ),
-    any(
+    text(
+        Takes::Any,
         "strlen",
         &[],
         "the number of bytes of a text",
         &[(X, "octet_length(x)")],
     ),
-    any(
+    text(
+        Takes::Any,
         "ord",
         &[],
         "the number of the first character",
         &[(X, "ascii(x)")],
     ),
-    any(
+    text(
+        Takes::Any,
         "base64",
         &["to_base64"],
         "bytes as text in base 64, with padding",
         &[(X, "encode(x, 'base64pad')")],
     ),
-    any(
+    text(
+        Takes::Any,
         "from_base64",
         &[],
         "the bytes that a text in base 64 stands for",
@@ -415,13 +404,15 @@ pub(super) static FUNCTIONS: &[Text] = &[
         "hexadecimal digits of a text or of bytes",
         &[(X, "upper(encode(x, 'hex'))")],
     ),
-    any(
+    text(
+        Takes::Any,
         "unhex",
         &["from_hex"],
         "the bytes that hexadecimal digits stand for",
         &[(X, "decode(x, 'hex')")],
     ),
-    number(
+    text(
+        Takes::Numbers,
         "sign",
         &[],
         "-1, 0 or 1",
@@ -435,7 +426,8 @@ pub(super) static FUNCTIONS: &[Text] = &[
         X,
         "CAST(CASE WHEN isnan(x) THEN 0 WHEN x > 0 THEN 1 WHEN x < 0 THEN -1 WHEN x = 0 THEN 0 END AS TINYINT)",
     )]),
-    number(
+    text(
+        Takes::Numbers,
         "even",
         &[],
         "the next even number, away from zero",
@@ -444,37 +436,43 @@ pub(super) static FUNCTIONS: &[Text] = &[
             "CASE WHEN x < 0 THEN floor(x / 2.0) * 2.0 ELSE ceil(x / 2.0) * 2.0 END",
         )],
     ),
-    number(
+    text(
+        Takes::Numbers,
         "divide",
         &[],
         "the quotient, a whole number for whole numbers",
         &[(XY, "x / y")],
     ),
-    number(
+    text(
+        Takes::Numbers,
         "isinf",
         &[],
         "whether a float is infinite",
         &[(X, "abs(CAST(x AS DOUBLE)) = CAST('inf' AS DOUBLE)")],
     ),
-    number(
+    text(
+        Takes::Numbers,
         "isfinite",
         &[],
         "whether a float is neither infinite nor NaN",
         &[(X, "abs(CAST(x AS DOUBLE)) < CAST('inf' AS DOUBLE)")],
     ),
-    any(
+    text(
+        Takes::Any,
         "list_last",
         &[],
         "the last element of a list",
         &[(X, "x[-1]")],
     ),
-    any(
+    text(
+        Takes::Any,
         "list_count",
         &[],
         "how many elements of a list are not NULL",
         &[(X, "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_compact(x)), 0) END")],
     ),
-    any(
+    text(
+        Takes::Any,
         "list_unique",
         &["array_unique"],
         "how many different elements a list has but NULL",
@@ -483,7 +481,8 @@ pub(super) static FUNCTIONS: &[Text] = &[
             "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_distinct(array_compact(x))), 0) END",
         )],
     ),
-    any(
+    text(
+        Takes::Any,
         "list_reverse_sort",
         &["array_reverse_sort"],
         "a list from its greatest element to its smallest, NULL last",

@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DFSchemaRef, Result, ScalarValue, plan_err};
-use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::common::{DFSchema, DFSchemaRef, Result, plan_err};
+use datafusion::execution::{SessionState, SessionStateBuilder, SessionStateDefaults};
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs,
@@ -42,12 +43,14 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
     ALL.clone()
 }
 
-/// What bodies are planned with. It has the functions themselves, too.
+/// What bodies are planned with: scalar functions, themselves among them, and no more.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
-    let mut builder = SessionStateBuilder::new().with_default_features();
-    let scalar = builder.scalar_functions().get_or_insert_default();
-    scalar.extend(functions());
-    builder.build()
+    let mut known = SessionStateDefaults::default_scalar_functions();
+    known.extend(functions());
+    SessionStateBuilder::new()
+        .with_scalar_functions(known)
+        .with_expr_planners(SessionStateDefaults::default_expr_planners())
+        .build()
 });
 
 /// A function.
@@ -255,20 +258,13 @@ impl ScalarUDFImpl for Written {
             .map(|field| field.data_type().clone());
         let types: Vec<_> = types.collect();
         let body = self.body(&types)?;
-        let is_constant = |arg: &ColumnarValue| matches!(arg, ColumnarValue::Scalar(_));
-        let are_constant = args.args.iter().all(is_constant);
-        let rows = if are_constant { 1 } else { args.number_rows };
-        let columns = args.args.iter().map(|arg| arg.to_array(rows));
-        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema = Arc::clone(body.parameters.inner());
-        let batch = RecordBatch::try_new_with_options(schema, columns, &options)?;
-        match body.operator()?.evaluate(&batch)? {
-            ColumnarValue::Array(values) if are_constant => {
-                ScalarValue::try_from_array(&values, 0).map(ColumnarValue::Scalar)
-            }
-            value => Ok(value),
-        }
+        let operator = body.operator()?;
+        let computed = |columns: &[ArrayRef]| {
+            let schema = Arc::clone(body.parameters.inner());
+            let batch = RecordBatch::try_new(schema, columns.to_vec())?;
+            operator.evaluate(&batch)?.into_array(batch.num_rows())
+        };
+        make_scalar_function(computed, Vec::new())(&args.args)
     }
 
     fn documentation(&self) -> Option<&Documentation> {
