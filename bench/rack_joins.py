@@ -2,7 +2,8 @@
 where the nodes join and group among themselves, and where all of it is done at the head; bytes over the links, and
 those of the busiest one. Answers are compared.
 
-The nodes are those of `rack-network`; TPC-H's tables, whose rows take turns between the nodes, with no key.
+The nodes are those of `rack-network`; TPC-H's tables, whose rows take turns between the nodes, with no key, or with
+--distributed lie by keys: `lineitem` and `orders` by those of orders, `part` and `partsupp` by those of parts.
 
 Needs root, `ip` and `tc`.
 """
@@ -24,6 +25,7 @@ from rack_network import Network, Rack, parts, same
 
 TABLES = ("lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region")
 MODES = ("always", "auto", "never")
+KEYS = {"lineitem": "l_orderkey", "orders": "o_orderkey", "part": "p_partkey", "partsupp": "ps_partkey"}
 
 OWN = {
     "join of all rows": "SELECT o_orderpriority, count(*), sum(l_quantity), max(l_comment) "
@@ -32,6 +34,8 @@ OWN = {
     "(SELECT l_partkey, l_suppkey, count(*) AS n, sum(l_quantity) AS q FROM lineitem GROUP BY l_partkey, l_suppkey)",
     "distinct of a join": "SELECT count(DISTINCT l_partkey), count(DISTINCT o_custkey) "
     "FROM lineitem JOIN orders ON l_orderkey = o_orderkey WHERE l_discount > 0.02",
+    "groups by their key": "SELECT count(*), sum(n), max(q) FROM "
+    "(SELECT l_orderkey, count(*) AS n, sum(l_quantity) AS q FROM lineitem GROUP BY l_orderkey)",
     "window": "SELECT count(*), sum(r) FROM (SELECT rank() OVER (PARTITION BY l_suppkey ORDER BY l_extendedprice) AS r "
     "FROM lineitem)",
 }
@@ -54,6 +58,7 @@ def main() -> None:
     parser.add_argument("--mbits", type=int, default=1000, help="of each link, each way")
     parser.add_argument("--cache-size", default="1GB", help="of each node's cache of pages")
     parser.add_argument("--queries", type=int, nargs="*", default=list(range(1, 23)), help="of TPC-H")
+    parser.add_argument("--distributed", action="store_true", help="tables lie by their keys")
     arguments = parser.parse_args()
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         sys.exit("bench rack-joins needs root, and `ip` and `tc` (Debian: iproute2): it makes network namespaces")
@@ -73,7 +78,8 @@ def main() -> None:
         cursor = stack.enter_context(connection.cursor())
         common.note("loading the rack")
         for table in TABLES:
-            cursor.execute(f"CREATE TABLE {table} AS SELECT * FROM '{folder}/parquet/{table}/*.parquet'")
+            by = f"WITH (distribute_by = '{KEYS[table]}')" if arguments.distributed and table in KEYS else ""
+            cursor.execute(f"CREATE TABLE {table} {by} AS SELECT * FROM '{folder}/parquet/{table}/*.parquet'")
             cursor.fetchall()
         queries = common.tpch_queries(arguments.queries) if arguments.queries else {}
         measure(network, cursor, {f"TPC-H Q{number}": text for number, text in queries.items()} | OWN, arguments.runs)

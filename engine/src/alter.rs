@@ -4,6 +4,7 @@
 //! rewrite its rows, in one commit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::{FieldRef, Schema};
 use datafusion::dataframe::DataFrame;
@@ -15,14 +16,16 @@ use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind, SqlOption,
+    self, AlterColumnOperation, AlterTableOperation, RenameTableNameKind,
 };
 use flashmesh_planner::Authority;
 use flashmesh_planner::version::pin_tables;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::IndexDefinition;
-use flashmesh_storage::table::{Generated, LoadTarget, TableSnapshot};
+use flashmesh_storage::table::{
+    Distribution, Generated, LoadTarget, TableSnapshot, normalise_schema,
+};
 
 use crate::Session;
 use crate::assign::assign;
@@ -35,7 +38,7 @@ use crate::names::{CATALOG, name_of};
 use crate::own_statement::AlterStatement;
 use crate::row_ids::version_of;
 use crate::same_names;
-use crate::table_options::new_retention;
+use crate::table_options::{NewOption, TableOptions};
 
 /// How often the rows of a table are rewritten while others change them.
 const ATTEMPTS: u32 = 100;
@@ -98,17 +101,23 @@ impl Session {
             }));
         };
         let present = present?;
+        let mut distributed = None;
         if let [AlterTableOperation::RenameTable { table_name }] = alter.operations.as_slice() {
             return self.rename_table(&present, &alter, table_name).await;
         }
         if let [AlterTableOperation::SetOptionsParens { options }] = alter.operations.as_slice() {
-            let name = (schema.as_str(), table.as_str());
-            return self.set_retention(&present, name, options).await;
+            match TableOptions::to_set(options)? {
+                NewOption::Retention(retention) => {
+                    let name = (schema.as_str(), table.as_str());
+                    return self.set_retention(&present, name, retention).await;
+                }
+                NewOption::Distribution(options) => distributed = Some(options),
+            }
         }
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.alter_columns(&alter).await {
+            match self.alter_columns(&alter, distributed.as_ref()).await {
                 Err(error)
                     if attempts < ATTEMPTS
                         && matches!(error.storage(), Some(StorageError::Conflict { .. })) => {}
@@ -166,9 +175,8 @@ impl Session {
         &self,
         present: &TableSnapshot,
         (schema, table): (&str, &str),
-        options: &[SqlOption],
+        retention: Duration,
     ) -> Result<DataFrame> {
-        let retention = new_retention(options)?;
         let capability = self.catalog().authority().capability(present);
         let changes = self.changes();
         let (schema, table) = (schema.to_string(), table.to_string());
@@ -176,18 +184,29 @@ impl Session {
         self.nothing()
     }
 
-    async fn alter_columns(&self, alter: &AlterStatement) -> Result<DataFrame> {
+    /// `distributed`: its columns stay, and its rows lie by others.
+    async fn alter_columns(
+        &self,
+        alter: &AlterStatement,
+        distributed: Option<&TableOptions>,
+    ) -> Result<DataFrame> {
         let (schema, table) = (&alter.schema, &alter.table);
         let present = self.workspace().snapshot(schema, table)?;
         let mut columns = columns_of(&present);
-        for operation in &alter.operations {
-            self.apply(&mut columns, operation).await?;
+        if distributed.is_none() {
+            for operation in &alter.operations {
+                self.apply(&mut columns, operation).await?;
+            }
         }
         let fields: Vec<_> = columns.iter().map(|c| Arc::clone(&c.field)).collect();
         let defaults: Vec<_> = columns.iter().map(|c| c.default.clone()).collect();
         let arrow_schema = Arc::new(Schema::new(fields));
         check_columns(table, &arrow_schema)?;
         let indexes = indexes_over(&present, &columns)?;
+        let distribution = match distributed {
+            Some(options) => options.distribution(table, &arrow_schema, self.nodes_with_cards())?,
+            None => distribution_over(&present, &columns, &arrow_schema)?,
+        };
         let of_key = indexes.iter().filter(|index| index.primary);
         for column in of_key.flat_map(|index| &index.columns) {
             let field = &columns[*column as usize].field;
@@ -202,7 +221,11 @@ impl Session {
             let was_nullable = |i: usize| present.schema.field(i).is_nullable();
             matches!(column.values, Values::Old(i) if i == place && (column.field.is_nullable() || !was_nullable(i)))
         };
-        let keeps_rows = columns.len() == present.schema.fields().len()
+        // Those that an earlier flashmesh wrote are in no bucket.
+        let mut segments = present.segments.iter();
+        let lies = distribution.is_none() || segments.all(|segment| segment.bucket.is_some());
+        let keeps_rows = (distribution == present.distribution && (lies || distributed.is_none()))
+            && columns.len() == present.schema.fields().len()
             && columns.iter().enumerate().all(is_old);
         if keeps_rows {
             let capability = self.catalog().authority().capability(&present);
@@ -234,7 +257,7 @@ impl Session {
             .build()?;
         let plan = pin_tables(assign(plan)?)?;
         let version = version_of(&plan, &target)?;
-        if version.schema != present.schema {
+        if version.schema != present.schema || version.distribution != present.distribution {
             return Err(Error::Storage(StorageError::Conflict {
                 rows: "rows".into(),
                 table: table.clone(),
@@ -245,6 +268,7 @@ impl Session {
             arrow_schema,
             indexes,
             defaults,
+            distribution,
             schema: schema.clone(),
             table: table.clone(),
         };
@@ -442,20 +466,50 @@ fn indexes_over(table: &TableSnapshot, columns: &[Column]) -> Result<Vec<IndexDe
     let indexes = table.indexes.iter().map(|index| {
         let mut definition = index.definition.clone();
         for column in &mut definition.columns {
-            let old = *column as usize;
-            let place = columns
-                .iter()
-                .position(|c| matches!(c.values, Values::Old(i) | Values::Cast(i) if i == old));
-            let Some(place) = place else {
+            let Some(place) = new_place(columns, *column) else {
                 return Err(Error::usage(format!(
                     "column '{}' is part of index '{}'; drop that first",
-                    table.schema.field(old).name(),
+                    table.schema.field(*column as usize).name(),
                     definition.name
                 )));
             };
-            *column = place as u32;
+            *column = place;
         }
         Ok(definition)
     });
     indexes.collect()
+}
+
+/// Where a column of the table is among those that are to be.
+fn new_place(columns: &[Column], old: u32) -> Option<u32> {
+    let is_it = |column: &Column| matches!(column.values, Values::Old(i) | Values::Cast(i) if i == old as usize);
+    let place = columns.iter().position(is_it);
+    place.map(|place| place as u32)
+}
+
+/// By which of the new columns the rows of a table lie.
+fn distribution_over(
+    table: &TableSnapshot,
+    columns: &[Column],
+    schema: &Schema,
+) -> Result<Option<Arc<Distribution>>> {
+    let Some(by) = &table.distribution else {
+        return Ok(None);
+    };
+    let moved = by.moved(|column| new_place(columns, column));
+    let moved = moved.map_err(|gone| {
+        let fields = table.schema.fields();
+        let name = fields.get(gone as usize).map_or("", |field| field.name());
+        Error::usage(format!(
+            "the table is distributed by column '{name}'; ALTER TABLE … SET (distribute_by = '') first"
+        ))
+    });
+    let moved = moved?;
+    // The types may be others.
+    let moved = Distribution::new(
+        normalise_schema(schema)?.as_ref(),
+        moved.columns().to_vec(),
+        moved.buckets(),
+    );
+    Ok(Some(Arc::new(moved?)))
 }

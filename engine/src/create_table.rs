@@ -126,9 +126,11 @@ impl Session {
             };
             defaults[place] = Some(text);
         }
+        let distribution = options.distribution(&name.table, &columns, self.nodes_with_cards())?;
         let target = LoadTarget::Create {
             retention: options.retention.unwrap_or_default(),
             layout: options.layout.unwrap_or_default(),
+            distribution,
             defaults,
             schema: name.schema.to_string(),
             table: name.table.to_string(),
@@ -148,6 +150,13 @@ impl Session {
                 self.nothing()
             }
         }
+    }
+}
+
+impl Session {
+    /// How many nodes take what is new.
+    pub(crate) fn nodes_with_cards(&self) -> usize {
+        self.engine().database().store().filled_nodes().len()
     }
 }
 

@@ -133,6 +133,7 @@ impl Session {
                 (
                     LoadTarget::Create {
                         layout: Default::default(),
+                        distribution: None,
                         retention: std::time::Duration::ZERO,
                         defaults: vec![],
                         schema,

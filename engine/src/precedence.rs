@@ -1,11 +1,16 @@
+//! Operators that bind in another way than the parser has it.
+//!
 //! `a IS [NOT] DISTINCT FROM b AND c`: the parser takes all that follows FROM for its right side;
 //! in SQL it binds as IS NULL does, stronger than NOT, AND and OR.
+//!
+//! `a || b % c`: the parser takes `||` for as strong as `*`; in PostgreSQL and DuckDB it is weaker than
+//! `+`, too.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value, VisitorMut};
 
-/// Gives every `IS [NOT] DISTINCT FROM` the operands that SQL gives it.
+/// Gives every `IS [NOT] DISTINCT FROM` and `||` the operands that SQL gives it.
 pub(crate) struct Correct;
 
 impl VisitorMut for Correct {
@@ -18,6 +23,10 @@ impl VisitorMut for Correct {
             let mut tokens = Vec::new();
             flatten(whole, &mut tokens);
             *expr = parse(&mut tokens.into_iter().peekable(), 0);
+        }
+        if joins_too_soon(expr) {
+            let whole = std::mem::replace(expr, Expr::value(Value::Boolean(false)));
+            *expr = with_late_joins(whole);
         }
         ControlFlow::Continue(())
     }
@@ -157,4 +166,92 @@ fn parse(tokens: &mut std::iter::Peekable<std::vec::IntoIter<Token>>, above: u8)
         };
     }
     left
+}
+
+/// How strong an operator of a chain of arithmetic and `||` is.
+fn strength(operator: &BinaryOperator) -> Option<u8> {
+    match operator {
+        BinaryOperator::StringConcat => Some(1),
+        BinaryOperator::Plus | BinaryOperator::Minus => Some(2),
+        BinaryOperator::Multiply
+        | BinaryOperator::Divide
+        | BinaryOperator::Modulo
+        | BinaryOperator::DuckIntegerDivide => Some(3),
+        _ => None,
+    }
+}
+
+fn is_join(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::BinaryOp {
+            op: BinaryOperator::StringConcat,
+            ..
+        }
+    )
+}
+
+/// Whether arithmetic in the chain of `expr` has a `||` for an operand that stands in no parentheses.
+fn joins_too_soon(expr: &Expr) -> bool {
+    let mut chain = vec![expr];
+    while let Some(expr) = chain.pop() {
+        let Expr::BinaryOp { left, op, right } = expr else {
+            continue;
+        };
+        match strength(op) {
+            None => continue,
+            Some(1) => {}
+            Some(_) if is_join(left) || is_join(right) => return true,
+            Some(_) => {}
+        }
+        chain.extend([left.as_ref(), right.as_ref()]);
+    }
+    false
+}
+
+/// The chain of `expr` with each operator as strong as it is.
+fn with_late_joins(expr: Expr) -> Expr {
+    let mut operands: Vec<Expr> = Vec::new();
+    let mut operators: Vec<BinaryOperator> = Vec::new();
+    let apply = |operands: &mut Vec<Expr>, op: BinaryOperator| {
+        let right = operands.pop().expect("an operator has two operands");
+        let left = operands.pop().expect("an operator has two operands");
+        operands.push(Expr::BinaryOp {
+            left: Box::new(left),
+            op,
+            right: Box::new(right),
+        });
+    };
+    for token in in_order(expr) {
+        match token {
+            Ok(operand) => operands.push(operand),
+            Err(operator) => {
+                while let Some(last) =
+                    operators.pop_if(|last| strength(last) >= strength(&operator))
+                {
+                    apply(&mut operands, last);
+                }
+                operators.push(operator);
+            }
+        }
+    }
+    while let Some(operator) = operators.pop() {
+        apply(&mut operands, operator);
+    }
+    operands.pop().expect("an expression")
+}
+
+/// A chain as it was written: operands, and operators (`Err`) between them.
+fn in_order(expr: Expr) -> Vec<Result<Expr, BinaryOperator>> {
+    let mut written = Vec::new();
+    let mut left_to_see = vec![Ok(expr)];
+    while let Some(next) = left_to_see.pop() {
+        match next {
+            Ok(Expr::BinaryOp { left, op, right }) if strength(&op).is_some() => {
+                left_to_see.extend([Ok(*right), Err(op), Ok(*left)]);
+            }
+            other => written.push(other),
+        }
+    }
+    written
 }

@@ -403,6 +403,7 @@ impl SystemSchema {
     fn tables(&self) -> Result<RecordBatch> {
         let mut names = [StringBuilder::new(), StringBuilder::new()];
         let mut layouts = StringBuilder::new();
+        let (mut distributed, mut buckets) = (StringBuilder::new(), vec![]);
         let (mut rows, mut segments, mut bytes) = (vec![], vec![], vec![]);
         for schema in self.database.schemas() {
             for table in self.database.tables(&schema) {
@@ -416,6 +417,14 @@ impl SystemSchema {
                 names[0].append_value(&schema);
                 names[1].append_value(&table);
                 layouts.append_value(snapshot.layout.name());
+                let by = snapshot.distribution.as_ref();
+                distributed.append_option(by.map(|by| {
+                    let fields = snapshot.schema.fields();
+                    let columns = by.columns().iter();
+                    let columns = columns.map(|column| fields[*column as usize].name().as_str());
+                    columns.collect::<Vec<_>>().join(", ")
+                }));
+                buckets.push(by.map(|by| u64::from(by.buckets())));
                 rows.push(snapshot.rows());
                 segments.push(snapshot.segments.len() as u64);
                 let pages = snapshot.runs().map(|run| u64::from(run.count));
@@ -428,6 +437,16 @@ impl SystemSchema {
             ("schema", schemas, false),
             ("table", tables, false),
             ("layout", Arc::new(layouts.finish()) as ArrayRef, false),
+            (
+                "distributed_by",
+                Arc::new(distributed.finish()) as ArrayRef,
+                true,
+            ),
+            (
+                "buckets",
+                Arc::new(UInt64Array::from(buckets)) as ArrayRef,
+                true,
+            ),
             ("rows", number(rows), false),
             ("segments", number(segments), false),
             ("bytes", number(bytes), false),

@@ -1,4 +1,4 @@
-//! The options of a table: `CREATE TABLE … WITH (retention = '7 days', layout = 'pax')`.
+//! The options of a table: `CREATE TABLE … WITH (retention = '7 days', distribute_by = 'customer')`.
 //!
 //! DataFusion knows none of them: they are taken out of the statement before it is planned, and put
 //! into the plan as metadata of what the table is made of.
@@ -8,29 +8,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, EmptyRelation, Expr, LogicalPlan, Projection,
 };
 use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, SqlOption, Value};
-use flashmesh_storage::table::TableLayout;
+use flashmesh_storage::table::{Distribution, MAX_BUCKETS, TableLayout, normalise_schema};
 
 use crate::error::{Error, Result};
+use crate::names::name_of;
 
 /// What marks the plan of CREATE TABLE with a retention: microseconds.
 const RETENTION: &str = "flashmesh.retention_us";
 /// What marks it with a layout: its name.
 const LAYOUT: &str = "flashmesh.layout";
+/// What marks it with columns by which rows lie: a list in JSON.
+const DISTRIBUTE_BY: &str = "flashmesh.distribute_by";
+/// What marks it with how many buckets they have.
+const BUCKETS: &str = "flashmesh.buckets";
 /// What there is.
-const KNOWN: &str = "retention = '7 days', layout = 'pax'";
+const KNOWN: &str = "retention = '7 days', layout = 'pax', distribute_by = 'column', buckets = 16";
 
 /// What a table is created with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TableOptions {
     /// For how long its past versions stay readable.
     pub retention: Option<Duration>,
     /// How its rows lie in pages.
     pub layout: Option<TableLayout>,
+    /// By which columns its rows lie on nodes; by none, where these are none.
+    pub distribute_by: Option<Vec<String>>,
+    /// In how many buckets.
+    pub buckets: Option<u16>,
 }
 
 impl TableOptions {
@@ -50,20 +60,34 @@ impl TableOptions {
 
     /// What `WITH (…)` or `SET (…)` says.
     fn parse(options: &[SqlOption]) -> Result<Self> {
+        fn put<T>(place: &mut Option<T>, value: T, key: &ast::Ident) -> Result<()> {
+            match place.replace(value) {
+                None => Ok(()),
+                Some(_) => Err(Error::usage(format!(
+                    "the table option '{key}' is given twice"
+                ))),
+            }
+        }
         let mut all = Self::default();
         for option in options {
             let SqlOption::KeyValue { key, value } = option else {
                 return Err(Error::usage(format!("table options are ({KNOWN})")));
             };
-            let twice = || Error::usage(format!("the table option '{key}' is given twice"));
             match key.value.to_ascii_lowercase().as_str() {
                 "retention" => {
-                    let before = all.retention.replace(parsed_retention(&text_of(value))?);
-                    before.map_or(Ok(()), |_| Err(twice()))?;
+                    let retention = parsed_retention(&text_of(value))?;
+                    put(&mut all.retention, retention, key)?;
                 }
-                "layout" => {
-                    let before = all.layout.replace(TableLayout::parse(&text_of(value))?);
-                    before.map_or(Ok(()), |_| Err(twice()))?;
+                "layout" => put(&mut all.layout, TableLayout::parse(&text_of(value))?, key)?,
+                "distribute_by" => put(&mut all.distribute_by, columns_of(value)?, key)?,
+                "buckets" => {
+                    let text = text_of(value);
+                    let buckets = text.parse().map_err(|_| {
+                        Error::usage(format!(
+                            "buckets is a number up to {MAX_BUCKETS}, not '{text}'"
+                        ))
+                    })?;
+                    put(&mut all.buckets, buckets, key)?;
                 }
                 _ => {
                     return Err(Error::usage(format!(
@@ -71,6 +95,11 @@ impl TableOptions {
                     )));
                 }
             }
+        }
+        if all.buckets.is_some() && all.distribute_by.is_none() {
+            return Err(Error::usage(
+                "buckets = … says how many there are of a table that is distributed: add distribute_by = 'column'",
+            ));
         }
         Ok(all)
     }
@@ -80,9 +109,16 @@ impl TableOptions {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
             return Ok(plan);
         };
-        let retention = self.retention.map(|of| of.as_micros().to_string());
-        let layout = self.layout.map(|layout| layout.name().to_string());
-        let marks = [(RETENTION, retention), (LAYOUT, layout)];
+        let by = self.distribute_by.map(|columns| serde_json::json!(columns));
+        let marks = [
+            (
+                RETENTION,
+                self.retention.map(|of| of.as_micros().to_string()),
+            ),
+            (LAYOUT, self.layout.map(|layout| layout.name().to_string())),
+            (DISTRIBUTE_BY, by.map(|columns| columns.to_string())),
+            (BUCKETS, self.buckets.map(|buckets| buckets.to_string())),
+        ];
         let marks = marks
             .into_iter()
             .filter_map(|(key, value)| Some((key.to_string(), value?)));
@@ -116,29 +152,75 @@ impl TableOptions {
     pub fn of(input: &LogicalPlan) -> Self {
         let mark = |key| input.schema().metadata().get(key);
         let retention = mark(RETENTION).and_then(|mark| mark.parse().ok());
+        let columns = mark(DISTRIBUTE_BY).and_then(|mark| serde_json::from_str(mark).ok());
         Self {
             retention: retention.map(Duration::from_micros),
             layout: mark(LAYOUT).and_then(|mark| TableLayout::parse(mark).ok()),
+            distribute_by: columns,
+            buckets: mark(BUCKETS).and_then(|mark| mark.parse().ok()),
         }
+    }
+
+    /// What `ALTER TABLE … SET (…)` says, which is one thing.
+    pub fn to_set(options: &[SqlOption]) -> Result<NewOption> {
+        match Self::parse(options)? {
+            Self {
+                retention: Some(retention),
+                layout: None,
+                distribute_by: None,
+                buckets: None,
+            } => Ok(NewOption::Retention(retention)),
+            options @ Self {
+                retention: None,
+                layout: None,
+                distribute_by: Some(_),
+                ..
+            } => Ok(NewOption::Distribution(options)),
+            Self {
+                layout: Some(_), ..
+            } => Err(Error::usage(
+                "the layout of a table is that of its creation; CREATE TABLE … WITH (layout = …) AS SELECT * FROM it makes another",
+            )),
+            _ => Err(Error::usage(
+                "ALTER TABLE … SET takes (retention = '7 days') or (distribute_by = 'column')",
+            )),
+        }
+    }
+
+    /// By which of these columns of `table` rows lie: on a rack of so many nodes, where it does not say in
+    /// how many buckets.
+    pub fn distribution(
+        &self,
+        table: &str,
+        columns: &SchemaRef,
+        nodes: usize,
+    ) -> Result<Option<Arc<Distribution>>> {
+        let Some(by) = self.distribute_by.as_ref().filter(|by| !by.is_empty()) else {
+            return Ok(None);
+        };
+        let columns = normalise_schema(columns)?;
+        let place_of = |name: &String| {
+            let place = columns.index_of(name).map_err(|_| {
+                Error::usage(format!(
+                    "table '{table}' has no column '{name}' to be distributed by"
+                ))
+            })?;
+            Ok(place as u32)
+        };
+        let by = by.iter().map(place_of).collect::<Result<_>>()?;
+        let buckets = self.buckets;
+        let buckets = buckets.unwrap_or_else(|| Distribution::default_buckets(nodes));
+        let distribution = Distribution::new(&columns, by, buckets);
+        Ok(Some(Arc::new(distribution?)))
     }
 }
 
-/// The retention that `ALTER TABLE … SET (…)` says, the one option that changes.
-pub(crate) fn new_retention(options: &[SqlOption]) -> Result<Duration> {
-    match TableOptions::parse(options)? {
-        TableOptions {
-            retention: Some(retention),
-            layout: None,
-        } => Ok(retention),
-        TableOptions {
-            layout: Some(_), ..
-        } => Err(Error::usage(
-            "the layout of a table is that of its creation; CREATE TABLE … WITH (layout = …) AS SELECT * FROM it makes another",
-        )),
-        _ => Err(Error::usage(
-            "ALTER TABLE … SET takes (retention = '7 days')",
-        )),
-    }
+/// What ALTER TABLE gives a table.
+pub(crate) enum NewOption {
+    /// For how long its past versions stay readable.
+    Retention(Duration),
+    /// By what its rows lie.
+    Distribution(TableOptions),
 }
 
 fn text_of(value: &ast::Expr) -> String {
@@ -150,6 +232,33 @@ fn text_of(value: &ast::Expr) -> String {
         },
         ast::Expr::Identifier(name) => name.value.clone(),
         other => other.to_string(),
+    }
+}
+
+/// The columns that `'a, b'`, `a` or `(a, b)` names; none: `''`.
+fn columns_of(value: &ast::Expr) -> Result<Vec<String>> {
+    let one = |value: &ast::Expr| match value {
+        ast::Expr::Identifier(name) => Ok(name_of(name)),
+        ast::Expr::Value(ast::ValueWithSpan {
+            value: Value::SingleQuotedString(text),
+            ..
+        }) => Ok(text.clone()),
+        other => Err(Error::usage(format!(
+            "distribute_by takes columns ('customer', or (region, customer)), not {other}"
+        ))),
+    };
+    match value {
+        ast::Expr::Tuple(all) => all.iter().map(one).collect(),
+        ast::Expr::Nested(nested) => Ok(vec![one(nested)?]),
+        ast::Expr::Identifier(_) => Ok(vec![one(value)?]),
+        _ => {
+            let text = one(value)?;
+            let names = text.split(',').map(str::trim);
+            Ok(names
+                .filter(|name| !name.is_empty())
+                .map(Into::into)
+                .collect())
+        }
     }
 }
 

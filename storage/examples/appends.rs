@@ -89,6 +89,7 @@ fn append(
     };
     database
         .begin_load(LoadTarget::Create {
+            distribution: None,
             layout: Default::default(),
             retention: std::time::Duration::ZERO,
             defaults: vec![],

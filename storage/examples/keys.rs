@@ -224,6 +224,7 @@ fn open(folder: &Path, rows: usize) -> Result<Arc<Database>, Box<dyn Error>> {
         options: BTreeMap::new(),
     };
     let load = database.begin_load(LoadTarget::Create {
+        distribution: None,
         layout: Default::default(),
         retention: std::time::Duration::ZERO,
         defaults: vec![],

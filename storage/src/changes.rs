@@ -306,6 +306,7 @@ mod tests {
     fn create(table: &str) -> LoadTarget {
         LoadTarget::Create {
             layout: Default::default(),
+            distribution: None,
             retention: Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),

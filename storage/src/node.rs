@@ -29,7 +29,7 @@ use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::lookup::KeyLookup;
 use crate::memory::MemoryBudget;
 use crate::peer::{CommandKernels, KernelsOfCommand, PeerCommand, PeerStream, Peers};
-use crate::segment::Segment;
+use crate::segment::{self, CarriedRun, Segment};
 use crate::shipped::{OfCommand, Sent, ShippedKernels, ToShip};
 use crate::store::{NodeId, PageReader, PageStore};
 use crate::table::TableSnapshot;
@@ -365,6 +365,26 @@ impl StorageNode {
     pub fn works(&self, node: NodeId) -> bool {
         let peers = self.peers.as_ref();
         peers.is_some_and(|peers| peers.holder(node) == Some(node))
+    }
+
+    /// The pages of segments that are in memory here, for [`StorageNode::put_down`] on another node.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the run, for one that is not there.
+    pub fn carried(&self, segments: &[Arc<Segment>]) -> Result<Vec<CarriedRun>> {
+        segment::carried(&self.store, segments)
+    }
+
+    /// Segments with pages in memory that came with them: in that of this node for as long as they are held.
+    ///
+    /// # Errors
+    /// `Corrupt` where pages are missing, or others than theirs.
+    pub fn put_down(
+        &self,
+        segments: &[Arc<Segment>],
+        carried: Vec<CarriedRun>,
+    ) -> Result<Vec<Arc<Segment>>> {
+        segment::put_down(&self.store, segments, carried)
     }
 
     /// The node that works on a segment now: the one that has it, or a copy of it. `None` for this

@@ -156,6 +156,7 @@ fn new_table(name: &str, seed: u64, indexes: Vec<IndexDefinition>) -> LoadTarget
             0 | 1 => TableLayout::Column,
             _ => TableLayout::Pax,
         },
+        distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "s".into(),

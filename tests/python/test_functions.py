@@ -339,3 +339,28 @@ def test_times_before_1970_are_of_the_millisecond_that_has_begun(engines) -> Non
     own, _ = engines
     query = "SELECT epoch_ms(x), epoch_us(x) FROM (VALUES (TIMESTAMP '1969-12-31 23:59:59.9995')) AS t(x)"
     assert own.execute(query).fetchall() == [(-1, -500)]
+
+
+def test_texts_are_joined_after_arithmetic(engines) -> None:
+    """`||` is weaker than `+`; comparisons and what stands in parentheses are as ever."""
+    con, peer = engines
+    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
+    print(f"FLASHMESH_TEST_SEED={seed}")
+    rng = random.Random(seed)
+
+    def chain(depth: int) -> str:
+        operands = [
+            f"({chain(depth - 1)})::BIGINT" if depth and rng.random() < 0.2 else rng.choice(["1", "2", "i", "7", "-i"])
+            for _ in range(rng.randrange(2, 7))
+        ]
+        operators = [rng.choice(["+", "-", "*", "%", "//", "||", "||"]) for _ in operands[1:]]
+        return operands[0] + "".join(f" {op} {operand}" for op, operand in zip(operators, operands[1:], strict=True))
+
+    for _ in range(150):
+        text = chain(0) if rng.random() < 0.7 else chain(1)
+        sql = f"SELECT ({text})::VARCHAR, '1' || {text} < '5' FROM (SELECT 3 AS i)"
+        try:
+            expected = peer.sql(sql).fetchall()
+        except duckdb.Error:
+            continue
+        assert con.execute(sql).fetchall() == expected, sql

@@ -29,6 +29,7 @@ mod authority;
 pub mod config;
 mod cost;
 pub mod error;
+mod exchange;
 pub mod functions;
 pub mod interrupt;
 mod join_order;
@@ -57,6 +58,7 @@ use datafusion::logical_expr::ScalarUDF;
 
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
+pub use exchange::LocalExchangeExec;
 pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;

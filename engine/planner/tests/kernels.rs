@@ -122,6 +122,7 @@ impl Rig {
         }
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false)]));
         let target = LoadTarget::Create {
+            distribution: None,
             layout: Default::default(),
             retention: Duration::ZERO,
             defaults: vec![],

@@ -25,6 +25,7 @@ use flashmesh_storage::store::NodeId;
 use futures::{Stream, StreamExt};
 
 use super::Workers;
+use super::colocated::Places;
 
 /// Whether EXPLAIN ANALYZE shows what was measured of all parts of a stage together, or of each.
 pub(super) type Measure = DistributedMetricsFormat;
@@ -127,7 +128,8 @@ impl ExecutionPlan for RackExec {
         let config = context.session_config().clone();
         let is_measured = self.measure.is_some();
         let workers = &self.workers;
-        let config = workers.coordinator(config, &self.nodes, is_measured)?;
+        let places = Places::default();
+        let config = workers.coordinator(config, &self.nodes, &places, is_measured)?;
         let of_parts = TaskContext::new(
             context.task_id(),
             context.session_id(),

@@ -11,11 +11,14 @@
 //! head: last stage ◀── stream ── node: join, aggregate ◀── stream ── every node: its segments
 //! ```
 //!
+//! What lies by the key is not given to anybody ([`colocated`]).
+//!
 //! A scan is the storage's own command, which its node verifies
 //! ([`ScanCodec`](flashmesh_planner::ScanCodec)). What is there on the node is a [`Worker`], in the memory
 //! of its engine and on threads of its own.
 
 mod channels;
+mod colocated;
 mod deferred;
 mod exec;
 mod planner;
@@ -29,6 +32,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{
     DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
@@ -263,4 +267,10 @@ impl WorkerResolver for Nodes {
 /// Whether any operator of `plan` is such a one.
 fn has(plan: &dyn ExecutionPlan, is: &impl Fn(&dyn ExecutionPlan) -> bool) -> bool {
     is(plan) || plan.children().iter().any(|child| has(child.as_ref(), is))
+}
+
+/// How many rows an operator is expected to give.
+fn rows_of(plan: &dyn ExecutionPlan) -> Option<usize> {
+    let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new());
+    statistics.ok()?.num_rows.get_value().copied()
 }

@@ -21,7 +21,6 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions, displayable,
 };
@@ -41,9 +40,10 @@ use flashmesh_storage::segment::Segment;
 use flashmesh_storage::store::NodeId;
 use futures::future::BoxFuture;
 
+use super::colocated::{Places, localised};
 use super::deferred::{DeferredExec, subqueries_of};
 use super::exec::{Measure, RackExec};
-use super::{Nodes, Workers, has, url_of};
+use super::{Nodes, Workers, has, rows_of, url_of};
 
 /// What scans have to give to the head, from other nodes, for their rows to be joined there instead:
 /// below it a stage more costs more than it spares.
@@ -51,7 +51,7 @@ const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 26] = [
+const KNOWN: [&str; 27] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
@@ -65,6 +65,7 @@ const KNOWN: [&str; 26] = [
     "GlobalLimitExec",
     "HashJoinExec",
     "InterleaveExec",
+    "LocalExchangeExec",
     "LocalLimitExec",
     "NetworkBroadcastExec",
     "NetworkCoalesceExec",
@@ -311,8 +312,13 @@ impl Workers {
         if nodes.len() < 2 {
             return Ok(None);
         }
-        let config = self.coordinator(config.clone(), &nodes, measure.is_some())?;
         let portable = with_plain_conditions(of_nodes)?;
+        let places = Places::of(&portable, &self.storage, self.own, &nodes);
+        let (portable, places) = match localised(&portable, &places, config.target_partitions())? {
+            Some(local) => (local, places),
+            None => (portable, Places::default()),
+        };
+        let config = self.coordinator(config.clone(), &nodes, &places, measure.is_some())?;
         check_form(&portable, &config)?;
         let given = Arc::new(Given(portable));
         let session = SessionStateBuilder::new()
@@ -335,11 +341,13 @@ impl Workers {
         ))))
     }
 
-    /// What a session has that leaves parts of a plan to `nodes`.
+    /// What a session has that leaves parts of a plan to `nodes`. `places`: where buckets are worked on;
+    /// they are of no meaning for a plan that is cut.
     pub(super) fn coordinator(
         &self,
         config: SessionConfig,
         nodes: &[NodeId],
+        places: &Places,
         is_measured: bool,
     ) -> Result<SessionConfig> {
         let own = self.own;
@@ -347,21 +355,27 @@ impl Workers {
         let (tasks, storage) = (nodes.len(), Arc::clone(&self.storage));
         let options = FlashmeshOptions::of(config.options());
         let always = options.distributed == Distributed::Always;
+        let by_buckets = places.clone();
         let desired = move |event: DesiredTaskCountEvent<'_>| {
             let scan = event.plan.downcast_ref::<FlashScanExec>()?;
             let is_divided = match always {
                 true => scan.is_divisible(),
-                false => is_divided(scan, &storage),
+                false => is_divided(scan, &storage) || by_buckets.divide(scan),
             };
             is_divided.then(|| Ok(DesiredTaskCountEventResponse::desired(tasks)))
         };
         let (of_tasks, storage) = (nodes.to_vec(), Arc::clone(&self.storage));
+        let places = places.clone();
         let divide = move |event: ScaleUpLeafNodeEvent<'_>| {
             let scan = event.plan.downcast_ref::<FlashScanExec>()?;
             if event.task_count == 1 {
                 return None;
             }
-            let divided = divided(scan, event.plan, &storage, own, &of_tasks, event.task_count);
+            let parts = match places.divide(scan) {
+                true => places.divided(scan),
+                false => by_holders(scan, &storage, own),
+            };
+            let divided = divided(scan, event.plan, parts, own, &of_tasks, event.task_count);
             Some(divided.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
         };
         let of_routes = nodes.to_vec();
@@ -416,11 +430,6 @@ impl Probed {
     }
 }
 
-fn rows_of(plan: &dyn ExecutionPlan) -> Option<usize> {
-    let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new());
-    statistics.ok()?.num_rows.get_value().copied()
-}
-
 /// Checks that a plan has a form in which it can be sent. Of its scans that is known, and long.
 fn check_form(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<()> {
     let without_segments = Arc::clone(plan).transform_up(|node| {
@@ -473,11 +482,25 @@ fn is_divided(scan: &FlashScanExec, storage: &StorageNode) -> bool {
     lies_on_several && scan.is_divisible()
 }
 
-/// A scan of each node, of what it has.
+/// The segments of a scan, by the nodes that have them.
+fn by_holders(
+    scan: &FlashScanExec,
+    storage: &StorageNode,
+    own: NodeId,
+) -> BTreeMap<NodeId, Vec<Arc<Segment>>> {
+    let mut parts: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
+    for segment in &scan.spec().table.segments {
+        let holder = storage.holder(segment).unwrap_or(own);
+        parts.entry(holder).or_default().push(Arc::clone(segment));
+    }
+    parts
+}
+
+/// A scan of each node, of its part.
 fn divided(
     scan: &FlashScanExec,
     plan: &Arc<dyn ExecutionPlan>,
-    storage: &StorageNode,
+    mut parts: BTreeMap<NodeId, Vec<Arc<Segment>>>,
     own: NodeId,
     nodes: &[NodeId],
     tasks: usize,
@@ -485,14 +508,15 @@ fn divided(
     if tasks != nodes.len() {
         return internal_err!("a scan in {tasks} parts for {} nodes", nodes.len());
     }
-    let mut parts: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
-    for segment in &scan.spec().table.segments {
-        let holder = storage.holder(segment).unwrap_or(own);
-        parts.entry(holder).or_default().push(Arc::clone(segment));
-    }
     let variants: Vec<_> = nodes
         .iter()
-        .map(|node| Arc::new(scan.over(parts.remove(node).unwrap_or_default())) as _)
+        .map(|node| {
+            let segments = parts.remove(node).unwrap_or_default();
+            Arc::new(match *node == own {
+                true => scan.over(segments),
+                false => scan.carried_over(segments),
+            }) as _
+        })
         .collect();
     if let Some((node, _)) = parts.pop_first() {
         return exec_err!("node {} has come back meanwhile", node.0);

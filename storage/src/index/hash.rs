@@ -47,21 +47,8 @@ impl Kind for Hash {
         _: &IndexDefinition,
         columns: &[(&str, &DataType)],
     ) -> std::result::Result<(), String> {
-        for (name, data_type) in columns {
-            let is_key = match data_type {
-                DataType::Utf8View
-                | DataType::BinaryView
-                | DataType::FixedSizeBinary(_)
-                | DataType::Decimal128(..) => true,
-                other => is_word(other),
-            };
-            if !is_key {
-                return Err(format!(
-                    "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
-                ));
-            }
-        }
-        Ok(())
+        let mut columns = columns.iter();
+        columns.try_for_each(|(name, data_type)| check_key_column(name, data_type))
     }
 
     fn build_bytes(&self, _: &[&DataType], rows: u32) -> u64 {
@@ -77,6 +64,26 @@ impl Kind for Hash {
 
     fn open(&self, part: &IndexPart, reader: &mut PageReader) -> Result<Opened> {
         Ok(Arc::new(Directory::open(part, reader)?))
+    }
+}
+
+/// Whether [`hash_keys`] takes a column.
+///
+/// # Errors
+/// Why it does not, naming it.
+pub fn check_key_column(name: &str, data_type: &DataType) -> std::result::Result<(), String> {
+    let is_key = match data_type {
+        DataType::Utf8View
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_)
+        | DataType::Decimal128(..) => true,
+        other => is_word(other),
+    };
+    match is_key {
+        true => Ok(()),
+        false => Err(format!(
+            "column '{name}' of type {data_type} can't be a key; booleans, integers, decimals, dates, times, durations, text and binary can"
+        )),
     }
 }
 

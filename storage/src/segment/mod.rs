@@ -1,5 +1,6 @@
 //! Segments: up to 65,536 rows of a table, as chunks of pages, and how their values are read.
 
+mod carried;
 mod moves;
 mod page_index;
 mod selection;
@@ -19,6 +20,8 @@ use crate::page::{Aux, ColumnBuilder, Page, PageIndex, PageZone, SEGMENT_ROWS};
 use crate::store::{MEMORY_CARD, NodeId, PageAddress, PageReader, PageRun, PageStore, Reservation};
 use crate::{Result, StorageError};
 
+pub use carried::{CarriedRun, bytes_in_memory};
+pub(crate) use carried::{carried, put_down, without_blank_end};
 use moves::Move;
 pub(crate) use moves::note_moves;
 use page_index::Place;
@@ -48,6 +51,8 @@ pub struct Segment {
     pub rows: u32,
     /// One chunk for each column of the table, in schema order.
     pub chunks: Arc<Chunks>,
+    /// The bucket of all its rows, where the table [lies by a key](crate::table::Distribution).
+    pub bucket: Option<u16>,
     deleted: Option<Deleted>,
 }
 
@@ -75,8 +80,14 @@ impl Segment {
             generation,
             rows,
             chunks: Arc::new(chunks),
+            bucket: None,
             deleted: None,
         }
+    }
+
+    /// The same, of which all rows are in this bucket.
+    pub(crate) fn in_bucket(self, bucket: Option<u16>) -> Self {
+        Self { bucket, ..self }
     }
 
     /// The version of the segment of which these rows are deleted, and no others.

@@ -18,12 +18,12 @@ use crate::table::edit::{
 };
 use crate::table::indexing::NewParts;
 use crate::table::manifest::{
-    TableRecord, decode_definition, encode_defaults, encode_definition, encode_layout, encode_rows,
-    encode_segment,
+    TableRecord, decode_definition, encode_defaults, encode_definition, encode_distribution,
+    encode_layout, encode_rows, encode_segment,
 };
 use crate::table::state::{TableState, exists, not_found};
 use crate::table::writing::WrittenSegment;
-use crate::table::{TableLayout, TableSnapshot};
+use crate::table::{Distribution, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What becomes of a table's rows.
@@ -72,12 +72,14 @@ pub(super) enum ChangeKind {
         defaults: Vec<Option<String>>,
         retention_us: u64,
         layout: TableLayout,
+        distribution: Option<Arc<Distribution>>,
     },
     /// Other columns and rows for the table: made of this version, if it is said.
     Redefine {
         only: Option<Arc<TableSnapshot>>,
         indexes: Vec<IndexDefinition>,
         defaults: Vec<Option<String>>,
+        distribution: Option<Arc<Distribution>>,
     },
     /// The rows that are there stay, but for deleted ones.
     Keep,
@@ -186,7 +188,10 @@ impl TableChange {
                     ..
                 },
                 ChangeKind::Redefine {
-                    indexes, defaults, ..
+                    indexes,
+                    defaults,
+                    distribution,
+                    ..
                 },
             ) => {
                 let kind = ChangeKind::Create {
@@ -195,6 +200,7 @@ impl TableChange {
                     defaults,
                     retention_us,
                     layout,
+                    distribution,
                 };
                 (kind, later.schema)
             }
@@ -427,6 +433,7 @@ impl TableChange {
             defaults,
             retention_us,
             layout,
+            distribution,
         } = &self.kind
         {
             match (present, replaces) {
@@ -444,6 +451,7 @@ impl TableChange {
             record.defaults = encode_defaults(defaults);
             record.retention_us = *retention_us;
             record.layout = encode_layout(*layout);
+            record.distribution = distribution.as_deref().map(encode_distribution);
             for index in indexes {
                 let index_name = ObjectName::new(&name.schema, &index.name);
                 edit.require(Precondition::NoIndex(index_name));
@@ -469,10 +477,14 @@ impl TableChange {
         };
         Ok(match &self.kind {
             ChangeKind::Redefine {
-                indexes, defaults, ..
+                indexes,
+                defaults,
+                distribution,
+                ..
             } => TableRecord {
                 indexes: indexes.iter().map(encode_definition).collect(),
                 defaults: encode_defaults(defaults),
+                distribution: distribution.as_deref().map(encode_distribution),
                 redefinitions: record.redefinitions.wrapping_add(1),
                 ..record
             },
@@ -480,6 +492,7 @@ impl TableChange {
                 schema: present.record.schema.clone(),
                 indexes: present.record.indexes.clone(),
                 defaults: present.record.defaults.clone(),
+                distribution: present.record.distribution.clone(),
                 ..record
             },
         })

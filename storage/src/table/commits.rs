@@ -20,7 +20,7 @@ use prost::Message;
 
 use crate::flash::{FlashPage, PageBuffer};
 use crate::page::PageIdentity;
-use crate::segment::{TableId, Unnamed};
+use crate::segment::{TableId, Unnamed, without_blank_end};
 use crate::store::{MEMORY_CARD, MEMORY_MAX_BYTES, PageAddress, PageRun};
 use crate::table::Function;
 use crate::table::collection::Victims;
@@ -444,6 +444,11 @@ impl Core {
         if more.is_some() {
             self.mark_log(head);
         }
+        let lies = |table: &TableState| table.snapshot.distribution.is_some();
+        if head.state.tables.values().any(lies) {
+            // What was in memory is on the first card now, and its bucket elsewhere.
+            self.upkeep.relocation.look_again();
+        }
         let retired: Vec<_> = {
             let mut state = self.state.write();
             let steps = steps.into_iter();
@@ -616,17 +621,6 @@ impl Core {
             None => self.catalog.package(&function.name),
         }
     }
-}
-
-/// The bytes up to the last that is not zero: most of a page that few rows are in is blank, so many of
-/// them are looked at together.
-fn without_blank_end(bytes: &[u8]) -> &[u8] {
-    const BLANK: [u8; 256] = [0; 256];
-    let blank = bytes.rchunks_exact(BLANK.len());
-    let blank = blank.take_while(|chunk| **chunk == BLANK).count() * BLANK.len();
-    let bytes = &bytes[..bytes.len() - blank];
-    let last = bytes.iter().rposition(|byte| *byte != 0);
-    &bytes[..last.map_or(0, |last| last + 1)]
 }
 
 /// Applies what the log holds to a state. Of a damaged table nothing is known any more, nor of those

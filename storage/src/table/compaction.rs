@@ -7,7 +7,7 @@
 //! tiers: of about one size, from sixteen on, so that a row is rewritten only as often as there are
 //! tiers. Rows get new ids; parts of indexes go on to serve the other segments that they cover.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,7 @@ use crate::segment::{Chunk, Segment, SegmentId, Unnamed, note_moves, read_column
 use crate::table::TableSnapshot;
 use crate::table::change::settle;
 use crate::table::database::{Core, empty_record};
+use crate::table::distribution::Buckets;
 use crate::table::edit::{ObjectName, Operation, PutSegment, ReplaceSegments, TableEdit};
 use crate::table::indexing::{NewParts, PartBuilder, put_next};
 use crate::table::manifest::{TableRecord, decode_definition, encode_segment};
@@ -56,8 +57,21 @@ pub(super) enum Thoroughness {
     All,
 }
 
-/// Neighbours among the segments that are to become fewer, or smaller.
-pub(super) fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Range<usize>> {
+/// Neighbours among the segments of one bucket that are to become fewer, or smaller.
+fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Vec<Arc<Segment>>> {
+    if segments.iter().all(|segment| segment.bucket.is_none()) {
+        return Some(segments[next_run_of(segments, how)?].to_vec());
+    }
+    let mut buckets: BTreeMap<Option<u16>, Vec<Arc<Segment>>> = BTreeMap::new();
+    for segment in segments {
+        let of_bucket = buckets.entry(segment.bucket).or_default();
+        of_bucket.push(Arc::clone(segment));
+    }
+    let mut buckets = buckets.into_values();
+    buckets.find_map(|segments| Some(segments[next_run_of(&segments, how)?].to_vec()))
+}
+
+fn next_run_of(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Range<usize>> {
     match how {
         Thoroughness::Due => {
             let emptied = runs(segments, |s| {
@@ -132,11 +146,10 @@ impl Core {
         let Some(before) = self.find_table(name)? else {
             return Ok(false);
         };
-        let segments = &before.snapshot.segments;
-        let Some(run) = next_run(segments, how) else {
+        let Some(old) = next_run(&before.snapshot.segments, how) else {
             return Ok(false);
         };
-        let old = &segments[run];
+        let old = old.as_slice();
         let generation = self.next_generation()?;
         let (new, reservation) = self.rewrite(&before, old, generation, pace)?;
         let has_deleted = old.iter().any(|segment| segment.deleted().is_some());
@@ -191,14 +204,19 @@ impl Core {
             next_segment: Arc::clone(&table.next_segment),
             labels: Labels::new(&snapshot.name, &snapshot.schema),
             rows: snapshot.layout,
+            buckets: snapshot.distribution.as_ref().map(Buckets::new),
         };
+        if let Some(buckets) = &layout.buckets {
+            buckets.settle(self);
+        }
         let mut reader = self.store().reader()?;
         let mut pages = self.store().small_writer()?;
-        let mut waiting = Waiting::default();
+        // Rows stay in their order, and they are of one bucket.
+        let mut waiting = Waiting::new(None);
+        let bucket = old.first().and_then(|segment| segment.bucket);
         let mut new = Vec::new();
-        let mut write = |waiting: &mut Waiting| match waiting.give(&snapshot.schema)? {
-            Some(batch) => layout.write(&batch, &mut pages, &mut |segment| new.push(segment)),
-            None => Ok(()),
+        let mut write = |batch: RecordBatch| {
+            layout.write_segment(&batch, bucket, &mut pages, &mut |segment| new.push(segment))
         };
         // A segment is read while another one waits to be written.
         let largest = old.iter().map(|segment| bytes_of(segment)).max();
@@ -211,13 +229,14 @@ impl Core {
         })?;
         for segment in old {
             pace.check()?;
-            let mut left = live_rows(&mut reader, segment, snapshot)?;
-            while let Some(more) = waiting.take(left)? {
-                write(&mut waiting)?;
-                left = more;
+            waiting.take(live_rows(&mut reader, segment, snapshot)?)?;
+            while let Some(rows) = waiting.give_full(&snapshot.schema)? {
+                write(rows)?;
             }
         }
-        write(&mut waiting)?;
+        if let Some(rows) = waiting.give(&snapshot.schema)? {
+            write(rows)?;
+        }
         let reservation = pages.finish()?;
         Ok((new, Unnamed::new(reservation)))
     }

@@ -365,6 +365,7 @@ impl Database {
     ) -> Result<Arc<TableSnapshot>> {
         self.begin_load(LoadTarget::Create {
             layout: Default::default(),
+            distribution: None,
             retention: Duration::ZERO,
             defaults: vec![],
             schema: schema.into(),

@@ -188,7 +188,7 @@ pub(super) struct PutSegment {
 pub(super) struct ReplaceSegments {
     #[prost(uint32, tag = "1")]
     pub table: u32,
-    /// Neighbours in the row order, which go.
+    /// Neighbours in the row order, or those of one bucket, which go.
     #[prost(uint32, repeated, tag = "2")]
     pub dropped: Vec<u32>,
     /// At most as many, which take their places: the catalog sets their `order`.

@@ -407,6 +407,8 @@ impl History {
             lost_rows: true,
             defaults: record.decode_defaults(columns),
             layout: present.layout,
+            // What it was then is not kept.
+            distribution: None,
         }))
     }
 

@@ -322,7 +322,7 @@ impl PartBuilder {
         }
         // They take no more in pages than in memory, but for a header each.
         let bytes_of = |slice: &&ArrayRef| slice.get_array_memory_size().div_ceil(PAGE_SIZE_BYTES);
-        pages.start_group(slices.iter().map(|slice| bytes_of(slice) + 2).sum());
+        pages.start_group(slices.iter().map(|slice| bytes_of(slice) + 2).sum(), None);
         let identity_of = |number: usize| ChunkIdentity {
             table: self.table.0,
             segment: id.0,

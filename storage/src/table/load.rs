@@ -15,6 +15,7 @@ use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
 use crate::table::change::{ChangeKind, DeletedRows, TableChange, conflict};
 use crate::table::database::stored_schema;
+use crate::table::distribution::Buckets;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
 use crate::table::small_commits;
@@ -22,7 +23,7 @@ use crate::table::state::{Labels, State};
 use crate::table::steps::{self, Step};
 use crate::table::transaction::Transaction;
 use crate::table::writing::{Layout, Waiting, WrittenSegment, are_few};
-use crate::table::{Database, TableLayout, TableSnapshot};
+use crate::table::{Database, Distribution, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What a load writes to.
@@ -47,6 +48,8 @@ pub enum LoadTarget {
         retention: Duration,
         /// How its rows are laid out.
         layout: TableLayout,
+        /// By which columns its rows lie.
+        distribution: Option<Arc<Distribution>>,
     },
     /// Other columns for a table, with the rows that it has then.
     Redefine {
@@ -62,6 +65,8 @@ pub enum LoadTarget {
         indexes: Vec<IndexDefinition>,
         /// Defaults.
         defaults: Vec<Option<String>>,
+        /// By which of the new columns its rows lie.
+        distribution: Option<Arc<Distribution>>,
     },
     /// More rows for a table.
     Append {
@@ -149,15 +154,18 @@ impl Load {
         let label = format!("{schema_name}.{table_name}");
         let mut redefinitions = None;
         let rows;
+        let distribution;
         let (schema, table, next_segment) = match &target {
             LoadTarget::Create {
                 arrow_schema,
                 or_replace,
                 indexes,
                 layout,
+                distribution: by,
                 ..
             } => {
                 rows = *layout;
+                distribution = by.clone();
                 let name = ObjectName::new(schema_name, table_name);
                 let check = |state: &State| {
                     state.check_free(&name, *or_replace)?;
@@ -176,8 +184,10 @@ impl Load {
             LoadTarget::Redefine {
                 arrow_schema,
                 version,
+                distribution: by,
                 ..
             } => {
+                distribution = by.clone();
                 let present = match &transaction {
                     Some(transaction) => transaction.table_state(schema_name, table_name)?,
                     None => database.table_state(schema_name, table_name)?,
@@ -206,6 +216,7 @@ impl Load {
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
                 rows = present.snapshot.layout;
+                distribution = present.snapshot.distribution.clone();
                 redefinitions = match &transaction {
                     Some(transaction) => transaction.redefinitions_of(&present),
                     None => Some(present.record.redefinitions),
@@ -224,6 +235,7 @@ impl Load {
             next_segment,
             labels: Labels::new(&label, &schema),
             rows,
+            buckets: distribution.as_ref().map(Buckets::new),
         };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -263,7 +275,8 @@ impl Load {
             position: u64::from(self.shared.writers.fetch_add(1, Ordering::Relaxed)),
             shared: Arc::clone(&self.shared),
             pages: None,
-            waiting: Waiting::default(),
+            waiting: Waiting::new(self.shared.layout.buckets.as_ref()),
+            charged: 0,
             segments: Vec::new(),
         })
     }
@@ -356,9 +369,11 @@ impl Shared {
                     defaults,
                     retention,
                     layout,
+                    distribution,
                     ..
                 } => ChangeKind::Create {
                     layout: *layout,
+                    distribution: distribution.clone(),
                     retention_us: u64::try_from(retention.as_micros()).unwrap_or(u64::MAX),
                     replaces: *or_replace,
                     indexes: indexes.clone(),
@@ -368,9 +383,11 @@ impl Shared {
                     version,
                     indexes,
                     defaults,
+                    distribution,
                     ..
                 } => ChangeKind::Redefine {
                     only: Some(Arc::clone(version)),
+                    distribution: distribution.clone(),
                     indexes: indexes.clone(),
                     defaults: defaults.clone(),
                 },
@@ -392,7 +409,8 @@ impl Shared {
     }
 }
 
-/// One thread's part of a load. Holds at most a segment's rows in memory.
+/// One thread's part of a load. Holds at most a segment's rows in memory, or, for a table that lies by a
+/// key, those of some.
 #[derive(Debug)]
 pub struct LoadWriter {
     position: u64,
@@ -400,7 +418,15 @@ pub struct LoadWriter {
     /// Once there is something to write.
     pages: Option<PageWriter>,
     waiting: Waiting,
+    /// Bytes of it that were taken from the database's memory.
+    charged: usize,
     segments: Vec<(u64, WrittenSegment)>,
+}
+
+impl Drop for LoadWriter {
+    fn drop(&mut self) {
+        self.shared.database.memory.shrink(self.charged);
+    }
 }
 
 impl LoadWriter {
@@ -436,11 +462,27 @@ impl LoadWriter {
             }
             _ => self.cast(batch)?,
         };
-        let mut left = batch;
-        while let Some(more) = self.waiting.take(left)? {
-            self.write_waiting()?;
-            left = more;
+        self.waiting.take(batch)?;
+        while let Some(rows) = self.waiting.give_full(&self.shared.schema)? {
+            self.write(&rows)?;
         }
+        self.charge()
+    }
+
+    /// Takes the memory of what waits for several segments; writes it where there is none.
+    fn charge(&mut self) -> Result<()> {
+        if self.shared.layout.buckets.is_none() {
+            return Ok(());
+        }
+        let memory = &self.shared.database.memory;
+        let held = self.waiting.bytes();
+        memory.shrink(self.charged.saturating_sub(held));
+        let more = held.saturating_sub(self.charged);
+        self.charged = self.charged.min(held);
+        if more > 0 && memory.grow(more).is_err() {
+            return self.write_waiting();
+        }
+        self.charged += more;
         Ok(())
     }
 
@@ -477,11 +519,13 @@ impl LoadWriter {
         Ok(())
     }
 
-    /// Ends the segment at hand. What is appended from here on comes, among the rows of all the
+    /// Ends the segment at hand, unless rows have no order, as the table lies by a key. What is appended from here on comes, among the rows of all the
     /// load's writers, at `position`: rows of a lower position before it, rows of a higher after.
     /// The writers of a load either all seek, before they append, or none does.
     pub fn seek(&mut self, position: u64) -> Result<()> {
-        self.write_waiting()?;
+        if self.shared.layout.buckets.is_none() {
+            self.write_waiting()?;
+        }
         self.position = position;
         Ok(())
     }
@@ -491,15 +535,20 @@ impl LoadWriter {
     pub fn finish(mut self) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let is_left = shared.leaves_rows() && self.segments.is_empty() && self.waiting.is_small();
-        let left = match is_left {
-            true => self.waiting.give(&shared.schema)?,
-            false => self.write_waiting().map(|()| None)?,
-        };
+        let mut left = Vec::new();
+        match is_left {
+            true => {
+                while let Some(rows) = self.waiting.give(&shared.schema)? {
+                    left.push((self.position, rows));
+                }
+            }
+            false => self.write_waiting()?,
+        }
         let reservation = self.pages.take().map(PageWriter::finish).transpose()?;
         let mut done = shared.done.lock();
         done.writers += 1;
         done.segments.append(&mut self.segments);
-        done.rows.extend(left.map(|rows| (self.position, rows)));
+        done.rows.append(&mut left);
         done.reservations.extend(reservation.map(Unnamed::new));
         Ok(())
     }
@@ -543,17 +592,24 @@ impl LoadWriter {
     }
 
     fn write_waiting(&mut self) -> Result<()> {
-        let Some(batch) = self.waiting.give(&self.shared.schema)? else {
-            return Ok(());
-        };
+        while let Some(rows) = self.waiting.give(&self.shared.schema)? {
+            self.write(&rows)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         let position = self.position;
         let segments = &mut self.segments;
         let layout = &self.shared.layout;
+        if let Some(buckets) = &layout.buckets {
+            buckets.settle(&self.shared.database);
+        }
         let pages = match &mut self.pages {
             Some(pages) => pages,
             none => none.insert(self.shared.page_writer()?),
         };
-        layout.write(&batch, pages, &mut |written| {
+        layout.write(rows, pages, &mut |written| {
             segments.push((position, written));
         })
     }

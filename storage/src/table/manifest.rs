@@ -19,7 +19,7 @@ use crate::segment::{
 use crate::store::{CardId, NodeId, PageAddress, PageRun, RunPart};
 use crate::table::schema_record::{decode_schema, encode_schema};
 use crate::table::state::Labels;
-use crate::table::{ColumnStatistics, TableLayout};
+use crate::table::{ColumnStatistics, Distribution, TableLayout};
 use crate::{Result, StorageError};
 
 /// A table, as the manifest keeps it.
@@ -70,6 +70,19 @@ pub(super) struct TableRecord {
     /// own, 1 for pages that all columns share.
     #[prost(uint32, tag = "15")]
     pub layout: u32,
+    /// Where rows lie by a key.
+    #[prost(message, optional, tag = "16")]
+    pub distribution: Option<DistributionRecord>,
+}
+
+/// By which columns the rows of a table lie: see [`Distribution`].
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DistributionRecord {
+    /// Ordinals.
+    #[prost(uint32, repeated, tag = "1")]
+    pub columns: Vec<u32>,
+    #[prost(uint32, tag = "2")]
+    pub buckets: u32,
 }
 
 /// A past version of a table, as it differs from the one after it; table and version are its key.
@@ -171,6 +184,25 @@ pub(super) fn encode_layout(layout: TableLayout) -> u32 {
         TableLayout::Column => 0,
         TableLayout::Pax => 1,
     }
+}
+
+/// A distribution as a record has it.
+pub(super) fn encode_distribution(distribution: &Distribution) -> DistributionRecord {
+    DistributionRecord {
+        columns: distribution.columns().to_vec(),
+        buckets: distribution.buckets().into(),
+    }
+}
+
+/// The distribution that a record has; `what` names the table.
+pub(super) fn decode_distribution(
+    record: &DistributionRecord,
+    schema: &Schema,
+    what: &str,
+) -> Result<Distribution> {
+    let buckets = u16::try_from(record.buckets).unwrap_or(u16::MAX);
+    Distribution::new(schema, record.columns.clone(), buckets)
+        .map_err(|error| StorageError::corrupt(format!("{what}: {error}")))
 }
 
 /// The layout that a record has; `what` names the table.
@@ -398,6 +430,9 @@ pub(super) struct SegmentRecord {
     /// The pages that columns share, where some do: auxiliary pages, then group pages.
     #[prost(message, optional, tag = "7")]
     pub shared: Option<RunRecord>,
+    /// The bucket of its rows, where the table lies by a key.
+    #[prost(uint32, optional, tag = "8")]
+    pub bucket: Option<u32>,
 }
 
 /// Pages that follow each other.
@@ -710,6 +745,7 @@ pub(super) fn encode_segment(segment: &Segment, order: u64) -> SegmentRecord {
         page_indexes: page_indexes_record(segment.chunks.iter()),
         shared: shared_record(segment.chunks.iter()),
         deleted: segment.deleted().map(encode_rows).unwrap_or_default(),
+        bucket: segment.bucket.map(u32::from),
     }
 }
 
@@ -772,7 +808,9 @@ pub(super) fn decode_segment(
         }
         chunks.push(chunk);
     }
-    let segment = Segment::new(id, record.generation, record.rows, chunks);
+    let bucket = record.bucket.map(u16::try_from).transpose();
+    let bucket = bucket.map_err(|_| corrupt("its bucket is none".into()))?;
+    let segment = Segment::new(id, record.generation, record.rows, chunks).in_bucket(bucket);
     decode_deleted(&segment, &record.deleted)
 }
 

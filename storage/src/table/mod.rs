@@ -16,6 +16,7 @@ mod commit_log;
 mod commits;
 mod compaction;
 mod database;
+mod distribution;
 mod edit;
 mod folder;
 mod fsck;
@@ -54,6 +55,7 @@ pub use backup::{
 pub use catalog::open_from_disk;
 pub use closed::Closed;
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
+pub use distribution::{Distribution, MAX_BUCKETS};
 pub use folder::CatalogStore;
 pub use fsck::{FsckProgress, FsckReport};
 pub(crate) use functions::digest_with_callees;
@@ -104,6 +106,9 @@ pub struct TableSnapshot {
     pub defaults: Vec<Option<String>>,
     /// How its rows are laid out when they are written.
     pub layout: TableLayout,
+    /// By which columns its rows lie, if by any. Segments that were written by an earlier flashmesh may
+    /// have none of its buckets.
+    pub distribution: Option<Arc<Distribution>>,
 }
 
 /// How the rows of a table lie in pages.
@@ -182,6 +187,7 @@ impl TableSnapshot {
             scan_schema: Arc::clone(&self.scan_schema),
             statistics: self.statistics.clone(),
             defaults: self.defaults.clone(),
+            distribution: self.distribution.clone(),
             ..*self
         }
     }
@@ -215,6 +221,7 @@ impl TableSnapshot {
         };
         self.schema == other.schema
             && self.defaults == other.defaults
+            && self.distribution == other.distribution
             && indexes(self) == indexes(other)
     }
 

@@ -224,6 +224,7 @@ mod tests {
         let column = arrow::datatypes::Field::new("id", arrow::datatypes::DataType::Int64, false);
         let target = crate::table::LoadTarget::Create {
             layout: Default::default(),
+            distribution: None,
             retention: std::time::Duration::ZERO,
             schema: "public".into(),
             table: "t".into(),

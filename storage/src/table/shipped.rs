@@ -77,6 +77,7 @@ impl ShippedTable {
             lost_rows: true,
             defaults: vec![None; schema.fields().len()],
             layout: TableLayout::default(),
+            distribution: None,
             schema,
         })
     }

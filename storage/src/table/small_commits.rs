@@ -24,6 +24,7 @@ use crate::segment::{TableId, Unnamed};
 use crate::table::change::{ChangeKind, TableChange, settle};
 use crate::table::commits::Decided;
 use crate::table::database::Core;
+use crate::table::distribution::Buckets;
 use crate::table::edit::{ObjectName, TableEdit};
 use crate::table::indexing::{NewParts, PartBuilder};
 use crate::table::state::{Labels, TableState};
@@ -273,11 +274,14 @@ impl Core {
             next_segment: Arc::clone(&present.next_segment),
             labels: Labels::new(&snapshot.name, &snapshot.schema),
             rows: snapshot.layout,
+            buckets: snapshot.distribution.as_ref().map(Buckets::new),
         };
         let (mut written, mut reservations) = (Vec::new(), Vec::new());
         let mut rows = rows.peekable();
         if rows.peek().is_some() {
-            let mut pages = self.store().small_writer()?;
+            let buckets = layout.buckets.as_ref();
+            let buckets = buckets.map_or(1, |buckets| buckets.distribution.buckets());
+            let mut pages = self.store().small_writer_of(buckets.into())?;
             let batch = concat_batches(&first.schema, rows)?;
             layout.write(&batch, &mut pages, &mut |segment| written.push(segment))?;
             reservations.push(Unnamed::new(pages.finish()?));

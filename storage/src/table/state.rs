@@ -17,8 +17,8 @@ use crate::table::edit::{
 };
 use crate::table::history::{CatalogHistory, History, Version};
 use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_layout, decode_part,
-    decode_segment,
+    ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_distribution,
+    decode_layout, decode_part, decode_segment,
 };
 use crate::table::schema_record::decode_schema;
 use crate::table::{Accounts, Function, TableSnapshot, View, scan_schema};
@@ -124,6 +124,16 @@ impl TableState {
         });
         let owners = segments.chain(past).chain(parts);
         owners.map(|(owner, runs)| (owner, runs.into_iter()))
+    }
+
+    /// The buckets of its segments, by the numbers of these, where it lies by a key.
+    pub fn buckets(&self) -> HashMap<u32, u16> {
+        if self.snapshot.distribution.is_none() {
+            return HashMap::new();
+        }
+        let segments = self.snapshot.segments.iter();
+        let bucket = |segment: &Arc<Segment>| Some((segment.id.0, segment.bucket?));
+        segments.filter_map(bucket).collect()
     }
 
     /// That this is the current version.
@@ -392,28 +402,25 @@ impl State {
                     let draft = self.opened(&mut drafts, replace.table)?;
                     let labels = draft.labels();
                     let dropped: HashSet<u32> = replace.dropped.iter().copied().collect();
-                    let mut place = draft.segments.len();
-                    let mut gone = Vec::with_capacity(dropped.len());
-                    let mut kept = Vec::with_capacity(draft.segments.len());
-                    for segment in mem::take(&mut draft.segments) {
-                        match dropped.contains(&segment.id.0) {
-                            true => {
-                                place = place.min(kept.len());
-                                gone.push(segment);
-                            }
-                            false => kept.push(segment),
-                        }
-                    }
-                    let put = replace.put.iter().map(|put| {
+                    let is_gone = |segment: &Arc<Segment>| dropped.contains(&segment.id.0);
+                    let gone = draft.segments.iter().filter(|segment| is_gone(segment));
+                    let mut gone: Vec<_> = gone.cloned().collect();
+                    let mut put = replace.put.iter().map(|put| {
                         let id = SegmentId(put.segment);
                         let mut segment = decode_segment(&put.record, draft.id, id, &labels)?;
                         segment.succeed(&gone);
-                        Ok(Arc::new(segment))
+                        Ok::<_, StorageError>(Arc::new(segment))
                     });
-                    let put = put.collect::<Result<Vec<_>>>()?;
+                    // Each at the place of one of those that go, as the catalog's records are.
+                    let mut segments = Vec::with_capacity(draft.segments.len());
+                    for segment in mem::take(&mut draft.segments) {
+                        match is_gone(&segment) {
+                            true => segments.extend(put.next().transpose()?),
+                            false => segments.push(segment),
+                        }
+                    }
                     change.retired.segments.append(&mut gone);
-                    kept.splice(place..place, put);
-                    draft.segments = kept;
+                    draft.segments = segments;
                 }
                 Operation::DropSegments(table) => {
                     let draft = self.opened(&mut drafts, *table)?;
@@ -724,7 +731,12 @@ impl Draft {
         let name = self.label();
         let columns = self.record.columns.iter();
         let defaults = self.record.decode_defaults(self.schema.fields().len());
-        let layout = decode_layout(self.record.layout, &format!("table '{name}'"))?;
+        let what = format!("table '{name}'");
+        let layout = decode_layout(self.record.layout, &what)?;
+        let distribution = self.record.distribution.as_ref();
+        let distribution = distribution
+            .map(|record| decode_distribution(record, &self.schema, &what).map(Arc::new))
+            .transpose()?;
         let snapshot = TableSnapshot {
             id: self.id,
             name,
@@ -738,6 +750,7 @@ impl Draft {
             lost_rows: self.record.lost_rows,
             defaults,
             layout,
+            distribution,
         };
         let (next_segment, editing) = match self.before {
             Some(before) => {

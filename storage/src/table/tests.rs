@@ -3,6 +3,7 @@
 mod accounts;
 mod backups;
 mod damage;
+mod distribution;
 mod edits;
 mod faults;
 mod formats;
@@ -80,6 +81,7 @@ fn rows(first: i64, count: usize) -> RecordBatch {
 fn create(or_replace: bool) -> LoadTarget {
     LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

@@ -13,15 +13,20 @@ use crate::page::{
 };
 use crate::segment::{Chunk, Segment, SegmentId, TableId, shared_identity, write_page_indexes};
 use crate::store::{PageRun, PageWriter, RunPart};
-use crate::table::TableLayout;
+use crate::table::distribution::Buckets;
 use crate::table::manifest::{ColumnRecord, scalar_record};
 use crate::table::state::Labels;
+use crate::table::{Distribution, TableLayout};
 use crate::{Result, StorageError};
 
 /// Rows of a change that is small.
 const FEW_ROWS: usize = 1024;
 /// Bytes of their values.
 const FEW_BYTES: usize = 64 << 10;
+/// Rows that wait for segments of several buckets, about, and bytes of them: then the largest of these
+/// is written although it could be larger.
+const HELD_MAX_ROWS: usize = 8 * SEGMENT_ROWS;
+const HELD_MAX_BYTES: usize = 128 << 20;
 
 /// Whether rows are so few that a commit may write them with those of others.
 pub(super) fn are_few<'a>(batches: impl Iterator<Item = &'a RecordBatch>) -> bool {
@@ -45,39 +50,99 @@ pub(super) fn are_few<'a>(batches: impl Iterator<Item = &'a RecordBatch>) -> boo
     bytes <= FEW_BYTES
 }
 
-/// Rows until there is a segment of them.
-#[derive(Debug, Default)]
+/// Rows until there is a segment of them: one after the other, or those of each bucket.
+#[derive(Debug)]
 pub(super) struct Waiting {
+    distribution: Option<Arc<Distribution>>,
+    /// One without a distribution.
+    heaps: Vec<Heap>,
+}
+
+/// Rows that become a segment together.
+#[derive(Debug, Default)]
+struct Heap {
     batches: Vec<RecordBatch>,
     rows: usize,
+    bytes: usize,
 }
 
 impl Waiting {
-    /// Takes rows. Once there are as many as a segment has, gives back those that are too many,
-    /// if only none: [`Waiting::give`] is due.
-    pub fn take(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
-        let taken = (SEGMENT_ROWS - self.rows).min(batch.num_rows());
-        let left = batch.slice(taken, batch.num_rows() - taken);
-        self.batches.push(batch.slice(0, taken));
-        self.rows += taken;
-        Ok((self.rows == SEGMENT_ROWS).then_some(left))
+    pub fn new(buckets: Option<&Buckets>) -> Self {
+        let distribution = buckets.map(|buckets| Arc::clone(&buckets.distribution));
+        let heaps = distribution.as_ref().map_or(1, |by| by.buckets().into());
+        Self {
+            distribution,
+            heaps: std::iter::repeat_with(Heap::default).take(heaps).collect(),
+        }
+    }
+
+    /// Takes rows; [`Waiting::give_full`] is due.
+    pub fn take(&mut self, batch: RecordBatch) -> Result<()> {
+        match &self.distribution {
+            None => self.heaps[0].take(batch),
+            Some(distribution) => {
+                for (bucket, rows) in distribution.split(&batch)? {
+                    self.heaps[usize::from(bucket)].take(rows);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of it, about.
+    pub fn bytes(&self) -> usize {
+        self.heaps.iter().map(|heap| heap.bytes).sum()
     }
 
     /// Whether it is so little that a commit may have it with others.
     pub fn is_small(&self) -> bool {
-        are_few(self.batches.iter())
+        are_few(self.heaps.iter().flat_map(|heap| &heap.batches))
     }
 
-    /// What is waiting, as one batch, if anything is.
-    pub fn give(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
-        if std::mem::take(&mut self.rows) == 0 {
-            self.batches.clear();
-            return Ok(None);
+    /// As many as a segment has, as one batch, or fewer where much is waiting for other segments.
+    pub fn give_full(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+        let full = self.heaps.iter_mut().find(|heap| heap.rows >= SEGMENT_ROWS);
+        if let Some(full) = full {
+            return full.give(schema).map(Some);
         }
-        Ok(Some(match std::mem::take(&mut self.batches).as_slice() {
+        let held = |of: &dyn Fn(&Heap) -> usize| self.heaps.iter().map(of).sum::<usize>();
+        let is_much =
+            || held(&|heap| heap.rows) > HELD_MAX_ROWS || held(&|heap| heap.bytes) > HELD_MAX_BYTES;
+        match self.heaps.len() > 1 && is_much() {
+            true => self.give(schema),
+            false => Ok(None),
+        }
+    }
+
+    /// The most that is waiting for one segment, as one batch, if anything is.
+    pub fn give(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+        let heaps = self.heaps.iter_mut().filter(|heap| heap.rows > 0);
+        let largest = heaps.max_by_key(|heap| heap.bytes);
+        largest.map(|heap| heap.give(schema)).transpose()
+    }
+}
+
+impl Heap {
+    fn take(&mut self, batch: RecordBatch) {
+        self.rows += batch.num_rows();
+        self.bytes += batch.get_array_memory_size();
+        self.batches.push(batch);
+    }
+
+    /// All of it, if it is not more than a segment has.
+    fn give(&mut self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let mut given = std::mem::take(self);
+        if given.rows > SEGMENT_ROWS
+            && let Some(last) = given.batches.pop()
+        {
+            let fits = last.num_rows() - (given.rows - SEGMENT_ROWS);
+            self.take(last.slice(fits, last.num_rows() - fits));
+            given.batches.push(last.slice(0, fits));
+        }
+        Ok(match given.batches.as_slice() {
             [one] => one.clone(),
             many => concat_batches(schema, many)?,
-        }))
+        })
     }
 }
 
@@ -97,14 +162,33 @@ pub(super) struct Layout {
     pub labels: Labels,
     /// How rows lie in pages.
     pub rows: TableLayout,
+    /// Where those of each bucket go, if the table has any.
+    pub buckets: Option<Buckets>,
 }
 
 impl Layout {
-    /// Writes `batch` as one segment, or, where a column's values are so long that its pages
-    /// can't be numbered, as several shorter ones; gives `written` each of them.
+    /// Writes `batch` as one segment of each bucket that it has rows of; gives `written` each of them.
     pub fn write(
         &self,
         batch: &RecordBatch,
+        pages: &mut PageWriter,
+        written: &mut impl FnMut(WrittenSegment),
+    ) -> Result<()> {
+        let Some(buckets) = &self.buckets else {
+            return self.write_segment(batch, None, pages, written);
+        };
+        for (bucket, rows) in buckets.distribution.split(batch)? {
+            self.write_segment(&rows, Some(bucket), pages, written)?;
+        }
+        Ok(())
+    }
+
+    /// Writes rows, all of this bucket, as one segment, or, where a column's values are so long that its
+    /// pages can't be numbered, as several shorter ones; gives `written` each of them.
+    pub fn write_segment(
+        &self,
+        batch: &RecordBatch,
+        bucket: Option<u16>,
         pages: &mut PageWriter,
         written: &mut impl FnMut(WrittenSegment),
     ) -> Result<()> {
@@ -116,12 +200,14 @@ impl Layout {
                     batch.slice(0, half),
                     batch.slice(half, batch.num_rows() - half),
                 );
-                self.write(&first, pages, written)?;
-                return self.write(&second, pages, written);
+                self.write_segment(&first, bucket, pages, written)?;
+                return self.write_segment(&second, bucket, pages, written);
             }
             encoded => encoded?,
         };
-        pages.start_group(encoded.pages());
+        let buckets = self.buckets.as_ref();
+        let home = bucket.and_then(|bucket| buckets?.home(bucket));
+        pages.start_group(encoded.pages(), home);
         let mut chunks = Vec::with_capacity(batch.num_columns());
         let mut columns = Vec::with_capacity(batch.num_columns());
         let rows = batch.num_rows() as u32;
@@ -164,7 +250,7 @@ impl Layout {
         }
         write_page_indexes(pages, &self.labels.page_indexes, &mut chunks)?;
         written(WrittenSegment {
-            segment: Arc::new(Segment::new(id, self.generation, rows, chunks)),
+            segment: Arc::new(Segment::new(id, self.generation, rows, chunks).in_bucket(bucket)),
             columns,
         });
         Ok(())

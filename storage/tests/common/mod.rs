@@ -122,6 +122,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         lost_rows: false,
         defaults: vec![],
         layout: TableLayout::Column,
+        distribution: None,
     })
 }
 

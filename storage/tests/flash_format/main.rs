@@ -730,6 +730,7 @@ fn write_as(folder: &std::path::Path, batch: &RecordBatch, layout: TableLayout) 
     let load = database
         .begin_load(LoadTarget::Create {
             layout,
+            distribution: None,
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),

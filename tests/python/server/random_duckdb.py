@@ -365,9 +365,10 @@ def rows_of(result: pa.Table, sql: str) -> list[tuple]:
     return rows if sql.endswith("/* ordered */") else sorted(rows)
 
 
-def compare(connect, queries: int, seed: int, *settings: str) -> int:
+def compare(connect, queries: int, seed: int, *settings: str, prepare=lambda cursor, rng: None) -> int:
     """Compares so many queries in a session with these settings, of which `connect` makes a connection; gives how many
-    DuckDB answered. A difference is an AssertionError."""
+    DuckDB answered. `prepare` may do to new tables what leaves their rows as they are. A difference is an
+    AssertionError."""
     compared = 0
     with connect() as connection, connection.cursor() as cursor:
         for setting in settings:
@@ -384,6 +385,7 @@ def compare(connect, queries: int, seed: int, *settings: str) -> int:
                     cursor.adbc_ingest(name, data.slice(half, rest), mode="append")
                 peer.register("data", data)
                 peer.execute(f"CREATE TABLE {name} AS SELECT * FROM data")
+            prepare(cursor, rng)
             writer = Queries(rng)
             for place in range(number, min(number + ROUND, queries)):
                 sql = writer.one()

@@ -180,6 +180,13 @@ impl FlashScanExec {
         }
     }
 
+    /// The same scan of some of its segments, on a node that gets their pages in memory with it.
+    pub fn carried_over(&self, segments: Vec<Arc<Segment>>) -> Self {
+        let mut scan = self.over(segments);
+        scan.spec.brings_pages = true;
+        scan
+    }
+
     /// The same scan as so many, each of some of its segments in one stream: always the same segments,
     /// whoever runs the others. `None` for a scan that can't be divided.
     pub fn divided(&self, count: usize) -> Option<Vec<Self>> {

@@ -91,6 +91,8 @@ pub struct ScanSpec {
     pub forbids_fallback: bool,
     /// Text leaves as plain arrays: see [`FlashScanExec::with_plain_text`](super::FlashScanExec::with_plain_text).
     pub plain_text: bool,
+    /// It goes to another node with the pages of its segments that are in memory here.
+    pub brings_pages: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// Filters that change while the query runs.
@@ -117,6 +119,7 @@ impl ScanSpec {
             accelerator: None,
             forbids_fallback: false,
             plain_text: false,
+            brings_pages: false,
             filters: vec![],
             dynamic_filters: vec![],
             not_pushed: vec![],

@@ -1,4 +1,4 @@
-//! Scans as bytes, for plans of which other nodes run a part.
+//! Scans, and what else only flashmesh's plans have, as bytes: for plans of which other nodes run a part.
 //!
 //! A scan goes as the storage's own command, which its node verifies when it runs, and with what
 //! the operators above it have to say: the filters that change while the query runs stay those of the
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
 };
@@ -17,6 +18,7 @@ use datafusion_proto::protobuf::{PhysicalExprNode, Schema as SchemaRecord};
 use flashmesh_pushdown::Scalar;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::peer::PeerCommand;
+use flashmesh_storage::segment::CarriedRun;
 use flashmesh_storage::table::ColumnStatistics;
 use prost::Message;
 
@@ -24,12 +26,13 @@ use super::FlashScanExec;
 use super::spec::{DynamicFilter, PushedFilter, ScanSpec};
 use crate::config::Pushdown;
 use crate::error::from_storage;
+use crate::exchange::LocalExchangeExec;
 use crate::tree;
 
 /// Streams that another node may ask for; more than it has threads is of no use.
 const PARTITIONS_MAX: u32 = 1 << 12;
 
-/// Scans to and from bytes. What is decoded runs on this node's storage.
+/// Scans and exchanges to and from bytes. What is decoded runs on this node's storage.
 #[derive(Debug)]
 pub struct ScanCodec {
     node: Arc<StorageNode>,
@@ -48,6 +51,20 @@ struct ScanRecord {
     null_for_zero: Vec<u32>,
     #[prost(message, repeated, tag = "5")]
     dynamic_filters: Vec<FilterRecord>,
+    /// Pages of its segments that are in memory where it was planned.
+    #[prost(message, repeated, tag = "6")]
+    pages: Vec<CarriedRun>,
+}
+
+/// Of a [`LocalExchangeExec`].
+#[derive(Clone, PartialEq, Message)]
+struct ExchangeRecord {
+    #[prost(message, repeated, tag = "1")]
+    keys: Vec<PhysicalExprNode>,
+    #[prost(uint32, tag = "2")]
+    partitions: u32,
+    #[prost(bool, tag = "3")]
+    preserves_order: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -103,7 +120,15 @@ impl ScanCodec {
         let filters = spec.dynamic_filters.iter();
         let filters = filters.map(|filter| self.filter_record(filter, spec, converter));
         let null_for_zero = spec.null_for_zero.iter();
+        let pages = match spec.brings_pages {
+            true => self
+                .node
+                .carried(&spec.table.segments)
+                .map_err(from_storage)?,
+            false => Vec::new(),
+        };
         Ok(ScanRecord {
+            pages,
             command: command.ok_or_else(|| internal_datafusion_err!("a scan of no table"))?,
             schema: scan.schema().as_ref().try_into()?,
             partitions: u32::try_from(scan.partitions()).unwrap_or(PARTITIONS_MAX),
@@ -159,6 +184,11 @@ impl ScanCodec {
         }
         let mut table = Arc::try_unwrap(command.table)
             .map_err(|_| internal_datafusion_err!("a table that others hold"))?;
+        if !record.pages.is_empty() {
+            let pages = record.pages.clone();
+            let segments = self.node.put_down(&table.segments, pages);
+            table.segments = segments.map_err(from_storage)?;
+        }
         table.statistics = vec![ColumnStatistics::default(); table.scan_schema.fields().len()];
         let mut filters = Vec::with_capacity(record.dynamic_filters.len());
         for filter in &record.dynamic_filters {
@@ -196,6 +226,44 @@ impl ScanCodec {
         let node = Arc::clone(&self.node);
         FlashScanExec::new(spec, node, program, schema, partitions)
             .map_err(crate::Reason::into_error)
+    }
+
+    fn exchange_record(
+        &self,
+        exchange: &LocalExchangeExec,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<ExchangeRecord> {
+        let (keys, partitions) = exchange.keys();
+        let keys = keys.iter();
+        let keys = keys.map(|key| converter.physical_expr_to_proto(key, self));
+        Ok(ExchangeRecord {
+            keys: keys.collect::<Result<_>>()?,
+            partitions: u32::try_from(partitions).unwrap_or(PARTITIONS_MAX),
+            preserves_order: exchange.preserves_order(),
+        })
+    }
+
+    fn exchange(
+        &self,
+        record: &ExchangeRecord,
+        input: &Arc<dyn ExecutionPlan>,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<LocalExchangeExec> {
+        if !(1..=PARTITIONS_MAX).contains(&record.partitions) {
+            return internal_err!("an exchange in {} streams", record.partitions);
+        }
+        let decoding = PhysicalPlanDecodeContext::new(context, self);
+        let schema = input.schema();
+        let keys = record.keys.iter();
+        let keys = keys.map(|key| converter.proto_to_physical_expr(key, &schema, &decoding));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let partitioning = Partitioning::Hash(keys, record.partitions as usize);
+        let mut exchange = RepartitionExec::try_new(Arc::clone(input), partitioning)?;
+        if record.preserves_order {
+            exchange = exchange.with_preserve_order();
+        }
+        LocalExchangeExec::new(exchange)
     }
 
     /// A filter, and what is known of columns of the table.
@@ -237,10 +305,16 @@ impl PhysicalExtensionCodec for ScanCodec {
     fn try_decode(
         &self,
         buf: &[u8],
-        _inputs: &[Arc<dyn ExecutionPlan>],
+        inputs: &[Arc<dyn ExecutionPlan>],
         context: &TaskContext,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        // A scan has no input.
+        if let [input] = inputs {
+            let record = ExchangeRecord::decode(buf)
+                .map_err(|error| internal_datafusion_err!("what came is no exchange: {error}"))?;
+            return Ok(Arc::new(self.exchange(&record, input, context, converter)?));
+        }
         let record = ScanRecord::decode(buf)
             .map_err(|error| internal_datafusion_err!("what came is no scan: {error}"))?;
         Ok(Arc::new(self.scan(&record, context, converter)?))
@@ -252,12 +326,13 @@ impl PhysicalExtensionCodec for ScanCodec {
         buf: &mut Vec<u8>,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let Some(scan) = plan.downcast_ref::<FlashScanExec>() else {
-            return internal_err!("{} has no form for other nodes", plan.name());
+        let encoded = match plan.downcast_ref::<FlashScanExec>() {
+            Some(scan) => self.record(scan, converter)?.encode(buf),
+            None => match plan.downcast_ref::<LocalExchangeExec>() {
+                Some(exchange) => self.exchange_record(exchange, converter)?.encode(buf),
+                None => return internal_err!("{} has no form for other nodes", plan.name()),
+            },
         };
-        let record = self.record(scan, converter)?;
-        record
-            .encode(buf)
-            .map_err(|error| internal_datafusion_err!("{error}"))
+        encoded.map_err(|error| internal_datafusion_err!("{error}"))
     }
 }

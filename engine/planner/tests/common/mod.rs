@@ -181,6 +181,7 @@ pub fn load(tables: &[Table]) -> Flash {
     for table in tables {
         let load = database
             .begin_load(LoadTarget::Create {
+                distribution: None,
                 layout: Default::default(),
                 retention: std::time::Duration::ZERO,
                 defaults: vec![],

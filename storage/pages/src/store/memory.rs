@@ -62,17 +62,29 @@ impl MemoryPages {
         let end = end.ok_or_else(|| {
             StorageError::corrupt(format!("{}: the log lacks pages of it", run.label))
         })?;
-        let pages = (0..).zip(buffers).map(|(page, buffer)| {
-            Page::verify(
-                buffer,
-                &super::reader::identity_of(&run.identity, page),
-                &run.label,
-            )
-        });
-        let pages = pages.collect::<Result<Vec<_>>>()?;
+        let pages = verified(run, buffers)?;
         self.next.fetch_max(end, Ordering::Relaxed);
         self.pages.write().extend((first..).zip(pages));
         Ok(())
+    }
+
+    /// Puts the pages of a run that is in the memory of another store where there was none.
+    ///
+    /// # Errors
+    /// `Corrupt` when one is not the page of the run, or there are others than it has.
+    pub fn adopt(&self, run: &PageRun, buffers: Vec<PageBuffer>) -> Result<PageAddress> {
+        if buffers.len() != run.count as usize {
+            return Err(StorageError::corrupt(format!(
+                "{}: {} pages came of its {}",
+                run.label,
+                buffers.len(),
+                run.count
+            )));
+        }
+        let pages = verified(run, buffers)?;
+        let first = self.next.fetch_add(run.count.into(), Ordering::Relaxed);
+        self.pages.write().extend((first..).zip(pages));
+        Ok(address(first))
     }
 
     pub fn get(&self, page: u64) -> Option<Arc<Page>> {
@@ -86,6 +98,15 @@ impl MemoryPages {
             all.remove(&page);
         }
     }
+}
+
+/// The pages of a run from its first on.
+fn verified(run: &PageRun, buffers: Vec<PageBuffer>) -> Result<Vec<Arc<Page>>> {
+    let pages = (0..).zip(buffers).map(|(page, buffer)| {
+        let identity = super::reader::identity_of(&run.identity, page);
+        Page::verify(buffer, &identity, &run.label)
+    });
+    pages.collect()
 }
 
 fn address(page: u64) -> PageAddress {

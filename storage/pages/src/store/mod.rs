@@ -25,7 +25,7 @@ mod reader;
 mod tests;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -180,6 +180,10 @@ struct Card {
 impl Card {
     fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Relaxed)
+    }
+
+    fn node(&self) -> NodeId {
+        PageAddress::of_number(self.first).node
     }
 }
 
@@ -413,10 +417,18 @@ impl PageStore {
         })
     }
 
-    /// The card for the next group of runs: they take turns, but for those that are drained, or without
-    /// room.
-    fn card_for_group(&self, pages: u32) -> usize {
+    /// The card for the next group of runs: they take turns, those of `node` if it has any, but for those
+    /// that are drained, or without room.
+    fn card_for_group(&self, pages: u32, node: Option<NodeId>) -> usize {
         let next = self.next_card.fetch_add(1, Ordering::Relaxed) % self.cards.len();
+        if let Some(node) = node {
+            let of_node = self.filled().filter(|(_, card)| card.node() == node);
+            let of_node: Vec<usize> = of_node.map(|(number, _)| number).collect();
+            let turns = (0..of_node.len()).map(|turn| of_node[(next + turn) % of_node.len()]);
+            if let Some(card) = { turns }.find(|card| self.keep_room(*card, pages).is_ok()) {
+                return card;
+            }
+        }
         let (mut card, mut with_room) = (self.filled_from(next), None);
         for _ in 0..self.cards.len() {
             if self.keep_room(card, pages).is_ok() {
@@ -440,6 +452,12 @@ impl PageStore {
     fn filled(&self) -> impl Iterator<Item = (usize, &Card)> {
         let cards = self.cards.iter().enumerate();
         cards.filter(|(_, card)| !card.is_drained())
+    }
+
+    /// The nodes with cards that take what is new, in the order of their numbers.
+    pub fn filled_nodes(&self) -> Vec<NodeId> {
+        let nodes: BTreeSet<NodeId> = self.filled().map(|(_, card)| card.node()).collect();
+        nodes.into_iter().collect()
     }
 
     /// From now on nothing new is written to these cards, and to all others; what a writer has begun
@@ -494,7 +512,7 @@ impl PageStore {
 
     /// The card whose turn it is to take so many pages together: see [`PageWriter::start_group`].
     pub fn next_card(&self, pages: u64) -> (NodeId, CardId) {
-        let card = self.card_for_group(u32::try_from(pages).unwrap_or(u32::MAX));
+        let card = self.card_for_group(u32::try_from(pages).unwrap_or(u32::MAX), None);
         let first = PageAddress::of_number(self.cards[card].first);
         (first.node, first.card)
     }
@@ -558,15 +576,15 @@ impl PageStore {
     /// [`MEMORY_CARD`]: they are lost with the process unless the caller keeps them elsewhere. Above
     /// [`MEMORY_MAX_BYTES`], and where the card has hardly room for them, it is like any other.
     pub fn small_writer(self: &Arc<Self>) -> Result<PageWriter> {
-        let has_room = self
-            .keep_room(self.home, 2 * SMALL_WRITER_PAGES as u32)
-            .is_ok();
+        self.small_writer_of(1)
+    }
+
+    /// The same for up to so many mebibytes, eight at most: of small groups that have hardly filled pages.
+    pub fn small_writer_of(self: &Arc<Self>, mebibytes: usize) -> Result<PageWriter> {
+        let pages = SMALL_WRITER_PAGES * mebibytes.clamp(1, 8);
+        let has_room = self.keep_room(self.home, 2 * pages as u32).is_ok();
         match has_room && self.memory_bytes() < MEMORY_MAX_BYTES {
-            true => Ok(PageWriter::new(
-                self.clone(),
-                self.queues.lease()?,
-                SMALL_WRITER_PAGES,
-            )),
+            true => Ok(PageWriter::new(self.clone(), self.queues.lease()?, pages)),
             false => self.writer(),
         }
     }
@@ -727,6 +745,25 @@ impl PageStore {
     /// `Corrupt` when they are not those of the run.
     pub fn restore(&self, run: &PageRun, pages: Vec<PageBuffer>) -> Result<()> {
         self.memory.restore(run, pages)
+    }
+
+    /// Takes pages into memory that another store has there, and gives their addresses here: until the
+    /// reservation is dropped.
+    ///
+    /// # Errors
+    /// `Corrupt` when they are not those of their runs.
+    pub fn adopt<'a>(
+        self: &Arc<Self>,
+        runs: impl IntoIterator<Item = (&'a PageRun, Vec<PageBuffer>)>,
+    ) -> Result<(Vec<PageAddress>, Reservation)> {
+        let mut reservation = Reservation::none(Arc::clone(self));
+        let mut places = Vec::new();
+        for (run, pages) in runs {
+            let first = self.memory.adopt(run, pages)?;
+            reservation.add(first, run.count);
+            places.push(first);
+        }
+        Ok((places, reservation))
     }
 
     /// Ends the life of a run, or of a part of one, which no manifest names any more and nobody

@@ -475,7 +475,7 @@ fn groups_take_turns_between_cards_and_stay_together() {
                 let mut written = Vec::new();
                 for _ in 0..rng.random_range(1..6) {
                     let counts: Vec<u32> = (0..3).map(|_| rng.random_range(1..9)).collect();
-                    writer.start_group(counts.iter().sum::<u32>() as usize);
+                    writer.start_group(counts.iter().sum::<u32>() as usize, None);
                     let group = counts.into_iter().map(|count| {
                         segment += 1;
                         let first = writer.append(run_pages(segment, count)).unwrap();
@@ -1010,7 +1010,7 @@ fn small_writers_leave_their_first_pages_in_memory() {
             part: None,
         };
         let pages = (0..count).map(|number| page_of(&run, number));
-        writer.start_group(count as usize);
+        writer.start_group(count as usize, None);
         run.first = writer.append(pages.collect()).unwrap();
         run
     };

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::allocator::{Chores, Extent};
 use super::queues::QueueLease;
-use super::{Gain, MEMORY_CARD, PageAddress, PageStore};
+use super::{Gain, MEMORY_CARD, NodeId, PageAddress, PageStore};
 use crate::flash::{Completion, FlashOp, FlashPage, PAGE_SIZE_BYTES, PageBuffer};
 use crate::{Result, StorageError};
 
@@ -70,10 +70,7 @@ impl PageWriter {
             memory_pages,
             is_in_memory: false,
             may_take_all: false,
-            reservation: Some(Reservation {
-                store,
-                runs: Vec::new(),
-            }),
+            reservation: Some(Reservation::none(store)),
         }
     }
 
@@ -87,15 +84,15 @@ impl PageWriter {
 
     /// Begins a group of runs, of about so many pages together, that live and die together: all of
     /// them stay in memory, if the writer may leave as many there, or none; those that do not go to
-    /// one card, while it has room.
-    pub fn start_group(&mut self, pages: usize) {
+    /// one card, while it has room: of `node`, if it is one that takes what is new.
+    pub fn start_group(&mut self, pages: usize, node: Option<NodeId>) {
         let left = self.memory_pages.checked_sub(pages);
         self.is_in_memory = left.is_some_and(|_| self.memory_pages > 0);
         // What follows a group on the card goes there too: it is no small commit.
         self.memory_pages = left.unwrap_or_default();
         if !self.is_in_memory && self.extents.len() > 1 {
             let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-            self.card = self.store().card_for_group(pages);
+            self.card = self.store().card_for_group(pages, node);
         }
     }
 
@@ -228,17 +225,8 @@ impl PageWriter {
     /// Notes a run that is given back if it is not kept.
     fn note(&mut self, first: PageAddress, count: u32) {
         let reservation = self.reservation.as_mut();
-        let runs = &mut reservation.expect("a reservation until `finish`").runs;
-        match runs.last_mut() {
-            Some((last, pages))
-                if (last.node, last.card) == (first.node, first.card)
-                    && last.page.0 + u64::from(*pages) == first.page.0
-                    && pages.checked_add(count).is_some() =>
-            {
-                *pages += count;
-            }
-            _ => runs.push((first, count)),
-        }
+        let reservation = reservation.expect("a reservation until `finish`");
+        reservation.add(first, count);
     }
 
     fn do_chores(&mut self, store: &Arc<PageStore>, chores: Chores) -> Result<()> {
@@ -361,6 +349,26 @@ impl Drop for PageWriter {
 }
 
 impl Reservation {
+    pub(super) fn none(store: Arc<PageStore>) -> Self {
+        Self {
+            store,
+            runs: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, first: PageAddress, count: u32) {
+        match self.runs.last_mut() {
+            Some((last, pages))
+                if (last.node, last.card) == (first.node, first.card)
+                    && last.page.0 + u64::from(*pages) == first.page.0
+                    && pages.checked_add(count).is_some() =>
+            {
+                *pages += count;
+            }
+            _ => self.runs.push((first, count)),
+        }
+    }
+
     /// The manifest names the runs now: they stay.
     pub fn keep(mut self) {
         self.runs.clear();

@@ -27,7 +27,7 @@ fn segments(of: &[(u32, u32)]) -> Vec<Arc<Segment>> {
 /// What compaction makes of segments: the rows that it wrote, and how many segments are left.
 fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) -> u64 {
     let mut written = 0;
-    while let Some(run) = next_run(segments, how) {
+    while let Some(run) = next_run_of(segments, how) {
         let mut rows: u64 = segments[run.clone()]
             .iter()
             .map(|s| u64::from(s.live_rows()))
@@ -51,8 +51,8 @@ fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) 
 #[test]
 fn what_is_due_is_small_or_has_lost_rows() {
     const FULL: u32 = SEGMENT_ROWS as u32;
-    let due = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::Due);
-    let all = |of: &[(u32, u32)]| next_run(&segments(of), Thoroughness::All);
+    let due = |of: &[(u32, u32)]| next_run_of(&segments(of), Thoroughness::Due);
+    let all = |of: &[(u32, u32)]| next_run_of(&segments(of), Thoroughness::All);
     assert_eq!(due(&[(FULL, 0); 40]), None);
     assert_eq!(all(&[(FULL, 0); 40]), None);
     assert_eq!(due(&[(1, 0); 15]), None);

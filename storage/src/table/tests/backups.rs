@@ -99,6 +99,7 @@ fn restored(files: &dyn BackupFiles, number: u32) -> String {
         &database,
         LoadTarget::Create {
             layout: layout(),
+            distribution: None,
             retention: std::time::Duration::ZERO,
             defaults: vec![],
             schema: "public".into(),

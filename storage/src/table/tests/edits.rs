@@ -75,6 +75,7 @@ fn a_name_of_an_index_is_taken_once_by_loads_that_overlap() {
     let database = open(dir.path());
     let target = |table: &str| LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

@@ -128,6 +128,7 @@ fn load(database: &Arc<Database>, target: LoadTarget, rows: &[Row]) -> Result<u6
 fn create(indexes: &[&str]) -> LoadTarget {
     LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention: Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

@@ -17,6 +17,7 @@ use crate::table::manifest::decode_layout;
 fn target(schema: &SchemaRef) -> LoadTarget {
     LoadTarget::Create {
         layout: TableLayout::Pax,
+        distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

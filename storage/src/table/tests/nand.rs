@@ -427,6 +427,7 @@ fn put(database: &Arc<Database>, target: LoadTarget, rows: &RecordBatch) -> Resu
 fn create(table: &str, width: i32) -> LoadTarget {
     LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

@@ -210,6 +210,7 @@ fn large(dir: &Path) -> u64 {
     let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, false)]));
     let target = LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),

@@ -17,6 +17,7 @@ use crate::table::{AsOf, Isolation, Workspace};
 fn create_kept(name: &str, retention: Duration) -> LoadTarget {
     LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention,
         defaults: vec![],
         schema: "public".into(),
@@ -393,6 +394,7 @@ fn redefine(workspace: &Workspace) -> Result<u64> {
     let ids: ArrayRef = Arc::new(Int64Array::from(ids));
     let batch = RecordBatch::try_from_iter([("id", ids)])?;
     let load = workspace.begin_load(LoadTarget::Redefine {
+        distribution: None,
         schema: "public".into(),
         table: "t".into(),
         version,

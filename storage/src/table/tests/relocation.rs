@@ -13,17 +13,17 @@ use crate::store::{CardId, NodeId, StoreCard};
 use crate::table::{AsOf, Workspace};
 
 /// Cards of two nodes besides the database's own.
-const OTHERS: [(NodeId, CardId); 2] = [(NodeId(1), CardId(0)), (NodeId(2), CardId(1))];
+pub(super) const OTHERS: [(NodeId, CardId); 2] = [(NodeId(1), CardId(0)), (NodeId(2), CardId(1))];
 /// So many that their pages are not left in memory.
-const ROWS: usize = 40_000;
+pub(super) const ROWS: usize = 40_000;
 
-struct Rack {
+pub(super) struct Rack {
     folder: TempDir,
-    cards: Vec<StoreCard>,
+    pub(super) cards: Vec<StoreCard>,
 }
 
 impl Rack {
-    fn new(blocks: u64) -> Self {
+    pub(super) fn new(blocks: u64) -> Self {
         let geometry = |erase_blocks| Geometry {
             pages_per_erase_block: 256,
             erase_blocks,
@@ -39,7 +39,7 @@ impl Rack {
         }
     }
 
-    fn open(&self, cards: &[StoreCard]) -> Result<Arc<Database>> {
+    pub(super) fn open(&self, cards: &[StoreCard]) -> Result<Arc<Database>> {
         let options = DatabaseOptions {
             cards: cards.to_vec(),
             upkeep: UpkeepOptions {
@@ -58,7 +58,7 @@ impl Rack {
 }
 
 /// Rows whose texts can't be made smaller.
-fn noise(rng: &mut StdRng, first: i64) -> RecordBatch {
+pub(super) fn noise(rng: &mut StdRng, first: i64) -> RecordBatch {
     let ids = Int64Array::from_iter_values(first..first + ROWS as i64);
     let mut text = || {
         (0..60)
@@ -83,6 +83,7 @@ fn create_with_past() -> LoadTarget {
     };
     LoadTarget::Create {
         layout,
+        distribution: None,
         retention: Duration::from_secs(3600),
         defaults: vec![],
         schema,
@@ -115,7 +116,7 @@ fn contents(database: &Arc<Database>) -> Vec<RecordBatch> {
         .collect()
 }
 
-fn pages_on(database: &Database, cards: &[(NodeId, CardId)]) -> u64 {
+pub(super) fn pages_on(database: &Database, cards: &[(NodeId, CardId)]) -> u64 {
     let live = database.live_pages().into_iter();
     let on = live.filter(|(node, card, _)| cards.contains(&(*node, *card)));
     on.map(|(_, _, pages)| pages).sum()

@@ -313,6 +313,7 @@ impl Step {
                 for schema in ["public", renamed] {
                     let load = workspace.begin_load(LoadTarget::Create {
                         layout: layout(),
+                        distribution: None,
                         retention: Duration::ZERO,
                         defaults: vec![],
                         schema: schema.into(),
@@ -433,6 +434,7 @@ fn create(
 ) -> Result<()> {
     let target = LoadTarget::Create {
         layout: layout(),
+        distribution: None,
         retention: Duration::ZERO,
         defaults: vec![],
         schema: "public".into(),
