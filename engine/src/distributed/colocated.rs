@@ -220,6 +220,17 @@ fn in_streams(
     Ok(Arc::new(join.with_new_children(inputs)?.build()?))
 }
 
+/// The streams of the right side of a join, if each has the rows of some keys of the join.
+fn streams_by_keys(join: &HashJoinExec, right: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let Partitioning::Hash(keys, streams) = right.output_partitioning() else {
+        return None;
+    };
+    let of_join = join.on().iter().map(|(_, right)| column_of(right));
+    let is_of_columns = keys.iter().all(|key| column_of(key).is_some());
+    let is_same = is_of_columns && keys.iter().map(column_of).eq(of_join);
+    is_same.then_some(*streams)
+}
+
 fn streams_of(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.output_partitioning().partition_count()
 }
@@ -446,14 +457,16 @@ impl Exchanges<'_> {
         let (on, join_type) = (join.on(), join.join_type());
         let width = left_width(join.left());
         // Who is above may expect the rows in the streams in which the right side has them.
-        if !meet(&left, &right, on) || !right.exchanges.is_empty() {
+        let keeps_streams =
+            right.exchanges.is_empty() || streams_by_keys(join, join.right()).is_some();
+        if !meet(&left, &right, on) || !keeps_streams {
             self.remote.insert(number);
         }
         let rows = match self.remote.contains(&number) {
             true => self.of_broadcast(Rows::default(), right, on, join_type, width),
             false => Rows {
+                exchanges: right.exchanges.clone(),
                 keys: kept_keys(left, right, join_type, width),
-                exchanges: Vec::new(),
             },
         };
         rows.projected(join.projection.as_deref())
@@ -502,10 +515,16 @@ impl Exchanges<'_> {
         if let Some((join, collected)) = broadcast(plan) {
             self.count += 1;
             if !self.remote.contains(&number) {
-                let inputs = [collected.input(), join.right()];
-                let [left, right] = inputs.map(|input| self.replaced(input));
-                return in_streams(join, [left?, right?], |input, keys| {
-                    let partitioning = Partitioning::Hash(keys, self.streams);
+                let left = self.replaced(collected.input())?;
+                let right = self.replaced(join.right())?;
+                let streams = streams_by_keys(join, &right);
+                let has_streams = streams.map(|_| Arc::clone(&right));
+                let streams = streams.unwrap_or(self.streams);
+                return in_streams(join, [left, right], |input, keys| {
+                    if let Some(right) = has_streams.as_ref().filter(|r| Arc::ptr_eq(r, &input)) {
+                        return Ok(Arc::clone(right));
+                    }
+                    let partitioning = Partitioning::Hash(keys, streams);
                     let exchange = RepartitionExec::try_new(input, partitioning)?;
                     Ok(Arc::new(LocalExchangeExec::new(exchange)?))
                 });
