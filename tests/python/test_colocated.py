@@ -42,14 +42,14 @@ ASKED = {
     "GROUP BY s.sale) AS t JOIN deal AS u ON t.sale = u.sale": 0,
     "SELECT count(*), sum(a.amount * b.kind) FROM (SELECT sale, sum(amount) AS amount FROM line GROUP BY sale) AS a "
     "JOIN deal AS b ON a.sale = b.sale AND a.amount > b.kind": 0,
+    # A group by what may be NULL of rows that found nobody.
+    "SELECT count(*), sum(n) FROM (SELECT s.sale, count(*) AS n FROM line AS l LEFT JOIN "
+    "(SELECT * FROM deal WHERE kind = 1) AS s ON l.sale = s.sale GROUP BY s.sale)": 1,
     # The keys are others.
     "SELECT count(*), sum(kind) FROM line JOIN deal ON line.part = deal.sale": None,
     "SELECT count(*), sum(kind) FROM line JOIN deal ON line.sale + 1 = deal.sale": None,
     # One side lies by it alone: all others come to where its rows go.
     "SELECT count(*), sum(grade) FROM line JOIN plain ON line.sale = plain.sale": None,
-    # A group by what may be NULL of rows that found nobody.
-    "SELECT count(*), sum(n) FROM (SELECT s.sale, count(*) AS n FROM line AS l LEFT JOIN "
-    "(SELECT * FROM deal WHERE kind = 1) AS s ON l.sale = s.sale GROUP BY s.sale)": None,
     "SELECT count(*) FROM (SELECT sale FROM line UNION SELECT sale FROM deal)": None,
 }
 JOIN = next(iter(ASKED))
@@ -149,6 +149,22 @@ def test_rows_that_lie_by_the_key_are_joined_and_grouped_where_they_are(racks) -
     for name in ["line", "deal"]:
         rack.execute("n00", f"VACUUM {name}")
     agree(rack)
+
+
+def test_rows_keep_the_order_that_they_are_asked_in(racks) -> None:
+    rack = stocked(racks(3))
+    with rack.cursor("n01") as cursor:
+        cursor.execute(ALWAYS)
+        for join in ["JOIN", "LEFT JOIN", "RIGHT JOIN"]:
+            for order in ["l.amount, l.part", "d.customer, l.part", "l.sale, d.kind"]:
+                columns = order.split(", ")
+                query = f"SELECT {order} FROM deal AS d {join} line AS l ON d.sale = l.sale WHERE l.part < 300 ORDER BY {order}"
+                plan = plan_of(cursor, query)
+                assert "RackExec" in plan
+                cursor.execute(query)
+                found = cursor.fetchall()
+                assert len(found) > 10_000 and len(columns) == 2
+                assert found == sorted(found, key=lambda row: [(value is None, value or 0) for value in row]), plan
 
 
 def test_a_transaction_joins_what_it_has_written_where_it_lies(racks) -> None:

@@ -456,10 +456,11 @@ impl Exchanges<'_> {
     ) -> Rows {
         let (on, join_type) = (join.on(), join.join_type());
         let width = left_width(join.left());
-        // Who is above may expect the rows in the streams in which the right side has them.
-        let keeps_streams =
-            right.exchanges.is_empty() || streams_by_keys(join, join.right()).is_some();
-        if !meet(&left, &right, on) || !keeps_streams {
+        // Who is above may expect the rows in the streams, and in the order, in which the right side has them.
+        let right_side = join.right();
+        let stays = streams_by_keys(join, right_side).is_some();
+        let may_go = right.exchanges.is_empty() && right_side.output_ordering().is_none();
+        if !meet(&left, &right, on) || !(stays || may_go) {
             self.remote.insert(number);
         }
         let rows = match self.remote.contains(&number) {

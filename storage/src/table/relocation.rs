@@ -169,8 +169,12 @@ impl Core {
             return Ok(true);
         }
         // Commits wait for what looks and moves.
-        let has_some = |victims: Option<Victims>| victims.is_some_and(|v| !v.is_empty());
-        match self.has_buckets() && has_some(self.next_to_move(&self.state.read(), Aim::Gather)) {
+        let is_due = self.has_buckets() && {
+            let state = self.state.read();
+            let victims = self.next_to_move(&state, Aim::Gather);
+            victims.is_some_and(|victims| !victims.is_empty())
+        };
+        match is_due {
             true => self.move_for(Aim::Gather, pace),
             false => Ok(false),
         }
@@ -340,14 +344,20 @@ impl Core {
                     let rest = rest.filter(|rest| store.has_room_on(*rest, chosen + all));
                     rest.unwrap_or_else(|| store.next_card(all))
                 }
-                // By itself: what is left of it comes in the next steps.
-                Aim::Fill { to, more, .. } if kind == OF_BUCKET => {
-                    if chosen > 0 || all >= more {
+                // By itself, and all that is elsewhere: what is left of it comes in the next steps.
+                Aim::Fill { from, to, more, .. } if kind == OF_BUCKET && from.0 != to.0 => {
+                    let away = runs.iter().filter(|run| run.first.node != to.0);
+                    let away: u64 = away.map(|run| u64::from(run.count)).sum();
+                    if chosen > 0 || away >= more || !store.has_room_on(to, away) {
+                        continue;
+                    }
+                    let brought = self.next_to_bring(runs, to, &unreadable)?;
+                    if brought.is_empty() {
                         continue;
                     }
                     let bucket = (of as u16, id as u16);
                     *self.upkeep.relocation.brings.lock() = Some((bucket, to));
-                    return self.next_to_bring(runs, to, &unreadable);
+                    return Some(brought);
                 }
                 Aim::Fill { pages, .. } if chosen + all > pages => continue,
                 Aim::Fill { to, .. } => to,
