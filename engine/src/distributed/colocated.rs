@@ -1,5 +1,6 @@
-//! Exchanges that each node can do by itself: of tables that [lie by a key](Distribution), each node works
-//! on whole buckets, so that equal keys are on one node before anybody exchanged a row.
+//! Exchanges that each node can do by itself: of tables that
+//! [lie by a key](flashmesh_storage::table::Distribution), each node works on whole buckets, so that equal
+//! keys are on one node before anybody exchanged a row.
 //!
 //! A plan says that by exchanges: under a join, a group, a window, rows go to streams by the hash of a
 //! key. Where the input of such an exchange lies by columns of that key, it becomes one among the streams
