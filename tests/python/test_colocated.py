@@ -67,7 +67,7 @@ def exchanges_in(plan: str) -> int:
 
 def answers_of(cursor, query: str) -> list[tuple]:
     cursor.execute(query)
-    return sorted(cursor.fetchall())
+    return sorted(cursor.fetchall(), key=str)
 
 
 def agree(rack: Rack) -> None:
