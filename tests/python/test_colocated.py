@@ -22,9 +22,8 @@ ALWAYS = "SET flashmesh.distributed = 'always'"
 STOCK = [
     "CREATE TABLE line (item INT, sale BIGINT, part INT, amount INT) WITH (distribute_by = 'sale')",
     "INSERT INTO line SELECT value % 7, value % 100000, value % 2003, value % 50 FROM generate_series(1, 120000) AS s(value)",
-    "CREATE TABLE deal WITH (distribute_by = sale) AS "
+    "CREATE TABLE deal WITH (distribute_by = (sale)) AS "
     "SELECT value AS sale, value % 1009 AS customer, value % 5 AS kind FROM generate_series(1, 120000) AS s(value)",
-    "CREATE TABLE part WITH (distribute_by = (part)) AS SELECT value AS part, value % 3 AS maker FROM generate_series(0, 2500) AS s(value)",
     "CREATE TABLE plain AS SELECT value AS sale, value % 13 AS grade FROM generate_series(1, 110000) AS s(value)",
 ]
 #: With how many exchanges of rows nodes answer them; `None`: with no local one.
@@ -156,13 +155,12 @@ def test_rows_keep_their_order_and_a_transaction_sees_its_own(racks) -> None:
         cursor.execute(ALWAYS)
         for join in ["JOIN", "LEFT JOIN", "RIGHT JOIN"]:
             for order in ["l.amount, l.part", "d.customer, l.part", "l.sale, d.kind"]:
-                columns = order.split(", ")
                 query = f"SELECT {order} FROM deal AS d {join} line AS l ON d.sale = l.sale WHERE l.part < 300 ORDER BY {order}"
                 plan = plan_of(cursor, query)
                 assert "RackExec" in plan
                 cursor.execute(query)
                 found = cursor.fetchall()
-                assert len(found) > 10_000 and len(columns) == 2
+                assert len(found) > 10_000
                 assert found == sorted(found, key=lambda row: [(value is None, value or 0) for value in row]), plan
 
     with rack.cursor("n01") as cursor:
