@@ -175,7 +175,7 @@ impl Engine {
             .with_object_store_registry(Arc::new(NoStores))
             .build_arc()?;
         let kernels = Kernels::new(
-            Arc::clone(&database),
+            &database,
             options.kernels,
             Arc::new(StorageMemory::new(&pool, "kernels")),
         );

@@ -1,7 +1,7 @@
 //! The functions that users added to a database: from a name in the catalog to a kernel that runs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use flashmesh_pushdown::{KernelId, Program};
@@ -27,7 +27,9 @@ const MAX_CALL_DEPTH: usize = 8;
 /// made, and the call goes through the store.
 #[derive(Debug)]
 pub struct Kernels {
-    database: Arc<Database>,
+    /// Plans have the kernels by their node, and some plans live on when nobody runs them any more: none
+    /// of them keeps the database open.
+    database: Weak<Database>,
     compiler: Compiler,
     memory: Arc<dyn MemoryBudget>,
     state: Mutex<State>,
@@ -66,18 +68,25 @@ impl UserFunction {
 }
 
 impl Kernels {
-    /// The kernels of `database`, run within `options`; what they take is charged to `memory`.
+    /// The kernels of `database`, which they don't keep open, run within `options`; what they take is
+    /// charged to `memory`.
     pub fn new(
-        database: Arc<Database>,
+        database: &Arc<Database>,
         options: SandboxOptions,
         memory: Arc<dyn MemoryBudget>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            database,
+            database: Arc::downgrade(database),
             compiler: Compiler::new(options),
             memory,
             state: Mutex::default(),
         })
+    }
+
+    fn database(&self) -> Result<Arc<Database>> {
+        let database = self.database.upgrade();
+        database
+            .ok_or_else(|| StorageError::Invalid("the database is closed; open it again".into()))
     }
 
     /// The calls of a new query.
@@ -88,7 +97,10 @@ impl Kernels {
     /// The functions, in the order of their names. One whose package can't be read is left out
     /// and logged: it must not keep the others from running.
     pub fn functions(&self) -> Arc<[Arc<UserFunction>]> {
-        let version = self.database.functions_version();
+        let Some(database) = self.database.upgrade() else {
+            return Arc::clone(&self.state.lock().functions);
+        };
+        let version = database.functions_version();
         let known = {
             let state = self.state.lock();
             if state.version == Some(version) {
@@ -100,7 +112,7 @@ impl Kernels {
             .iter()
             .map(|function| (function.entry.digest, function))
             .collect();
-        let entries = self.database.functions();
+        let entries = database.functions();
         let functions = entries.into_iter().filter_map(|entry| {
             if let Some(known) = before.get(&entry.digest)
                 && known.entry == entry
@@ -138,7 +150,7 @@ impl Kernels {
     /// # Errors
     /// `NotFound`, `Corrupt`, `Io`.
     pub(crate) fn package_bytes(&self, entry: &Function) -> Result<Vec<u8>> {
-        self.database.function_package(entry)
+        self.database()?.function_package(entry)
     }
 
     /// A function.
@@ -186,7 +198,7 @@ impl Kernels {
         }
         let compiled = self.callees(&name, &callees, &mut vec![name.clone()])?;
         let kernel = self.compiler.compile(parsed, &compiled)?;
-        let entry = self.database.create_function(NewFunction {
+        let entry = self.database()?.create_function(NewFunction {
             name: &name,
             owner,
             package: &package,

@@ -123,6 +123,7 @@ def racks(tmp_path_factory):
         flashmesh("rack", "down", rack.file, "--timeout", "20s", "--kill", check=False)
         for log in rack.folder.glob("*/node.log"):
             assert "panicked" not in log.read_text(), log.read_text()
+            assert "the database was not closed" not in log.read_text(), log.read_text()
 
 
 def kill(rack: Rack, name: str, with_signal: signal.Signals = signal.SIGKILL) -> None:

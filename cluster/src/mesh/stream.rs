@@ -18,6 +18,8 @@ use super::mux::Mux;
 
 /// Streams that wait to be accepted, of each service.
 const BACKLOG: usize = 64;
+/// How often a stream is asked for, where its peer restarts meanwhile.
+const CONNECT_TRIES: usize = 3;
 
 /// The streams of an endpoint of this node: [`Mesh::streams`](super::Mesh::streams).
 ///
@@ -47,14 +49,26 @@ impl Streams {
         self.mux.runtime()
     }
 
-    /// Opens a stream to a service of a node, this one included.
+    /// Opens a stream to a service of a node, this one included. What an interruption takes along of one
+    /// that is not open yet is nothing but the question, which is then asked again.
     ///
     /// # Errors
-    /// `Refused` when nobody listens there; `Unreachable`, `Interrupted` as with packets.
+    /// `Refused` when nobody listens there; `Unreachable` as with packets; `Interrupted` when that goes on.
     pub async fn connect(&self, node: NodeId, service: &str) -> Result<MeshStream, MeshError> {
         let peer = self.mux.endpoint.network().node_of(node);
         let unknown = || MeshError::Unknown(format!("node of number {}", node.0));
-        let (key, accepted) = self.mux.open(peer.ok_or_else(unknown)?, service)?;
+        let peer = peer.ok_or_else(unknown)?;
+        let mut tries = 1;
+        loop {
+            match self.open(peer, service).await {
+                Err(MeshError::Interrupted { .. }) if tries < CONNECT_TRIES => tries += 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open(&self, peer: usize, service: &str) -> Result<MeshStream, MeshError> {
+        let (key, accepted) = self.mux.open(peer, service)?;
         // From here on: whoever waits no longer has the stream reset.
         let stream = MeshStream::new(self.mux.clone(), key);
         accepted.await.unwrap_or(Err(MeshError::Closed))?;

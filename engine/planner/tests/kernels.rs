@@ -88,7 +88,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path(), DatabaseOptions::default()).unwrap();
         let used = Arc::new(Used::default());
-        let kernels = Kernels::new(Arc::clone(&database), options, Arc::clone(&used) as _);
+        let kernels = Kernels::new(&database, options, Arc::clone(&used) as _);
         let scalar =
             "kind = \"scalar\"\nsignature = \"(x BIGINT, k INTEGER CONSTANT) RETURNS BIGINT\"\n";
         let aggregate =

@@ -25,6 +25,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 use tonic::transport::{Endpoint, Server, Uri};
 use tower::service_fn;
@@ -81,6 +82,19 @@ impl Channels {
         });
         channel.clone()
     }
+
+    fn way(
+        &self,
+        url: &Url,
+        failure: Option<Arc<Failure>>,
+    ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
+        let node = node_of(url)?;
+        Ok(Box::new(Named {
+            node,
+            inner: create_worker_client(self.channel(node)),
+            failure,
+        }))
+    }
 }
 
 #[async_trait]
@@ -89,11 +103,36 @@ impl ChannelResolver for Channels {
         &self,
         url: &Url,
     ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
-        let node = node_of(url)?;
-        Ok(Box::new(Named {
-            node,
-            inner: create_worker_client(self.channel(node)),
-        }))
+        self.way(url, None)
+    }
+}
+
+/// The ways of a query's coordinator. A node that did not get its part of the plan is told to whoever
+/// reads the query's rows: those who ask it for rows wait for a plan that does not come.
+pub(super) struct OfQuery {
+    channels: Arc<Channels>,
+    failure: Arc<Failure>,
+}
+
+/// Where the first failure goes.
+type Failure = Mutex<Option<oneshot::Sender<DataFusionError>>>;
+
+impl OfQuery {
+    /// The ways, and what has failed on them.
+    pub fn new(channels: Arc<Channels>) -> (Self, oneshot::Receiver<DataFusionError>) {
+        let (failure, failed) = oneshot::channel();
+        let failure = Arc::new(Mutex::new(Some(failure)));
+        (Self { channels, failure }, failed)
+    }
+}
+
+#[async_trait]
+impl ChannelResolver for OfQuery {
+    async fn get_worker_client_for_url(
+        &self,
+        url: &Url,
+    ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
+        self.channels.way(url, Some(Arc::clone(&self.failure)))
     }
 }
 
@@ -101,6 +140,7 @@ impl ChannelResolver for Channels {
 struct Named {
     node: NodeId,
     inner: Box<dyn WorkerChannel>,
+    failure: Option<Arc<Failure>>,
 }
 
 fn of_node(node: NodeId, error: DataFusionError) -> DataFusionError {
@@ -129,7 +169,15 @@ impl WorkerChannel for Named {
         let asked = self
             .inner
             .coordinator_channel(headers, request, messages, metrics, task);
-        let answers = asked.await.map_err(|error| of_node(node, error))?;
+        let answers = asked.await.map_err(|error| {
+            let error = Arc::new(of_node(node, error));
+            let failure = self.failure.as_ref();
+            if let Some(failure) = failure.and_then(|failure| failure.lock().take()) {
+                // Nobody may read the rows any more.
+                let _ = failure.send(DataFusionError::Shared(Arc::clone(&error)));
+            }
+            DataFusionError::Shared(error)
+        })?;
         Ok(named(node, answers))
     }
 

@@ -20,11 +20,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
-use datafusion_distributed::{DistributedMetricsFormat, rewrite_distributed_plan_with_metrics};
+use datafusion_distributed::{
+    DistributedExt, DistributedMetricsFormat, rewrite_distributed_plan_with_metrics,
+};
 use flashmesh_storage::store::NodeId;
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
+use tokio::sync::oneshot;
 
 use super::Workers;
+use super::channels::OfQuery;
 use super::colocated::Places;
 
 /// Whether EXPLAIN ANALYZE shows what was measured of all parts of a stage together, or of each.
@@ -130,6 +134,8 @@ impl ExecutionPlan for RackExec {
         let workers = &self.workers;
         let places = Places::default();
         let config = workers.coordinator(config, &self.nodes, &places, is_measured)?;
+        let (ways, failed) = OfQuery::new(Arc::clone(&workers.session.channels));
+        let config = config.with_distributed_channel_resolver(ways);
         let of_parts = TaskContext::new(
             context.task_id(),
             context.session_id(),
@@ -147,6 +153,7 @@ impl ExecutionPlan for RackExec {
         }
         Ok(Box::pin(Rows {
             rows,
+            failed: Some(failed),
             here: Some((Arc::clone(&self.here), context)),
             workers: Arc::clone(workers),
             measured: Arc::clone(&self.measured),
@@ -179,6 +186,8 @@ fn measured(
 /// The rows of a [`RackExec`].
 struct Rows {
     rows: SendableRecordBatchStream,
+    /// Tells when a node did not get its part, until all have.
+    failed: Option<oneshot::Receiver<DataFusionError>>,
     /// What is done in place of the parts, while nothing has come of them.
     here: Option<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>,
     workers: Arc<Workers>,
@@ -190,17 +199,34 @@ fn may_be_done_here(error: &DataFusionError) -> bool {
     !matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
+impl Rows {
+    fn poll_parts(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        if let Some(Poll::Ready(told)) = self
+            .failed
+            .as_mut()
+            .map(|failed| failed.poll_unpin(context))
+        {
+            self.failed = None;
+            if let Ok(error) = told {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        self.rows.poll_next_unpin(context)
+    }
+}
+
 impl Stream for Rows {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            let next = std::task::ready!(self.rows.poll_next_unpin(context));
+            let next = std::task::ready!(self.poll_parts(context));
             match (next, self.here.take()) {
                 (Some(Err(error)), Some((here, task))) if may_be_done_here(&error) => {
                     log::warn!("a query is done on the head alone: {error}");
                     let counts = &self.workers.counts;
                     counts.on_head_alone.fetch_add(1, Ordering::Relaxed);
+                    self.failed = None;
                     self.rows = here.execute(0, task)?;
                     let _ = self.measured.set(here);
                 }
