@@ -141,7 +141,7 @@ def functions(engine: Engine) -> str:
     relations = dict(re.findall(r'\(\s*"(\w+)",\s*"([^"]*)",', own[1]))
     found = engine.rows(
         "SELECT routine_name AS name, function_type AS kind, max(syntax_example) AS syntax, max(description) AS description "
-        "FROM information_schema.routines GROUP BY 1, 2 ORDER BY 1, 2"
+        "FROM information_schema.routines WHERE routine_name NOT LIKE 'flashmesh:%' GROUP BY 1, 2 ORDER BY 1, 2"
     )
     giving_tables = {row["name"] for row in found if row["kind"] == "TABLE"}
     described(TEXTS["table_functions"], relations.keys() | giving_tables, "table functions")

@@ -14,6 +14,7 @@ use flashmesh_storage::table::View;
 
 use crate::Session;
 use crate::blocking::blocking;
+use crate::clauses::write_out_files;
 use crate::create_table::check_columns;
 use crate::error::{Error, Result};
 use crate::names::CATALOG;
@@ -54,9 +55,10 @@ impl Session {
         let ParsedStatement::Statement(statement) = parsed(&text, &dialect)? else {
             return Err(Error::usage("a view is made of a query"));
         };
-        let ast::Statement::CreateView(written) = *statement else {
+        let ast::Statement::CreateView(mut written) = *statement else {
             return Err(Error::usage("a view is made of a query"));
         };
+        write_out_files(&mut written.query);
         let columns = written.columns.iter().map(|c| self.normalise(&c.name));
         let view = View {
             schema: name.schema.to_string(),

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use async_trait::async_trait;
-use datafusion::catalog::{TableProvider, UrlTableFactory};
+use datafusion::common::DFSchema;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
@@ -16,16 +15,17 @@ use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, cast, lit};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
-use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 
 /// How to read files whose format leaves questions open. Parquet and Arrow files answer them
 /// themselves.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileOptions {
     /// The format's name (`parquet`, `csv`, `tsv`, `json`, `arrow`); `None`: by the ending.
     pub format: Option<String>,
+    /// The format of files whose ending tells none.
+    pub format_without_ending: Option<String>,
     /// CSV: the first line names the columns; `None`: as `datafusion.catalog.has_header` says.
     pub header: Option<bool>,
     /// CSV: what separates fields.
@@ -34,6 +34,24 @@ pub struct FileOptions {
     pub null: Option<String>,
     /// CSV: quoted fields may hold line ends. A file is then read by one thread.
     pub newlines_in_values: bool,
+    /// CSV: what stands around fields in which separators are text; `"` in general.
+    pub quote: Option<char>,
+    /// CSV: what stands before a quote that is text; it is doubled in general.
+    pub escape: Option<char>,
+    /// CSV: lines that begin with it are left out.
+    pub comment: Option<char>,
+    /// How it is compressed (`gz`, `bz2`, `xz`, `zst`, or `uncompressed`); `None`: by the ending.
+    pub compression: Option<String>,
+    /// CSV: names and SQL types of all columns, in their order, in place of what the file says.
+    pub columns: Vec<(String, String)>,
+    /// CSV: names of the columns, or of the first of them, in place of what the file says.
+    pub names: Vec<String>,
+    /// CSV: SQL types of columns by their names, in place of what their values look like.
+    pub types: Vec<(String, String)>,
+    /// CSV: every column is text.
+    pub all_text: bool,
+    /// CSV: how many rows are looked at to find the types of columns; `None`: 1,000.
+    pub sample_rows: Option<usize>,
 }
 
 /// A file name's ending, the format it stands for, and the options that it alone implies.
@@ -43,7 +61,7 @@ type Format = (
     &'static [(&'static str, &'static str)],
 );
 
-const FORMATS: [Format; 14] = [
+pub(crate) const FORMATS: [Format; 14] = [
     ("parquet", "parquet", &[]),
     ("parq", "parquet", &[]),
     ("pq", "parquet", &[]),
@@ -61,7 +79,7 @@ const FORMATS: [Format; 14] = [
 ];
 
 /// Opens files (or folders, globs, URLs) of one format as one table. Their schemas are merged by
-/// name. Text formats are read with the types of `target`, where it has a column of that name,
+/// name, but for CSV, whose columns are where the first file has them. Text formats are read with the types of `target`, where it has a column of that name,
 /// rather than with what their values look like (`007` may be text).
 ///
 /// # Errors
@@ -137,13 +155,33 @@ async fn listing_config(
         return Err(Error::usage("no file was named"));
     };
     let listing = listing_options(first_path, first, options, state).await?;
-    let is_text = matches!(listing.format.get_ext().as_str(), "csv" | "json");
+    let format = listing.format.get_ext();
+    let is_csv = format == "csv";
+    let is_text = is_csv || format == "json";
+    let config = |urls| {
+        let config = ListingTableConfig::new_with_multi_paths(urls);
+        config
+            .with_listing_options(listing.clone())
+            .infer_partitions_from_path(state)
+    };
+    if !options.columns.is_empty() {
+        let columns = options.columns.iter();
+        let columns = columns.map(|(name, data_type)| {
+            let data_type = type_of(data_type, state)?;
+            Ok(Field::new(name, data_type, true))
+        });
+        let schema = Schema::new(columns.collect::<Result<Vec<_>>>()?);
+        return Ok((config(urls).await?, schema));
+    }
     let mut schema = Schema::empty();
     for (path, url) in paths.iter().zip(&urls) {
         let inferred = listing
             .infer_schema(state, url)
             .await
             .map_err(|e| Error::usage(format!("can't read '{path}': {}", Error::from(e))))?;
+        if is_csv && !schema.fields().is_empty() {
+            check_places(&schema, &inferred, first_path, path)?;
+        }
         schema = Schema::try_merge([schema, inferred.as_ref().clone()]).map_err(|e| {
             Error::usage(format!(
                 "the columns of '{path}' don't fit those of '{first_path}': {e}"
@@ -151,15 +189,85 @@ async fn listing_config(
         })?;
     }
     let target = target.filter(|_| is_text);
+    let schema = renamed(&schema, &options.names)?;
+    let mut types = HashMap::with_capacity(options.types.len());
+    for (name, data_type) in &options.types {
+        if schema.field_with_name(name).is_err() {
+            let names: Vec<_> = schema
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str())
+                .collect();
+            return Err(Error::usage(format!(
+                "'{first_path}' has no column '{name}'; there are: {}",
+                names.join(", ")
+            )));
+        }
+        types.insert(name.as_str(), type_of(data_type, state)?);
+    }
     let schema = typed(&schema, |field| {
+        if let Some(data_type) = types.get(field.name().as_str()) {
+            return Some(data_type.clone());
+        }
+        if options.all_text {
+            return Some(DataType::Utf8View);
+        }
         let target = target?.field_with_name(field.name()).ok()?;
         Some(target.data_type().clone())
     });
-    let config = ListingTableConfig::new_with_multi_paths(urls)
-        .with_listing_options(listing)
-        .infer_partitions_from_path(state)
-        .await?;
-    Ok((config, schema))
+    Ok((config(urls).await?, schema))
+}
+
+/// Refuses CSV files of other columns than the first one has: they are read by their places.
+fn check_places(first: &Schema, other: &Schema, first_path: &str, path: &str) -> Result<()> {
+    let names = |schema: &Schema| {
+        let names = schema.fields().iter().map(|field| field.name().clone());
+        names.collect::<Vec<_>>()
+    };
+    let (first, other) = (names(first), names(other));
+    match first == other {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "'{path}' has the columns {}, and '{first_path}' has {}; CSV files of one table have the same columns \
+             in one order, or write a UNION BY NAME of them",
+            other.join(", "),
+            first.join(", ")
+        ))),
+    }
+}
+
+/// The first columns under other names.
+fn renamed(schema: &Schema, names: &[String]) -> Result<Schema> {
+    let fields = schema.fields();
+    if names.len() > fields.len() {
+        return Err(Error::usage(format!(
+            "{} names for {} columns",
+            names.len(),
+            fields.len()
+        )));
+    }
+    let fields = fields
+        .iter()
+        .enumerate()
+        .map(|(place, field)| match names.get(place) {
+            Some(name) => Arc::new(field.as_ref().clone().with_name(name)),
+            None => Arc::clone(field),
+        });
+    Ok(Schema::new_with_metadata(
+        fields.collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    ))
+}
+
+/// A type by its name in SQL.
+fn type_of(name: &str, state: &SessionState) -> Result<DataType> {
+    let cast = state.create_logical_expr(&format!("CAST(NULL AS {name})"), &DFSchema::empty());
+    match cast {
+        Ok(Expr::Cast(cast)) => Ok(cast.field.data_type().clone()),
+        _ => Err(Error::usage(format!(
+            "'{name}' is no type that a column can have"
+        ))),
+    }
 }
 
 /// A path or URL, checked to exist where that is cheap to know.
@@ -189,11 +297,16 @@ async fn listing_options(
     state: &SessionState,
 ) -> Result<ListingOptions> {
     let mut name = path.to_string();
-    if url.is_folder() && url.get_glob().is_none() && options.format.is_none() {
+    let is_folder = url.is_folder() && url.get_glob().is_none();
+    let says_nothing = url.get_glob().is_some() && split_ending(path).is_none();
+    if (is_folder || says_nothing) && options.format.is_none() {
         let store = state.runtime_env().object_store(url)?;
         let mut files = url.list_all_files(state, store.as_ref(), "").await?;
         loop {
             let Some(file) = files.next().await else {
+                if options.format_without_ending.is_some() {
+                    break;
+                }
                 return Err(Error::usage(format!(
                     "folder '{path}' holds no file of a known format ({})",
                     endings()
@@ -209,6 +322,10 @@ async fn listing_options(
     let (ending, compression) = match (&options.format, split_ending(&name)) {
         (Some(format), split) => (format.to_ascii_lowercase(), split.and_then(|(_, c)| c)),
         (None, Some((ending, compression))) => (ending, compression),
+        (None, None) if options.format_without_ending.is_some() => (
+            options.format_without_ending.clone().unwrap_or_default(),
+            None,
+        ),
         (None, None) => {
             return Err(Error::usage(format!(
                 "'{path}' has no ending that tells its format; known are {}",
@@ -230,6 +347,8 @@ async fn listing_options(
         .iter()
         .map(|(k, v)| (k.to_string(), v.to_string()))
         .collect();
+    let compression = options.compression.clone().or(compression);
+    let compression = compression.filter(|compression| compression != "uncompressed");
     if let Some(compression) = &compression {
         settings.insert("format.compression".into(), compression.clone());
     }
@@ -249,13 +368,25 @@ async fn listing_options(
         if options.newlines_in_values {
             settings.insert("format.newlines_in_values".into(), "true".into());
         }
+        let signs = [
+            ("format.quote", options.quote),
+            ("format.escape", options.escape),
+            ("format.comment", options.comment),
+        ];
+        let signs = signs
+            .into_iter()
+            .filter_map(|(key, sign)| Some((key, sign?)));
+        settings.extend(signs.map(|(key, sign)| (key.to_owned(), sign.to_string())));
+        if let Some(rows) = options.sample_rows {
+            settings.insert("format.schema_infer_max_rec".into(), rows.to_string());
+        }
     }
     let format = state
         .get_file_format_factory(format)
         .ok_or_else(unknown)?
         .create(state, &settings)?;
     // A file that was named is read whatever its ending; the ending selects among a folder's.
-    let ending = if url.is_folder() && url.get_glob().is_none() {
+    let ending = if is_folder {
         compression.map_or(format!(".{ending}"), |c| format!(".{ending}.{c}"))
     } else {
         String::new()
@@ -264,7 +395,7 @@ async fn listing_options(
 }
 
 /// A known ending and the compression after it (`x.csv.gz` is `csv`, `gz`).
-fn split_ending(path: &str) -> Option<(String, Option<String>)> {
+pub(crate) fn split_ending(path: &str) -> Option<(String, Option<String>)> {
     let path = path.to_ascii_lowercase();
     let (stem, last) = path.rsplit_once('.')?;
     let (ending, compression) = match last {
@@ -310,38 +441,4 @@ fn escape_regex(text: &str) -> String {
         escaped.push(c);
     }
     escaped
-}
-
-/// Makes tables of names that look like files: `SELECT * FROM 'data/*.parquet'`.
-///
-/// A name without a path separator or a known ending is never looked up among the files, so that
-/// a mistyped table name does not become the folder of that name.
-#[derive(Debug, Default)]
-pub(crate) struct FileTables {
-    session: Mutex<Weak<RwLock<SessionState>>>,
-}
-
-impl FileTables {
-    /// The session whose options apply.
-    pub(crate) fn use_session(&self, session: Weak<RwLock<SessionState>>) {
-        *self.session.lock() = session;
-    }
-}
-
-#[async_trait]
-impl UrlTableFactory for FileTables {
-    async fn try_new(
-        &self,
-        name: &str,
-    ) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
-        if !name.contains(['/', '\\']) && split_ending(name).is_none() {
-            return Ok(None);
-        }
-        let Some(session) = self.session.lock().upgrade() else {
-            return Ok(None);
-        };
-        let state = session.read().clone();
-        let table = open(&[name.to_string()], &FileOptions::default(), None, &state).await?;
-        Ok(Some(Arc::new(table)))
-    }
 }

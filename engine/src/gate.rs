@@ -16,6 +16,7 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, WriteOp};
 use datafusion::physical_plan::ExecutionPlan;
 use flashmesh_planner::FlashTable;
+use flashmesh_planner::asof::is_as_of_join;
 use flashmesh_planner::relations::is_store_function;
 use flashmesh_storage::capability::Right;
 
@@ -106,7 +107,8 @@ fn check(principal: &Principal, node: &LogicalPlan, is_part: bool) -> Result<()>
             }
             // What it changes and what it reads are its inputs.
             let is_change = Returning::of(node).is_some();
-            match is_store_function(operator) || is_change || (statement.is_some() && !is_part) {
+            let is_known = is_store_function(operator) || is_as_of_join(operator);
+            match is_known || is_change || (statement.is_some() && !is_part) {
                 true => Ok(()),
                 false => principal.check_admin(&format!("run {}", operator.name())),
             }

@@ -46,6 +46,7 @@ mod defaults;
 mod depth;
 mod distributed;
 mod exact;
+mod file_tables;
 mod files;
 mod from_first;
 mod past;

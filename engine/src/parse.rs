@@ -33,7 +33,7 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
         if text.contains("from") {
             let _ = clauses::visit(statement, &mut from_first::Correct);
         }
-        if text.contains("distinct") || text.contains("||") {
+        if ["distinct", "||", "->"].iter().any(|of| text.contains(of)) {
             let _ = clauses::visit(statement, &mut precedence::Correct);
         }
         clauses::correct(statement)?;

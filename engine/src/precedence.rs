@@ -5,12 +5,15 @@
 //!
 //! `a || b % c`: the parser takes `||` for as strong as `*`; in PostgreSQL and DuckDB it is weaker than
 //! `+`, too.
+//!
+//! `a -> b = c`: the parser takes the arrows of JSON for weaker than comparisons; in PostgreSQL they are
+//! stronger.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value, VisitorMut};
 
-/// Gives every `IS [NOT] DISTINCT FROM` and `||` the operands that SQL gives it.
+/// Gives every `IS [NOT] DISTINCT FROM`, `||`, `->` and `->>` the operands that SQL gives it.
 pub(crate) struct Correct;
 
 impl VisitorMut for Correct {
@@ -28,6 +31,7 @@ impl VisitorMut for Correct {
             let whole = std::mem::replace(expr, Expr::value(Value::Boolean(false)));
             *expr = with_late_joins(whole);
         }
+        strengthen_arrows(expr);
         ControlFlow::Continue(())
     }
 }
@@ -254,4 +258,120 @@ fn in_order(expr: Expr) -> Vec<Result<Expr, BinaryOperator>> {
         }
     }
     written
+}
+
+fn is_arrow(operator: &BinaryOperator) -> bool {
+    matches!(operator, BinaryOperator::Arrow | BinaryOperator::LongArrow)
+}
+
+fn is_comparison(operator: &BinaryOperator) -> bool {
+    matches!(
+        operator,
+        BinaryOperator::Eq
+            | BinaryOperator::NotEq
+            | BinaryOperator::Lt
+            | BinaryOperator::LtEq
+            | BinaryOperator::Gt
+            | BinaryOperator::GtEq
+    )
+}
+
+/// What is applied to the arrow's result where it stands behind it: from left to right.
+fn is_as_strong(operator: &BinaryOperator) -> bool {
+    matches!(
+        operator,
+        BinaryOperator::StringConcat
+            | BinaryOperator::PGRegexMatch
+            | BinaryOperator::PGRegexIMatch
+            | BinaryOperator::PGRegexNotMatch
+            | BinaryOperator::PGRegexNotIMatch
+            | BinaryOperator::PGLikeMatch
+            | BinaryOperator::PGILikeMatch
+            | BinaryOperator::PGNotLikeMatch
+            | BinaryOperator::PGNotILikeMatch
+            | BinaryOperator::BitwiseAnd
+            | BinaryOperator::BitwiseOr
+    )
+}
+
+/// The operand with which what is weaker than an arrow begins.
+fn first_operand(expr: &mut Expr) -> Option<&mut Expr> {
+    match expr {
+        Expr::BinaryOp { left, op, .. } if is_comparison(op) || is_as_strong(op) => Some(left),
+        Expr::AnyOp { left, .. } | Expr::AllOp { left, .. } => Some(left),
+        Expr::Like { expr, .. }
+        | Expr::ILike { expr, .. }
+        | Expr::SimilarTo { expr, .. }
+        | Expr::RLike { expr, .. }
+        | Expr::InList { expr, .. }
+        | Expr::InSubquery { expr, .. }
+        | Expr::InUnnest { expr, .. }
+        | Expr::Between { expr, .. }
+        | Expr::IsDistinctFrom(expr, _)
+        | Expr::IsNotDistinctFrom(expr, _)
+        | Expr::IsNull(expr)
+        | Expr::IsNotNull(expr)
+        | Expr::IsTrue(expr)
+        | Expr::IsNotTrue(expr)
+        | Expr::IsFalse(expr)
+        | Expr::IsNotFalse(expr)
+        | Expr::IsUnknown(expr)
+        | Expr::IsNotUnknown(expr) => Some(expr),
+        _ => None,
+    }
+}
+
+/// The operand with which what is weaker than an arrow ends.
+fn last_operand(expr: &mut Expr) -> Option<&mut Expr> {
+    match expr {
+        Expr::BinaryOp { right, op, .. } if is_comparison(op) => Some(right),
+        Expr::Like { pattern, .. }
+        | Expr::ILike { pattern, .. }
+        | Expr::SimilarTo { pattern, .. }
+        | Expr::RLike { pattern, .. } => Some(pattern),
+        Expr::Between { high, .. } => Some(high),
+        Expr::IsDistinctFrom(_, expr) | Expr::IsNotDistinctFrom(_, expr) => Some(expr),
+        _ => None,
+    }
+}
+
+/// Makes `(a = b) -> c` an `a = (b -> c)`, and `a -> (b = c)` an `(a -> b) = c`.
+fn strengthen_arrows(expr: &mut Expr) {
+    let take = |expr: &mut Expr| std::mem::replace(expr, Expr::value(Value::Boolean(false)));
+    let Expr::BinaryOp { left, op, right } = expr else {
+        return;
+    };
+    if !is_arrow(op) {
+        return;
+    }
+    strengthen_arrows(left);
+    if last_operand(left).is_none() && first_operand(right).is_none() {
+        return;
+    }
+    let (left, op) = (take(left), op.clone());
+    let mut whole = take(right);
+    put_before_first(&mut whole, left, &op);
+    *expr = whole;
+}
+
+/// Gives an arrow behind `left` to the innermost first operand of what follows it.
+fn put_before_first(expr: &mut Expr, left: Expr, op: &BinaryOperator) {
+    if first_operand(expr).is_none() {
+        let first = std::mem::replace(expr, Expr::value(Value::Boolean(false)));
+        *expr = arrow_behind_last(left, op, first);
+    } else if let Some(first) = first_operand(expr) {
+        put_before_first(first, left, op);
+    }
+}
+
+/// Gives an arrow to the last operand of `left`.
+fn arrow_behind_last(mut left: Expr, op: &BinaryOperator, right: Expr) -> Expr {
+    if let Some(last) = last_operand(&mut left) {
+        let operand = std::mem::replace(last, Expr::value(Value::Boolean(false)));
+        *last = arrow_behind_last(operand, op, right);
+        return left;
+    }
+    let [left, right] = [left, right].map(Box::new);
+    let op = op.clone();
+    Expr::BinaryOp { left, op, right }
 }

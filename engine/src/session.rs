@@ -33,7 +33,7 @@ use crate::cache::{CachedStores, ExternalCache};
 use crate::catalog::FlashCatalog;
 use crate::distributed::{DistributedPlanner, WorkerParts, Workers};
 use crate::error::Result;
-use crate::files::FileTables;
+use crate::file_tables::FileTables;
 use crate::gate::GatedPlanner;
 use crate::grants::Principal;
 use crate::memory::StorageMemory;

@@ -31,7 +31,8 @@ LEFT JOIN (
      AND given.parameter_mode = 'IN'
     WHERE result.parameter_mode = 'OUT'
     GROUP BY result.specific_name, result.data_type, result.rid
-) AS t ON t.name = r.routine_name AND r.function_type <> 'TABLE'";
+) AS t ON t.name = r.routine_name AND r.function_type <> 'TABLE'
+WHERE r.routine_name NOT LIKE 'flashmesh:%'";
 
 /// The query that lists the functions.
 ///
@@ -42,7 +43,7 @@ pub(crate) fn query(filter: Option<&ShowStatementFilter>) -> Result<ParsedStatem
         None => String::new(),
         Some(ShowStatementFilter::Like(pattern)) => {
             let pattern = Value::SingleQuotedString(pattern.clone());
-            format!("WHERE r.routine_name LIKE {pattern}")
+            format!("AND r.routine_name LIKE {pattern}")
         }
         Some(other) => {
             return Err(Error::usage(format!(

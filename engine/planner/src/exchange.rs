@@ -20,17 +20,25 @@ pub struct LocalExchangeExec {
 }
 
 impl LocalExchangeExec {
-    /// One that does what `exchange` does.
+    /// One of the rows of `input`. Where it preserves order, streams have the order of the input's.
     ///
     /// # Errors
     /// `Internal` for an exchange by something else than a hash.
-    pub fn new(exchange: RepartitionExec) -> Result<Self> {
-        match exchange.partitioning() {
-            Partitioning::Hash(..) => Ok(Self {
-                exchange: Arc::new(exchange),
-            }),
-            other => internal_err!("a local exchange by {other}"),
+    pub fn new(
+        input: Arc<dyn ExecutionPlan>,
+        partitioning: Partitioning,
+        preserves_order: bool,
+    ) -> Result<Self> {
+        if !matches!(partitioning, Partitioning::Hash(..)) {
+            return internal_err!("a local exchange by {partitioning}");
         }
+        let mut exchange = RepartitionExec::try_new(input, partitioning)?;
+        if preserves_order {
+            exchange = exchange.with_preserve_order();
+        }
+        Ok(Self {
+            exchange: Arc::new(exchange),
+        })
     }
 
     /// The key, and the number of streams.
@@ -84,11 +92,9 @@ impl ExecutionPlan for LocalExchangeExec {
         let (Some(input), true) = (children.pop(), children.is_empty()) else {
             return internal_err!("LocalExchangeExec has one child");
         };
-        let mut exchange = RepartitionExec::try_new(input, self.exchange.partitioning().clone())?;
-        if self.preserves_order() {
-            exchange = exchange.with_preserve_order();
-        }
-        Ok(Arc::new(Self::new(exchange)?))
+        let partitioning = self.exchange.partitioning().clone();
+        let exchange = Self::new(input, partitioning, self.preserves_order())?;
+        Ok(Arc::new(exchange))
     }
 
     fn execute(

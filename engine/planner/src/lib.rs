@@ -25,6 +25,7 @@
 //! [`configure`] adds all of it to a session.
 
 mod aggregates;
+pub mod asof;
 mod authority;
 pub mod config;
 mod cost;
@@ -33,6 +34,7 @@ mod exchange;
 pub mod functions;
 pub mod interrupt;
 mod join_order;
+mod json;
 pub mod kernels;
 mod named;
 mod plan_cache;
@@ -44,6 +46,7 @@ pub mod rules;
 pub mod scan;
 mod sink;
 mod table;
+mod texts;
 pub mod translate;
 mod tree;
 mod unnest;
@@ -59,6 +62,7 @@ use datafusion::logical_expr::ScalarUDF;
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use exchange::LocalExchangeExec;
+pub use json::JSON;
 pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
@@ -75,12 +79,16 @@ pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
 /// The functions that SQL has besides DataFusion's.
 fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let all = functions::scalar_functions().into_iter();
-    all.chain(regexps::functions()).chain(written::functions())
+    all.chain(regexps::functions())
+        .chain(json::functions())
+        .chain(texts::functions())
+        .chain(written::functions())
 }
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut builder = builder
+        .with_analyzer_rule(Arc::new(asof::AsOfJoins))
         .with_analyzer_rule(Arc::new(rules::LambdaParameters))
         .with_analyzer_rule(Arc::new(version::PinTables))
         .with_analyzer_rule(Arc::new(rules::Multisets))
@@ -92,7 +100,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     builder
         .scalar_functions()
         .get_or_insert_default()
-        .extend(own_functions());
+        .extend(own_functions().chain([asof::mark()]));
     builder
         .aggregate_functions()
         .get_or_insert_default()

@@ -5,6 +5,7 @@
 //! thought of here before it compiles.
 
 mod definitions;
+mod fields;
 mod files;
 mod functions;
 mod groups;
@@ -25,16 +26,18 @@ use std::ops::ControlFlow;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, DataType, Expr, Fetch, FunctionArg, Ident, LimitClause, ObjectName,
-    OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto,
-    SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _,
-    VisitorMut, WildcardAdditionalOptions, visit_relations,
+    BinaryOperator, Cte, DataType, Expr, Fetch, FunctionArg, LimitClause, OrderBy, OrderByExpr,
+    OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
+    SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _, VisitorMut,
+    WildcardAdditionalOptions, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::definitions::{check_column, check_statement};
-use self::files::file_of;
+use self::fields::{correct_access, extract, keep_json};
+use self::files::name_files;
+pub(crate) use self::files::{files_of_name, write_out_files};
 pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
@@ -125,13 +128,27 @@ impl VisitorMut for Correct {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
             Expr::Function(function) if is_lambda(function) => flow(put_lambda(expr)),
-            Expr::Function(function) => flow(check_function(function)),
+            Expr::Function(function) => {
+                keep_json(function);
+                flow(check_function(function))
+            }
             // Of whole numbers the quotient is one.
             Expr::BinaryOp {
                 op: op @ BinaryOperator::DuckIntegerDivide,
                 ..
             } => {
                 *op = BinaryOperator::Divide;
+                ControlFlow::Continue(())
+            }
+            Expr::BinaryOp {
+                op: BinaryOperator::Arrow | BinaryOperator::LongArrow,
+                ..
+            } => {
+                extract(expr);
+                ControlFlow::Continue(())
+            }
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                correct_access(root, access_chain);
                 ControlFlow::Continue(())
             }
             Expr::SimilarTo { .. } => flow(correct_similar(expr)),
@@ -608,15 +625,10 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
             if let Some(hint) = index_hints.first() {
                 return refuse(&hint.to_string(), "leave it out");
             }
-            if let Some(given) = args {
-                if given.settings.is_some() {
-                    return refuse("SETTINGS of a function", "leave it out");
-                }
-                if let Some(file) = file_of(name, given)? {
-                    *name = ObjectName::from(vec![Ident::with_quote('\'', file)]);
-                    *args = None;
-                }
+            if args.as_ref().is_some_and(|given| given.settings.is_some()) {
+                return refuse("SETTINGS of a function", "leave it out");
             }
+            name_files(name, alias, args)?;
             if let Some(sample) = sample.take() {
                 let name = name.0.last().and_then(|part| part.as_ident()).cloned();
                 let called = alias.clone().or_else(|| Some(alias_of(name?)));

@@ -93,6 +93,14 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         any_in_order(function);
         return Ok(());
     }
+    // With a condition it is the first element that meets it.
+    if matches!(name.as_str(), "array_first" | "list_first")
+        && let Some([list]) = arguments(function)
+        && is_plain(function)
+    {
+        *expr = template("array_element(a, 1)", vec![("a", list)])?;
+        return Ok(());
+    }
     let is_known = state.scalar_functions().contains_key(&name)
         || state.aggregate_functions().contains_key(&name)
         || state.window_functions().contains_key(&name)
@@ -123,6 +131,18 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
                     let mean = expr.clone();
                     *expr = template("exp(a)", vec![("a", mean)])?;
                 }
+                return Ok(());
+            }
+            "list_aggregate" | "array_aggregate" | "list_aggr" | "array_aggr" | "aggregate" => {
+                if let Some(call) = of_list(function)? {
+                    *expr = call;
+                }
+                return Ok(());
+            }
+            "json_group_array" => {
+                rename(function, "array_agg");
+                let list = expr.clone();
+                *expr = template("to_json(a)", vec![("a", list)])?;
                 return Ok(());
             }
             "arg_max" | "argmax" | "max_by" => return row_of_extreme(function, false),
@@ -216,6 +236,42 @@ fn put_argument(function: &mut Function, value: Expr) {
     if let FunctionArguments::List(list) = &mut function.args {
         list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
     }
+}
+
+/// `list_aggregate(list, 'name', …)`: the function of lists that does what the aggregate does.
+fn of_list(function: &Function) -> Result<Option<Expr>> {
+    let Some(args) = all_arguments(function).filter(|_| is_plain(function)) else {
+        return Ok(None);
+    };
+    let [list, Expr::Value(name), more @ ..] = args.as_slice() else {
+        return Ok(None);
+    };
+    let Value::SingleQuotedString(name) = &name.value else {
+        return Ok(None);
+    };
+    let list = || ("a", list.clone());
+    let text = match (name.to_lowercase().as_str(), more) {
+        ("sum", []) => "list_sum(a)",
+        ("avg" | "mean", []) => "list_avg(a)",
+        ("min", []) => "array_min(a)",
+        ("max", []) => "array_max(a)",
+        ("count", []) => "list_count(a)",
+        ("first", []) => "array_element(a, 1)",
+        ("last", []) => "array_element(a, -1)",
+        ("product", []) => "array_product(a)",
+        ("string_agg" | "group_concat" | "listagg", []) => "list_string_agg(a)",
+        ("string_agg" | "group_concat" | "listagg", [separator]) => {
+            let values = vec![list(), ("b", separator.clone())];
+            return template("array_to_string(a, b)", values).map(Some);
+        }
+        (name, _) => {
+            return refuse(
+                &format!("list_aggregate of '{name}'"),
+                "write (SELECT f(x) FROM (SELECT unnest(list) AS x))",
+            );
+        }
+    };
+    template(text, vec![list()]).map(Some)
 }
 
 /// `arg_max(x, y)`, the x of the row with the greatest y, as DuckDB has it: among the rows where

@@ -31,6 +31,7 @@ pub(super) async fn run(engine: &EngineArguments, load: LoadArguments) -> Result
         null: load.null.clone(),
         // A loaded table is to be right even where a quoted field goes over several lines.
         newlines_in_values: true,
+        ..FileOptions::default()
     };
     let start = Instant::now();
     if let Some(address) = &load.server.connect {

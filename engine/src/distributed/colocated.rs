@@ -181,44 +181,44 @@ fn with_exchanges(
     node: Arc<dyn ExecutionPlan>,
     streams: usize,
 ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let Some(join) = node.downcast_ref::<HashJoinExec>() else {
+    let collecting = collecting(&node).filter(|(join, _)| gives_left(join.join_type()));
+    let Some((join, collected)) = collecting.filter(|(join, _)| !join.null_aware) else {
         return Ok(Transformed::no(node));
     };
-    let collected = join.left().downcast_ref::<CoalescePartitionsExec>();
-    let Some(collected) = collected.filter(|collected| collected.fetch().is_none()) else {
-        return Ok(Transformed::no(node));
-    };
-    if *join.partition_mode() != PartitionMode::CollectLeft
-        || !gives_left(join.join_type())
-        || join.null_aware
-        || streams_of(join.right()) == 1
-    {
-        return Ok(Transformed::no(node));
-    }
-    let inputs = [Arc::clone(collected.input()), Arc::clone(join.right())];
-    let join = in_streams(join, inputs, |input, keys| {
-        let partitioning = Partitioning::Hash(keys, streams);
-        RepartitionExec::try_new(input, partitioning).map(|of| Arc::new(of) as _)
-    })?;
-    Ok(Transformed::yes(join))
+    let [of_left, of_right] = by_keys(join, streams);
+    let left = RepartitionExec::try_new(Arc::clone(collected.input()), of_left)?;
+    let right = RepartitionExec::try_new(Arc::clone(join.right()), of_right)?;
+    in_streams(join, Arc::new(left), Arc::new(right)).map(Transformed::yes)
 }
 
-/// The join as one of which each stream has the rows of some keys: `exchange` brings an input there.
+/// A join that collects its left side for each of several streams of its right side, and what it collects.
+fn collecting(plan: &Arc<dyn ExecutionPlan>) -> Option<(&HashJoinExec, &CoalescePartitionsExec)> {
+    let join = plan.downcast_ref::<HashJoinExec>()?;
+    let collected = join.left().downcast_ref::<CoalescePartitionsExec>()?;
+    let is_one = *join.partition_mode() == PartitionMode::CollectLeft
+        && collected.fetch().is_none()
+        && streams_of(join.right()) > 1;
+    is_one.then_some((join, collected))
+}
+
+/// Streams of both sides of a join of which each has the rows of some keys.
+fn by_keys(join: &HashJoinExec, streams: usize) -> [Partitioning; 2] {
+    let (left, right) = join.on().iter().cloned().unzip();
+    [left, right].map(|keys| Partitioning::Hash(keys, streams))
+}
+
+/// The join of inputs that are in such streams.
 fn in_streams(
     join: &HashJoinExec,
-    inputs: [Arc<dyn ExecutionPlan>; 2],
-    exchange: impl Fn(
-        Arc<dyn ExecutionPlan>,
-        Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Result<Arc<dyn ExecutionPlan>>,
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let (left_keys, right_keys) = join.on().iter().cloned().unzip();
-    let [left, right] = inputs;
-    let inputs = vec![exchange(left, left_keys)?, exchange(right, right_keys)?];
     let join = join
         .builder()
         .with_partition_mode(PartitionMode::Partitioned);
-    Ok(Arc::new(join.with_new_children(inputs)?.build()?))
+    Ok(Arc::new(
+        join.with_new_children(vec![left, right])?.build()?,
+    ))
 }
 
 /// The streams of the right side of a join, if each has the rows of some keys of the join.
@@ -239,12 +239,8 @@ fn streams_of(plan: &Arc<dyn ExecutionPlan>) -> usize {
 /// A join of which all nodes would get the left side, and that is so large that they are better off with
 /// an exchange of their own of both sides; and what it collects.
 fn broadcast(plan: &Arc<dyn ExecutionPlan>) -> Option<(&HashJoinExec, &CoalescePartitionsExec)> {
-    let join = plan.downcast_ref::<HashJoinExec>()?;
-    let collected = join.left().downcast_ref::<CoalescePartitionsExec>()?;
-    let is_one = *join.partition_mode() == PartitionMode::CollectLeft
-        && collected.fetch().is_none()
-        && !gives_left(join.join_type())
-        && streams_of(join.right()) > 1
+    let (join, collected) = collecting(plan)?;
+    let is_one = !gives_left(join.join_type())
         && rows_of(join.left().as_ref()).is_none_or(|rows| rows >= BROADCAST_ROWS);
     is_one.then_some((join, collected))
 }
@@ -519,17 +515,14 @@ impl Exchanges<'_> {
             if !self.remote.contains(&number) {
                 let left = self.replaced(collected.input())?;
                 let right = self.replaced(join.right())?;
-                let streams = streams_by_keys(join, &right);
-                let has_streams = streams.map(|_| Arc::clone(&right));
-                let streams = streams.unwrap_or(self.streams);
-                return in_streams(join, [left, right], |input, keys| {
-                    if let Some(right) = has_streams.as_ref().filter(|r| Arc::ptr_eq(r, &input)) {
-                        return Ok(Arc::clone(right));
-                    }
-                    let partitioning = Partitioning::Hash(keys, streams);
-                    let exchange = RepartitionExec::try_new(input, partitioning)?;
-                    Ok(Arc::new(LocalExchangeExec::new(exchange)?))
-                });
+                let is_there = streams_by_keys(join, &right);
+                let [of_left, of_right] = by_keys(join, is_there.unwrap_or(self.streams));
+                let left = Arc::new(LocalExchangeExec::new(left, of_left, false)?);
+                let right = match is_there {
+                    Some(_) => right,
+                    None => Arc::new(LocalExchangeExec::new(right, of_right, false)?),
+                };
+                return in_streams(join, left, right);
             }
         }
         self.count += usize::from(exchange.is_some());
@@ -541,12 +534,9 @@ impl Exchanges<'_> {
             && !self.remote.contains(&number)
             && let Some(input) = children.first()
         {
-            let partitioning = exchange.partitioning().clone();
-            let mut local = RepartitionExec::try_new(Arc::clone(input), partitioning)?;
-            if exchange.preserve_order() {
-                local = local.with_preserve_order();
-            }
-            return Ok(Arc::new(LocalExchangeExec::new(local)?));
+            let (input, by) = (Arc::clone(input), exchange.partitioning().clone());
+            let local = LocalExchangeExec::new(input, by, exchange.preserve_order())?;
+            return Ok(Arc::new(local));
         }
         match children.is_empty() {
             true => Ok(Arc::clone(plan)),

@@ -1,5 +1,6 @@
 //! What other databases take and the parser does not, in words that it takes.
 
+mod as_of;
 mod copy;
 mod lambdas;
 mod numbers;
@@ -29,10 +30,10 @@ const OPTIONS: [&str; 6] = [
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
 /// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
-/// comprehensions of lists, and WITH with the hint MATERIALIZED.
+/// comprehensions of lists, `ASOF JOIN … ON`, and WITH with the hint MATERIALIZED.
 ///
 /// # Errors
-/// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none.
+/// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none, and for ASOF JOIN without ON.
 pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec<TokenWithSpan>>> {
     let Some(mut tokens) = tokens(query, dialect) else {
         return Ok(None);
@@ -46,6 +47,7 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_hints = drop_hints(&mut tokens);
     let has_tables = select_tables(&mut tokens, dialect);
     let has_lists = lambdas::replace_comprehensions(&mut tokens, dialect);
+    let has_nearest = as_of::mark_joins(&mut tokens, dialect)?;
     let has_changed = has_sorted
         || has_replaced
         || has_versions
@@ -54,7 +56,8 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_selected
         || has_hints
         || has_tables
-        || has_lists;
+        || has_lists
+        || has_nearest;
     Ok(has_changed.then_some(tokens))
 }
 

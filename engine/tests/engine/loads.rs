@@ -70,6 +70,7 @@ async fn csv_options_are_taken() {
         delimiter: Some(';'),
         null: Some("-".into()),
         newlines_in_values: true,
+        ..FileOptions::default()
     };
     assert_eq!(
         load(&session, &file, &options, LoadMode::Create)

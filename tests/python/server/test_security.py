@@ -273,8 +273,13 @@ def test_what_a_reader_may_not_do(reader, guarded, sql):
 
 def test_functions_of_files_read_none(reader):
     for function in ("parquet_metadata", "read_csv", "read_parquet", "read_json"):
-        with pytest.raises(adbc_driver_manager.Error):
-            rows(reader, f"SELECT * FROM {function}('/etc/passwd')")
+        said = []
+        for path in ("/etc/passwd", "/etc/nothing"):
+            with pytest.raises(adbc_driver_manager.Error) as refused:
+                rows(reader, f"SELECT * FROM {function}('{path}')")
+            # Where the name is spelt out in digits, too.
+            said.append(str(refused.value).replace(path, "…").replace(path.encode().hex(), "…"))
+        assert said[0] == said[1]
 
 
 def test_a_reader_sees_nothing_of_other_tables(reader):

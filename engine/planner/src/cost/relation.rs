@@ -13,6 +13,7 @@ use flashmesh_pushdown as program;
 
 use super::{Columns, KeyRange, default_share, distinct_values, key_of, selectivity};
 use crate::FlashTable;
+use crate::asof::sides_of;
 use crate::translate::{Scope, program_type, scalar_of, translate};
 
 /// The least share of rows that any predicate is taken to leave: what is joined is not empty.
@@ -99,6 +100,15 @@ impl Estimate {
             LogicalPlan::Union(union) => {
                 let rows = union.inputs.iter().map(|i| Some(Self::of(i)?.rows));
                 Some(Self::new(rows.sum::<Option<f64>>()?, plan, Vec::new()))
+            }
+            LogicalPlan::Extension(extension) => {
+                let (left, right) = sides_of(extension.node.as_ref())?;
+                let (left, right) = (Self::of(left)?, Self::of(right)?);
+                let columns = left.columns.into_iter().chain(right.columns).collect();
+                Some(Self {
+                    base_rows: left.base_rows,
+                    ..Self::new(left.rows, plan, columns)
+                })
             }
             LogicalPlan::EmptyRelation(_) | LogicalPlan::Values(_) => {
                 Some(Self::new(1.0, plan, Vec::new()))

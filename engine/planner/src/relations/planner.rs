@@ -1,4 +1,5 @@
-//! DataFusion's planner with what the store adds: functions that it runs, and kernels of users.
+//! DataFusion's planner with what is added to it: functions that the store runs, kernels of users, and
+//! joins of the nearest rows.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
 use super::exec::{StoreFunctionExec, StoreFunctionNode};
+use crate::asof::as_of_join;
 use crate::kernels::{KernelQueryExec, plan_for_query};
 
 /// DataFusion's planner with [`StoreFunctionNode`]s.
@@ -39,13 +41,16 @@ impl QueryPlanner for StorePlanner {
 impl ExtensionPlanner for StorePlanner {
     async fn plan_extension(
         &self,
-        _: &dyn PhysicalPlanner,
+        planner: &dyn PhysicalPlanner,
         node: &dyn UserDefinedLogicalNode,
         logical_inputs: &[&LogicalPlan],
         inputs: &[Arc<dyn ExecutionPlan>],
         state: &dyn Session,
         planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if let Some(join) = as_of_join(node, planner, logical_inputs, inputs, state, planning)? {
+            return Ok(Some(join));
+        }
         let Some(node) = node.as_any().downcast_ref::<StoreFunctionNode>() else {
             return Ok(None);
         };

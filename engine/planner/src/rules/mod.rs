@@ -60,6 +60,7 @@ use self::fallible_projections::ForRowsLeftOut;
 use self::guard::Guarded;
 use self::twin_names::OfTwins;
 use crate::Reason;
+use crate::asof::AsOfFilters;
 use crate::join_order::JoinOrder;
 use crate::scan::{FlashScanExec, ScanBuilder};
 
@@ -119,6 +120,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         subqueries..subqueries,
         [Arc::new(NullsOfIn) as _, Arc::new(TestsAsColumns) as _],
     );
+    let filters = rules.iter().position(|r| r.name() == "push_down_filter");
+    rules.insert(filters.unwrap_or(0), Arc::new(AsOfFilters));
     let first: [Arc<dyn OptimizerRule + Send + Sync>; 6] = [
         Arc::new(NoTextsAsLists),
         Arc::new(CheckedSums),

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
@@ -259,11 +258,7 @@ impl ScanCodec {
         let keys = keys.map(|key| converter.proto_to_physical_expr(key, &schema, &decoding));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         let partitioning = Partitioning::Hash(keys, record.partitions as usize);
-        let mut exchange = RepartitionExec::try_new(Arc::clone(input), partitioning)?;
-        if record.preserves_order {
-            exchange = exchange.with_preserve_order();
-        }
-        LocalExchangeExec::new(exchange)
+        LocalExchangeExec::new(Arc::clone(input), partitioning, record.preserves_order)
     }
 
     /// A filter, and what is known of columns of the table.

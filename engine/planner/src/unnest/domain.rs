@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 
 use super::functions::key;
 use super::{Names, lateral};
+use crate::asof::is_as_of_join;
 use crate::tree::has_subquery;
 
 /// The values that columns of the query around a subquery have there, each combination once.
@@ -278,6 +279,8 @@ fn check_node(node: &LogicalPlan) -> Result<()> {
         LogicalPlan::TableScan(scan) if is_of_recursion(scan) => "a query's own rows so far",
         LogicalPlan::Window(_) => "a window function",
         LogicalPlan::Distinct(Distinct::On(_)) => "DISTINCT ON",
+        // Of several rows of one time any is the nearest.
+        LogicalPlan::Extension(of) if is_as_of_join(of.node.as_ref()) => "ASOF JOIN",
         LogicalPlan::Aggregate(aggregate)
             if aggregate
                 .aggr_expr

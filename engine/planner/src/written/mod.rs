@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use self::failing::Failing;
 use self::list::{FUNCTIONS, Text};
+use crate::functions::scalar_functions;
 
 /// Bodies that a function keeps.
 const MOST_BODIES: usize = 256;
@@ -46,7 +47,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
 /// What bodies are planned with: scalar functions, themselves among them, and no more.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     let mut known = SessionStateDefaults::default_scalar_functions();
-    known.extend(functions());
+    known.extend(functions().into_iter().chain(scalar_functions()));
     SessionStateBuilder::new()
         .with_scalar_functions(known)
         .with_expr_planners(SessionStateDefaults::default_expr_planners())
@@ -281,6 +282,9 @@ mod tests {
         use arrow::datatypes::IntervalUnit;
         use arrow::datatypes::TimeUnit::*;
         let list = Field::new_list_field(DataType::Int64, true);
+        let entry = [("keys", false), ("values", true)];
+        let entry = entry.map(|(name, nullable)| Field::new(name, DataType::Int64, nullable));
+        let entry = Field::new_struct("entries", entry.to_vec(), false);
         vec![
             DataType::Timestamp(Nanosecond, None),
             DataType::Timestamp(Microsecond, None),
@@ -291,6 +295,7 @@ mod tests {
             DataType::Float64,
             DataType::Int64,
             DataType::List(Arc::new(list)),
+            DataType::Map(Arc::new(entry), false),
         ]
     }
 

@@ -1,0 +1,107 @@
+//! Parts of values: fields of structs, and what is behind a path in a JSON text.
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Value,
+};
+use flashmesh_planner::JSON;
+
+/// `(struct).field`: the planner takes the field's name as a text, but where it belongs to the name of a column
+/// (`table.column[1]`).
+pub(super) fn correct_access(root: &Expr, chain: &mut [AccessExpr]) {
+    let of_name = match root {
+        Expr::Identifier(_) => {
+            let is_name =
+                |access: &AccessExpr| matches!(access, AccessExpr::Dot(Expr::Identifier(_)));
+            chain.iter().take_while(|access| is_name(access)).count()
+        }
+        _ => 0,
+    };
+    for access in &mut chain[of_name..] {
+        if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+            let name = match name.quote_style {
+                None => name.value.to_lowercase(),
+                Some(_) => name.value.clone(),
+            };
+            *access = AccessExpr::Dot(Expr::value(Value::SingleQuotedString(name)));
+        }
+    }
+}
+
+/// Functions that give JSON.
+const GIVE_JSON: [&str; 7] = [
+    "json",
+    "json_array",
+    "json_extract",
+    "json_extract_path",
+    "json_group_array",
+    "json_object",
+    "to_json",
+];
+/// Functions that make JSON of their arguments.
+const MAKE_JSON: [&str; 4] = ["json_array", "json_group_array", "json_object", "to_json"];
+
+/// Has JSON within what makes JSON be a part of it, and no text: both are texts, so the type says it.
+pub(super) fn keep_json(function: &mut Function) {
+    let name = function.name.to_string().to_lowercase();
+    let FunctionArguments::List(list) = &mut function.args else {
+        return;
+    };
+    if !MAKE_JSON.contains(&name.as_str()) {
+        return;
+    }
+    for arg in &mut list.args {
+        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg
+            && gives_json(arg)
+        {
+            let given = std::mem::replace(arg, Expr::value(Value::Null));
+            *arg = call(JSON, vec![given]);
+        }
+    }
+}
+
+fn gives_json(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => gives_json(inner),
+        Expr::BinaryOp { op, .. } => *op == BinaryOperator::Arrow,
+        Expr::Function(function) => {
+            GIVE_JSON.contains(&function.name.to_string().to_lowercase().as_str())
+        }
+        _ => false,
+    }
+}
+
+/// `json -> path` and `json ->> path` as calls.
+pub(super) fn extract(expr: &mut Expr) {
+    let Expr::BinaryOp { left, op, right } = expr else {
+        return;
+    };
+    let name = match op {
+        BinaryOperator::Arrow => "json_extract",
+        BinaryOperator::LongArrow => "json_extract_string",
+        _ => return,
+    };
+    *expr = call(name, vec![left.as_ref().clone(), right.as_ref().clone()]);
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    let args = args.into_iter();
+    let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![match name {
+            JSON => Ident::with_quote('"', name),
+            _ => Ident::new(name),
+        }]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
