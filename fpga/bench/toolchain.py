@@ -5,6 +5,7 @@ import threading
 from steps import run
 
 BUILD_TIMEOUT_S = 300
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 
 class Toolchain:
@@ -29,14 +30,17 @@ class Toolchain:
                 compile_into(folder)
             return folder / "bench"
 
-    def compile(self, folder, top, sources, bench, words, macros):
-        """Without Verilator's make: it would need make, Perl and the compiler of its build."""
+    def compile(self, folder, top, sources, benches, words, options, objects=()):
+        """Without Verilator's make: it would need make, Perl and the compiler of its build.
+
+        The benches, in C++, have options of the compiler; they are linked with the objects.
+        """
         self.verilate(sources, ["--cc", "-O3", "--x-initial", "unique", "--output-split", "0",
                                 "-Wno-PINCONNECTEMPTY", "-Mdir", folder, "--top-module", top,
                                 *words])
-        objects = []
-        for source in [bench, *sorted(folder.glob("V*.cpp"))]:
-            warnings = ["-Wall", "-Wextra", "-Werror", *macros] if source == bench else ["-w"]
+        objects = [*objects]
+        for source in [*benches, *sorted(folder.glob("V*.cpp"))]:
+            warnings = [*WARNINGS, *options] if source in benches else ["-w"]
             optimised = "-O0" if "Slow" in source.name else "-O2"
             objects.append(folder / f"{source.stem}.o")
             self.gxx(source, objects[-1], folder, optimised, *warnings)
@@ -44,15 +48,20 @@ class Toolchain:
             BUILD_TIMEOUT_S)
 
     def runtime(self):
-        """What Verilator has for every design, compiled once."""
+        """What Verilator has for every design."""
+        return self.objects("runtime", [self.include / f"{name}.cpp"
+                                        for name in ("verilated", "verilated_threads")],
+                            "-O1", "-w")
+
+    def objects(self, name, sources, *words):
+        """Objects of what is the same for every design; compiled once for each name."""
         with self.lock:
-            building = self.building.setdefault("runtime", threading.Lock())
+            building = self.building.setdefault(f"objects {name}", threading.Lock())
         with building:
-            objects = []
-            for name in ("verilated", "verilated_threads"):
-                objects.append(self.work / f"{name}.o")
-                if not objects[-1].exists():
-                    self.gxx(self.include / f"{name}.cpp", objects[-1], self.work, "-O1", "-w")
+            objects = [self.work / f"{name}-{source.stem}.o" for source in sources]
+            for source, target in zip(sources, objects):
+                if not target.exists():
+                    self.gxx(source, target, self.work, *words)
             return objects
 
     def gxx(self, source, target, folder, *words):
