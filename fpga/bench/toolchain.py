@@ -1,5 +1,7 @@
 """Verilates SystemVerilog and compiles it with a bench in C++."""
 
+import hashlib
+import re
 import threading
 
 from steps import run
@@ -38,14 +40,23 @@ class Toolchain:
         self.verilate(sources, ["--cc", "-O3", "--x-initial", "unique", "--output-split", "0",
                                 "-Wno-PINCONNECTEMPTY", "-Mdir", folder, "--top-module", top,
                                 *words])
-        objects = [*objects]
-        for source in [*benches, *sorted(folder.glob("V*.cpp"))]:
-            warnings = [*WARNINGS, *options] if source in benches else ["-w"]
-            optimised = "-O0" if "Slow" in source.name else "-O2"
-            objects.append(folder / f"{source.stem}.o")
-            self.gxx(source, objects[-1], folder, optimised, *warnings)
-        run([self.compiler, *objects, *self.runtime(), "-pthread", "-o", folder / "bench"],
-            BUILD_TIMEOUT_S)
+        # In one piece: most of the compiler's time goes into Verilator's headers.
+        design = folder / "design.cpp"
+        design.write_text("".join(f'#include "{path.name}"\n'
+                                  for path in sorted(folder.glob("V*.cpp"))))
+        self.gxx(design, folder / "design.o", folder, "-O2", "-w")
+        benches = [self.bench(source, folder, top, options) for source in benches]
+        run([self.compiler, *benches, folder / "design.o", *objects, *self.runtime(), "-pthread",
+             "-o", folder / "bench"], BUILD_TIMEOUT_S)
+
+    def bench(self, source, folder, top, options):
+        """A bench's object: one for all designs whose top module is the same to C++."""
+        digest = hashlib.sha256(repr(options).encode())
+        for path in (source, folder / f"V{top}.h", *folder.glob(f"V{top}__Dpi.h")):
+            # Without comments, in which are the paths of sources.
+            digest.update(re.sub(r"//.*", "", path.read_text()).encode())
+        name = f"bench-{digest.hexdigest()[:16]}"
+        return self.objects(name, [source], "-O2", *WARNINGS, *options, "-I", folder)[0]
 
     def runtime(self):
         """What Verilator has for every design."""
