@@ -8,9 +8,7 @@
 
 `default_nettype none
 
-module beat_packer #(
-  parameter int BEAT_WORDS = shell_pkg::BEAT_BITS / shell_pkg::DATA_BITS  // a power of two
-) (
+module beat_packer (
   input  wire  logic                                  clk,
   input  wire  logic                                  reset,
 
@@ -27,18 +25,21 @@ module beat_packer #(
   // The kernel.
   output logic                                        m_valid,
   input  wire  logic                                  m_ready,
-  output logic [BEAT_WORDS*shell_pkg::DATA_BITS-1:0]  m_data,   // the first word lowest
+  output logic [shell_pkg::BEAT_BITS-1:0]             m_data,   // the first word lowest
   output logic                                        m_keep,   // all bytes count, or none
   output logic [shell_pkg::KERNEL_TAG_BITS-1:0]       m_tag,
   output logic                                        m_is_last
 );
 
+  localparam int BEAT_BITS = shell_pkg::BEAT_BITS;
   localparam int DATA_BITS = shell_pkg::DATA_BITS;
+  localparam int BEAT_WORDS = BEAT_BITS / DATA_BITS;
   localparam int OFFSET_BITS = shell_pkg::OFFSET_BITS;
   localparam int PLACE_BITS = $clog2(BEAT_WORDS);
 
-  if (BEAT_WORDS < 2 || (BEAT_WORDS & (BEAT_WORDS - 1)) != 0) begin : check_words
-    $error("beat_packer: BEAT_WORDS is not a power of two of at least 2");
+  if (BEAT_WORDS * DATA_BITS != BEAT_BITS || BEAT_WORDS != 1 << PLACE_BITS || BEAT_WORDS < 2)
+  begin : check_words
+    $error("beat_packer: a beat is not a power of two of words");
   end
   if (shell_pkg::PAGE_WORDS % BEAT_WORDS != 0) begin : check_pages
     $error("beat_packer: a page ends within a beat");
@@ -67,7 +68,7 @@ module beat_packer #(
       page <= page + 1'b1;
     end
     if (word_valid && word_ready) begin
-      m_data <= {word, m_data[BEAT_WORDS*DATA_BITS-1:DATA_BITS]};
+      m_data <= {word, m_data[BEAT_BITS-1:DATA_BITS]};
       place <= place + 1'b1;
       if (place == '1) begin
         m_valid <= 1'b1;
