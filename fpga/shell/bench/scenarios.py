@@ -58,6 +58,13 @@ def kernels_timing(simulator, bench):
     return _kernels(simulator, bench, [])
 
 
+def kernels_held_up(simulator, bench):
+    """Nobody takes what the kernels find until that holds up what they are given."""
+    return _run(simulator, bench, ["streamed", "held_up", "results", "at_once", "clocks"],
+                "--pages", 200, "--length", 200, "--fast", "--hold", 150_000,
+                kernels=[("fgrep8", "fgrep8")])
+
+
 def _kernels(simulator, bench, wanted, *options):
     # Streamed are pages; out of order those that a card gave before others that it was asked for
     # earlier; results are packets. Parts share commands, and lack pages between or behind others.
@@ -71,11 +78,11 @@ def _kernels(simulator, bench, wanted, *options):
 
 
 ALL = {"everything": everything, "without pauses": without_pauses, "timing": timing,
-       "kernels in slots": kernels, "kernels in slots, timing": kernels_timing}
+       "kernels in slots": kernels, "kernels in slots, timing": kernels_timing,
+       "kernels in slots, held up": kernels_held_up}
 
 # Scenarios on another bench: what builds it, and the files of it that mutants may change.
-BENCHES = {"kernels in slots": ("build_kernels", KERNEL_BENCH),
-           "kernels in slots, timing": ("build_kernels", KERNEL_BENCH)}
+BENCHES = {name: ("build_kernels", KERNEL_BENCH) for name in ALL if "kernels" in name}
 # What goes into simulations and lies elsewhere.
 ALSO = [*KERNEL_BENCH, *KERNEL_SOURCES]
 

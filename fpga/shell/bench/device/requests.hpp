@@ -108,6 +108,7 @@ void put_narrow(Narrow& bits, unsigned low, unsigned count, uint64_t value) {
 
 struct Options {
     uint64_t seed = 1, reads = 0, jobs = 0, pages = 0, length = 1, raw = 0, limit = 2'000'000;
+    uint64_t hold = 0;
     bool hostile = false, jitter = false, fast = false, one = false;
 };
 

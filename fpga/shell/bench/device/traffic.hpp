@@ -681,6 +681,7 @@ inline Options read_options(int count, char** words) {
         else if (word == "--pages") options.pages = value();
         else if (word == "--length") options.length = value();
         else if (word == "--raw") options.raw = value();
+        else if (word == "--hold") options.hold = value();
         else if (word == "--limit") options.limit = value();
         else if (word == "--hostile") options.hostile = true;
         else if (word == "--jitter") options.jitter = true;

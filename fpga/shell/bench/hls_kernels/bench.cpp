@@ -1,6 +1,8 @@
 // HLS kernels in C simulation in the slots of a device on models of two flash cards.
 //
-//   bench KERNEL KERNEL [options of bench/device/bench.cpp]
+//   bench KERNEL KERNEL [--hold CLOCKS] [options of bench/device/bench.cpp]
+//
+//   --hold     nobody takes results before that clock
 //
 // The kernels of slots 0 and 1 are named: hamming_nearest, morris_pratt, fgrep8. What the commands
 // ask of them is drawn from the seed, so that some of it is found and some is not, and so that words,
@@ -48,14 +50,15 @@ private:
         Packets begun;             // without their last words
     };
 
-    // Some segments lie where nobody may read, and half of the parts go over the end of a segment.
+    // With --hostile some segments lie where nobody may read, and half of the parts go over the end
+    // of a segment.
     uint32_t choose_segment() override {
-        if (random_() % 4 == 0) return 12 * SUPERBLOCK >> SEGMENT_BITS;
+        if (options_.hostile && random_() % 4 == 0) return 12 * SUPERBLOCK >> SEGMENT_BITS;
         return Traffic::choose_segment();
     }
 
     void move(Part& part) override {
-        if (random_() % 2 == 0) return;
+        if (!options_.hostile || random_() % 2 == 0) return;
         part.offset = (1 + random_() % (FILE_SEGMENTS - 1)) << SEGMENT_BITS;
         part.offset -= random_() % 3;
     }
@@ -166,12 +169,13 @@ private:
         device_.is_paused = device_.out_ready = 0;
         for (unsigned c = 0; c < CARDS; ++c) {
             if (!coin()) device_.is_paused |= 1u << c;
-            if (coin()) device_.out_ready |= 1u << c;
+            if (coin() && clock_ >= options_.hold) device_.out_ready |= 1u << c;
         }
     }
 
     void look_at_kernels() override {
         at_once_ += device_.is_at_work == (1u << CARDS) - 1;
+        held_up_ += device_.is_full != 0;
         for (unsigned c = 0; c < CARDS; ++c) {
             if ((device_.out_valid & device_.out_ready) >> c & 1) take_found(c);
         }
@@ -214,16 +218,18 @@ private:
 
     void report_kernels() const override {
         std::printf(", \"results\": %" PRIu64 ", \"words\": %" PRIu64 ", \"found\": %" PRIu64
-                    ", \"shared\": %" PRIu64 ", \"with_gaps\": %" PRIu64 ", \"at_once\": %" PRIu64,
-                    results_, words_, places_, shared_, with_gaps_, at_once_);
+                    ", \"shared\": %" PRIu64 ", \"with_gaps\": %" PRIu64 ", \"at_once\": %" PRIu64
+                    ", \"held_up\": %" PRIu64,
+                    results_, words_, places_, shared_, with_gaps_, at_once_, held_up_);
     }
 
     std::array<std::string, CARDS> names_;
     std::vector<Bytes> pages_;                 // of the part that is made up
     std::array<std::map<std::pair<unsigned, unsigned>, Search>, CARDS> searches_;  // under way
     // Packets and words that came; texts that are in pages; parts that share a command, that lack a
-    // page; clocks in which all slots are at work.
+    // page; clocks in which all slots are at work, in which a kernel has no room for a beat.
     uint64_t results_ = 0, words_ = 0, places_ = 0, shared_ = 0, with_gaps_ = 0, at_once_ = 0;
+    uint64_t held_up_ = 0;
 };
 
 }  // namespace

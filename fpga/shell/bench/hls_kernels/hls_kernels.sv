@@ -69,9 +69,11 @@ module hls_kernels #(
   output logic                                            data_ready,
   input  wire  logic [shell_pkg::DATA_BITS-1:0]           data,
 
-  // In the slots: which takes and gives nothing in this clock; which is at work.
+  // Which kernels take and give nothing in this clock; which are at work; which have no room for
+  // the beat that has come.
   input  wire  logic [CARDS-1:0]                          is_paused,
   output logic [CARDS-1:0]                                is_at_work,
+  output logic [CARDS-1:0]                                is_full,
 
   // What the slots' kernels find, for the host.
   output logic [CARDS-1:0]                                out_valid,
@@ -168,6 +170,8 @@ module hls_kernels #(
     logic [BEAT_BYTES-1:0]      beat_keep;
     logic [KERNEL_TAG_BITS-1:0] beat_tag;
     logic                       beat_is_last;
+
+    assign is_full[c] = in_valid && !in_ready && !is_paused[c];
 
     kernel_adapter adapter (
       .clk,
