@@ -5,11 +5,11 @@
 // overlaps computing. Here parts of commands go to the flash server as soon as that takes them, up
 // to AHEAD before the one at which the kernel is: the server's page buffers are the double buffer.
 //
-// The kernel's side: a start with its parameter and the number of pages; a stream of words, each with
-// its page's number in the part; what the kernel finds, as a stream that leaves with the part's
-// endpoint and line; and, when there are no more words, its result. Pages that were refused or are
-// out of bounds give no words, so numbers of pages skip them; the first one's status goes beside the
-// result. kernel_adapter makes of it what an HLS kernel has.
+// The kernel's side: a start with its parameter and the number of pages; a stream of words, each
+// with its page's number in the part; what the kernel finds, as a stream that leaves with the
+// part's endpoint and line; and, when there are no more words, its result. Pages that were refused
+// or are out of bounds give no words, so numbers of pages skip them; the first one's status goes
+// beside the result. kernel_adapter makes of it what an HLS kernel has.
 
 `default_nettype none
 

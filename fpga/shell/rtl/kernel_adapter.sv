@@ -1,6 +1,6 @@
 // Joins a slot to the streaming form of an HLS kernel (fpga/hls, two forms): pages go in as packets
-// of 512-bit beats, results come out as such and leave as words. The part's result is how many bytes
-// of them there are, so that who reads its status knows when it has all.
+// of 512-bit beats, results come out as such and leave as words. The part's result is how many
+// bytes of them there are, so that who reads its status knows when it has all.
 //
 // A start and an end are handshakes; the kernel's arguments beside the number of packets are where
 // the part's parameter says.

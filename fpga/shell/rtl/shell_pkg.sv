@@ -96,8 +96,8 @@ package shell_pkg;
 
   localparam int OUTCOME_BITS = SEQUENCE_BITS + STATUS_BITS + RESULT_BITS;
 
-  // Streams of kernels: AXI-Stream beats of 512 bits, with a tag (TID) and bytes that count (TKEEP);
-  // see fpga/hls/include/flashmesh/beat.hpp.
+  // Streams of HLS kernels: AXI-Stream beats of 512 bits, with a tag (TID) and bytes that count
+  // (TKEEP); see fpga/hls/include/flashmesh/beat.hpp.
   localparam int BEAT_BYTES = 64;
   localparam int BEAT_BITS = 8 * BEAT_BYTES;
   localparam int KERNEL_TAG_BITS = 32;

@@ -431,7 +431,7 @@ public:
         return element;
     }
 
-    // Known for sure only while no other stage can move: see monitor::wait_for_others. No stage of a
+    // Known for sure only while no other stage can move (monitor::wait_for_others): no stage of a
     // kernel may ask.
     bool empty()
     {

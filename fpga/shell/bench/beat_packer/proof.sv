@@ -1,7 +1,7 @@
 // The kernel gets as many packets as a part has pages, in order: of a page that was read its words,
 // two a beat here, with its number and its end; of one that was not, an empty one that no page has
-// the tag of. From any state that the invariant allows, with a slot and a kernel that go on, the next
-// packet comes.
+// the tag of. From any state that the invariant allows, with a slot and a kernel that go on, the
+// next packet comes.
 //
 // A part has 0 to 3 pages of 4 words, of which any may give none; a word is its page and its place.
 // The fields are narrow here (bench.toml).

@@ -1,8 +1,8 @@
-// What is asked of a device on models of two flash cards, of the host's memory and of software: clock
-// by clock, all that the device's users do, and what must come of it.
+// What is asked of a device on models of two flash cards, of the host's memory and of software:
+// clock by clock, all that the device's users do, and what must come of it.
 //
-// `Top` is the Verilated top module, with the ports of device.sv; who derives from Traffic says what
-// is in the slots.
+// `Top` is the Verilated top module, with the ports of device.sv; who derives from Traffic says
+// what is in the slots.
 #pragma once
 
 #include <cinttypes>
@@ -79,7 +79,8 @@ protected:
     // A part's outcome is right; what else must be by then?
     virtual void end_part(unsigned, const Part&) {}
     virtual void report_kernels() const {}
-    // Where a segment of a file lies, and which pages a part has, if not just any.
+    // Whose a command is, where a segment of a file lies, which pages a part has: if not just any.
+    virtual unsigned choose_endpoint() { return random_() % 4; }
     virtual uint32_t choose_segment() { return random_() % (2 * SUPERBLOCK >> SEGMENT_BITS); }
     virtual void move(Part&) {}
 
@@ -463,7 +464,7 @@ protected:
         Part& command = command_[card];
         if (parts_left_[card] == 0) {
             command = Part();
-            if (options_.hostile) command.endpoint = random_() % 4;
+            if (options_.hostile) command.endpoint = choose_endpoint();
             parts_left_[card] = options_.hostile ? 1 + random_() % 4 : 1;
             command.sequence = ++sequence_;
         }

@@ -5,8 +5,8 @@
 //   --hold     nobody takes results before that clock
 //
 // The kernels of slots 0 and 1 are named: hamming_nearest, morris_pratt, fgrep8. What the commands
-// ask of them is drawn from the seed, so that some of it is found and some is not, and so that words,
-// beats and pages in another order, or without their ends, give something else.
+// ask of them is drawn from the seed, so that some of it is found and some is not, and words, beats
+// and pages in another order, or without their ends, give something else.
 //
 // Fails unless all results come, to the line of the part that asked, before its outcome, and are
 // those of references.hpp. It prints one line of JSON; its clocks are those of the device, and the
@@ -50,17 +50,21 @@ private:
         Packets begun;             // without their last words
     };
 
-    // With --hostile some segments lie where nobody may read, and half of the parts go over the end
-    // of a segment.
+    // With --hostile most commands are of endpoints that may read where files lie, but half of the
+    // segments lie where nobody may, and most parts go over the end of one.
+    unsigned choose_endpoint() override {
+        return random_() % 4 == 0 ? Traffic::choose_endpoint() : 1 + random_() % 2;
+    }
+
     uint32_t choose_segment() override {
-        if (options_.hostile && random_() % 4 == 0) return 12 * SUPERBLOCK >> SEGMENT_BITS;
+        if (options_.hostile && random_() % 2 == 0) return 12 * SUPERBLOCK >> SEGMENT_BITS;
         return Traffic::choose_segment();
     }
 
     void move(Part& part) override {
-        if (!options_.hostile || random_() % 2 == 0) return;
+        if (!options_.hostile || random_() % 4 == 0) return;
         part.offset = (1 + random_() % (FILE_SEGMENTS - 1)) << SEGMENT_BITS;
-        part.offset -= random_() % 3;
+        part.offset -= 1 + random_() % 3;
     }
 
     void assign(unsigned card, Part& part) override {
@@ -105,7 +109,8 @@ private:
             for (uint32_t i = 0; i < rows_per_page && first + i < arguments.rows; ++i) {
                 const uint32_t row = first + i;
                 if ((arguments.selected[row / 64] >> row % 64 & 1) == 0) continue;
-                all.push_back({row, hamming(&pages_[at][i * bytes], arguments.bytes.data(), bytes)});
+                const uint8_t* code = &pages_[at][i * bytes];
+                all.push_back({row, hamming(code, arguments.bytes.data(), bytes)});
             }
         }
         std::sort(all.begin(), all.end());
@@ -183,14 +188,15 @@ private:
 
     void take_found(unsigned c) {
         const unsigned low = FOUND_BITS * c;
-        const unsigned endpoint = get_narrow(device_.out_endpoint, ENDPOINT_BITS * c, ENDPOINT_BITS);
-        const unsigned line = get_narrow(device_.out_line, AREA_BITS * c, AREA_BITS);
+        const std::pair<unsigned, unsigned> line = {
+            get_narrow(device_.out_endpoint, ENDPOINT_BITS * c, ENDPOINT_BITS),
+            get_narrow(device_.out_line, AREA_BITS * c, AREA_BITS)};
         const auto tag = static_cast<uint32_t>(get(device_.out, low + 128, 32));
         const uint64_t count = get(device_.out, low + 160, 5);
         const bool is_last = get(device_.out, low + 165, 1) != 0;
         const std::string what = names_[c] + " in slot " + std::to_string(c) + ", packet " +
                                  std::to_string(tag);
-        const auto search = searches_[c].find({endpoint, line});
+        const auto search = searches_[c].find(line);
         if (search == searches_[c].end()) throw Failure(what + ": nobody has asked for it");
         auto& [wanted, begun] = search->second;
         const auto packet = wanted.find(tag);

@@ -2,9 +2,9 @@
 // AXI-Stream beats. Its C++ runs in the simulator's process, reached through DPI (slot.cpp).
 //
 // At each edge the kernel is given what was handed over in the clock that ends, runs until none of
-// its stages can move, and shows what it offers and takes in the next: so its FIFOs' back-pressure is
-// seen here, and the same run gives the same clocks. It takes no clocks of its own: what it would
-// take on a device nothing here knows. Its memory ports are arrays of the process.
+// its stages can move, and shows what it offers and takes in the next: so full FIFOs hold up what
+// is around them, and the same run gives the same clocks. It takes no clocks of its own: what it
+// would take on a device nothing here knows. Its memory ports are arrays of the process.
 
 `default_nettype none
 

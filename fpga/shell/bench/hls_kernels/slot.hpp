@@ -64,7 +64,7 @@ private:
     std::optional<flashmesh::beat> shown_;
 };
 
-// Of the device that is simulated: which kernel each slot has, and what parts' parameters stand for.
+// Of the simulated device: which kernel each slot has, and what parts' parameters stand for.
 extern std::vector<Kernel> kernels;
 const Arguments& arguments_of(uint64_t parameter);
 

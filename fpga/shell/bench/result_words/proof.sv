@@ -1,6 +1,6 @@
-// Of each beat come the words whose bytes count, in order, each with the beat's tag and with how many
-// of its bytes count; of a beat without any, one; of what was made of a page that was not read, none.
-// The last word of a packet's last beat ends the packet. A beat is taken with its last word.
+// Of each beat come the words whose bytes count, in order, each with the beat's tag and with how
+// many of its bytes count; of a beat without any, one; of what was made of a page that was not
+// read, none. The last word of a packet's last beat ends the packet. A beat is taken with its last word.
 //
 // A beat has 4 words of 2 bytes here (bench.toml).
 
@@ -72,8 +72,8 @@ module proof (
       a_invariant: assert (place == 2'(words) && (s_valid || words == '0) && count <= 4'd8 &&
                            (words == '0 || words < wanted));
       a_valid: assert (m_valid == (s_valid && words < wanted));
-      if (m_valid) a_word: assert (m.tag == s_tag && m.data == s_data[DATA_BITS*place +: DATA_BITS] &&
-        m.bytes == (left > 4'd2 ? 4'd2 : left) &&
+      if (m_valid) a_word: assert (m.tag == s_tag &&
+        m.data == s_data[DATA_BITS*place +: DATA_BITS] && m.bytes == (left > 4'd2 ? 4'd2 : left) &&
         m.is_last == (s_is_last && words + 1'b1 == wanted));
       if (s_valid) a_taken: assert (s_ready == (!is_page || (m_ready && words + 1'b1 == wanted)));
     end
