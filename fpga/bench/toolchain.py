@@ -1,10 +1,13 @@
 """Verilates SystemVerilog and compiles it with a bench in C++."""
 
+import hashlib
+import re
 import threading
 
 from steps import run
 
 BUILD_TIMEOUT_S = 300
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 
 class Toolchain:
@@ -29,30 +32,47 @@ class Toolchain:
                 compile_into(folder)
             return folder / "bench"
 
-    def compile(self, folder, top, sources, bench, words, macros):
-        """Without Verilator's make: it would need make, Perl and the compiler of its build."""
+    def compile(self, folder, top, sources, benches, words, options, objects=()):
+        """Without Verilator's make: it would need make, Perl and the compiler of its build.
+
+        The benches, in C++, have options of the compiler; they are linked with the objects.
+        """
         self.verilate(sources, ["--cc", "-O3", "--x-initial", "unique", "--output-split", "0",
                                 "-Wno-PINCONNECTEMPTY", "-Mdir", folder, "--top-module", top,
                                 *words])
-        objects = []
-        for source in [bench, *sorted(folder.glob("V*.cpp"))]:
-            warnings = ["-Wall", "-Wextra", "-Werror", *macros] if source == bench else ["-w"]
-            optimised = "-O0" if "Slow" in source.name else "-O2"
-            objects.append(folder / f"{source.stem}.o")
-            self.gxx(source, objects[-1], folder, optimised, *warnings)
-        run([self.compiler, *objects, *self.runtime(), "-pthread", "-o", folder / "bench"],
-            BUILD_TIMEOUT_S)
+        # In one piece: most of the compiler's time goes into Verilator's headers.
+        design = folder / "design.cpp"
+        design.write_text("".join(f'#include "{path.name}"\n'
+                                  for path in sorted(folder.glob("V*.cpp"))))
+        self.gxx(design, folder / "design.o", folder, "-O2", "-w")
+        benches = [self.bench(source, folder, top, options) for source in benches]
+        run([self.compiler, *benches, folder / "design.o", *objects, *self.runtime(), "-pthread",
+             "-o", folder / "bench"], BUILD_TIMEOUT_S)
+
+    def bench(self, source, folder, top, options):
+        """A bench's object: one for all designs whose top module is the same to C++."""
+        digest = hashlib.sha256(repr(options).encode())
+        for path in (source, folder / f"V{top}.h", *folder.glob(f"V{top}__Dpi.h")):
+            # Without comments, in which are the paths of sources.
+            digest.update(re.sub(r"//.*", "", path.read_text()).encode())
+        name = f"bench-{digest.hexdigest()[:16]}"
+        return self.objects(name, [source], "-O2", *WARNINGS, *options, "-I", folder)[0]
 
     def runtime(self):
-        """What Verilator has for every design, compiled once."""
+        """What Verilator has for every design."""
+        return self.objects("runtime", [self.include / f"{name}.cpp"
+                                        for name in ("verilated", "verilated_threads")],
+                            "-O1", "-w")
+
+    def objects(self, name, sources, *words):
+        """Objects of what is the same for every design; compiled once for each name."""
         with self.lock:
-            building = self.building.setdefault("runtime", threading.Lock())
+            building = self.building.setdefault(f"objects {name}", threading.Lock())
         with building:
-            objects = []
-            for name in ("verilated", "verilated_threads"):
-                objects.append(self.work / f"{name}.o")
-                if not objects[-1].exists():
-                    self.gxx(self.include / f"{name}.cpp", objects[-1], self.work, "-O1", "-w")
+            objects = [self.work / f"{name}-{source.stem}.o" for source in sources]
+            for source, target in zip(sources, objects):
+                if not target.exists():
+                    self.gxx(source, target, self.work, *words)
             return objects
 
     def gxx(self, source, target, folder, *words):

@@ -133,6 +133,64 @@ uint32_t nested_hangs()
     return total;
 }
 
+void pass(flashmesh::stream<uint32_t, 4> &in, flashmesh::stream<uint32_t, 4> &out)
+{
+    for (uint32_t number = 0; number < NUMBERS; ++number) {
+        out.write(in.read());
+    }
+}
+
+void pass_twice(flashmesh::stream<uint32_t, 4> &in, flashmesh::stream<uint32_t, 4> &out)
+{
+    FLASHMESH_STREAM(uint32_t, between, 4);
+    FLASHMESH_DATAFLOW("pass_twice");
+    FLASHMESH_STAGE(pass, in, between);
+    FLASHMESH_STAGE(pass, between, out);
+}
+
+// What is around the others: it goes on when they can't, and sees what they hold then.
+void surround(flashmesh::stream<uint32_t, 4> &in, flashmesh::stream<uint32_t, 4> &out,
+              uint32_t *total)
+{
+    const auto settle = [] {
+        flashmesh::detail::monitor &here = *flashmesh::detail::monitor::current();
+        std::unique_lock<std::mutex> lock(here.mutex);
+        return here.wait_for_others(lock);
+    };
+    uint32_t given = 0;
+    bool waits = settle();
+    while (waits && !in.full()) {
+        in.write(given++);
+        waits = settle();
+    }
+    // Three streams of 4, and what each of two stages has in hand.
+    *total = 10000 * given;
+    while (waits || !out.empty()) {
+        *total += out.read();
+        waits = settle();
+        if (given < NUMBERS) {
+            in.write(given++);
+            waits = settle();
+        }
+    }
+}
+
+void relay(uint32_t *total)
+{
+    FLASHMESH_STREAM(uint32_t, in, 4);
+    FLASHMESH_STREAM(uint32_t, out, 4);
+    FLASHMESH_DATAFLOW("surrounded");
+    FLASHMESH_STAGE(surround, in, out, total);
+    FLASHMESH_STAGE(pass_twice, in, out);
+}
+
+uint32_t surrounded()
+{
+    uint32_t total = 0;
+    relay(&total);
+    return total;
+}
+
 struct region {
     const char *name;
     uint32_t (*run)();
@@ -147,6 +205,7 @@ constexpr region REGIONS[] = {
     {"ring", ring},
     {"nested", nested},
     {"nested_hangs", nested_hangs},
+    {"surrounded", surrounded},
 };
 
 } // namespace

@@ -27,12 +27,12 @@ class Simulator:
         macros = [f"-DBENCH_PORTS={ports}", f"-DBENCH_ENDPOINTS={len(ENDPOINTS)}",
                   f"-DBENCH_INDICES=0x{indices:x}", f"-DBENCH_END_TO_END={end_to_end}"]
         return self.toolchain.once(name, lambda folder: self.toolchain.compile(
-            folder, "node", sources or self.sources, BENCH / "node/bench.cpp", parameters, macros))
+            folder, "node", sources or self.sources, [BENCH / "node/bench.cpp"], parameters, macros))
 
     def build_frame(self):
         """The bench of frames."""
         return self.toolchain.once("frame", lambda folder: self.toolchain.compile(
-            folder, "frame_loop", self.sources, BENCH / "frame/bench.cpp",
+            folder, "frame_loop", self.sources, [BENCH / "frame/bench.cpp"],
             [BENCH / "frame/frame_loop.sv"], []))
 
     def run(self, bench, trace, *options, is_deadlock=False):

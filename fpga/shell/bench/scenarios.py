@@ -2,6 +2,7 @@
 
 import os
 
+from shell.bench.simulator import KERNEL_BENCH, KERNEL_SOURCES
 from shell.bench.simulator import Simulator  # noqa: F401: for fpga/rtl
 from steps import Failure
 
@@ -10,11 +11,13 @@ SEED = int(os.environ.get("FLASHMESH_TEST_SEED", "1"))
 SEEDS = (SEED, SEED + 1, SEED + 2)
 
 
-def _run(simulator, bench, wanted, *options):
-    """Runs all seeds; each of the counts that are wanted must be above 0. What there was of them."""
+def _run(simulator, bench, wanted, *options, kernels=((),)):
+    """Runs all seeds, with the kernels in turn; each of the counts that are wanted must be above 0.
+    What there was of them."""
     sums = dict.fromkeys(wanted, 0)
-    for seed in SEEDS:
-        said = simulator.run(bench, "--seed", seed, *options)
+    for number, seed in enumerate(SEEDS):
+        in_slots = kernels[number % len(kernels)]
+        said = simulator.run(bench, *in_slots, "--seed", seed, *options)
         for name in wanted:
             if said[name] == 0:
                 raise Failure(f"seed {seed}: nothing was {name}")
@@ -44,7 +47,44 @@ def timing(simulator, bench):
                 "--reads", 200, "--jobs", 8, "--pages", 100, "--raw", 100, "--hostile")
 
 
-ALL = {"everything": everything, "without pauses": without_pauses, "timing": timing}
+def kernels(simulator, bench):
+    """HLS kernels in C simulation in the slots, beside other users of the device; with pauses."""
+    return _kernels(simulator, bench, ["read", "taken"], "--reads", 200, "--raw", 60, "--fast",
+                    "--jitter", "--limit", 50_000)
+
+
+def kernels_timing(simulator, bench):
+    """The same alone, without pauses and with the paper's latencies and bandwidths."""
+    return _kernels(simulator, bench, [])
+
+
+def kernels_held_up(simulator, bench):
+    """Nobody takes what the kernels find until that holds up what they are given."""
+    return _run(simulator, bench, ["streamed", "held_up", "results", "at_once", "clocks"],
+                "--pages", 200, "--length", 200, "--fast", "--hold", 150_000,
+                kernels=[("fgrep8", "fgrep8")])
+
+
+def _kernels(simulator, bench, wanted, *options):
+    # Streamed are pages; out of order those that a card gave before others that it was asked for
+    # earlier; results are packets. Parts share commands, and lack pages between or behind others.
+    # The clocks are simulated, and the kernels take none of them.
+    return _run(simulator, bench,
+                ["streamed", "refused", "out_of_bounds", "out_of_order", "outcomes", "results",
+                 "found", "shared", "with_gaps", "at_once", *wanted, "clocks"],
+                "--pages", 250, "--hostile", *options,
+                kernels=[("hamming_nearest", "morris_pratt"), ("morris_pratt", "fgrep8"),
+                         ("fgrep8", "hamming_nearest")])
+
+
+ALL = {"everything": everything, "without pauses": without_pauses, "timing": timing,
+       "kernels in slots": kernels, "kernels in slots, timing": kernels_timing,
+       "kernels in slots, held up": kernels_held_up}
+
+# Scenarios on another bench: what builds it, and the files of it that mutants may change.
+BENCHES = {name: ("build_kernels", KERNEL_BENCH) for name in ALL if "kernels" in name}
+# What goes into simulations and lies elsewhere.
+ALSO = [*KERNEL_BENCH, *KERNEL_SOURCES]
 
 CLOCK_NS = 6.4
 PAGE_BYTES = 8192

@@ -5,10 +5,11 @@
 // overlaps computing. Here parts of commands go to the flash server as soon as that takes them, up
 // to AHEAD before the one at which the kernel is: the server's page buffers are the double buffer.
 //
-// The kernel's side is what an HLS kernel has: a start with its parameter, a stream of words (an
-// hls::stream is valid, ready and data on a device), and, when there are no more, its result. Pages
-// that were refused or are out of bounds give no words; the first one's status goes beside the
-// result.
+// The kernel's side: a start with its parameter and the number of pages; a stream of words, each
+// with its page's number in the part; what the kernel finds, as a stream that leaves with the
+// part's endpoint and line; and, when there are no more words, its result. Pages that were refused
+// or are out of bounds give no words, so numbers of pages skip them; the first one's status goes
+// beside the result. kernel_adapter makes of it what an HLS kernel has.
 
 `default_nettype none
 
@@ -39,13 +40,26 @@ module accelerator_slot #(
   output logic                                      start_valid,
   input  wire  logic                                start_ready,
   output logic [shell_pkg::PARAMETER_BITS-1:0]      start_parameter,
+  output logic [shell_pkg::OFFSET_BITS-1:0]         start_length,  // pages, those without words too
   output logic                                      word_valid,
   input  wire  logic                                word_ready,
   output logic [shell_pkg::DATA_BITS-1:0]           word,
+  output logic [shell_pkg::OFFSET_BITS-1:0]         word_page,     // of the part
+  output logic                                      word_is_last,  // of its page
   output logic                                      is_over,       // there are no more words
+  input  wire  logic                                found_valid,
+  output logic                                      found_ready,
+  input  wire  shell_pkg::found_t                   found,
   input  wire  logic                                result_valid,  // when is_over
   output logic                                      result_ready,
   input  wire  logic [shell_pkg::RESULT_BITS-1:0]   result,
+
+  // What was found, on its way to the host.
+  output logic                                      out_valid,
+  input  wire  logic                                out_ready,
+  output logic [shell_pkg::ENDPOINT_BITS-1:0]       out_endpoint,
+  output logic [shell_pkg::AREA_BITS-1:0]           out_line,
+  output shell_pkg::found_t                         out,
 
   // The status block.
   output logic                                      m_valid,
@@ -112,16 +126,26 @@ module accelerator_slot #(
 
   assign start_valid = has_part && !is_running;
   assign start_parameter = part.parameter_word;
+  assign start_length = part.length;
 
   assign is_over = is_running && pages == part.length;
   assign is_read = page_status == shell_pkg::DONE;
   assign word_valid = is_running && !is_over && page_valid && is_read;
   assign word = page_data;
+  assign word_page = pages;
+  assign word_is_last = page_is_last;
   assign page_ready = is_running && !is_over && (word_ready || !is_read);
 
-  assign m_valid = is_over && result_valid;
+  assign out_valid = is_running && found_valid;
+  assign found_ready = is_running && out_ready;
+  assign out_endpoint = part.endpoint;
+  assign out_line = part.line;
+  assign out = found;
+
+  // All that was found goes before the result.
+  assign m_valid = is_over && result_valid && !found_valid;
   assign is_done = m_valid && m_ready;
-  assign result_ready = is_over && m_ready;
+  assign result_ready = is_over && m_ready && !found_valid;
   assign m_endpoint = part.endpoint;
   assign m_line = part.line;
   assign m_is_last = part.is_last;

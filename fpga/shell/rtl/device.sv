@@ -83,13 +83,26 @@ module device #(
   output logic [CARDS-1:0]                                start_valid,
   input  wire  logic [CARDS-1:0]                          start_ready,
   output logic [CARDS*shell_pkg::PARAMETER_BITS-1:0]      start_parameter,
+  output logic [CARDS*shell_pkg::OFFSET_BITS-1:0]         start_length,
   output logic [CARDS-1:0]                                word_valid,
   input  wire  logic [CARDS-1:0]                          word_ready,
   output logic [CARDS*shell_pkg::DATA_BITS-1:0]           word,
+  output logic [CARDS*shell_pkg::OFFSET_BITS-1:0]         word_page,
+  output logic [CARDS-1:0]                                word_is_last,
   output logic [CARDS-1:0]                                is_over,
+  input  wire  logic [CARDS-1:0]                          found_valid,
+  output logic [CARDS-1:0]                                found_ready,
+  input  wire  logic [CARDS*shell_pkg::FOUND_BITS-1:0]    found,
   input  wire  logic [CARDS-1:0]                          result_valid,
   output logic [CARDS-1:0]                                result_ready,
   input  wire  logic [CARDS*shell_pkg::RESULT_BITS-1:0]   result,
+
+  // What the slots' kernels find, for the host.
+  output logic [CARDS-1:0]                                out_valid,
+  input  wire  logic [CARDS-1:0]                          out_ready,
+  output logic [CARDS*shell_pkg::ENDPOINT_BITS-1:0]       out_endpoint,
+  output logic [CARDS*shell_pkg::AREA_BITS-1:0]           out_line,
+  output logic [CARDS*shell_pkg::FOUND_BITS-1:0]          out,
 
   // In-store processors that are the splitters' user 2; they must take what they are given.
   input  wire  logic [CARDS-1:0]                          raw_valid,
@@ -137,6 +150,8 @@ module device #(
   localparam int WORK_BITS = shell_pkg::WORK_BITS;
   localparam int PARAMETER_BITS = shell_pkg::PARAMETER_BITS;
   localparam int RESULT_BITS = shell_pkg::RESULT_BITS;
+  localparam int OFFSET_BITS = shell_pkg::OFFSET_BITS;
+  localparam int FOUND_BITS = shell_pkg::FOUND_BITS;
   localparam int OUTCOME_BITS = shell_pkg::OUTCOME_BITS;
   localparam int COMMAND_BITS = shell_pkg::COMMAND_BITS;
   localparam int BURST_BITS = shell_pkg::BURST_BITS;
@@ -465,13 +480,24 @@ module device #(
       .start_valid(start_valid[c]),
       .start_ready(start_ready[c]),
       .start_parameter(start_parameter[PARAMETER_BITS*c +: PARAMETER_BITS]),
+      .start_length(start_length[OFFSET_BITS*c +: OFFSET_BITS]),
       .word_valid(word_valid[c]),
       .word_ready(word_ready[c]),
       .word(word[DATA_BITS*c +: DATA_BITS]),
+      .word_page(word_page[OFFSET_BITS*c +: OFFSET_BITS]),
+      .word_is_last(word_is_last[c]),
       .is_over(is_over[c]),
+      .found_valid(found_valid[c]),
+      .found_ready(found_ready[c]),
+      .found(found[FOUND_BITS*c +: FOUND_BITS]),
       .result_valid(result_valid[c]),
       .result_ready(result_ready[c]),
       .result(result[RESULT_BITS*c +: RESULT_BITS]),
+      .out_valid(out_valid[c]),
+      .out_ready(out_ready[c]),
+      .out_endpoint(out_endpoint[ENDPOINT_BITS*c +: ENDPOINT_BITS]),
+      .out_line(out_line[AREA_BITS*c +: AREA_BITS]),
+      .out(out[FOUND_BITS*c +: FOUND_BITS]),
       .m_valid(outcome_valid[c]),
       .m_ready(outcome_ready[c]),
       .m_endpoint(outcome_endpoint[ENDPOINT_BITS*c +: ENDPOINT_BITS]),

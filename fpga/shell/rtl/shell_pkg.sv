@@ -95,6 +95,25 @@ package shell_pkg;
   } outcome_t;
 
   localparam int OUTCOME_BITS = SEQUENCE_BITS + STATUS_BITS + RESULT_BITS;
+
+  // Streams of HLS kernels: AXI-Stream beats of 512 bits, with a tag (TID) and bytes that count
+  // (TKEEP); see fpga/hls/include/flashmesh/beat.hpp.
+  localparam int BEAT_BYTES = 64;
+  localparam int BEAT_BITS = 8 * BEAT_BYTES;
+  localparam int KERNEL_TAG_BITS = 32;
+  // The tag of a page that was not read, and of what a kernel makes of it: no page has it.
+  localparam bit [KERNEL_TAG_BITS-1:0] NO_PAGE = '1;
+
+  // A word of what a kernel finds, with the tag of its packet.
+  localparam int COUNT_BITS = 5;
+  typedef struct packed {
+    logic                       is_last;      // of its packet
+    logic [COUNT_BITS-1:0]      bytes;        // that count, from the lowest on
+    logic [KERNEL_TAG_BITS-1:0] tag;
+    logic [DATA_BITS-1:0]       data;
+  } found_t;
+
+  localparam int FOUND_BITS = 1 + COUNT_BITS + KERNEL_TAG_BITS + DATA_BITS;
 endpackage
 
 `default_nettype wire

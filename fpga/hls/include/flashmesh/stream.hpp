@@ -280,6 +280,17 @@ public:
         end.woken.notify_one();
     }
 
+    // For a stage that stands for what is around the region, such as a simulated device: waits
+    // until no other stage can move before this one writes or reads. Whether one of them waits for
+    // a stream then; if none does, all have ended.
+    bool wait_for_others(std::unique_lock<std::mutex> &lock)
+    {
+        is_waited_for_ = true;
+        others_.wait(lock, [this] { return moving_ == 1; });
+        is_waited_for_ = false;
+        return !blocked_.empty();
+    }
+
     // The monitor and the name of the stage that this thread runs.
     static monitor *&current()
     {
@@ -296,6 +307,9 @@ public:
 private:
     void check()
     {
+        if (moving_ == 1 && is_waited_for_) {
+            others_.notify_one();
+        }
         if (moving_ != 0 || blocked_.empty()) {
             return;
         }
@@ -321,6 +335,8 @@ private:
     const char *region_;
     unsigned moving_ = 0;
     std::vector<const fifo *> blocked_;
+    std::condition_variable others_;
+    bool is_waited_for_ = false;
 };
 
 // Runs the stages that it was given when it goes out of scope, and before the streams do.
@@ -413,6 +429,20 @@ public:
         elements_.pop_front();
         monitor.wake(fifo_, fifo_.writer);
         return element;
+    }
+
+    // Known for sure only while no other stage can move (monitor::wait_for_others): no stage of a
+    // kernel may ask.
+    bool empty()
+    {
+        const std::lock_guard<std::mutex> lock(region().mutex);
+        return elements_.empty();
+    }
+
+    bool full()
+    {
+        const std::lock_guard<std::mutex> lock(region().mutex);
+        return elements_.size() == Depth;
     }
 
 private:

@@ -1,7 +1,8 @@
 // The n-th status is that of the n-th part, with what the flash server said of its first page that
 // was not read; the kernel starts with each part's parameter, in order, and has just the words of
-// that part's pages before it is over. From any state that the invariant allows, with a server and
-// a kernel that go on, a part ends.
+// that part's pages before it is over, each with its page's number. What the kernel finds leaves
+// while the part runs, as that part's, and before its status. From any state that the invariant
+// allows, with a server and a kernel that go on and find nothing more, a part ends.
 //
 // All fields of a part are its number; it has 0 to 2 pages of up to 2 words, which are its number,
 // too. The fields are narrow here (bench.toml).
@@ -19,6 +20,9 @@ module proof #(
   input wire logic [shell_pkg::STATUS_BITS-1:0] page_any_status,
   input wire logic                              start_ready,
   input wire logic                              word_ready,
+  input wire logic                              found_valid,
+  input wire shell_pkg::found_t                 found,
+  input wire logic                              out_ready,
   input wire logic                              result_valid,
   input wire logic                              m_ready
 );
@@ -53,9 +57,17 @@ module proof #(
   logic                                    page_ready;
   logic                                    start_valid;
   logic [shell_pkg::PARAMETER_BITS-1:0]    start_parameter;
+  logic [shell_pkg::OFFSET_BITS-1:0]       start_length;
   logic                                    word_valid;
   logic [shell_pkg::DATA_BITS-1:0]         word;
+  logic [shell_pkg::OFFSET_BITS-1:0]       word_page;
+  logic                                    word_is_last;
   logic                                    is_over;
+  logic                                    found_ready;
+  logic                                    out_valid;
+  logic [shell_pkg::ENDPOINT_BITS-1:0]     out_endpoint;
+  logic [shell_pkg::AREA_BITS-1:0]         out_line;
+  shell_pkg::found_t                       out;
   logic                                    result_ready;
   logic                                    m_valid;
   logic [shell_pkg::ENDPOINT_BITS-1:0]     m_endpoint;
@@ -83,9 +95,10 @@ module proof #(
   ) slot (
     .clk, .reset, .s_valid, .s_ready, .s_work, .server_valid, .server_ready, .server_endpoint,
     .server_handle, .server_offset, .server_length, .page_valid, .page_ready, .page_data(served),
-    .page_is_last, .page_status, .start_valid, .start_ready, .start_parameter, .word_valid,
-    .word_ready, .word, .is_over, .result_valid, .result_ready, .result(out_count), .m_valid,
-    .m_ready, .m_endpoint, .m_line, .m_is_last, .m_outcome
+    .page_is_last, .page_status, .start_valid, .start_ready, .start_parameter, .start_length,
+    .word_valid, .word_ready, .word, .word_page, .word_is_last, .is_over, .found_valid,
+    .found_ready, .found, .result_valid, .result_ready, .result(out_count), .out_valid, .out_ready,
+    .out_endpoint, .out_line, .out, .m_valid, .m_ready, .m_endpoint, .m_line, .m_is_last, .m_outcome
   );
 
   localparam int PART_BITS = 1 + 5 * NUMBER_BITS;
@@ -153,17 +166,23 @@ module proof #(
           server_length == length_of(in_count) && s_valid);
         a_taken: assert ((s_valid && s_ready) == (server_valid && server_ready));
         a_ahead: assert (server_valid == (s_valid && level != AHEAD));
-        if (start_valid) a_start: assert (start_parameter == out_count && !is_running);
+        if (start_valid) a_start: assert (start_parameter == out_count && !is_running &&
+                                          start_length == length_of(out_count));
         if (word_valid) a_word: assert (word == out_count && is_running && !is_over &&
-                                        page_valid && page_status == shell_pkg::DONE);
+                                        page_valid && page_status == shell_pkg::DONE &&
+                                        word_page == served_pages && word_is_last == served_word);
         a_once: assert ((word_valid && word_ready) ==
                         (page_valid && page_ready && page_status == shell_pkg::DONE));
         a_over: assert (is_over == (is_running && (ahead != '0 ||
                                                    served_pages == length_of(served))));
+        a_found: assert ((found_valid && found_ready) == (out_valid && out_ready));
+        if (out_valid) a_out: assert (is_running && found_valid && out == found &&
+                                      out_endpoint == out_count && out_line == out_count);
         a_result: assert ((result_valid && result_ready) == (m_valid && m_ready));
         if (m_valid) a_status: assert (m_endpoint == out_count && m_line == out_count &&
           m_is_last == out_count[0] && m_outcome.sequence_number == out_count &&
-          m_outcome.status == wanted && m_outcome.result == out_count && is_over);
+          m_outcome.status == wanted && m_outcome.result == out_count && is_over &&
+          !found_valid);
       end
     end
   end else begin : progress
@@ -175,7 +194,7 @@ module proof #(
     end
     always_comb begin
       assume (started && s_valid && server_ready && page_is_given && start_ready && word_ready &&
-              result_valid && m_ready);
+              !found_valid && result_valid && m_ready);
       if (age == '0) assume (holds);
       if (age == CLOCKS) a_progress: assert (is_out);
     end

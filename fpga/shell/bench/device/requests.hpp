@@ -96,6 +96,11 @@ void put_word(Wide& wide, unsigned low, const Word& word) {
 }
 
 template <typename Narrow>
+uint64_t get_narrow(const Narrow& bits, unsigned low, unsigned count) {
+    return bits >> low & ((uint64_t{1} << count) - 1);
+}
+
+template <typename Narrow>
 void put_narrow(Narrow& bits, unsigned low, unsigned count, uint64_t value) {
     const uint64_t mask = ((uint64_t{1} << count) - 1) << low;
     bits = static_cast<Narrow>((uint64_t{bits} & ~mask) | (value << low));
@@ -103,6 +108,7 @@ void put_narrow(Narrow& bits, unsigned low, unsigned count, uint64_t value) {
 
 struct Options {
     uint64_t seed = 1, reads = 0, jobs = 0, pages = 0, length = 1, raw = 0, limit = 2'000'000;
+    uint64_t hold = 0;
     bool hostile = false, jitter = false, fast = false, one = false;
 };
 
@@ -128,6 +134,7 @@ struct Job {
 struct Wanted {
     unsigned status = DONE;
     uint64_t contents = 0;
+    unsigned number = 0;       // in its part
 };
 
 // A part of a command, and what must come of it.
@@ -137,8 +144,7 @@ struct Part {
     uint64_t parameter = 0;
     std::vector<Wanted> pages;     // those that give words
     unsigned status = DONE;        // of the first that does not
-    // What the kernels here make of it.
-    uint64_t result() const { return mix(parameter + pages.size()); }
+    uint64_t result = 0;           // of the kernel
 };
 
 // What the host sends: to a unit, so many bits.
