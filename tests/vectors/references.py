@@ -470,6 +470,15 @@ def page_decode(rng):
     refuse("bitmap without its NULLs", 4,
            pages.changed(pages.forbp([1, None, 3]), 36, struct.pack("<I", 2)))
     refuse("NULLs without a bitmap", 4, pages.changed(good, 36, struct.pack("<I", 2)))
+
+    case("a bad code before a page that is none", [bad_code, bad_header], status=1,
+         dictionary=entries, capacity=64)
+    case("a bad code without room", [bad_code], [0, 0], dictionary=entries, capacity=1, fits=False)
+    # In another order many words of validity wait for rows of other pages.
+    nulls = [[row % 9 == page % 9 for row in range(70)] for page in range(34)]
+    case("34 pages of 70 rows",
+         [pages.page(pages.CONST, 70, b"", nulls=of_page) for of_page in nulls],
+         [None if is_null else 0 for of_page in nulls for is_null in of_page])
     return vectors
 
 
