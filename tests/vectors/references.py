@@ -237,6 +237,16 @@ def predicate_filter(rng):
     refuse("17 columns", [true], column_count=17)
     refuse("stride below rows", [true], table=[], stride=64)
     refuse("stride no multiple of 64", [true], table=[], stride=100)
+
+    # More packets than a port takes requests. Few rows pass, and of each row group others.
+    rows = 8 * 512 + 100
+    wide = [[row // 512 + 1 if row % 512 in (7 * (row // 512), 400 + column) or row == 4195 else 0
+             for row in range(rows)] for column in range(4)]
+    wide[2][7] = wide[3][4195] = None
+    case("9 row groups of four columns", wide,
+         [instruction(COMPARE + 4, 3, literal=0), instruction(COMPARE_COLUMNS, 0, 1),
+          instruction(COMPARE, 2, literal=0), instruction(NOT), instruction(AND),
+          instruction(AND), instruction(COMPARE, 0, literal=9), instruction(OR)], rows)
     return vectors
 
 
