@@ -1121,6 +1121,10 @@ def partial_aggregate(rng):
     case("4096 groups", [(rng.randrange(100), True, rng.choice([0, 1, 4094, 4095, 4096]))
                          for _ in range(100)], 4096)
     case("4097 groups", [(1, True, 0)], 4097, refused=True)
+    # Six row groups, in which most rows are 0.
+    table = [(rng.choice([None, 5, -7, INT_MIN]) if row % 40 == row // 512 else 0, row % 23 != 0,
+              rng.randrange(9) if row % 40 == row // 512 else 0) for row in range(2600)]
+    case("2600 rows", table, 8)
     return vectors
 
 

@@ -4,19 +4,14 @@
 // is a parameter, as docs/pushdown-program.md has it. BlueDBM (section 8) names filtering
 // of SQL queries in its in-store processors as what comes next.
 //
-// On a card: `predicate_filter_stream`. Rows go in row groups of GROUP_ROWS, of which the last may
-// have fewer. A packet of `columns` is what one column has of one row group: a beat of validity, a
-// bit for each row, and a beat for each eight values, as page_decode has them. Its tag is the row
-// group times MAX_COLUMNS and the column. `sent` has a bit for each column of which packets come, one
-// for every row group, whether the condition names it or not. A packet of `selection` is a row
-// group's bitmap, whose tag it has: a beat, of which the words that rows are in count.
+// On a card: `predicate_filter_stream`, over packets of what columns have of row groups
+// (flashmesh/rows.hpp), of up to MAX_COLUMNS columns. `sent` has a bit for each column of which
+// packets come, one for every row group, whether the condition names it or not; a row group is
+// evaluated when all columns have come that it names. A packet of `selection` is a row group's
+// bitmap, whose number is its tag: a beat, of which the words that rows are in count.
 //
-// The columns of a row group meet on chip, in a FIFO for each column of each of OPEN_GROUPS row
-// groups; when the last one has come that the condition names, the row group is evaluated, and others
-// may take its place. So packets come in any order, as long as no more than OPEN_GROUPS row groups
-// have begun and miss a column: who asks flash for pages has that in hand, and there is no other way
-// with bounded memory. Pages of two columns do not end at the same rows; what cuts page_decode's
-// packets at row groups is not here.
+// Packets of values are what page_decode's consist of. But pages of two columns do not end at the
+// same rows; what cuts those packets at row groups is not here.
 //
 // For the host: `predicate_filter`, over arrays: `columns` has column_count columns of `stride`
 // values, column after column, of which the first `rows` count; `valid` their validity bitmaps,
@@ -60,6 +55,7 @@
 #include <flashmesh/beat.hpp>
 #include <flashmesh/bits.hpp>
 #include <flashmesh/kernel.hpp>
+#include <flashmesh/rows.hpp>
 #include <flashmesh/stream.hpp>
 
 namespace {
@@ -67,6 +63,13 @@ namespace {
 using flashmesh::axis;
 using flashmesh::beat;
 using flashmesh::BEAT_WORDS;
+using flashmesh::beats_in;
+using flashmesh::groups_of;
+using flashmesh::OPEN_GROUPS;
+using flashmesh::piece;
+using flashmesh::row_beat;
+using flashmesh::rows_in;
+using flashmesh::whole_group;
 
 constexpr uint32_t MAX_COLUMNS = 16;
 constexpr uint32_t STACK_SIZE = 16;
@@ -74,14 +77,8 @@ constexpr uint32_t MAX_INSTRUCTIONS = 256;
 // A block is a word of a bitmap.
 constexpr uint32_t BLOCK_ROWS = flashmesh::WORD_BITS;
 constexpr uint32_t BLOCK_BEATS = BLOCK_ROWS / BEAT_WORDS;
-// Of a row group the validity is a beat.
-constexpr uint32_t GROUP_ROWS = 8 * flashmesh::BEAT_BYTES;
-constexpr uint32_t GROUP_BLOCKS = GROUP_ROWS / BLOCK_ROWS;
-// Of one column.
-constexpr uint32_t GROUP_BEATS = GROUP_ROWS / BEAT_WORDS;
-// Row groups that have begun to come.
-constexpr uint32_t OPEN_GROUPS = 4;
-constexpr uint32_t COLUMN_DEPTH = 1 + GROUP_BEATS;
+constexpr uint32_t GROUP_BLOCKS = flashmesh::GROUP_ROWS / BLOCK_ROWS;
+constexpr uint32_t COLUMN_STREAMS = OPEN_GROUPS * MAX_COLUMNS;
 // All columns of a block wait while the block before is evaluated.
 constexpr uint32_t BLOCK_DEPTH = MAX_COLUMNS;
 constexpr uint32_t SELECTED_DEPTH = 2;
@@ -121,17 +118,6 @@ struct instruction {
 struct named_columns {
     uint8_t numbers[MAX_COLUMNS];
     uint32_t count;
-};
-
-// What the stages pass on of a beat.
-struct line {
-    uint64_t words[BEAT_WORDS];
-};
-
-// A row group whose columns have all come, and the place in which they wait.
-struct whole_group {
-    uint32_t number;
-    uint32_t place;
 };
 
 // Checked instructions, and the columns that they name.
@@ -387,23 +373,6 @@ void execute(const instruction &next, const block &rows, truths &stack)
     }
 }
 
-uint32_t groups_of(uint32_t rows)
-{
-    return rows / GROUP_ROWS + (rows % GROUP_ROWS != 0 ? 1 : 0);
-}
-
-// Rows of a row group.
-uint32_t rows_in(uint32_t group, uint32_t rows)
-{
-    const uint32_t left = rows - group * GROUP_ROWS;
-    return left < GROUP_ROWS ? left : GROUP_ROWS;
-}
-
-uint32_t beats_in(uint32_t group, uint32_t rows)
-{
-    return (rows_in(group, rows) + BEAT_WORDS - 1) / BEAT_WORDS;
-}
-
 // Numbers and bits of columns are the same columns.
 uint32_t bits_of(const named_columns &columns)
 {
@@ -416,74 +385,9 @@ columns:
     return bits;
 }
 
-uint32_t place_of(uint32_t place, uint32_t column)
-{
-    return place * MAX_COLUMNS + column;
-}
-
-// Puts each packet where its row group and column are gathered, and says which row groups have all
-// columns that the condition names.
-void sort(axis &packets, uint64_t count, const named_columns &named,
-          flashmesh::stream<line, COLUMN_DEPTH> *columns,
-          flashmesh::stream<whole_group, OPEN_GROUPS> &whole)
-{
-    const uint32_t wanted = bits_of(named);
-    uint32_t groups[OPEN_GROUPS] = {};
-#pragma HLS ARRAY_PARTITION variable=groups complete
-    // Of each row group the columns that have come; the place is free where none has.
-    uint32_t come[OPEN_GROUPS] = {};
-#pragma HLS ARRAY_PARTITION variable=come complete
-    uint64_t ended = 0;
-    uint32_t place = 0;
-    bool is_first = true;
-beats:
-    while (ended < count) {
-#pragma HLS PIPELINE II=1
-        const beat next = flashmesh::receive(packets);
-        const uint32_t group = next.tag / MAX_COLUMNS;
-        const uint32_t column = next.tag % MAX_COLUMNS;
-        const bool is_wanted = (wanted >> column & 1) != 0;
-        if (is_first) {
-            uint32_t free = 0;
-            place = OPEN_GROUPS;
-        places:
-            for (uint32_t i = 0; i < OPEN_GROUPS; ++i) {
-#pragma HLS UNROLL
-                if (come[i] == 0) {
-                    free = i;
-                } else if (groups[i] == group) {
-                    place = i;
-                }
-            }
-            place = place == OPEN_GROUPS ? free : place;
-        }
-        is_first = next.is_last;
-        if (is_wanted) {
-            line out;
-        words:
-            for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-                out.words[word] = next.words[word];
-            }
-            columns[place_of(place, column)].write(out);
-        }
-        if (next.is_last) {
-            ++ended;
-        }
-        if (next.is_last && is_wanted) {
-            groups[place] = group;
-            come[place] |= 1U << column;
-            if (come[place] == wanted) {
-                whole.write({group, place});
-                come[place] = 0;
-            }
-        }
-    }
-}
-
 // Makes blocks of row groups in the order in which they are whole.
 void gather(uint32_t rows, const named_columns &named,
-            flashmesh::stream<line, COLUMN_DEPTH> *columns,
+            flashmesh::column_stream (&columns)[COLUMN_STREAMS],
             flashmesh::stream<whole_group, OPEN_GROUPS> &whole,
             flashmesh::stream<column_block, BLOCK_DEPTH> &blocks,
             flashmesh::stream<uint64_t, BLOCK_DEPTH> &validity,
@@ -494,11 +398,11 @@ groups:
         // Nothing comes for a condition that names no column.
         const whole_group next = named.count == 0 ? whole_group{i, 0} : whole.read();
         numbers.write(next.number);
-        line valid[MAX_COLUMNS];
+        row_beat valid[MAX_COLUMNS];
     valid:
         for (uint32_t at = 0; at < named.count; ++at) {
 #pragma HLS PIPELINE II=1
-            valid[at] = columns[place_of(next.place, named.numbers[at])].read();
+            valid[at] = columns[next.place * MAX_COLUMNS + named.numbers[at]].read();
         }
         const uint32_t beats = beats_in(next.number, rows);
         const uint32_t block_count = (beats + BLOCK_BEATS - 1) / BLOCK_BEATS;
@@ -510,9 +414,9 @@ groups:
         for (uint32_t step = 0; step < block_count * named.count * BLOCK_BEATS; ++step) {
 #pragma HLS PIPELINE II=1
             // Behind the last row there are no beats.
-            line values = {};
+            row_beat values = {};
             if (word * BLOCK_BEATS + part < beats) {
-                values = columns[place_of(next.place, named.numbers[at])].read();
+                values = columns[next.place * MAX_COLUMNS + named.numbers[at]].read();
             }
         words:
             for (uint32_t lane = 0; lane < BEAT_WORDS; ++lane) {
@@ -595,14 +499,14 @@ groups:
 
 void filter(axis &packets, uint64_t count, const condition &where, uint32_t rows, axis &selection)
 {
-    FLASHMESH_STREAMS(line, columns, OPEN_GROUPS * MAX_COLUMNS, COLUMN_DEPTH);
+    FLASHMESH_STREAMS(row_beat, columns, COLUMN_STREAMS, flashmesh::COLUMN_DEPTH);
     FLASHMESH_STREAM(whole_group, whole, OPEN_GROUPS);
     FLASHMESH_STREAM(column_block, blocks, BLOCK_DEPTH);
     FLASHMESH_STREAM(uint64_t, validity, BLOCK_DEPTH);
     FLASHMESH_STREAM(uint32_t, numbers, OPEN_GROUPS);
     FLASHMESH_STREAM(uint64_t, selected, SELECTED_DEPTH);
     FLASHMESH_DATAFLOW("predicate_filter_stream");
-    FLASHMESH_STAGE(sort, packets, count, where.columns, columns, whole);
+    FLASHMESH_STAGE(flashmesh::meet, packets, count, bits_of(where.columns), columns, whole);
     FLASHMESH_STAGE(gather, rows, where.columns, columns, whole, blocks, validity, numbers);
     FLASHMESH_STAGE(evaluate, where, rows, blocks, validity, selected);
     FLASHMESH_STAGE(send_selection, rows, numbers, selected, selection);
@@ -632,28 +536,17 @@ FLASHMESH_STREAM_TOP void predicate_filter_stream(axis &columns, uint32_t sent,
 
 namespace {
 
-// What a column has of a row group.
-struct piece {
-    uint32_t group;
-    uint32_t column;
-};
-
-// Piece `number` of those of all row groups, in the order in which they are sent: OPEN_GROUPS row
-// groups at a time.
+// Piece `number` of those that the host's arrays have.
 piece piece_at(uint64_t number, uint64_t count, const named_columns &columns)
 {
-    const uint64_t open = uint64_t{OPEN_GROUPS} * columns.count;
-    const uint64_t first = number / open * open;
-    const uint64_t left = count - first;
-    const uint32_t place = flashmesh::delivered(static_cast<uint32_t>(number - first),
-                                                static_cast<uint32_t>(left < open ? left : open));
-    return {static_cast<uint32_t>((first + place) / columns.count),
-            columns.numbers[(first + place) % columns.count]};
+    const piece next = flashmesh::piece_at(number, count, columns.count);
+    return {next.group, columns.numbers[next.column]};
 }
 
 uint64_t first_beat(const piece &of, uint32_t stride)
 {
-    return uint64_t{of.column} * (stride / BEAT_WORDS) + uint64_t{of.group} * GROUP_BEATS;
+    return uint64_t{of.column} * (stride / BEAT_WORDS) +
+           uint64_t{of.group} * (flashmesh::GROUP_ROWS / BEAT_WORDS);
 }
 
 void send_columns(flashmesh::wide<int64_t> values, uint64_t array_bytes, const uint64_t *valid,

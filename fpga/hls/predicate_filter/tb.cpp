@@ -44,7 +44,7 @@ std::vector<beat> make_packets(bench::generator &random, bench::exact<int64_t> &
             }
         }
         for (const piece &next : pieces) {
-            const uint32_t start = next.group * GROUP_ROWS;
+            const uint32_t start = next.group * flashmesh::GROUP_ROWS;
             beat out = {};
             out.tag = next.group * MAX_COLUMNS + next.column;
             out.bytes = flashmesh::BEAT_BYTES;
