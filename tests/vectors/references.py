@@ -804,6 +804,10 @@ def text_decode(rng):
     # 9 pages of 65536 rows of 8128 bytes.
     refuse("more bytes than can be counted", 6,
            *[pages.page(pages.CONST, 65536, bytes(8128), width=8)] * 9)
+    case("other NULLs without room", [pages.changed(rows_of([b"a", None, b"b"]), 36,
+                                                    struct.pack("<I", 2))],
+         status=4, capacity=0)
+    case("no symbols for codes without room", [coded], status=5, capacity=0)
     return vectors
 
 
