@@ -223,6 +223,11 @@ int main()
             bench::expect(found.valid[capacity / flashmesh::WORD_BITS] >> used == 0, round,
                           "bits beyond the rows are set");
         }
+        decoded += status == SOUND ? 1 : 0;
+        ++refused[status];
+        if (round % 2 == 0) {
+            continue;
+        }
         answer other(capacity);
         other.decode(pages, dictionary, 1 + round % 3);
         bench::expect(other.status[0] == status && other.rows[0] == found.rows[0], round,
@@ -236,8 +241,6 @@ int main()
             const uint32_t tag = static_cast<uint32_t>(random.word());
             check_packet(decode_packet(pages.data(), tag, dictionary), tag, found, round);
         }
-        decoded += status == SOUND ? 1 : 0;
-        ++refused[status];
     }
     // A generator that makes nothing but one kind of page would show nothing.
     bench::expect(decoded > ROUNDS / 20, ROUNDS, "hardly a page was decoded");

@@ -137,7 +137,7 @@ int main()
                          rows, selection.data());
         predicate_filter(values.data(), columns, valid.data(), stride, program.data(),
                          instructions + 1, rows, negated.data());
-        if (columns <= MAX_COLUMNS && stride % BLOCK_ROWS == 0 && rows <= stride) {
+        if (round % 2 == 0 && columns <= MAX_COLUMNS && stride % BLOCK_ROWS == 0 && rows <= stride) {
             const std::vector<beat> beats =
                 make_packets(random, values, valid, columns, stride, rows);
             const std::vector<uint64_t> streamed = select(
