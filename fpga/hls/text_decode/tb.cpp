@@ -318,7 +318,7 @@ void check_hostile()
         // Room for no more than the rows; for bytes, too little now and then.
         const uint32_t capacity = total > CAPACITY ? 0 : static_cast<uint32_t>(total);
         answer found(capacity, random.one_in(8) ? random.below(500) : BYTE_CAPACITY);
-        if (round % 4 == 0) {
+        if (round % 2 == 0) {
             check_alone(random, pages, symbols, round);
         }
         found.decode(pages, symbols);
