@@ -237,6 +237,16 @@ def predicate_filter(rng):
     refuse("17 columns", [true], column_count=17)
     refuse("stride below rows", [true], table=[], stride=64)
     refuse("stride no multiple of 64", [true], table=[], stride=100)
+
+    # More packets than a port takes requests. Few rows pass, and of each row group others.
+    rows = 8 * 512 + 100
+    wide = [[row // 512 + 1 if row % 512 in (7 * (row // 512), 400 + column) or row == 4195 else 0
+             for row in range(rows)] for column in range(4)]
+    wide[2][7] = wide[3][4195] = None
+    case("9 row groups of four columns", wide,
+         [instruction(COMPARE + 4, 3, literal=0), instruction(COMPARE_COLUMNS, 0, 1),
+          instruction(COMPARE, 2, literal=0), instruction(NOT), instruction(AND),
+          instruction(AND), instruction(COMPARE, 0, literal=9), instruction(OR)], rows)
     return vectors
 
 
@@ -470,6 +480,15 @@ def page_decode(rng):
     refuse("bitmap without its NULLs", 4,
            pages.changed(pages.forbp([1, None, 3]), 36, struct.pack("<I", 2)))
     refuse("NULLs without a bitmap", 4, pages.changed(good, 36, struct.pack("<I", 2)))
+
+    case("a bad code before a page that is none", [bad_code, bad_header], status=1,
+         dictionary=entries, capacity=64)
+    case("a bad code without room", [bad_code], [0, 0], dictionary=entries, capacity=1, fits=False)
+    # In another order many words of validity wait for rows of other pages.
+    nulls = [[row % 9 == page % 9 for row in range(70)] for page in range(34)]
+    case("34 pages of 70 rows",
+         [pages.page(pages.CONST, 70, b"", nulls=of_page) for of_page in nulls],
+         [None if is_null else 0 for of_page in nulls for is_null in of_page])
     return vectors
 
 
@@ -785,6 +804,10 @@ def text_decode(rng):
     # 9 pages of 65536 rows of 8128 bytes.
     refuse("more bytes than can be counted", 6,
            *[pages.page(pages.CONST, 65536, bytes(8128), width=8)] * 9)
+    case("other NULLs without room", [pages.changed(rows_of([b"a", None, b"b"]), 36,
+                                                    struct.pack("<I", 2))],
+         status=4, capacity=0)
+    case("no symbols for codes without room", [coded], status=5, capacity=0)
     return vectors
 
 
@@ -1102,6 +1125,10 @@ def partial_aggregate(rng):
     case("4096 groups", [(rng.randrange(100), True, rng.choice([0, 1, 4094, 4095, 4096]))
                          for _ in range(100)], 4096)
     case("4097 groups", [(1, True, 0)], 4097, refused=True)
+    # Six row groups, in which most rows are 0.
+    table = [(rng.choice([None, 5, -7, INT_MIN]) if row % 40 == row // 512 else 0, row % 23 != 0,
+              rng.randrange(9) if row % 40 == row // 512 else 0) for row in range(2600)]
+    case("2600 rows", table, 8)
     return vectors
 
 

@@ -4,10 +4,23 @@
 // whole pages, and the host. A page of flashmesh decodes alone, so that an engine there can. The
 // format is that of docs/flash-format.md, sections 3 to 6.
 //
-// Shapes: `pages` has page_count pages of 8 KiB, `dictionary` dictionary_bytes / 8 values of the
-// chunk's dictionary (int64, at most one page of them) or nothing; `values` has `capacity` values
-// and `valid` as many bits. The rows of all pages follow each other without gaps. Values of rows
-// that are NULL are 0, as are the bits of `valid` beyond the rows.
+// On a card: `page_decode_stream`. A packet of `pages` is a page, its tag whatever the caller likes;
+// packets come in any order. For each a packet of `values` leaves with the same tag:
+//
+// | beats | |
+// |---|---|
+// | one | word 0: how many rows follow, none of a page that is not decoded |
+// | for each 512 rows, or what is left of them: one | a bit for each row: 1 where it is not NULL |
+// | ... and one for each eight rows | their values |
+// | one, of 8 bytes | what is wrong with the page (a `problem` below) |
+//
+// Bits and values behind the last row are 0, as are values of rows that are NULL. What is wrong is
+// said at the end, as bad codes and runs are found while values leave: they mean nothing then.
+//
+// For the host: `page_decode`, over arrays: `pages` has page_count pages of 8 KiB, `dictionary`
+// dictionary_bytes / 8 values of the chunk's dictionary (int64, at most one page of them) or nothing;
+// `values` has `capacity` values and `valid` as many bits. The rows of all pages follow each other
+// without gaps. The bits of `valid` beyond the rows are 0.
 //
 // | encoding | value |
 // |---|---|
@@ -19,20 +32,21 @@
 //
 // `rows` is the number of rows, and `status` 0. Where they are more than `capacity`, `rows` is that
 // number all the same, and nothing else is written. A page that is not sound, or not of these
-// encodings, makes `status` what is wrong with the first such page (a `problem` below); `rows` is 0
-// then, and what is in `values` and `valid` means nothing. BAD_DICTIONARY and BAD_RUNS are found
-// while pages are decoded, and so only where no page has another problem. Checksum and identity of a
-// page are not looked at: whoever read it from flash has verified them.
+// encodings, makes `status` what is wrong with the first such page; `rows` is 0 then, and what is in
+// `values` and `valid` means nothing. BAD_DICTIONARY and BAD_RUNS are found while pages are decoded,
+// and so only where no page has another problem. Checksum and identity of a page are not looked at:
+// whoever read it from flash has verified them.
 //
-// Headers and bitmaps of all pages are read first, BATCH_PAGES of them asked for at once. Then all
-// pages go through stages that run at once, in beats of 64 bytes: pages are read ▸ their regions are
-// told apart ▸ numbers are unpacked ▸ runs become rows ▸ numbers become values ▸ values of pages are
-// put behind each other ▸ they are written.
+// A page goes through stages that run at once, in beats of 64 bytes: its regions are told apart ▸
+// numbers are unpacked ▸ runs become rows ▸ numbers become values. The host's form reads all headers
+// first, as nothing is written where the rows have no room, and again BATCH_PAGES at a time, which
+// says where each page's rows begin: so packets of a batch may come in any order. Rows of two pages
+// meet in a word of `valid`, which waits on chip until it has all its bits.
 //
-// Intended, not measured: a beat of a page per cycle in, and 8 values per cycle out (4 of packed
-// numbers above 32 bits). Eight numbers that follow each other lie at the same bits of the eight
-// lanes, so one shift serves all of them; each lane looks up a copy of the dictionary of its own. Of
-// runs, one that begins and 8 of its rows per cycle.
+// Intended, not measured: a beat of a page per cycle in, and a beat per cycle out: 512 values in 65
+// cycles, half as many of packed numbers above 32 bits. Eight numbers that follow each other lie at
+// the same bits of the eight lanes, so one shift serves all of them; each lane looks up a copy of the
+// dictionary of its own. Of runs, one that begins and 8 of its rows per cycle.
 #include <flashmesh/beat.hpp>
 #include <flashmesh/bits.hpp>
 #include <flashmesh/kernel.hpp>
@@ -41,6 +55,7 @@
 
 namespace {
 
+using flashmesh::axis;
 using flashmesh::beat;
 using flashmesh::BEAT_BYTES;
 using flashmesh::BEAT_WORDS;
@@ -67,6 +82,8 @@ enum problem : uint32_t {
 
 // Rows that go through the stages together: their values are a beat, their validity is a byte.
 constexpr uint32_t GROUP_ROWS = BEAT_WORDS;
+// Rows whose validity is a beat.
+constexpr uint32_t BLOCK_ROWS = 8 * BEAT_BYTES;
 // A row of a block of packed numbers: half a beat.
 constexpr uint32_t PACKED_ROW_BYTES = 32;
 constexpr uint32_t PACKED_ROW_WORDS = PACKED_ROW_BYTES / 8;
@@ -78,12 +95,16 @@ constexpr uint32_t END_BYTES = 2;
 constexpr uint32_t BEAT_ENDS = BEAT_BYTES / END_BYTES;
 constexpr uint32_t NO_PAGE = 0xffffffff;
 
+// Pages whose packets the host's form tells apart in any order.
 constexpr uint32_t BATCH_PAGES = 32;
 static_assert(BATCH_PAGES <= flashmesh::MAX_REQUESTS, "a batch is asked for at once");
 // Pages that memory has been asked for: 256 beats, more than its latency in cycles.
 constexpr uint32_t PAGES_AHEAD = 2;
 constexpr uint32_t DEPTH = 16;
 constexpr uint32_t LAYOUT_DEPTH = 4;
+// Words of validity that wait for the rows of other pages: of each page of a batch the one in which
+// it begins, and the one in which the last ends.
+constexpr uint32_t WAITING_WORDS = BATCH_PAGES + 1;
 
 // What the stages pass on of a page, without what packets have.
 struct line {
@@ -91,8 +112,11 @@ struct line {
 };
 
 // Where the regions of a page are, in beats behind the header, and what its numbers stand for:
-// value = reference + step * number, or the dictionary's entry of that.
+// value = reference + step * number, or the dictionary's entry of that. Of a page that is not decoded
+// nothing but its tag, what was found, and the beats of validity that are passed on all the same.
 struct layout {
+    uint32_t tag;
+    problem found;
     uint32_t rows;
     uint32_t data_bytes;
     uint8_t validity_beats;
@@ -113,13 +137,6 @@ struct layout {
 
 struct number_group {
     uint64_t numbers[GROUP_ROWS];
-};
-
-// Values of the first `count` rows of a group, 0 in the others.
-struct value_group {
-    uint64_t values[GROUP_ROWS];
-    uint8_t valid;
-    uint8_t count;
 };
 
 // The chunk's dictionary, on chip: a copy for each lane.
@@ -143,15 +160,14 @@ uint64_t sign_extend(uint64_t number)
     return static_cast<uint64_t>(int64_t{static_cast<int32_t>(static_cast<uint32_t>(number))});
 }
 
-line load_line(flashmesh::wide_port port, uint64_t index, uint64_t array_bytes)
+line line_of(const beat &from)
 {
 #pragma HLS INLINE
-    const beat next = flashmesh::load(port, index, array_bytes);
     line out;
 words:
     for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
 #pragma HLS UNROLL
-        out.words[word] = next.words[word];
+        out.words[word] = from.words[word];
     }
     return out;
 }
@@ -303,111 +319,9 @@ words:
     return nulls;
 }
 
-uint64_t bytes_of_pages(uint32_t page_count)
-{
-    return uint64_t{page_count} * flashmesh::PAGE_BYTES;
-}
-
-// Checks all pages before the first is decoded, in batches, so that memory's latency is waited for
-// twice in a batch: for the headers, and for what they say is there. `total` is the pages' rows.
-problem check(flashmesh::wide_port pages, uint32_t page_count, uint32_t &total)
-{
-    const uint64_t array_bytes = bytes_of_pages(page_count);
-    total = 0;
-    problem found = SOUND;
-batches:
-    for (uint64_t start = 0; start < page_count && found == SOUND; start += BATCH_PAGES) {
-        const uint64_t left = page_count - start;
-        const uint32_t batch = left < BATCH_PAGES ? static_cast<uint32_t>(left) : BATCH_PAGES;
-        page_header headers[BATCH_PAGES];
-        layout plans[BATCH_PAGES];
-    ask_headers:
-        for (uint32_t i = 0; i < batch; ++i) {
-#pragma HLS PIPELINE II=1
-            flashmesh::request(pages, (start + i) * PAGE_BEATS, 1);
-        }
-        // Pages before the first whose header is wrong.
-        uint32_t sound = batch;
-        problem behind = SOUND;
-    headers:
-        for (uint32_t i = 0; i < batch; ++i) {
-#pragma HLS PIPELINE II=1
-            const line header = load_line(pages, (start + i) * PAGE_BEATS, array_bytes);
-            headers[i] = flashmesh::parse_header(header.words);
-            const problem problem_here = plan_header(headers[i], plans[i]);
-            if (behind == SOUND && problem_here != SOUND) {
-                behind = problem_here;
-                sound = i;
-            }
-        }
-        // The bitmap, and a beat of the data where there are any.
-        const auto beats_to_read = [&plans](uint32_t i) {
-            return uint32_t{plans[i].validity_beats} + (plans[i].data_bytes != 0 ? 1 : 0);
-        };
-    ask_bodies:
-        for (uint32_t i = 0; i < sound; ++i) {
-#pragma HLS PIPELINE II=1
-            flashmesh::request(pages, (start + i) * PAGE_BEATS + 1, beats_to_read(i));
-        }
-    bodies:
-        for (uint32_t i = 0; i < sound; ++i) {
-            uint32_t nulls = 0;
-            line first = {};
-        beats:
-            for (uint32_t at = 0; at < beats_to_read(i); ++at) {
-#pragma HLS PIPELINE II=1
-                const line next =
-                    load_line(pages, (start + i) * PAGE_BEATS + 1 + at, array_bytes);
-                if (at < plans[i].validity_beats) {
-                    nulls += count_nulls(next, plans[i].rows - at * 8 * BEAT_BYTES);
-                } else {
-                    first = next;
-                }
-            }
-            // What was asked for is taken, whatever has been found.
-            if (found != SOUND) {
-                continue;
-            }
-            if (plans[i].validity_beats != 0 && nulls != headers[i].null_count) {
-                found = BAD_VALIDITY;
-                continue;
-            }
-            found = plan_data(headers[i], first, plans[i]);
-            if (found == SOUND && total > 0xffffffff - plans[i].rows) {
-                found = TOO_MANY_ROWS;
-            }
-            total += plans[i].rows;
-        }
-        found = found == SOUND ? behind : found;
-    }
-    return found;
-}
-
-// One process reads the pages, as a memory port has one reader.
-void read_pages(flashmesh::wide_port pages, uint32_t page_count,
-                flashmesh::stream<line, DEPTH> &beats)
-{
-    const uint64_t array_bytes = bytes_of_pages(page_count);
-    uint32_t requested = 0;
-ahead:
-    for (; requested < PAGES_AHEAD && requested < page_count; ++requested) {
-#pragma HLS PIPELINE II=1
-        flashmesh::request(pages, uint64_t{requested} * PAGE_BEATS, PAGE_BEATS);
-    }
-beats:
-    for (uint64_t i = 0; i < uint64_t{page_count} * PAGE_BEATS; ++i) {
-#pragma HLS PIPELINE II=1
-        beats.write(load_line(pages, i, array_bytes));
-        if (i % PAGE_BEATS == PAGE_BEATS - 1 && requested < page_count) {
-            flashmesh::request(pages, uint64_t{requested} * PAGE_BEATS, PAGE_BEATS);
-            ++requested;
-        }
-    }
-}
-
 // Tells the regions of pages apart. Bitmap and runs come before the numbers that they belong to:
 // their streams hold as much of them as a page can have.
-void route(uint32_t page_count, flashmesh::stream<line, DEPTH> &beats,
+void route(axis &pages, uint32_t page_count, bool is_known,
            flashmesh::stream<layout, LAYOUT_DEPTH> &unpack_plans,
            flashmesh::stream<layout, LAYOUT_DEPTH> &run_plans,
            flashmesh::stream<layout, LAYOUT_DEPTH> &value_plans,
@@ -416,21 +330,37 @@ void route(uint32_t page_count, flashmesh::stream<line, DEPTH> &beats,
 {
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
-        const line header_beat = beats.read();
+        const beat header_beat = flashmesh::receive(pages);
         const page_header header = flashmesh::parse_header(header_beat.words);
         layout where;
-        plan_header(header, where);
-        uint32_t left = PAGE_BEATS - 1 - where.validity_beats;
+        problem found = plan_header(header, where);
+        const uint32_t validity_beats = where.validity_beats;
+        uint32_t left = PAGE_BEATS - 1 - validity_beats;
+        uint32_t nulls = 0;
     bitmap:
-        for (uint32_t at = 0; at < where.validity_beats; ++at) {
+        for (uint32_t at = 0; at < validity_beats; ++at) {
 #pragma HLS PIPELINE II=1
-            validity.write(beats.read());
+            const line bits = line_of(flashmesh::receive(pages));
+            nulls += count_nulls(bits, where.rows - at * BLOCK_ROWS);
+            validity.write(bits);
         }
         line next = {};
         if (left != 0) {
-            next = beats.read();
+            next = line_of(flashmesh::receive(pages));
         }
-        plan_data(header, next, where);
+        if (found == SOUND && validity_beats != 0 && nulls != header.null_count) {
+            found = BAD_VALIDITY;
+        }
+        if (found == SOUND) {
+            found = plan_data(header, next, where);
+        }
+        found = is_known ? found : BAD_DICTIONARY;
+        if (found != SOUND) {
+            where = {};
+            where.validity_beats = static_cast<uint8_t>(validity_beats);
+        }
+        where.tag = header_beat.tag;
+        where.found = found;
         unpack_plans.write(where);
         run_plans.write(where);
         value_plans.write(where);
@@ -445,7 +375,7 @@ pages:
             }
             --left;
             if (left != 0) {
-                next = beats.read();
+                next = line_of(flashmesh::receive(pages));
             }
         }
     }
@@ -547,14 +477,14 @@ pages:
     }
 }
 
-// Makes the rows' numbers of those of runs. Of a page whose runs are wrong it makes as many rows as
-// the header says all the same. `bad_page` is the first such page.
+// Makes the rows' numbers of those of runs, and says of each page whether its runs are right. Where
+// they are wrong it makes as many rows as the header says all the same.
 void expand_runs(uint32_t page_count, flashmesh::stream<layout, LAYOUT_DEPTH> &plans,
                  flashmesh::stream<number_group, DEPTH> &packed,
                  flashmesh::stream<line, PAGE_BEATS> &runs,
-                 flashmesh::stream<number_group, DEPTH> &groups, uint32_t &bad_page)
+                 flashmesh::stream<number_group, DEPTH> &groups,
+                 flashmesh::stream<bool, LAYOUT_DEPTH> &are_sound)
 {
-    bad_page = NO_PAGE;
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
         const layout where = plans.read();
@@ -564,6 +494,7 @@ pages:
 #pragma HLS PIPELINE II=1
                 groups.write(packed.read());
             }
+            are_sound.write(true);
             continue;
         }
         bool is_sound = true;
@@ -611,42 +542,62 @@ pages:
             is_begun = row < end;
             run += is_begun ? 0 : 1;
         }
-        if (!is_sound && bad_page == NO_PAGE) {
-            bad_page = page;
-        }
+        are_sound.write(is_sound);
     }
 }
 
-// Makes values of numbers. `bad_page` is the first with a code that the dictionary does not have.
+beat words_of(uint32_t tag, uint32_t bytes, bool is_last)
+{
+#pragma HLS INLINE
+    beat out = {};
+    out.tag = tag;
+    out.bytes = static_cast<uint8_t>(bytes);
+    out.is_last = is_last;
+    return out;
+}
+
+// Makes values of numbers, and packets of them.
 void make_values(uint32_t page_count, const entries &dictionary,
                  flashmesh::stream<layout, LAYOUT_DEPTH> &plans,
                  flashmesh::stream<number_group, DEPTH> &groups,
                  flashmesh::stream<line, PAGE_BEATS> &validity,
-                 flashmesh::stream<value_group, DEPTH> &values, uint32_t &bad_page)
+                 flashmesh::stream<bool, LAYOUT_DEPTH> &are_runs_sound, axis &values)
 {
-    bad_page = NO_PAGE;
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
         const layout where = plans.read();
+        beat head = words_of(where.tag, BEAT_BYTES, false);
+        head.words[0] = where.rows;
+        flashmesh::send(values, head);
         const bool is_mapped = where.is_code && dictionary.count != 0;
-        bool is_sound = true;
+        bool are_codes_sound = true;
+        bool has_bits = false;
         line bits = {};
-    groups:
-        for (uint32_t row = 0; row < where.rows; row += GROUP_ROWS) {
+        uint32_t row = 0;
+    beats:
+        while (row < where.rows) {
 #pragma HLS PIPELINE II=1
-            const uint32_t bit = row % (8 * BEAT_BYTES);
-            if (where.validity_beats != 0 && bit == 0) {
-                bits = validity.read();
+            beat out = words_of(where.tag, BEAT_BYTES, false);
+            if (!has_bits) {
+                if (where.validity_beats != 0) {
+                    bits = validity.read();
+                }
+            words:
+                for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+                    const uint64_t stored = where.validity_beats != 0 ? bits.words[word]
+                                            : where.is_all_null       ? 0
+                                                                      : ~uint64_t{0};
+                    bits.words[word] = stored & flashmesh::row_mask(word, where.rows - row);
+                    out.words[word] = bits.words[word];
+                }
+                has_bits = true;
+                flashmesh::send(values, out);
+                continue;
             }
-            uint32_t valid = where.is_all_null ? 0 : 0xff;
-            if (where.validity_beats != 0) {
-                valid = static_cast<uint8_t>(bits.words[bit / 64] >> (bit % 64));
-            }
-            const uint32_t left = where.rows - row;
-            const uint32_t count = left < GROUP_ROWS ? left : GROUP_ROWS;
-            valid &= (1U << count) - 1;
+            const uint32_t bit = row % BLOCK_ROWS;
+            const uint32_t valid = static_cast<uint8_t>(bits.words[bit / 64] >> (bit % 64));
             const number_group group = groups.read();
-            value_group out;
         lanes:
             for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
 #pragma HLS UNROLL
@@ -659,108 +610,36 @@ pages:
                 if (is_mapped && is_valid) {
                     // A negative code is a large one here.
                     const bool is_entry = number < dictionary.count;
-                    is_sound = is_sound && is_entry;
+                    are_codes_sound = are_codes_sound && is_entry;
                     number = dictionary.values[lane][is_entry ? number : 0];
                 }
-                out.values[lane] = is_valid ? number : 0;
+                out.words[lane] = is_valid ? number : 0;
             }
-            out.valid = static_cast<uint8_t>(valid);
-            out.count = static_cast<uint8_t>(count);
-            values.write(out);
+            flashmesh::send(values, out);
+            row += GROUP_ROWS;
+            has_bits = row % BLOCK_ROWS != 0;
         }
-        if (!is_sound && bad_page == NO_PAGE) {
-            bad_page = page;
-        }
-    }
-}
-
-// Puts the rows of pages behind each other: only the last group of a page has fewer than eight rows,
-// and the next page's go on where it ends.
-void append(uint32_t total, flashmesh::stream<value_group, DEPTH> &groups,
-            flashmesh::stream<line, DEPTH> &values, flashmesh::stream<uint64_t, DEPTH> &valid)
-{
-    uint64_t waiting[2 * GROUP_ROWS] = {};
-#pragma HLS ARRAY_PARTITION variable=waiting complete
-    uint32_t waiting_valid = 0;
-    uint32_t filled = 0;
-    uint32_t left = total;
-    uint64_t word = 0;
-    uint32_t word_bits = 0;
-steps:
-    while (left != 0 || filled != 0) {
+    refused:
+        // The bitmap of a page in which something else was wrong.
+        for (uint32_t at = 0; where.rows == 0 && at < where.validity_beats; ++at) {
 #pragma HLS PIPELINE II=1
-        if (left != 0) {
-            const value_group next = groups.read();
-        places:
-            for (uint32_t place = 0; place < 2 * GROUP_ROWS; ++place) {
-#pragma HLS UNROLL
-                if (place >= filled && place < filled + GROUP_ROWS) {
-                    waiting[place] = next.values[place - filled];
-                }
-            }
-            waiting_valid |= uint32_t{next.valid} << filled;
-            filled += next.count;
-            left -= next.count;
+            validity.read();
         }
-        if (filled < GROUP_ROWS && left != 0) {
-            continue;
+        problem found = where.found;
+        if (!are_runs_sound.read()) {
+            found = BAD_RUNS;
+        } else if (!are_codes_sound) {
+            found = BAD_DICTIONARY;
         }
-        line out;
-    lanes:
-        for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
-#pragma HLS UNROLL
-            out.words[lane] = waiting[lane];
-            waiting[lane] = waiting[lane + GROUP_ROWS];
-        }
-        values.write(out);
-        word |= uint64_t{waiting_valid & 0xff} << word_bits;
-        word_bits += GROUP_ROWS;
-        waiting_valid >>= GROUP_ROWS;
-        filled = filled < GROUP_ROWS ? 0 : filled - GROUP_ROWS;
-        if (word_bits == flashmesh::WORD_BITS || (left == 0 && filled == 0)) {
-            valid.write(word);
-            word = 0;
-            word_bits = 0;
-        }
+        beat last = words_of(where.tag, 8, true);
+        last.words[0] = found;
+        flashmesh::send(values, last);
     }
 }
 
-void write_values(uint32_t total, flashmesh::stream<line, DEPTH> &beats,
-                  flashmesh::wide_result<int64_t> values)
+void decode(axis &pages, uint32_t page_count, const entries &dictionary, bool is_known,
+            axis &values)
 {
-    const uint32_t count = total / GROUP_ROWS + (total % GROUP_ROWS != 0 ? 1 : 0);
-    flashmesh::request_store(values, 0, count);
-beats:
-    for (uint32_t i = 0; i < count; ++i) {
-#pragma HLS PIPELINE II=1
-        const line next = beats.read();
-        beat out = {};
-    words:
-        for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-            out.words[word] = next.words[word];
-        }
-        const uint32_t rows = total - i * GROUP_ROWS;
-        out.bytes = static_cast<uint8_t>(8 * (rows < GROUP_ROWS ? rows : GROUP_ROWS));
-        flashmesh::store(values, i, out);
-    }
-    flashmesh::finish_store(values, count);
-}
-
-void write_valid(uint32_t total, flashmesh::stream<uint64_t, DEPTH> &words, uint64_t *valid)
-{
-words:
-    for (uint32_t i = 0; i < flashmesh::bitmap_words(total); ++i) {
-#pragma HLS PIPELINE II=1
-        valid[i] = words.read();
-    }
-}
-
-void decode(flashmesh::wide_port pages, uint32_t page_count, const entries &dictionary,
-            uint32_t total, flashmesh::wide_result<int64_t> values, uint64_t *valid,
-            uint32_t &bad_runs, uint32_t &bad_codes)
-{
-    FLASHMESH_STREAM(line, beats, DEPTH);
     FLASHMESH_STREAM(layout, unpack_plans, LAYOUT_DEPTH);
     FLASHMESH_STREAM(layout, run_plans, LAYOUT_DEPTH);
     FLASHMESH_STREAM(layout, value_plans, LAYOUT_DEPTH);
@@ -769,35 +648,32 @@ void decode(flashmesh::wide_port pages, uint32_t page_count, const entries &dict
     FLASHMESH_STREAM(line, packed, DEPTH);
     FLASHMESH_STREAM(number_group, numbers, DEPTH);
     FLASHMESH_STREAM(number_group, rows, DEPTH);
-    FLASHMESH_STREAM(value_group, groups, DEPTH);
-    FLASHMESH_STREAM(line, value_beats, DEPTH);
-    FLASHMESH_STREAM(uint64_t, valid_words, DEPTH);
-    FLASHMESH_DATAFLOW("page_decode");
-    FLASHMESH_STAGE(read_pages, pages, page_count, beats);
-    FLASHMESH_STAGE(route, page_count, beats, unpack_plans, run_plans, value_plans, validity, runs,
-                    packed);
+    FLASHMESH_STREAM(bool, are_runs_sound, LAYOUT_DEPTH);
+    FLASHMESH_DATAFLOW("page_decode_stream");
+    FLASHMESH_STAGE(route, pages, page_count, is_known, unpack_plans, run_plans, value_plans,
+                    validity, runs, packed);
     FLASHMESH_STAGE(unpack, page_count, unpack_plans, packed, numbers);
-    FLASHMESH_STAGE(expand_runs, page_count, run_plans, numbers, runs, rows, bad_runs);
-    FLASHMESH_STAGE(make_values, page_count, dictionary, value_plans, rows, validity, groups,
-                    bad_codes);
-    FLASHMESH_STAGE(append, total, groups, value_beats, valid_words);
-    FLASHMESH_STAGE(write_values, total, value_beats, values);
-    FLASHMESH_STAGE(write_valid, total, valid_words, valid);
+    FLASHMESH_STAGE(expand_runs, page_count, run_plans, numbers, runs, rows, are_runs_sound);
+    FLASHMESH_STAGE(make_values, page_count, dictionary, value_plans, rows, validity,
+                    are_runs_sound, values);
 }
 
-problem load_dictionary(flashmesh::wide_port dictionary, uint32_t dictionary_bytes, entries &out)
+bool is_dictionary(uint32_t dictionary_bytes)
+{
+    return dictionary_bytes % 8 == 0 && dictionary_bytes / 8 <= MAX_ENTRIES;
+}
+
+// Loads a dictionary that a page holds.
+void load_dictionary(flashmesh::wide_port dictionary, uint32_t dictionary_bytes, entries &out)
 {
     out.count = dictionary_bytes / 8;
-    if (dictionary_bytes % 8 != 0 || out.count > MAX_ENTRIES) {
-        return BAD_DICTIONARY;
-    }
     flashmesh::request(dictionary, 0, beats_of(dictionary_bytes));
     line next = {};
 entries:
     for (uint32_t entry = 0; entry < out.count; ++entry) {
 #pragma HLS PIPELINE II=1
         if (entry % BEAT_WORDS == 0) {
-            next = load_line(dictionary, entry / BEAT_WORDS, dictionary_bytes);
+            next = line_of(flashmesh::load(dictionary, entry / BEAT_WORDS, dictionary_bytes));
         }
     lanes:
         for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
@@ -805,7 +681,316 @@ entries:
             out.values[lane][entry] = next.words[entry % BEAT_WORDS];
         }
     }
-    return SOUND;
+}
+
+} // namespace
+
+FLASHMESH_STREAM_TOP void page_decode_stream(axis &pages, uint32_t page_count,
+                                             flashmesh::wide_port dictionary,
+                                             uint32_t dictionary_bytes, axis &values)
+{
+#pragma HLS INTERFACE axis port=pages
+#pragma HLS INTERFACE axis port=values
+#pragma HLS INTERFACE m_axi port=dictionary bundle=wide offset=slave num_read_outstanding=2
+#pragma HLS INTERFACE s_axilite port=page_count
+#pragma HLS INTERFACE s_axilite port=dictionary_bytes
+#pragma HLS INTERFACE ap_ctrl_chain port=return
+    entries known;
+#pragma HLS ARRAY_PARTITION variable=known.values complete dim=1
+    const bool is_known = is_dictionary(dictionary_bytes);
+    load_dictionary(dictionary, is_known ? dictionary_bytes : 0, known);
+    decode(pages, page_count, known, is_known, values);
+}
+
+namespace {
+
+// A page with a problem, or no page.
+struct refusal {
+    uint32_t page;
+    problem found;
+};
+
+// What is wrong with the first page of those where that is seen before its values are made, and of
+// those where it is seen meanwhile.
+struct refusals {
+    refusal early;
+    refusal late;
+};
+
+void note(refusal &first, uint32_t page, problem found)
+{
+    if (found != SOUND && page < first.page) {
+        first = {page, found};
+    }
+}
+
+uint64_t bytes_of_pages(uint32_t page_count)
+{
+    return uint64_t{page_count} * flashmesh::PAGE_BYTES;
+}
+
+uint32_t batch_of(uint32_t start, uint32_t page_count)
+{
+    return page_count - start < BATCH_PAGES ? page_count - start : BATCH_PAGES;
+}
+
+// The rows of a batch of pages, as their headers have them; none where a header is wrong. Memory's
+// latency is waited for once.
+void read_rows(flashmesh::wide_port pages, uint32_t page_count, uint32_t start, uint32_t *rows)
+{
+    const uint32_t batch = batch_of(start, page_count);
+ask:
+    for (uint32_t i = 0; i < batch; ++i) {
+#pragma HLS PIPELINE II=1
+        flashmesh::request(pages, (uint64_t{start} + i) * PAGE_BEATS, 1);
+    }
+headers:
+    for (uint32_t i = 0; i < batch; ++i) {
+#pragma HLS PIPELINE II=1
+        const beat header = flashmesh::load(pages, (uint64_t{start} + i) * PAGE_BEATS,
+                                            bytes_of_pages(page_count));
+        layout where;
+        rows[i] = plan_header(flashmesh::parse_header(header.words), where) == SOUND ? where.rows
+                                                                                     : 0;
+    }
+}
+
+// All rows, and the page with which they are too many.
+uint64_t count_rows(flashmesh::wide_port pages, uint32_t page_count, refusal &too_many)
+{
+    uint64_t total = 0;
+batches:
+    for (uint64_t start = 0; start < page_count; start += BATCH_PAGES) {
+        const uint32_t first = static_cast<uint32_t>(start);
+        uint32_t rows[BATCH_PAGES];
+        read_rows(pages, page_count, first, rows);
+    pages:
+        for (uint32_t i = 0; i < batch_of(first, page_count); ++i) {
+#pragma HLS PIPELINE II=1
+            total += rows[i];
+            note(too_many, first + i, total > 0xffffffff ? TOO_MANY_ROWS : SOUND);
+        }
+    }
+    return total;
+}
+
+// Says of each page of a batch in which row it begins, and sends them, tagged with their numbers.
+void send_pages(flashmesh::wide_port pages, uint32_t page_count,
+                flashmesh::stream<uint32_t, BATCH_PAGES> &starts, axis &packets)
+{
+    const uint64_t array_bytes = bytes_of_pages(page_count);
+    uint32_t row = 0;
+batches:
+    for (uint64_t start = 0; start < page_count; start += BATCH_PAGES) {
+        const uint32_t first = static_cast<uint32_t>(start);
+        const uint32_t batch = batch_of(first, page_count);
+        const auto page_at = [first, batch](uint32_t place) {
+            return first + flashmesh::delivered(place, batch);
+        };
+        uint32_t rows[BATCH_PAGES];
+        read_rows(pages, page_count, first, rows);
+    starts:
+        for (uint32_t i = 0; i < batch; ++i) {
+#pragma HLS PIPELINE II=1
+            starts.write(row);
+            row += rows[i];
+        }
+        uint32_t requested = 0;
+    ahead:
+        for (; requested < PAGES_AHEAD && requested < batch; ++requested) {
+#pragma HLS PIPELINE II=1
+            flashmesh::request(pages, uint64_t{page_at(requested)} * PAGE_BEATS, PAGE_BEATS);
+        }
+    beats:
+        for (uint32_t i = 0; i < batch * PAGE_BEATS; ++i) {
+#pragma HLS PIPELINE II=1
+            const uint32_t at = i % PAGE_BEATS;
+            const uint32_t page = page_at(i / PAGE_BEATS);
+            beat next = flashmesh::load(pages, uint64_t{page} * PAGE_BEATS + at, array_bytes);
+            next.tag = page;
+            next.bytes = BEAT_BYTES;
+            next.is_last = at == PAGE_BEATS - 1;
+            flashmesh::send(packets, next);
+            if (next.is_last && requested < batch) {
+                flashmesh::request(pages, uint64_t{page_at(requested)} * PAGE_BEATS, PAGE_BEATS);
+                ++requested;
+            }
+        }
+    }
+}
+
+// The bits of `count` rows of a word of validity, or the end of them.
+struct valid_bits {
+    uint32_t word;
+    uint32_t count;
+    uint64_t bits;
+    bool is_end;
+};
+
+// Puts the values of packets in their rows: those of a page are a burst, which is waited for when
+// the next one is under way.
+void write_values(uint32_t page_count, bool are_kept,
+                  flashmesh::stream<uint32_t, BATCH_PAGES> &starts, axis &packets,
+                  flashmesh::wide_result<int64_t> values,
+                  flashmesh::stream<valid_bits, DEPTH> &validity, refusals &first)
+{
+    uint32_t pending = 0;
+batches:
+    for (uint64_t batch_start = 0; batch_start < page_count; batch_start += BATCH_PAGES) {
+        const uint32_t batch = batch_of(static_cast<uint32_t>(batch_start), page_count);
+        uint32_t start_of[BATCH_PAGES];
+    starts:
+        for (uint32_t i = 0; i < batch; ++i) {
+#pragma HLS PIPELINE II=1
+            start_of[i] = starts.read();
+        }
+    packets:
+        for (uint32_t i = 0; i < batch; ++i) {
+            const beat head = flashmesh::receive(packets);
+            const uint32_t rows = static_cast<uint32_t>(head.words[0]);
+            const uint32_t start = start_of[head.tag % BATCH_PAGES];
+            const uint32_t offset = start % GROUP_ROWS;
+            const uint32_t beats =
+                are_kept ? (offset + rows + GROUP_ROWS - 1) / GROUP_ROWS : 0;
+            flashmesh::request_store(values, start / GROUP_ROWS, rows == 0 ? 0 : beats);
+            // Values behind the last whole beat: `offset` of them, of the beat in which the page
+            // begins those of other pages, which are not written.
+            uint64_t carried[GROUP_ROWS] = {};
+#pragma HLS ARRAY_PARTITION variable=carried complete
+            line bits = {};
+            bool has_bits = false;
+            uint32_t row = 0;
+            uint32_t stored = 0;
+            // Of the word of validity in which the next row is.
+            uint64_t word_bits = 0;
+            uint32_t word_rows = 0;
+        beats:
+            while (row < rows) {
+#pragma HLS PIPELINE II=1
+                const beat next = flashmesh::receive(packets);
+                if (!has_bits) {
+                    bits = line_of(next);
+                    has_bits = true;
+                    continue;
+                }
+                const uint32_t left = rows - row;
+                const uint32_t count = left < GROUP_ROWS ? left : GROUP_ROWS;
+                beat out = {};
+            lanes:
+                for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
+#pragma HLS UNROLL
+                    out.words[lane] =
+                        lane < offset ? carried[lane] : next.words[lane - offset];
+                }
+            carry:
+                for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
+#pragma HLS UNROLL
+                    if (lane < offset) {
+                        carried[lane] = next.words[lane + GROUP_ROWS - offset];
+                    }
+                }
+                if (are_kept) {
+                    const uint32_t end = offset + count;
+                    out.bytes = static_cast<uint8_t>(8 * (end < GROUP_ROWS ? end : GROUP_ROWS));
+                    flashmesh::store(values, uint64_t{start} / GROUP_ROWS + stored, out,
+                                     stored == 0 ? 8 * offset : 0);
+                    ++stored;
+                    const uint32_t bit = row % BLOCK_ROWS;
+                    const uint64_t new_bits =
+                        static_cast<uint8_t>(bits.words[bit / 64] >> (bit % 64));
+                    const uint32_t at = (start + row) % flashmesh::WORD_BITS;
+                    word_bits |= new_bits << at;
+                    word_rows += count;
+                    if (at + count >= flashmesh::WORD_BITS) {
+                        const uint32_t behind = at + count - flashmesh::WORD_BITS;
+                        validity.write({(start + row) / flashmesh::WORD_BITS, word_rows - behind,
+                                        word_bits, false});
+                        word_bits = behind == 0 ? 0 : new_bits >> (count - behind);
+                        word_rows = behind;
+                    }
+                }
+                row += count;
+                has_bits = row % BLOCK_ROWS != 0;
+            }
+            if (word_rows != 0) {
+                validity.write({(start + rows - 1) / flashmesh::WORD_BITS, word_rows, word_bits,
+                                false});
+            }
+            if (rows != 0 && stored < beats) {
+                beat out = {};
+            rest:
+                for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
+#pragma HLS UNROLL
+                    out.words[lane] = carried[lane];
+                }
+                out.bytes = static_cast<uint8_t>(8 * (offset + rows - stored * GROUP_ROWS));
+                flashmesh::store(values, uint64_t{start} / GROUP_ROWS + stored, out);
+            }
+            flashmesh::finish_store(values, pending);
+            pending = rows == 0 ? 0 : beats;
+            const beat last = flashmesh::receive(packets);
+            const problem found = static_cast<problem>(last.words[0]);
+            const bool is_late = found == BAD_RUNS || found == BAD_DICTIONARY;
+            note(is_late ? first.late : first.early, last.tag, found);
+        }
+    }
+    flashmesh::finish_store(values, pending);
+    validity.write({0, 0, 0, true});
+}
+
+// A word is written when all of its rows have come. Where a page has none of the rows that its
+// header says, words are left over, and mean nothing.
+void write_valid(uint32_t total, flashmesh::stream<valid_bits, DEPTH> &validity, uint64_t *valid)
+{
+    // Without rows: free.
+    valid_bits waiting[WAITING_WORDS] = {};
+#pragma HLS ARRAY_PARTITION variable=waiting complete
+    valid_bits next = validity.read();
+words:
+    while (!next.is_end) {
+#pragma HLS PIPELINE II=1
+        uint32_t place = WAITING_WORDS;
+        uint32_t free = WAITING_WORDS;
+    find:
+        for (uint32_t i = 0; i < WAITING_WORDS; ++i) {
+#pragma HLS UNROLL
+            if (waiting[i].count == 0) {
+                free = i;
+            } else if (waiting[i].word == next.word) {
+                place = i;
+                next.bits |= waiting[i].bits;
+                next.count += waiting[i].count;
+            }
+        }
+        const bool is_last = next.word == total / flashmesh::WORD_BITS;
+        const uint32_t wanted = is_last ? total % flashmesh::WORD_BITS : flashmesh::WORD_BITS;
+        const bool is_whole = next.count == wanted;
+        place = place == WAITING_WORDS ? free : place;
+        if (is_whole) {
+            valid[next.word] = next.bits;
+            next.count = 0;
+        }
+        if (place != WAITING_WORDS) {
+            waiting[place] = next;
+        }
+        next = validity.read();
+    }
+}
+
+void run(flashmesh::wide_port pages, uint32_t page_count, flashmesh::wide_port dictionary,
+         uint32_t dictionary_bytes, bool are_kept, uint32_t total,
+         flashmesh::wide_result<int64_t> values, uint64_t *valid, refusals &first)
+{
+    FLASHMESH_STREAM(uint32_t, starts, BATCH_PAGES);
+    FLASHMESH_STREAM(beat, packets, flashmesh::AXIS_DEPTH);
+    FLASHMESH_STREAM(beat, decoded, flashmesh::AXIS_DEPTH);
+    FLASHMESH_STREAM(valid_bits, validity, DEPTH);
+    FLASHMESH_DATAFLOW("page_decode");
+    FLASHMESH_STAGE(send_pages, pages, page_count, starts, packets);
+    FLASHMESH_STAGE(page_decode_stream, packets, page_count, dictionary, dictionary_bytes,
+                    decoded);
+    FLASHMESH_STAGE(write_values, page_count, are_kept, starts, decoded, values, validity, first);
+    FLASHMESH_STAGE(write_valid, total, validity, valid);
 }
 
 } // namespace
@@ -825,21 +1010,16 @@ FLASHMESH_KERNEL void page_decode(flashmesh::wide_port pages, uint32_t page_coun
 #pragma HLS INTERFACE s_axilite port=dictionary_bytes
 #pragma HLS INTERFACE s_axilite port=capacity
 #pragma HLS INTERFACE s_axilite port=return
-    entries known;
-#pragma HLS ARRAY_PARTITION variable=known.values complete dim=1
-    uint32_t total = 0;
-    problem found = load_dictionary(dictionary, dictionary_bytes, known);
-    if (found == SOUND) {
-        found = check(pages, page_count, total);
+    uint64_t total = 0;
+    problem found = BAD_DICTIONARY;
+    if (is_dictionary(dictionary_bytes)) {
+        refusals first = {{NO_PAGE, SOUND}, {NO_PAGE, SOUND}};
+        total = count_rows(pages, page_count, first.early);
+        const bool are_kept = total <= capacity;
+        run(pages, page_count, dictionary, dictionary_bytes, are_kept,
+            static_cast<uint32_t>(total), values, valid, first);
+        found = first.early.found == SOUND && are_kept ? first.late.found : first.early.found;
     }
-    if (found == SOUND && total <= capacity) {
-        uint32_t bad_runs = NO_PAGE;
-        uint32_t bad_codes = NO_PAGE;
-        decode(pages, page_count, known, total, values, valid, bad_runs, bad_codes);
-        if (bad_runs != bad_codes) {
-            found = bad_runs < bad_codes ? BAD_RUNS : BAD_DICTIONARY;
-        }
-    }
-    *rows = found == SOUND ? total : 0;
+    *rows = found == SOUND ? static_cast<uint32_t>(total) : 0;
     *status = found;
 }

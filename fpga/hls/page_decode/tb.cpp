@@ -1,10 +1,12 @@
-// Pages whose headers lie: whatever they say, nothing outside the arrays is touched, and the answer
-// is either all rows or a problem.
+// Pages whose headers lie: whatever they say, nothing outside the arrays is touched, the answer is
+// either all rows or a problem, and the same in whatever order pages come. A packet of the streaming
+// form holds what it says, has its page's tag, and the values that the host's form gives.
 #include "kernel.cpp"
 
 #include "../bench/hostile.hpp"
 
 #include <cstring>
+#include <vector>
 
 namespace {
 
@@ -106,6 +108,91 @@ void make_page(bench::generator &random, uint8_t *page)
     put(page, 40, reference);
 }
 
+// What `page_decode` answers, in arrays of exactly the size that it was told.
+struct answer {
+    explicit answer(uint32_t capacity)
+        : values(capacity), valid(flashmesh::bitmap_words(capacity)), rows(1), status(1)
+    {
+    }
+
+    void decode(bench::exact<uint8_t> &pages, bench::exact<uint8_t> &dictionary, uint32_t seed)
+    {
+        flashmesh::delivery_seed = seed;
+        page_decode(pages.data(), static_cast<uint32_t>(pages.size() / flashmesh::PAGE_BYTES),
+                    dictionary.data(), static_cast<uint32_t>(dictionary.size()),
+                    static_cast<uint32_t>(values.size()), values.data(), valid.data(), rows.data(),
+                    status.data());
+    }
+
+    bench::exact<int64_t> values;
+    bench::exact<uint64_t> valid;
+    bench::exact<uint32_t> rows;
+    bench::exact<uint32_t> status;
+};
+
+void send_page(const uint8_t *page, uint32_t tag, axis &packets)
+{
+    for (uint32_t at = 0; at < PAGE_BEATS; ++at) {
+        beat next = {};
+        std::memcpy(next.words, page + at * BEAT_BYTES, BEAT_BYTES);
+        next.tag = tag;
+        next.bytes = BEAT_BYTES;
+        next.is_last = at + 1 == PAGE_BEATS;
+        packets.write(next);
+    }
+}
+
+void take_beats(axis &packets, std::vector<beat> &beats)
+{
+    do {
+        beats.push_back(packets.read());
+    } while (!beats.back().is_last);
+}
+
+// The packet of one page.
+std::vector<beat> decode_packet(const uint8_t *page, uint32_t tag,
+                                bench::exact<uint8_t> &dictionary)
+{
+    std::vector<beat> beats;
+    FLASHMESH_STREAM(beat, packets, flashmesh::AXIS_DEPTH);
+    FLASHMESH_STREAM(beat, values, flashmesh::AXIS_DEPTH);
+    FLASHMESH_DATAFLOW("packet");
+    FLASHMESH_STAGE(send_page, page, tag, packets);
+    FLASHMESH_STAGE(page_decode_stream, packets, 1, dictionary.data(),
+                    static_cast<uint32_t>(dictionary.size()), values);
+    FLASHMESH_STAGE(take_beats, values, beats);
+    return beats;
+}
+
+// Compares the packet of a page with what the host's form has made of that page alone.
+void check_packet(const std::vector<beat> &beats, uint32_t tag, answer &host, uint32_t round)
+{
+    const uint32_t rows = static_cast<uint32_t>(beats[0].words[0]);
+    const uint32_t status = static_cast<uint32_t>(beats.back().words[0]);
+    bench::expect(status == host.status[0], round, "the packet has another problem");
+    bench::expect(status != SOUND || rows == host.values.size(), round, "the packet lacks rows");
+    const uint32_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const uint32_t groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    bench::expect(beats.size() == 2 + blocks + groups, round, "the packet has other beats");
+    for (std::size_t at = 0; at < beats.size(); ++at) {
+        const bool is_last = at + 1 == beats.size();
+        bench::expect(beats[at].tag == tag && beats[at].bytes == (is_last ? 8 : BEAT_BYTES), round,
+                      "a beat of another packet");
+    }
+    for (uint32_t row = 0; status == SOUND && row < groups * GROUP_ROWS; ++row) {
+        const uint32_t block = 1 + row / BLOCK_ROWS * (1 + BLOCK_ROWS / GROUP_ROWS);
+        const uint32_t bit = row % BLOCK_ROWS;
+        const bool is_valid = (beats[block].words[bit / 64] >> (bit % 64) & 1) != 0;
+        const uint64_t value = beats[block + 1 + bit / GROUP_ROWS].words[row % GROUP_ROWS];
+        const bool is_there = row < rows;
+        const uint64_t bits = is_there ? host.valid[row / 64] : 0;
+        const int64_t wanted = is_there ? host.values[row] : 0;
+        bench::expect(is_valid == ((bits >> (row % 64) & 1) != 0) &&
+                          static_cast<int64_t>(value) == wanted,
+                      round, "the packet has another value");
+    }
+}
+
 } // namespace
 
 int main()
@@ -126,21 +213,34 @@ int main()
         bench::exact<uint8_t> dictionary(dictionary_bytes);
         // Room for no more than the rows.
         const uint32_t capacity = total > CAPACITY ? 0 : static_cast<uint32_t>(total);
-        bench::exact<int64_t> values(capacity);
-        bench::exact<uint64_t> valid(flashmesh::bitmap_words(capacity));
-        bench::exact<uint32_t> rows(1);
-        bench::exact<uint32_t> status(1);
-        page_decode(pages.data(), page_count, dictionary.data(), dictionary_bytes, capacity,
-                    values.data(), valid.data(), rows.data(), status.data());
-        bench::expect(status[0] <= BAD_RUNS, round, "the status is unknown");
-        bench::expect(rows[0] == (status[0] == SOUND ? total : 0), round, "rows are missing");
+        answer found(capacity);
+        found.decode(pages, dictionary, 0);
+        const uint32_t status = found.status[0];
+        bench::expect(status <= BAD_RUNS, round, "the status is unknown");
+        bench::expect(found.rows[0] == (status == SOUND ? total : 0), round, "rows are missing");
         const uint32_t used = capacity % flashmesh::WORD_BITS;
-        if (status[0] == SOUND && used != 0) {
-            bench::expect(valid[capacity / flashmesh::WORD_BITS] >> used == 0, round,
+        if (status == SOUND && used != 0) {
+            bench::expect(found.valid[capacity / flashmesh::WORD_BITS] >> used == 0, round,
                           "bits beyond the rows are set");
         }
-        decoded += status[0] == SOUND ? 1 : 0;
-        ++refused[status[0]];
+        decoded += status == SOUND ? 1 : 0;
+        ++refused[status];
+        if (round % 2 == 0) {
+            continue;
+        }
+        answer other(capacity);
+        other.decode(pages, dictionary, 1 + round % 3);
+        bench::expect(other.status[0] == status && other.rows[0] == found.rows[0], round,
+                      "another answer in another order");
+        for (uint32_t row = 0; status == SOUND && row < capacity; ++row) {
+            bench::expect(other.values[row] == found.values[row] &&
+                              other.valid[row / 64] == found.valid[row / 64],
+                          round, "other values in another order");
+        }
+        if (page_count == 1 && total <= CAPACITY) {
+            const uint32_t tag = static_cast<uint32_t>(random.word());
+            check_packet(decode_packet(pages.data(), tag, dictionary), tag, found, round);
+        }
     }
     // A generator that makes nothing but one kind of page would show nothing.
     bench::expect(decoded > ROUNDS / 20, ROUNDS, "hardly a page was decoded");

@@ -4,10 +4,22 @@
 // is a parameter, as docs/pushdown-program.md has it. BlueDBM (section 8) names filtering
 // of SQL queries in its in-store processors as what comes next.
 //
-// Shapes: `columns` has column_count columns of `stride` values, column after column, of which the
-// first `rows` count; `valid` their validity bitmaps, stride / 64 words each; `program` two words
-// for each instruction; `selection` a bitmap of `rows` rows, whose bits beyond `rows` are 0.
-// `stride` is a multiple of 64 and not below `rows`.
+// On a card: `predicate_filter_stream`, over packets of what columns have of row groups
+// (flashmesh/rows.hpp), of up to MAX_COLUMNS columns. `sent` has a bit for each column of which
+// packets come, one for every row group, whether the condition names it or not; a row group is
+// evaluated when all columns have come that it names. A packet of `selection` is a row group's
+// bitmap, whose number is its tag: a beat, of which the words that rows are in count.
+//
+// Packets of values are what page_decode's consist of. But pages of two columns do not end at the
+// same rows; what cuts those packets at row groups is not here.
+//
+// For the host: `predicate_filter`, over arrays: `columns` has column_count columns of `stride`
+// values, column after column, of which the first `rows` count; `valid` their validity bitmaps,
+// stride / 64 words each; `selection` a bitmap of `rows` rows, whose bits beyond `rows` are 0.
+// `stride` is a multiple of 64 and not below `rows`. Only columns that the condition names are read,
+// once however often it names them.
+//
+// `program` is two words for each instruction.
 //
 // An instruction is postfix over a stack of STACK_SIZE truth values:
 //
@@ -30,25 +42,34 @@
 // IEEE 754's total order (-NaN, -inf, ..., inf, NaN, NaNs by their bits), but -0.0 equals 0.0.
 //
 // A Program that is malformed (opcode, column, constant, stack, bits that are not 0), that has no
-// or more than MAX_INSTRUCTIONS instructions, or more than MAX_COLUMNS columns, selects nothing,
-// and nothing is read for it.
+// or more than MAX_INSTRUCTIONS instructions, names a column that is not sent, or comes with more than
+// MAX_COLUMNS columns, selects nothing, and the host's form reads nothing for it.
 //
-// Rows go through in blocks of 64, a word of a bitmap, by stages that all run at once: columns are
-// read ▸ the condition is evaluated ▸ words of the selection are written. A column is read once
-// however often the condition names it, and asked for READ_AHEAD blocks before it is needed.
+// Stages that all run at once: packets are sorted by row group and column ▸ blocks of 64 rows, a word
+// of a bitmap, are gathered ▸ the condition is evaluated ▸ words of the selection become packets.
 //
 // Intended, not measured: a beat of 64 bytes per cycle in, and an instruction per cycle for all 64
-// rows of a block, by a comparator for each row. A block of c columns is read in 8 c cycles, and
-// evaluated in c + i where the condition has i instructions: up to 7 of them for each column that
-// it names, memory is what it waits for.
+// rows of a block, by a comparator for each row. The 8 blocks of a row group of c columns come in
+// 65 c cycles, and are evaluated in 8 (c + i) where the condition has i instructions: up to 7 of them
+// for each column that it names, packets are what it waits for.
 #include <flashmesh/beat.hpp>
 #include <flashmesh/bits.hpp>
 #include <flashmesh/kernel.hpp>
+#include <flashmesh/rows.hpp>
 #include <flashmesh/stream.hpp>
 
 namespace {
 
+using flashmesh::axis;
+using flashmesh::beat;
 using flashmesh::BEAT_WORDS;
+using flashmesh::beats_in;
+using flashmesh::groups_of;
+using flashmesh::OPEN_GROUPS;
+using flashmesh::piece;
+using flashmesh::row_beat;
+using flashmesh::rows_in;
+using flashmesh::whole_group;
 
 constexpr uint32_t MAX_COLUMNS = 16;
 constexpr uint32_t STACK_SIZE = 16;
@@ -56,11 +77,13 @@ constexpr uint32_t MAX_INSTRUCTIONS = 256;
 // A block is a word of a bitmap.
 constexpr uint32_t BLOCK_ROWS = flashmesh::WORD_BITS;
 constexpr uint32_t BLOCK_BEATS = BLOCK_ROWS / BEAT_WORDS;
+constexpr uint32_t GROUP_BLOCKS = flashmesh::GROUP_ROWS / BLOCK_ROWS;
+constexpr uint32_t COLUMN_STREAMS = OPEN_GROUPS * MAX_COLUMNS;
 // All columns of a block wait while the block before is evaluated.
 constexpr uint32_t BLOCK_DEPTH = MAX_COLUMNS;
 constexpr uint32_t SELECTED_DEPTH = 2;
-// Blocks of columns that memory has been asked for: 128 beats, more than its latency in cycles.
-constexpr uint32_t READ_AHEAD = 16;
+// Packets that memory has been asked for: 128 beats, more than its latency in cycles.
+constexpr uint32_t READ_AHEAD = 2;
 
 constexpr uint8_t IS_NULL = 25;
 constexpr uint8_t AND = 26;
@@ -176,15 +199,26 @@ instruction decode(uint64_t word, uint64_t literal)
     return result;
 }
 
-// Reads and checks the Program; the stack's height before each instruction is the same for all
-// rows, so it is checked here once.
-bool load(const uint64_t *program, uint32_t instructions, uint32_t column_count, condition &out)
+// A condition that no row passes.
+void select_nothing(condition &out)
+{
+    out.instructions[0] = {action::constant, order::natural, 0, 0, 0, false, 0};
+    out.length = 1;
+    out.columns.count = 0;
+}
+
+// Reads and checks the Program, which may name the columns whose bits are in `sent`; the stack's
+// height before each instruction is the same for all rows, so it is checked here once.
+bool load(const uint64_t *program, uint32_t instructions, uint32_t sent, condition &out)
 {
     out.length = 0;
     out.columns.count = 0;
-    if (instructions == 0 || instructions > MAX_INSTRUCTIONS || column_count > MAX_COLUMNS) {
+    if (instructions == 0 || instructions > MAX_INSTRUCTIONS) {
         return false;
     }
+    const auto is_sent = [sent](uint8_t column) {
+        return column < MAX_COLUMNS && (sent >> column & 1) != 0;
+    };
     bool is_sound = true;
     uint32_t height = 0;
     uint16_t named = 0;
@@ -198,8 +232,7 @@ load:
         const bool pushes = reads || next.what == action::constant;
         const uint32_t needs = pushes ? 0 : next.what == action::negate ? 1 : 2;
         if (next.what == action::refuse || height < needs || (pushes && height == STACK_SIZE) ||
-            (reads && next.column >= column_count) ||
-            (next.has_other && next.other >= column_count)) {
+            (reads && !is_sent(next.column)) || (next.has_other && !is_sent(next.other))) {
             is_sound = false;
         }
         height = height + 1 - needs;
@@ -340,78 +373,68 @@ void execute(const instruction &next, const block &rows, truths &stack)
     }
 }
 
-// A block of one of the columns that the condition names; they follow each other so.
-struct block_place {
-    uint32_t word;
-    uint32_t column;
-};
-
-void advance(block_place &place, uint32_t columns)
+// Numbers and bits of columns are the same columns.
+uint32_t bits_of(const named_columns &columns)
 {
-    ++place.column;
-    if (place.column == columns) {
-        place.column = 0;
-        ++place.word;
+    uint32_t bits = 0;
+columns:
+    for (uint32_t i = 0; i < columns.count; ++i) {
+#pragma HLS PIPELINE II=1
+        bits |= 1U << columns.numbers[i];
     }
+    return bits;
 }
 
-uint64_t first_beat(block_place place, const named_columns &columns, uint32_t stride)
+// Makes blocks of row groups in the order in which they are whole.
+void gather(uint32_t rows, const named_columns &named,
+            flashmesh::column_stream (&columns)[COLUMN_STREAMS],
+            flashmesh::stream<whole_group, OPEN_GROUPS> &whole,
+            flashmesh::stream<column_block, BLOCK_DEPTH> &blocks,
+            flashmesh::stream<uint64_t, BLOCK_DEPTH> &validity,
+            flashmesh::stream<uint32_t, OPEN_GROUPS> &numbers)
 {
-    return uint64_t{columns.numbers[place.column]} * (stride / BEAT_WORDS) +
-           uint64_t{place.word} * BLOCK_BEATS;
-}
-
-void read_columns(flashmesh::wide<int64_t> values, uint64_t array_bytes, uint32_t stride,
-                  const named_columns &columns, uint32_t rows,
-                  flashmesh::stream<column_block, BLOCK_DEPTH> &blocks)
-{
-    const uint64_t count = uint64_t{flashmesh::bitmap_words(rows)} * columns.count;
-    uint64_t requested = 0;
-    block_place wanted = {0, 0};
-ahead:
-    for (; requested < READ_AHEAD && requested < count; ++requested) {
+groups:
+    for (uint32_t i = 0; i < groups_of(rows); ++i) {
+        // Nothing comes for a condition that names no column.
+        const whole_group next = named.count == 0 ? whole_group{i, 0} : whole.read();
+        numbers.write(next.number);
+        row_beat valid[MAX_COLUMNS];
+    valid:
+        for (uint32_t at = 0; at < named.count; ++at) {
 #pragma HLS PIPELINE II=1
-        flashmesh::request(values, first_beat(wanted, columns, stride), BLOCK_BEATS);
-        advance(wanted, columns.count);
-    }
-    block_place place = {0, 0};
-    uint32_t part = 0;
-    column_block block = {};
-beats:
-    for (uint64_t i = 0; i < count * BLOCK_BEATS; ++i) {
-#pragma HLS PIPELINE II=1
-        const flashmesh::beat next =
-            flashmesh::load(values, first_beat(place, columns, stride) + part, array_bytes);
-    words:
-        for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-            block.values[part * BEAT_WORDS + word] = next.words[word];
+            valid[at] = columns[next.place * MAX_COLUMNS + named.numbers[at]].read();
         }
-        ++part;
-        if (part == BLOCK_BEATS) {
-            part = 0;
-            blocks.write(block);
-            advance(place, columns.count);
-            if (requested < count) {
-                flashmesh::request(values, first_beat(wanted, columns, stride), BLOCK_BEATS);
-                advance(wanted, columns.count);
-                ++requested;
+        const uint32_t beats = beats_in(next.number, rows);
+        const uint32_t block_count = (beats + BLOCK_BEATS - 1) / BLOCK_BEATS;
+        uint32_t word = 0;
+        uint32_t at = 0;
+        uint32_t part = 0;
+        column_block block = {};
+    beats:
+        for (uint32_t step = 0; step < block_count * named.count * BLOCK_BEATS; ++step) {
+#pragma HLS PIPELINE II=1
+            // Behind the last row there are no beats.
+            row_beat values = {};
+            if (word * BLOCK_BEATS + part < beats) {
+                values = columns[next.place * MAX_COLUMNS + named.numbers[at]].read();
+            }
+        words:
+            for (uint32_t lane = 0; lane < BEAT_WORDS; ++lane) {
+#pragma HLS UNROLL
+                block.values[part * BEAT_WORDS + lane] = values.words[lane];
+            }
+            ++part;
+            if (part == BLOCK_BEATS) {
+                part = 0;
+                blocks.write(block);
+                validity.write(valid[at].words[word]);
+                ++at;
+            }
+            if (at == named.count) {
+                at = 0;
+                ++word;
             }
         }
-    }
-}
-
-void read_valid(const uint64_t *valid, uint32_t stride, const named_columns &columns, uint32_t rows,
-                flashmesh::stream<uint64_t, BLOCK_DEPTH> &validity)
-{
-    const uint64_t count = uint64_t{flashmesh::bitmap_words(rows)} * columns.count;
-    block_place place = {0, 0};
-words:
-    for (uint64_t i = 0; i < count; ++i) {
-#pragma HLS PIPELINE II=1
-        validity.write(
-            valid[uint64_t{columns.numbers[place.column]} * (stride / BLOCK_ROWS) + place.word]);
-        advance(place, columns.count);
     }
 }
 
@@ -453,27 +476,148 @@ steps:
     }
 }
 
-void write_selection(uint32_t rows, flashmesh::stream<uint64_t, SELECTED_DEPTH> &selected,
-                     uint64_t *selection)
+void send_selection(uint32_t rows, flashmesh::stream<uint32_t, OPEN_GROUPS> &numbers,
+                    flashmesh::stream<uint64_t, SELECTED_DEPTH> &selected, axis &selection)
 {
-blocks:
-    for (uint32_t word = 0; word < flashmesh::bitmap_words(rows); ++word) {
+groups:
+    for (uint32_t i = 0; i < groups_of(rows); ++i) {
+        const uint32_t group = numbers.read();
+        const uint32_t words = flashmesh::bitmap_words(rows_in(group, rows));
+        beat out = {};
+        out.tag = group;
+        out.bytes = static_cast<uint8_t>(8 * words);
+        out.is_last = true;
+    words:
+        for (uint32_t word = 0; word < words; ++word) {
 #pragma HLS PIPELINE II=1
-        selection[word] = selected.read() & flashmesh::row_mask(word, rows);
+            out.words[word] =
+                selected.read() & flashmesh::row_mask(word, rows_in(group, rows));
+        }
+        flashmesh::send(selection, out);
     }
 }
 
-void filter(flashmesh::wide<int64_t> columns, uint64_t array_bytes, const uint64_t *valid,
-            uint32_t stride, const condition &where, uint32_t rows, uint64_t *selection)
+void filter(axis &packets, uint64_t count, const condition &where, uint32_t rows, axis &selection)
 {
+    FLASHMESH_STREAMS(row_beat, columns, COLUMN_STREAMS, flashmesh::COLUMN_DEPTH);
+    FLASHMESH_STREAM(whole_group, whole, OPEN_GROUPS);
     FLASHMESH_STREAM(column_block, blocks, BLOCK_DEPTH);
     FLASHMESH_STREAM(uint64_t, validity, BLOCK_DEPTH);
+    FLASHMESH_STREAM(uint32_t, numbers, OPEN_GROUPS);
     FLASHMESH_STREAM(uint64_t, selected, SELECTED_DEPTH);
-    FLASHMESH_DATAFLOW("predicate_filter");
-    FLASHMESH_STAGE(read_columns, columns, array_bytes, stride, where.columns, rows, blocks);
-    FLASHMESH_STAGE(read_valid, valid, stride, where.columns, rows, validity);
+    FLASHMESH_DATAFLOW("predicate_filter_stream");
+    FLASHMESH_STAGE(flashmesh::meet, packets, count, bits_of(where.columns), columns, whole);
+    FLASHMESH_STAGE(gather, rows, where.columns, columns, whole, blocks, validity, numbers);
     FLASHMESH_STAGE(evaluate, where, rows, blocks, validity, selected);
-    FLASHMESH_STAGE(write_selection, rows, selected, selection);
+    FLASHMESH_STAGE(send_selection, rows, numbers, selected, selection);
+}
+
+} // namespace
+
+FLASHMESH_STREAM_TOP void predicate_filter_stream(axis &columns, uint32_t sent,
+                                                  const uint64_t *program, uint32_t instructions,
+                                                  uint32_t rows, axis &selection)
+{
+#pragma HLS INTERFACE axis port=columns
+#pragma HLS INTERFACE axis port=selection
+#pragma HLS INTERFACE m_axi port=program bundle=program offset=slave num_read_outstanding=1
+#pragma HLS INTERFACE s_axilite port=sent
+#pragma HLS INTERFACE s_axilite port=instructions
+#pragma HLS INTERFACE s_axilite port=rows
+#pragma HLS INTERFACE ap_ctrl_chain port=return
+    condition where;
+    if (!load(program, instructions, sent, where) || sent >> MAX_COLUMNS != 0) {
+        // What comes is taken all the same.
+        select_nothing(where);
+    }
+    const uint32_t columns_sent = static_cast<uint32_t>(__builtin_popcount(sent));
+    filter(columns, uint64_t{groups_of(rows)} * columns_sent, where, rows, selection);
+}
+
+namespace {
+
+// Piece `number` of those that the host's arrays have.
+piece piece_at(uint64_t number, uint64_t count, const named_columns &columns)
+{
+    const piece next = flashmesh::piece_at(number, count, columns.count);
+    return {next.group, columns.numbers[next.column]};
+}
+
+uint64_t first_beat(const piece &of, uint32_t stride)
+{
+    return uint64_t{of.column} * (stride / BEAT_WORDS) +
+           uint64_t{of.group} * (flashmesh::GROUP_ROWS / BEAT_WORDS);
+}
+
+void send_columns(flashmesh::wide<int64_t> values, uint64_t array_bytes, const uint64_t *valid,
+                  uint32_t stride, const named_columns &columns, uint32_t rows, axis &packets)
+{
+    const uint64_t count = uint64_t{groups_of(rows)} * columns.count;
+    uint64_t requested = 0;
+ahead:
+    for (; requested < READ_AHEAD && requested < count; ++requested) {
+#pragma HLS PIPELINE II=1
+        const piece wanted = piece_at(requested, count, columns);
+        flashmesh::request(values, first_beat(wanted, stride), beats_in(wanted.group, rows));
+    }
+packets:
+    for (uint64_t i = 0; i < count; ++i) {
+        const piece next = piece_at(i, count, columns);
+        const uint32_t beats = beats_in(next.group, rows);
+        const uint64_t *bitmap = valid + uint64_t{next.column} * (stride / BLOCK_ROWS) +
+                                 uint64_t{next.group} * GROUP_BLOCKS;
+        beat out = {};
+        out.tag = next.group * MAX_COLUMNS + next.column;
+        out.bytes = flashmesh::BEAT_BYTES;
+    valid:
+        for (uint32_t word = 0; word < flashmesh::bitmap_words(rows_in(next.group, rows));
+             ++word) {
+#pragma HLS PIPELINE II=1
+            out.words[word] = bitmap[word];
+        }
+        flashmesh::send(packets, out);
+    beats:
+        for (uint32_t at = 0; at < beats; ++at) {
+#pragma HLS PIPELINE II=1
+            beat values_beat =
+                flashmesh::load(values, first_beat(next, stride) + at, array_bytes);
+            values_beat.tag = out.tag;
+            values_beat.bytes = flashmesh::BEAT_BYTES;
+            values_beat.is_last = at + 1 == beats;
+            flashmesh::send(packets, values_beat);
+        }
+        if (requested < count) {
+            const piece wanted = piece_at(requested, count, columns);
+            flashmesh::request(values, first_beat(wanted, stride), beats_in(wanted.group, rows));
+            ++requested;
+        }
+    }
+}
+
+void receive_selection(axis &packets, uint32_t rows, uint64_t *selection)
+{
+groups:
+    for (uint32_t i = 0; i < groups_of(rows); ++i) {
+        const beat next = flashmesh::receive(packets);
+    words:
+        for (uint32_t word = 0; 8 * word < next.bytes; ++word) {
+#pragma HLS PIPELINE II=1
+            selection[next.tag * GROUP_BLOCKS + word] = next.words[word];
+        }
+    }
+}
+
+void run(flashmesh::wide<int64_t> columns, uint64_t array_bytes, const uint64_t *valid,
+         uint32_t stride, const named_columns &named, const uint64_t *program,
+         uint32_t instructions, uint32_t rows, uint64_t *selection)
+{
+    FLASHMESH_STREAM(beat, packets, flashmesh::AXIS_DEPTH);
+    FLASHMESH_STREAM(beat, bitmaps, flashmesh::AXIS_DEPTH);
+    FLASHMESH_DATAFLOW("predicate_filter");
+    FLASHMESH_STAGE(send_columns, columns, array_bytes, valid, stride, named, rows, packets);
+    FLASHMESH_STAGE(predicate_filter_stream, packets, bits_of(named), program, instructions, rows,
+                    bitmaps);
+    FLASHMESH_STAGE(receive_selection, bitmaps, rows, selection);
 }
 
 } // namespace
@@ -493,10 +637,11 @@ FLASHMESH_KERNEL void predicate_filter(flashmesh::wide<int64_t> columns,
 #pragma HLS INTERFACE s_axilite port=rows
 #pragma HLS INTERFACE s_axilite port=return
     condition where;
-    if (stride % BLOCK_ROWS == 0 && rows <= stride &&
-        load(program, instructions, column_count, where)) {
+    if (stride % BLOCK_ROWS == 0 && rows <= stride && column_count <= MAX_COLUMNS &&
+        load(program, instructions, (1U << column_count) - 1, where)) {
         const uint64_t array_bytes = uint64_t{column_count} * stride * sizeof(int64_t);
-        filter(columns, array_bytes, valid, stride, where, rows, selection);
+        run(columns, array_bytes, valid, stride, where.columns, program, instructions, rows,
+            selection);
     } else {
         flashmesh::clear(selection, rows);
     }

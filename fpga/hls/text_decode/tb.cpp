@@ -1,14 +1,18 @@
 // Pages whose headers, lengths, codes or symbols lie: whatever they say, nothing outside the arrays
 // is touched, and the answer is either all rows or a problem. Then sound chunks of random texts, by
 // an encoder that is written from docs/flash-format.md: their texts must come back. The seed of
-// those is printed; FLASHMESH_TEST_SEED gives another.
+// those is printed; FLASHMESH_TEST_SEED gives another. Both kinds of pages go through the streaming
+// form too, in any order and with any tags: packets hold what they say, and what is wrong with a page
+// alone.
 #include "kernel.cpp"
 
 #include "../bench/hostile.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -162,6 +166,136 @@ struct answer {
     bench::exact<uint32_t> status;
 };
 
+// What the packets of a page say.
+struct page_texts {
+    std::string bytes;
+    std::vector<uint32_t> ends;
+    std::vector<bool> valid;
+    bool continues;
+    uint32_t status;
+};
+
+using pages_by_tag = std::vector<std::pair<uint32_t, const uint8_t *>>;
+
+void feed(const pages_by_tag &pages, axis &packets)
+{
+    for (const auto &[tag, page] : pages) {
+        for (uint32_t at = 0; at < PAGE_BEATS; ++at) {
+            beat next = {};
+            std::memcpy(next.words, page + at * BEAT_BYTES, BEAT_BYTES);
+            next.tag = tag;
+            next.bytes = BEAT_BYTES;
+            next.is_last = at + 1 == PAGE_BEATS;
+            packets.write(next);
+        }
+    }
+}
+
+void take_packets(std::size_t count, axis &packets, std::map<uint32_t, std::vector<beat>> &beats)
+{
+    for (std::size_t i = 0; i < count; ++i) {
+        std::vector<beat> packet;
+        do {
+            packet.push_back(packets.read());
+            bench::expect(packet.back().tag == packet[0].tag, packet[0].tag, "packets mix");
+        } while (!packet.back().is_last);
+        beats[packet[0].tag] = packet;
+    }
+}
+
+// The texts of pages in the order in which they are given, by the streaming form.
+std::vector<page_texts> decode_packets(const pages_by_tag &pages, bench::exact<uint8_t> &symbols,
+                                       uint32_t round)
+{
+    std::map<uint32_t, std::vector<beat>> all_bytes;
+    std::map<uint32_t, std::vector<beat>> all_rows;
+    const auto run = [&] {
+        FLASHMESH_STREAM(beat, packets, flashmesh::AXIS_DEPTH);
+        FLASHMESH_STREAM(beat, bytes, flashmesh::AXIS_DEPTH);
+        FLASHMESH_STREAM(beat, rows, flashmesh::AXIS_DEPTH);
+        FLASHMESH_DATAFLOW("packets");
+        FLASHMESH_STAGE(feed, pages, packets);
+        FLASHMESH_STAGE(text_decode_stream, packets, static_cast<uint32_t>(pages.size()),
+                        symbols.data(), static_cast<uint32_t>(symbols.size()), bytes, rows);
+        FLASHMESH_STAGE(take_packets, pages.size(), bytes, all_bytes);
+        FLASHMESH_STAGE(take_packets, pages.size(), rows, all_rows);
+    };
+    run();
+    std::vector<page_texts> texts;
+    for (const auto &page : pages) {
+        page_texts out;
+        for (const beat &next : all_bytes.at(page.first)) {
+            bench::expect(next.is_last ? next.bytes != 0 || out.bytes.empty()
+                                       : next.bytes == BEAT_BYTES,
+                          round, "a beat lacks bytes");
+            out.bytes.append(reinterpret_cast<const char *>(next.words), next.bytes);
+        }
+        const std::vector<beat> &rows = all_rows.at(page.first);
+        const uint32_t count = static_cast<uint32_t>(rows[0].words[0]);
+        out.continues = rows[0].words[1] != 0;
+        std::size_t at = 1;
+        beat valid = {};
+        for (uint32_t row = 0; row < count; ++row) {
+            if (row % VALID_ROWS == 0) {
+                valid = rows.at(at++);
+            }
+            if (row % BEAT_OFFSETS == 0) {
+                ++at;
+            }
+            const uint32_t place = row % BEAT_OFFSETS;
+            out.ends.push_back(
+                static_cast<uint32_t>(rows.at(at - 1).words[place / 2] >> (32 * (place % 2))));
+            out.valid.push_back((valid.words[row / 64 % 8] >> (row % 64) & 1) != 0);
+        }
+        bench::expect(at + 1 == rows.size() && rows[at].bytes == 16, round, "other beats of rows");
+        out.status = static_cast<uint32_t>(rows[at].words[0]);
+        bench::expect(rows[at].words[1] == out.bytes.size(), round, "other counts of bytes");
+        texts.push_back(out);
+    }
+    return texts;
+}
+
+void shuffle(bench::generator &random, pages_by_tag &pages)
+{
+    for (uint32_t i = 1; i < pages.size(); ++i) {
+        std::swap(pages[i], pages[random.below(i + 1)]);
+    }
+}
+
+// Each page alone, by both forms; whether what the streaming form says is what the host's form does.
+void check_alone(bench::generator &random, bench::exact<uint8_t> &pages,
+                 bench::exact<uint8_t> &symbols, uint32_t round)
+{
+    pages_by_tag by_tag;
+    std::map<uint32_t, uint32_t> wanted;
+    for (std::size_t at = 0; at < pages.size(); at += flashmesh::PAGE_BYTES) {
+        bench::exact<uint8_t> page(flashmesh::PAGE_BYTES);
+        std::memcpy(page.data(), pages.data() + at, flashmesh::PAGE_BYTES);
+        answer alone(flashmesh::SEGMENT_ROWS, BYTE_CAPACITY);
+        alone.decode(page, symbols);
+        // Of more bytes it takes long to say what is wrong.
+        if (alone.byte_count[0] <= BYTE_CAPACITY) {
+            const uint32_t tag = static_cast<uint32_t>(random.word());
+            by_tag.push_back({tag, pages.data() + at});
+            wanted[tag] = alone.status[0];
+        }
+    }
+    shuffle(random, by_tag);
+    const std::vector<page_texts> texts = decode_packets(by_tag, symbols, round);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        const page_texts &page = texts[i];
+        const uint32_t status = wanted[by_tag[i].first];
+        // Pages of a long value are some alone.
+        bench::expect(page.status == status || (status == BAD_PARTS && page.status != BAD_HEADER),
+                      round, "the packet has another problem");
+        for (uint32_t row = 0; row < page.ends.size() && page.status == SOUND; ++row) {
+            bench::expect(page.ends[row] >= (row == 0 ? 0 : page.ends[row - 1]) &&
+                              page.ends[row] <= page.bytes.size(),
+                          round, "a text of a packet ends elsewhere");
+        }
+    }
+}
+
 void check_hostile()
 {
     bench::generator random;
@@ -184,6 +318,9 @@ void check_hostile()
         // Room for no more than the rows; for bytes, too little now and then.
         const uint32_t capacity = total > CAPACITY ? 0 : static_cast<uint32_t>(total);
         answer found(capacity, random.one_in(8) ? random.below(500) : BYTE_CAPACITY);
+        if (round % 2 == 0) {
+            check_alone(random, pages, symbols, round);
+        }
         found.decode(pages, symbols);
         const uint32_t status = found.status[0];
         bench::expect(status <= BAD_PARTS, round, "the status is unknown");
@@ -265,9 +402,51 @@ public:
             const bool is_valid = (found.valid[row / 64] >> (row % 64) & 1) != 0;
             bench::expect(is_valid == valid_[row], round, "other NULLs");
         }
+        check_streaming(pages, symbols, round);
     }
 
 private:
+    // The pages in any order, and what they hold put together in theirs.
+    void check_streaming(bench::exact<uint8_t> &pages, bench::exact<uint8_t> &symbols,
+                         uint32_t round)
+    {
+        pages_by_tag by_tag;
+        for (std::size_t at = 0; at < pages.size(); at += flashmesh::PAGE_BYTES) {
+            by_tag.push_back({static_cast<uint32_t>(at), pages.data() + at});
+        }
+        shuffle(random_, by_tag);
+        std::map<uint32_t, page_texts> in_order;
+        const std::vector<page_texts> texts = decode_packets(by_tag, symbols, round);
+        for (std::size_t i = 0; i < texts.size(); ++i) {
+            in_order[by_tag[i].first] = texts[i];
+        }
+        std::size_t row = 0;
+        std::string open;
+        bool is_open_valid = false;
+        const auto expect_row = [&](const std::string &text, bool is_valid) {
+            bench::expect(row < texts_.size() && text == texts_[row] && is_valid == valid_[row],
+                          round, "a packet has another text");
+            ++row;
+        };
+        for (const auto &[tag, page] : in_order) {
+            bench::expect(page.status == SOUND, round, "a sound page is refused");
+            uint32_t start = 0;
+            for (std::size_t i = 0; i < page.ends.size() && !page.continues; ++i) {
+                expect_row(page.bytes.substr(start, page.ends[i] - start), page.valid[i]);
+                start = page.ends[i];
+            }
+            if (page.continues || page.ends.empty()) {
+                open += page.bytes;
+                is_open_valid = page.ends.empty() ? is_open_valid : page.valid[0];
+            }
+            if (page.ends.empty() && !page.continues) {
+                expect_row(open, is_open_valid);
+                open.clear();
+            }
+        }
+        bench::expect(row == texts_.size(), round, "packets lack texts");
+    }
+
     // Of so few letters that symbols begin alike.
     std::string letters(uint32_t count)
     {

@@ -34,6 +34,10 @@ const HEADERS: &[(&str, &str)] = &[
         "flashmesh/text.hpp",
         include_str!("../../../../fpga/hls/include/flashmesh/text.hpp"),
     ),
+    (
+        "flashmesh/rows.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/rows.hpp"),
+    ),
 ];
 
 /// Names another compiler than those that are looked for.

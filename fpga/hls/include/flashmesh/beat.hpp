@@ -195,7 +195,8 @@ inline beat load(wide_port port, uint64_t, uint64_t)
     return unpack(port.read());
 }
 
-// Says that beats will be stored from beat `first` on; `store` then takes them in this order.
+// Says that beats will be stored from beat `first` on; `store` then takes them in this order, each
+// from `first_byte` on.
 inline void request_store(wide_port port, uint64_t first, uint64_t beats)
 {
     if (beats != 0) {
@@ -203,7 +204,7 @@ inline void request_store(wide_port port, uint64_t first, uint64_t beats)
     }
 }
 
-inline void store(wide_port port, uint64_t, const beat &next)
+inline void store(wide_port port, uint64_t, const beat &next, uint32_t first_byte = 0)
 {
 #pragma HLS INLINE
     ap_uint<8 * BEAT_BYTES> data;
@@ -216,7 +217,7 @@ words:
 bytes:
     for (uint32_t byte = 0; byte < BEAT_BYTES; ++byte) {
 #pragma HLS UNROLL
-        enabled[byte] = byte < next.bytes;
+        enabled[byte] = byte >= first_byte && byte < next.bytes;
     }
     port.write(data, enabled);
 }
@@ -473,15 +474,17 @@ inline beat load(wide<T> port, uint64_t index, uint64_t array_bytes)
     return out;
 }
 
-// The bytes that count, from beat `index` of an array on.
+// The bytes that count from `first_byte` on, which is one of them, at their places in beat `index`
+// of an array.
 template <typename T>
-inline void store(wide_result<T> port, uint64_t index, const beat &next)
+inline void store(wide_result<T> port, uint64_t index, const beat &next, uint32_t first_byte = 0)
 {
 #if !defined(__wasm__)
     detail::requests::of_stage().take(port, index);
 #endif
-    __builtin_memcpy(reinterpret_cast<uint8_t *>(port) + BEAT_BYTES * index, next.words,
-                     next.bytes);
+    __builtin_memcpy(reinterpret_cast<uint8_t *>(port) + BEAT_BYTES * index + first_byte,
+                     reinterpret_cast<const uint8_t *>(next.words) + first_byte,
+                     next.bytes - first_byte);
 }
 
 template <typename T>
