@@ -218,6 +218,21 @@ fn our_own_streaming_forms_parse() {
         let stream = Manifest::parse(text).unwrap().stream.unwrap();
         assert_eq!(stream.to_string(), declaration);
     }
+    for text in [
+        include_str!("../../../../fpga/hls/hamming_nearest/kernel.toml"),
+        include_str!("../../../../fpga/hls/page_decode/kernel.toml"),
+        include_str!("../../../../fpga/hls/partial_aggregate/kernel.toml"),
+        include_str!("../../../../fpga/hls/predicate_filter/kernel.toml"),
+        include_str!("../../../../fpga/hls/read_modify_write/kernel.toml"),
+        include_str!("../../../../fpga/hls/text_decode/kernel.toml"),
+    ] {
+        let manifest = Manifest::parse(text).unwrap();
+        let stream = manifest.stream.unwrap().to_string();
+        assert!(
+            stream.contains(&format!(" {}_stream(", manifest.name)),
+            "{stream}"
+        );
+    }
 }
 
 #[test]
