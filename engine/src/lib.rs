@@ -19,7 +19,7 @@
 // The modules stand in groups, from the ground up: each uses only those of groups above its own, which
 // `cargo xtask floors` checks.
 //
-// What stands on nothing: errors, names, memory and files.
+// What stands on nothing: errors, names, memory and stores of files.
 mod bounded;
 mod cache;
 mod error;
@@ -31,7 +31,8 @@ mod spill;
 mod stores;
 mod types;
 
-// Who may do what, statements in other words, and statements as plans.
+// Who may do what, files as tables, statements in other words, and statements as plans.
+mod files;
 mod grants;
 mod spelling;
 
@@ -46,8 +47,6 @@ mod defaults;
 mod depth;
 mod distributed;
 mod exact;
-mod file_tables;
-mod files;
 mod from_first;
 mod past;
 mod procedures;
@@ -58,6 +57,7 @@ mod session_info;
 mod show_functions;
 mod table_options;
 
+mod file_tables;
 mod reused_aliases;
 
 // Text becomes statements; what they may hold and show.
