@@ -9,7 +9,7 @@ use datafusion::prelude::SessionContext;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clauses::files_of_name;
-use crate::files::{FileOptions, open, read, split_ending};
+use crate::files::{FileOptions, format_of, open, read};
 
 /// Makes tables of names that look like files: `SELECT * FROM 'data/*.parquet'`.
 ///
@@ -34,7 +34,7 @@ impl UrlTableFactory for FileTables {
         name: &str,
     ) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
         let files = files_of_name(name).transpose()?;
-        if files.is_none() && !name.contains(['/', '\\']) && split_ending(name).is_none() {
+        if files.is_none() && !name.contains(['/', '\\']) && format_of(name).is_none() {
             return Ok(None);
         }
         let Some(session) = self.session.lock().upgrade() else {

@@ -61,7 +61,7 @@ type Format = (
     &'static [(&'static str, &'static str)],
 );
 
-pub(crate) const FORMATS: [Format; 14] = [
+const FORMATS: [Format; 14] = [
     ("parquet", "parquet", &[]),
     ("parq", "parquet", &[]),
     ("pq", "parquet", &[]),
@@ -79,8 +79,8 @@ pub(crate) const FORMATS: [Format; 14] = [
 ];
 
 /// Opens files (or folders, globs, URLs) of one format as one table. Their schemas are merged by
-/// name, but for CSV, whose columns are where the first file has them. Text formats are read with the types of `target`, where it has a column of that name,
-/// rather than with what their values look like (`007` may be text).
+/// name, but for CSV, whose columns are where the first file has them. Text formats are read with the
+/// types of `target`, where it has a column of that name, rather than with what their values look like (`007` may be text).
 ///
 /// # Errors
 /// [`Error::Usage`] for a file that is not there or whose format is unknown, and for files whose
@@ -193,14 +193,9 @@ async fn listing_config(
     let mut types = HashMap::with_capacity(options.types.len());
     for (name, data_type) in &options.types {
         if schema.field_with_name(name).is_err() {
-            let names: Vec<_> = schema
-                .fields()
-                .iter()
-                .map(|field| field.name().as_str())
-                .collect();
             return Err(Error::usage(format!(
                 "'{first_path}' has no column '{name}'; there are: {}",
-                names.join(", ")
+                names_of(&schema).join(", ")
             )));
         }
         types.insert(name.as_str(), type_of(data_type, state)?);
@@ -220,11 +215,7 @@ async fn listing_config(
 
 /// Refuses CSV files of other columns than the first one has: they are read by their places.
 fn check_places(first: &Schema, other: &Schema, first_path: &str, path: &str) -> Result<()> {
-    let names = |schema: &Schema| {
-        let names = schema.fields().iter().map(|field| field.name().clone());
-        names.collect::<Vec<_>>()
-    };
-    let (first, other) = (names(first), names(other));
+    let (first, other) = (names_of(first), names_of(other));
     match first == other {
         true => Ok(()),
         false => Err(Error::usage(format!(
@@ -234,6 +225,11 @@ fn check_places(first: &Schema, other: &Schema, first_path: &str, path: &str) ->
             first.join(", ")
         ))),
     }
+}
+
+fn names_of(schema: &Schema) -> Vec<&str> {
+    let fields = schema.fields().iter();
+    fields.map(|field| field.name().as_str()).collect()
 }
 
 /// The first columns under other names.
@@ -395,7 +391,7 @@ async fn listing_options(
 }
 
 /// A known ending and the compression after it (`x.csv.gz` is `csv`, `gz`).
-pub(crate) fn split_ending(path: &str) -> Option<(String, Option<String>)> {
+fn split_ending(path: &str) -> Option<(String, Option<String>)> {
     let path = path.to_ascii_lowercase();
     let (stem, last) = path.rsplit_once('.')?;
     let (ending, compression) = match last {
@@ -408,6 +404,13 @@ pub(crate) fn split_ending(path: &str) -> Option<(String, Option<String>)> {
         .iter()
         .any(|(e, ..)| *e == ending)
         .then_some((ending, compression))
+}
+
+/// The format that a path's ending tells.
+pub(crate) fn format_of(path: &str) -> Option<&'static str> {
+    let (ending, _) = split_ending(path)?;
+    let known = FORMATS.iter().find(|(known, ..)| *known == ending);
+    known.map(|(_, format, _)| *format)
 }
 
 fn endings() -> String {

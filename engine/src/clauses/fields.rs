@@ -1,10 +1,12 @@
 //! Parts of values: fields of structs, and what is behind a path in a JSON text.
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Value,
+    AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, Value,
 };
 use flashmesh_planner::JSON;
+
+use super::call;
 
 /// `(struct).field`: the planner takes the field's name as a text, but where it belongs to the name of a column
 /// (`table.column[1]`).
@@ -55,7 +57,7 @@ pub(super) fn keep_json(function: &mut Function) {
             && gives_json(arg)
         {
             let given = std::mem::replace(arg, Expr::value(Value::Null));
-            *arg = call(JSON, vec![given]);
+            *arg = call(Ident::with_quote('"', JSON), vec![given]);
         }
     }
 }
@@ -81,27 +83,8 @@ pub(super) fn extract(expr: &mut Expr) {
         BinaryOperator::LongArrow => "json_extract_string",
         _ => return,
     };
-    *expr = call(name, vec![left.as_ref().clone(), right.as_ref().clone()]);
-}
-
-fn call(name: &str, args: Vec<Expr>) -> Expr {
-    let args = args.into_iter();
-    let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![match name {
-            JSON => Ident::with_quote('"', name),
-            _ => Ident::new(name),
-        }]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
+    *expr = call(
+        Ident::new(name),
+        vec![left.as_ref().clone(), right.as_ref().clone()],
+    );
 }

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::parsed;
 use super::sample::alias_of;
 use crate::error::{Error, Result};
-use crate::files::{FORMATS, FileOptions, split_ending};
+use crate::files::{FileOptions, format_of};
 
 /// Functions, and the format that they read.
 const FUNCTIONS: [(&str, &str); 5] = [
@@ -77,10 +77,8 @@ pub(super) fn name_files(
     let Some((format, paths, options)) = files_of(name, args)? else {
         return Ok(());
     };
-    let is_of_format = |path: &String| match split_ending(path) {
-        Some((ending, _)) => FORMATS
-            .iter()
-            .any(|(known, of, _)| *known == ending && *of == format),
+    let is_of_format = |path: &String| match format_of(path) {
+        Some(of) => of == format,
         None => path.ends_with('/'),
     };
     let named = match paths.as_slice() {
@@ -129,12 +127,7 @@ pub(crate) fn files_of_name(name: &str) -> Option<Result<(Vec<String>, FileOptio
     };
     let files = match call_of_name(name)?.and_then(of_call) {
         Ok(Some((format, paths, mut options))) => {
-            let tells_other = |path: &String| {
-                let ending = split_ending(path);
-                let of = ending
-                    .and_then(|(ending, _)| FORMATS.iter().find(|(known, ..)| *known == ending));
-                of.is_some_and(|(_, of, _)| *of != format)
-            };
+            let tells_other = |path: &String| format_of(path).is_some_and(|of| of != format);
             match paths.iter().any(tells_other) {
                 true => options.format = Some(format.to_owned()),
                 false => options.format_without_ending = Some(format.to_owned()),

@@ -26,7 +26,8 @@ use std::ops::ControlFlow;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, DataType, Expr, Fetch, FunctionArg, LimitClause, OrderBy, OrderByExpr,
+    BinaryOperator, Cte, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName, OrderBy, OrderByExpr,
     OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
     SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _, VisitorMut,
     WildcardAdditionalOptions, visit_relations,
@@ -189,6 +190,26 @@ fn parsed<T>(
     let parser = Parser::new(&GenericDialect).try_with_sql(text);
     let part = parser.and_then(|mut parser| parse(&mut parser));
     Ok(part.map_err(DataFusionError::from)?)
+}
+
+/// A call of a function.
+fn call(name: Ident, args: Vec<Expr>) -> Expr {
+    let args = args.into_iter();
+    let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![name]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 /// Makes a query of a table: the table takes the place of the first one in the innermost FROM of `query`.

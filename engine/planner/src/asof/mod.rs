@@ -31,13 +31,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::PhysicalPlanner;
 
 use self::exec::AsOfJoinExec;
+use crate::tree::has_subquery;
 
 /// The function in the condition of a join that makes it such a one.
 pub const MARK: &str = "flashmesh:asof";
 
 /// Whether a node of a plan is such a join.
 pub fn is_as_of_join(node: &dyn UserDefinedLogicalNode) -> bool {
-    node.as_any().is::<AsOfJoin>()
+    sides_of(node).is_some()
 }
 
 /// [`MARK`] as a function.
@@ -208,8 +209,7 @@ fn sides(
         let columns = expr.column_refs();
         !columns.is_empty()
             && columns.iter().all(|column| schema.has_column(column))
-            && !expr.is_volatile()
-            && !has_query(expr)
+            && is_of_row(expr)
     };
     Ok(if is_of(&a, left) && is_of(&b, right) {
         Some(((*a, *b), op))
@@ -220,19 +220,9 @@ fn sides(
     })
 }
 
-/// Whether an expression has a subquery, or a column of a query around this one.
-fn has_query(expr: &Expr) -> bool {
-    let found = expr.exists(|part| {
-        Ok(matches!(
-            part,
-            Expr::Exists(_)
-                | Expr::InSubquery(_)
-                | Expr::ScalarSubquery(_)
-                | Expr::SetComparison(_)
-                | Expr::OuterReferenceColumn(..)
-        ))
-    });
-    found.unwrap_or(true)
+/// Whether an expression is of a row's own values, the same each time.
+fn is_of_row(expr: &Expr) -> bool {
+    !expr.is_volatile() && !expr.contains_outer() && !has_subquery(expr).unwrap_or(true)
 }
 
 impl UserDefinedLogicalNodeCore for AsOfJoin {
@@ -368,8 +358,7 @@ impl OptimizerRule for AsOfFilters {
         let left = join.left.schema();
         let is_of_left = |part: &Expr| {
             let columns = part.column_refs();
-            let is_plain = !part.is_volatile() && !has_query(part);
-            is_plain && columns.iter().all(|column| left.has_column(column))
+            is_of_row(part) && columns.iter().all(|column| left.has_column(column))
         };
         let parts = split_conjunction_owned(filter.predicate.clone());
         let (before, after): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_of_left);
