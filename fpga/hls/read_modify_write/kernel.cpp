@@ -7,7 +7,8 @@
 //
 // On a card: `read_modify_write_stream`. A packet of `pages` is a page, its tag its number in the
 // command; packets come in any order and leave, changed, with the same tag. A page is changed on
-// chip.
+// chip. A page that could not be read is an empty packet, with a tag that no page has: it leaves as
+// it came.
 //
 // For the host: `read_modify_write`, over arrays: `pages` and `result_pages` have page_count pages
 // of 8 KiB.
@@ -30,8 +31,8 @@
 //
 // Words are little-endian. previous[i] is the word before operation i, which sees what the
 // operations before it have done: those of other pages have done nothing to it. An operation of
-// another opcode, or outside the pages, or not on a multiple of 8, changes nothing, and its
-// `previous` is all ones.
+// another opcode, or outside the pages, or not on a multiple of 8, or on a page that does not come,
+// changes nothing, and its `previous` is all ones.
 //
 // Intended, not measured: 64 bytes per cycle for pages in and out; a page looks at all operations,
 // four cycles each: an operation is four words, and may depend on the one before.
@@ -138,41 +139,39 @@ FLASHMESH_STREAM_TOP void read_modify_write_stream(axis &pages, uint32_t page_co
 #pragma HLS INTERFACE s_axilite port=page_count
 #pragma HLS INTERFACE s_axilite port=operation_count
 #pragma HLS INTERFACE ap_ctrl_chain port=return
-refused:
+not_done:
     for (uint32_t i = 0; i < operation_count; ++i) {
-#pragma HLS PIPELINE II=2
-        const uint64_t *operation = operations + uint64_t{i} * OPERATION_WORDS;
-        if (!is_sound(operation[0], operation[1], page_count)) {
-            previous[i] = NOT_DONE;
-        }
+#pragma HLS PIPELINE II=1
+        previous[i] = NOT_DONE;
     }
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
         uint64_t words[PAGE_BEATS][BEAT_WORDS];
 #pragma HLS ARRAY_PARTITION variable=words complete dim=2
         uint32_t number = 0;
+        uint32_t beats = 0;
+        beat next = {};
     in:
-        for (uint32_t i = 0; i < PAGE_BEATS; ++i) {
+        while (!next.is_last) {
 #pragma HLS PIPELINE II=1
-            const beat next = flashmesh::receive(pages);
+            next = flashmesh::receive(pages);
             number = next.tag;
             for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
 #pragma HLS UNROLL
-                words[i][word] = next.words[word];
+                words[beats][word] = next.words[word];
             }
+            ++beats;
         }
         change(words, number, operations, operation_count, page_count, previous);
     out:
-        for (uint32_t i = 0; i < PAGE_BEATS; ++i) {
+        // All beats but an empty packet's are full: `next` has what the last one does not change.
+        for (uint32_t i = 0; i < beats; ++i) {
 #pragma HLS PIPELINE II=1
-            beat next = {};
             for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
 #pragma HLS UNROLL
                 next.words[word] = words[i][word];
             }
-            next.tag = number;
-            next.bytes = flashmesh::BEAT_BYTES;
-            next.is_last = i + 1 == PAGE_BEATS;
+            next.is_last = i + 1 == beats;
             flashmesh::send(result_pages, next);
         }
     }

@@ -11,7 +11,7 @@ HLS = BENCH.parent.parent / "hls"
 RUN_TIMEOUT_S = 240
 
 # HLS kernels that a slot can have in simulation; what joins them to the device, and asks for them.
-KERNELS = ["hamming_nearest", "morris_pratt", "fgrep8"]
+KERNELS = ["hamming_nearest", "morris_pratt", "fgrep8", "read_modify_write"]
 KERNEL_BENCH = [BENCH / f"hls_kernels/{name}"
                 for name in ("hls_kernels.sv", "hls_kernel.sv", "slot.hpp", "slot.cpp",
                              "references.hpp", "bench.cpp")]

@@ -3,8 +3,8 @@
 //
 // A kernel is told before the first packet how many there are, and a slot knows only later which
 // pages give no words. Those become empty packets in their places, whose tag no page has: a kernel
-// that has rows for a page finds none for it, and what a kernel of texts makes of one is dropped
-// (result_words).
+// that has rows for a page finds none for it, and what a kernel of texts or of pages makes of one is
+// dropped (result_words).
 
 `default_nettype none
 

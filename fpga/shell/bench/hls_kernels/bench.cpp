@@ -4,13 +4,14 @@
 //
 //   --hold     nobody takes results before that clock
 //
-// The kernels of slots 0 and 1 are named: hamming_nearest, morris_pratt, fgrep8. What the commands
-// ask of them is drawn from the seed, so that some of it is found and some is not, and words, beats
-// and pages in another order, or without their ends, give something else.
+// The kernels of slots 0 and 1 are named: hamming_nearest, morris_pratt, fgrep8,
+// read_modify_write. What the commands ask of them is drawn from the seed, so that some of it is
+// found and some is not, and words, beats and pages in another order, or without their ends, give
+// something else.
 //
 // Fails unless all results come, to the line of the part that asked, before its outcome, and are
-// those of references.hpp. It prints one line of JSON; its clocks are those of the device, and the
-// kernels take none.
+// those of references.hpp, as is what kernels leave in memory. It prints one line of JSON; its
+// clocks are those of the device, and the kernels take none.
 
 #include <deque>
 
@@ -23,7 +24,7 @@ std::vector<Kernel> kernels;
 
 namespace {
 
-// Where a device would have memory. Kernels read them from threads of their own: they stay.
+// Where a device would have memory. Kernels use them from threads of their own: they stay.
 std::deque<Arguments> memory;
 
 constexpr unsigned FOUND_BITS = 1 + 5 + 32 + 128;
@@ -37,6 +38,7 @@ public:
             if (name == "hamming_nearest") kernels.push_back(hamming_nearest_in_slot);
             else if (name == "morris_pratt") kernels.push_back(morris_pratt_in_slot);
             else if (name == "fgrep8") kernels.push_back(fgrep8_in_slot);
+            else if (name == "read_modify_write") kernels.push_back(read_modify_write_in_slot);
             else throw Failure("kernel '" + name + "'?");
         }
     }
@@ -48,6 +50,7 @@ private:
     struct Search {
         Packets wanted;
         Packets begun;             // without their last words
+        std::vector<uint64_t> previous;
     };
 
     // With --hostile most commands are of endpoints that may read where files lie, but half of the
@@ -75,7 +78,8 @@ private:
         Search search;
         if (names_[card] == "hamming_nearest") search.wanted = nearest(part, memory.back());
         else if (names_[card] == "morris_pratt") search.wanted = places(part, memory.back());
-        else search.wanted = matches(part, memory.back());
+        else if (names_[card] == "fgrep8") search.wanted = matches(part, memory.back());
+        else search.wanted = changes(part, memory.back(), search.previous);
         for (const auto& [tag, bytes] : search.wanted) part.result += bytes.size();
         searches_[card][{part.endpoint, part.line}] = search;
         with_gaps_ += !part.pages.empty() && part.pages.size() < part.length;
@@ -170,6 +174,35 @@ private:
         return packets;
     }
 
+    // Operations that often meet in a word; some are on pages that do not come, and some are none.
+    Packets changes(const Part& part, Arguments& arguments, std::vector<uint64_t>& previous) {
+        const size_t count = random_() % 60;
+        for (size_t i = 0; i < count; ++i) {
+            const uint64_t number = random_() % (part.length + 1);
+            const unsigned places = random_() % 2 != 0 ? 4 : 2 * PAGE_WORDS + 64;
+            uint64_t byte = 8 * (random_() % places);
+            if (random_() % 8 == 0) byte += random_() % 8;
+            const uint64_t opcode = random_() % 8, operand = random_();
+            uint64_t compare = random_();
+            size_t at = 0;
+            while (at < pages_.size() && part.pages[at].number != number) ++at;
+            previous.push_back(~uint64_t{0});
+            if (at < pages_.size() && byte < 16 * PAGE_WORDS && byte % 8 == 0 && opcode % 7 != 0) {
+                const uint64_t word = previous.back() = number_at(pages_[at], byte);
+                if (random_() % 2 != 0) compare = word;
+                put_number(pages_[at], byte, modified(word, opcode, operand, compare));
+                ++places_;
+            }
+            arguments.operations.insert(arguments.operations.end(),
+                                        {number << 32 | byte, opcode, operand, compare});
+        }
+        arguments.previous.resize(count);
+        Packets packets;
+        for (size_t at = 0; at < pages_.size(); ++at)
+            packets[part.pages[at].number] = pages_[at];
+        return packets;
+    }
+
     void drive_kernels() override {
         device_.is_paused = device_.out_ready = 0;
         for (unsigned c = 0; c < CARDS; ++c) {
@@ -198,7 +231,7 @@ private:
                                  std::to_string(tag);
         const auto search = searches_[c].find(line);
         if (search == searches_[c].end()) throw Failure(what + ": nobody has asked for it");
-        auto& [wanted, begun] = search->second;
+        auto& [wanted, begun, previous] = search->second;
         const auto packet = wanted.find(tag);
         if (packet == wanted.end()) throw Failure(what + " is none that must come, or comes again");
         Bytes& bytes = begun[tag];
@@ -218,6 +251,8 @@ private:
         const auto search = searches_[card].find({part.endpoint, part.line});
         if (!search->second.wanted.empty())
             throw Failure("a part is over before the results of " + names_[card] + " have come");
+        if (memory[part.parameter].previous != search->second.previous)
+            throw Failure(names_[card] + " leaves something else in memory");
         searches_[card].erase(search);
         streamed_ += part.pages.size();
     }
@@ -232,15 +267,16 @@ private:
     std::array<std::string, CARDS> names_;
     std::vector<Bytes> pages_;                 // of the part that is made up
     std::array<std::map<std::pair<unsigned, unsigned>, Search>, CARDS> searches_;  // under way
-    // Packets and words that came; texts that are in pages; parts that share a command, that lack a
-    // page; clocks in which all slots are at work, in which a kernel has no room for a beat.
+    // Packets and words that came; texts that are in pages, and operations on them; parts that share
+    // a command, that lack a page; clocks in which all slots are at work, in which a kernel has no
+    // room for a beat.
     uint64_t results_ = 0, words_ = 0, places_ = 0, shared_ = 0, with_gaps_ = 0, at_once_ = 0;
     uint64_t held_up_ = 0;
 };
 
 }  // namespace
 
-const Arguments& arguments_of(uint64_t parameter) { return memory.at(parameter); }
+Arguments& arguments_of(uint64_t parameter) { return memory.at(parameter); }
 
 int main(int count, char** words) {
     try {

@@ -3,7 +3,7 @@
 
 #include "slot.hpp"
 
-void fgrep8_in_slot(Slot& device, uint32_t packets, const Arguments& arguments) {
+void fgrep8_in_slot(Slot& device, uint32_t packets, Arguments& arguments) {
     FLASHMESH_STREAM(flashmesh::beat, texts, flashmesh::AXIS_DEPTH);
     FLASHMESH_STREAM(flashmesh::beat, results, flashmesh::AXIS_DEPTH);
     FLASHMESH_DATAFLOW("slot of fgrep8");

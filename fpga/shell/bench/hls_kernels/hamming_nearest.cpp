@@ -3,7 +3,7 @@
 
 #include "slot.hpp"
 
-void hamming_nearest_in_slot(Slot& device, uint32_t packets, const Arguments& arguments) {
+void hamming_nearest_in_slot(Slot& device, uint32_t packets, Arguments& arguments) {
     FLASHMESH_STREAM(flashmesh::beat, codes, flashmesh::AXIS_DEPTH);
     FLASHMESH_STREAM(flashmesh::beat, nearest, flashmesh::AXIS_DEPTH);
     FLASHMESH_DATAFLOW("slot of hamming_nearest");

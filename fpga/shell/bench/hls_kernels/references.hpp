@@ -30,6 +30,24 @@ void append(Bytes& to, Number number) {
         to.push_back(static_cast<uint8_t>(number >> 8 * byte));
 }
 
+inline uint64_t number_at(const Bytes& from, size_t at) {
+    uint64_t number = 0;
+    for (unsigned byte = 0; byte < 8; ++byte) number |= uint64_t{from[at + byte]} << 8 * byte;
+    return number;
+}
+
+inline void put_number(Bytes& to, size_t at, uint64_t number) {
+    for (unsigned byte = 0; byte < 8; ++byte)
+        to[at + byte] = static_cast<uint8_t>(number >> 8 * byte);
+}
+
+// What an operation, from 1 to 6, makes of a word.
+inline uint64_t modified(uint64_t word, uint64_t opcode, uint64_t operand, uint64_t compare) {
+    const uint64_t by_opcode[] = {word + operand, word & operand, word | operand, word ^ operand,
+                                  operand, word == compare ? operand : word};
+    return by_opcode[opcode - 1];
+}
+
 // Where `wanted` first occurs.
 inline uint32_t find(const Bytes& text, const Bytes& wanted) {
     const auto found = std::search(text.begin(), text.end(), wanted.begin(), wanted.end());

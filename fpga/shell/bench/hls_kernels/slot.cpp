@@ -18,7 +18,7 @@ void Slot::surround(flashmesh::axis& in, flashmesh::axis& out) {
     changed_.wait(lock, [this] { return is_over_; });
 }
 
-void Slot::start(Kernel kernel, uint32_t packets, const Arguments& arguments) {
+void Slot::start(Kernel kernel, uint32_t packets, Arguments& arguments) {
     monitor_ = nullptr;
     is_over_ = false;
     thread_ = std::thread(

@@ -14,16 +14,18 @@
 
 #include <flashmesh/beat.hpp>
 
-// What a device's memory and registers would hold for a call of a kernel; each reads what is its.
+// What a device's memory and registers would hold for a call of a kernel; each has what is its.
 struct Arguments {
     std::vector<uint8_t> bytes;            // the query; the pattern; the slots of patterns
     std::vector<uint32_t> lengths;         // of the patterns
     uint32_t code_bytes = 0, rows = 0, k = 0;
     std::vector<uint64_t> selected;        // bitmap of rows
+    std::vector<uint64_t> operations;      // of four words
+    std::vector<uint64_t> previous;        // of each operation: written by the kernel
 };
 
 class Slot;
-using Kernel = void (*)(Slot& device, uint32_t packets, const Arguments& arguments);
+using Kernel = void (*)(Slot& device, uint32_t packets, Arguments& arguments);
 
 class Slot {
 public:
@@ -35,7 +37,7 @@ public:
     void surround(flashmesh::axis& in, flashmesh::axis& out);
 
     // All others are the simulator's.
-    void start(Kernel kernel, uint32_t packets, const Arguments& arguments);
+    void start(Kernel kernel, uint32_t packets, Arguments& arguments);
     bool is_running() const { return thread_.joinable(); }
     bool can_take() const { return can_take_; }
     const std::optional<flashmesh::beat>& shown() const { return shown_; }
@@ -66,9 +68,10 @@ private:
 
 // Of the simulated device: which kernel each slot has, and what parts' parameters stand for.
 extern std::vector<Kernel> kernels;
-const Arguments& arguments_of(uint64_t parameter);
+Arguments& arguments_of(uint64_t parameter);
 
 // The kernels' sources, each compiled alone.
-void hamming_nearest_in_slot(Slot& device, uint32_t packets, const Arguments& arguments);
-void morris_pratt_in_slot(Slot& device, uint32_t packets, const Arguments& arguments);
-void fgrep8_in_slot(Slot& device, uint32_t packets, const Arguments& arguments);
+void hamming_nearest_in_slot(Slot& device, uint32_t packets, Arguments& arguments);
+void morris_pratt_in_slot(Slot& device, uint32_t packets, Arguments& arguments);
+void fgrep8_in_slot(Slot& device, uint32_t packets, Arguments& arguments);
+void read_modify_write_in_slot(Slot& device, uint32_t packets, Arguments& arguments);
