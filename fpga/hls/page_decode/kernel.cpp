@@ -12,7 +12,7 @@
 // | one | word 0: how many rows follow, none of a page that is not decoded |
 // | for each 512 rows, or what is left of them: one | a bit for each row: 1 where it is not NULL |
 // | ... and one for each eight rows | their values |
-// | one, of 8 bytes | what is wrong with the page (a `problem` below) |
+// | one, of 8 bytes | what is wrong with the page (a `problem` of flashmesh/decode.hpp) |
 //
 // Bits and values behind the last row are 0, as are values of rows that are NULL. What is wrong is
 // said at the end, as bad codes and runs are found while values leave: they mean nothing then.
@@ -47,79 +47,36 @@
 // cycles, half as many of packed numbers above 32 bits. Eight numbers that follow each other lie at
 // the same bits of the eight lanes, so one shift serves all of them; each lane looks up a copy of the
 // dictionary of its own. Of runs, one that begins and 8 of its rows per cycle.
-#include <flashmesh/beat.hpp>
 #include <flashmesh/bits.hpp>
+#include <flashmesh/decode.hpp>
 #include <flashmesh/kernel.hpp>
-#include <flashmesh/page.hpp>
 #include <flashmesh/stream.hpp>
 
 namespace {
 
-using flashmesh::axis;
-using flashmesh::beat;
-using flashmesh::BEAT_BYTES;
-using flashmesh::BEAT_WORDS;
-using flashmesh::page_header;
-using flashmesh::PAGE_BEATS;
-
-enum problem : uint32_t {
-    SOUND = 0,
-    // No page, or counts that no page has.
-    BAD_HEADER = 1,
-    // An encoding that is not decoded here; an auxiliary page, or a part of a long value.
-    NOT_DECODED = 2,
-    // Regions that do not make the payload.
-    BAD_REGIONS = 3,
-    // A bitmap that does not have the NULLs that the header counts.
-    BAD_VALIDITY = 4,
-    // A code that the dictionary does not have, or a dictionary that no page holds.
-    BAD_DICTIONARY = 5,
-    // More rows than can be counted.
-    TOO_MANY_ROWS = 6,
-    // Runs that do not follow each other to the page's last row.
-    BAD_RUNS = 7,
-};
+using namespace flashmesh;
 
 // Rows that go through the stages together: their values are a beat, their validity is a byte.
 constexpr uint32_t GROUP_ROWS = BEAT_WORDS;
-// Rows whose validity is a beat.
-constexpr uint32_t BLOCK_ROWS = 8 * BEAT_BYTES;
 // A row of a block of packed numbers: half a beat.
 constexpr uint32_t PACKED_ROW_BYTES = 32;
 constexpr uint32_t PACKED_ROW_WORDS = PACKED_ROW_BYTES / 8;
 constexpr uint32_t BLOCK_VALUES = 256;
-constexpr uint32_t MAX_ENTRIES = flashmesh::PAYLOAD_BYTES / 8;
+constexpr uint32_t MAX_ENTRIES = PAYLOAD_BYTES / 8;
 constexpr uint32_t SCALE_BYTES = 9;
 // The count of runs and each of their ends.
 constexpr uint32_t END_BYTES = 2;
 constexpr uint32_t BEAT_ENDS = BEAT_BYTES / END_BYTES;
-constexpr uint32_t NO_PAGE = 0xffffffff;
 
-// Pages whose packets the host's form tells apart in any order.
-constexpr uint32_t BATCH_PAGES = 32;
-static_assert(BATCH_PAGES <= flashmesh::MAX_REQUESTS, "a batch is asked for at once");
-// Pages that memory has been asked for: 256 beats, more than its latency in cycles.
-constexpr uint32_t PAGES_AHEAD = 2;
 constexpr uint32_t DEPTH = 16;
 constexpr uint32_t LAYOUT_DEPTH = 4;
 // Words of validity that wait for the rows of other pages: of each page of a batch the one in which
 // it begins, and the one in which the last ends.
 constexpr uint32_t WAITING_WORDS = BATCH_PAGES + 1;
 
-// What the stages pass on of a page, without what packets have.
-struct line {
-    uint64_t words[BEAT_WORDS];
-};
-
 // Where the regions of a page are, in beats behind the header, and what its numbers stand for:
-// value = reference + step * number, or the dictionary's entry of that. Of a page that is not decoded
-// nothing but its tag, what was found, and the beats of validity that are passed on all the same.
-struct layout {
-    uint32_t tag;
-    problem found;
-    uint32_t rows;
-    uint32_t data_bytes;
-    uint8_t validity_beats;
+// value = reference + step * number, or the dictionary's entry of that.
+struct layout : row_layout {
     uint8_t scale_beats;
     uint8_t runs_beats;
     uint8_t packed_beats;
@@ -130,10 +87,11 @@ struct layout {
     bool is_code;
     // A number of 32 bits stands for a signed one.
     bool is_signed;
-    bool is_all_null;
     uint64_t reference;
     uint64_t step;
 };
+
+using layout_stream = stream<layout, LAYOUT_DEPTH>;
 
 struct number_group {
     uint64_t numbers[GROUP_ROWS];
@@ -145,11 +103,6 @@ struct entries {
     uint32_t count;
 };
 
-uint32_t beats_of(uint32_t bytes)
-{
-    return (bytes + BEAT_BYTES - 1) / BEAT_BYTES;
-}
-
 uint32_t packed_bytes(uint32_t count, uint32_t width)
 {
     return (count + BLOCK_VALUES - 1) / BLOCK_VALUES * width * PACKED_ROW_BYTES;
@@ -158,18 +111,6 @@ uint32_t packed_bytes(uint32_t count, uint32_t width)
 uint64_t sign_extend(uint64_t number)
 {
     return static_cast<uint64_t>(int64_t{static_cast<int32_t>(static_cast<uint32_t>(number))});
-}
-
-line line_of(const beat &from)
-{
-#pragma HLS INLINE
-    line out;
-words:
-    for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-        out.words[word] = from.words[word];
-    }
-    return out;
 }
 
 // Whether the largest number of `width` bits, in steps, stays within 64 bits.
@@ -186,32 +127,23 @@ bool fits_scaled(uint32_t width, uint64_t step)
 problem plan_header(const page_header &header, layout &out)
 {
     out = {};
-    if (!flashmesh::is_bounded(header)) {
+    if (!is_bounded(header)) {
         return BAD_HEADER;
     }
-    if (header.row_count == 0 || flashmesh::has_flag(header, flashmesh::FLAG_AUXILIARY) ||
-        flashmesh::has_flag(header, flashmesh::FLAG_CONTINUES)) {
+    if (header.row_count == 0 || has_flag(header, FLAG_AUXILIARY) ||
+        has_flag(header, FLAG_CONTINUES)) {
         return NOT_DECODED;
     }
-    out.rows = header.row_count;
-    out.data_bytes = header.payload_bytes;
     out.numbers = header.row_count;
     out.reference = static_cast<uint64_t>(header.reference);
     out.step = 1;
-    if (flashmesh::has_flag(header, flashmesh::FLAG_HAS_VALIDITY)) {
-        const uint32_t bytes = flashmesh::align_region((header.row_count + 7) / 8);
-        if (bytes > out.data_bytes) {
-            return BAD_REGIONS;
-        }
-        out.validity_beats = static_cast<uint8_t>(bytes / BEAT_BYTES);
-        out.data_bytes -= bytes;
-    } else if (header.null_count != 0) {
-        if (header.null_count != header.row_count) {
-            return BAD_VALIDITY;
-        }
-        out.is_all_null = true;
-    }
-    return SOUND;
+    return plan_rows(header, out);
+}
+
+// Of a page without a bitmap.
+bool is_all_null(const layout &where)
+{
+    return where.values == 0 && where.validity_beats == 0;
 }
 
 // RAW: numbers of 32 or 64 bits lie one after the other, and so do packed ones of those widths.
@@ -242,11 +174,11 @@ problem plan_packed(uint32_t before, layout &out)
 problem plan_numbers(const page_header &header, const line &first, layout &out)
 {
     out.width = header.width;
-    out.is_code = header.encoding == flashmesh::ENCODING_DICT;
-    if (!flashmesh::has_flag(header, flashmesh::FLAG_SCALED)) {
+    out.is_code = header.encoding == ENCODING_DICT;
+    if (!has_flag(header, FLAG_SCALED)) {
         return plan_packed(0, out);
     }
-    const uint32_t scale_bytes = flashmesh::align_region(SCALE_BYTES);
+    const uint32_t scale_bytes = align_region(SCALE_BYTES);
     out.scale_beats = static_cast<uint8_t>(scale_bytes / BEAT_BYTES);
     out.step = first.words[0];
     out.width = static_cast<uint8_t>(first.words[1]);
@@ -258,14 +190,14 @@ problem plan_numbers(const page_header &header, const line &first, layout &out)
 
 problem plan_runs(const page_header &header, const line &first, layout &out)
 {
-    if (out.is_all_null) {
+    if (is_all_null(out)) {
         // Nor do the runs mean anything.
         return SOUND;
     }
     out.width = header.width;
     out.runs = static_cast<uint16_t>(first.words[0]);
     out.numbers = out.runs;
-    const uint32_t bytes = flashmesh::align_region(END_BYTES * (1 + out.runs));
+    const uint32_t bytes = align_region(END_BYTES * (1 + out.runs));
     if (out.runs == 0 || bytes > out.data_bytes) {
         return BAD_REGIONS;
     }
@@ -275,7 +207,7 @@ problem plan_runs(const page_header &header, const line &first, layout &out)
 
 problem plan_constant(const page_header &header, const line &first, layout &out)
 {
-    if (header.width == 0 || out.is_all_null) {
+    if (header.width == 0 || is_all_null(out)) {
         return SOUND;
     }
     if (out.data_bytes != 4 && out.data_bytes != 8) {
@@ -290,63 +222,38 @@ problem plan_constant(const page_header &header, const line &first, layout &out)
 problem plan_data(const page_header &header, const line &first, layout &out)
 {
     switch (header.encoding) {
-    case flashmesh::ENCODING_CONST:
+    case ENCODING_CONST:
         return plan_constant(header, first, out);
-    case flashmesh::ENCODING_RAW:
+    case ENCODING_RAW:
         return plan_raw(header, out);
-    case flashmesh::ENCODING_FORBP:
-    case flashmesh::ENCODING_DICT:
+    case ENCODING_FORBP:
+    case ENCODING_DICT:
         return plan_numbers(header, first, out);
-    case flashmesh::ENCODING_RLE:
+    case ENCODING_RLE:
         return plan_runs(header, first, out);
     default:
-        return header.encoding == 0 || header.encoding > flashmesh::ENCODING_RLE ? BAD_HEADER
-                                                                                 : NOT_DECODED;
+        return header.encoding == 0 || header.encoding > ENCODING_RLE ? BAD_HEADER : NOT_DECODED;
     }
-}
-
-// NULLs among `rows` rows from the first bit of a bitmap's beat on.
-uint32_t count_nulls(const line &bitmap, uint32_t rows)
-{
-#pragma HLS INLINE
-    uint32_t nulls = 0;
-words:
-    for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-        nulls += static_cast<uint32_t>(
-            __builtin_popcountll(~bitmap.words[word] & flashmesh::row_mask(word, rows)));
-    }
-    return nulls;
 }
 
 // Tells the regions of pages apart. Bitmap and runs come before the numbers that they belong to:
 // their streams hold as much of them as a page can have.
 void route(axis &pages, uint32_t page_count, bool is_known,
-           flashmesh::stream<layout, LAYOUT_DEPTH> &unpack_plans,
-           flashmesh::stream<layout, LAYOUT_DEPTH> &run_plans,
-           flashmesh::stream<layout, LAYOUT_DEPTH> &value_plans,
-           flashmesh::stream<line, PAGE_BEATS> &validity,
-           flashmesh::stream<line, PAGE_BEATS> &runs, flashmesh::stream<line, DEPTH> &packed)
+           layout_stream &unpack_plans, layout_stream &run_plans, layout_stream &value_plans,
+           validity_stream &validity, stream<line, PAGE_BEATS> &runs, stream<line, DEPTH> &packed)
 {
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
-        const beat header_beat = flashmesh::receive(pages);
-        const page_header header = flashmesh::parse_header(header_beat.words);
+        const beat header_beat = receive(pages);
+        const page_header header = parse_header(header_beat.words);
         layout where;
         problem found = plan_header(header, where);
         const uint32_t validity_beats = where.validity_beats;
         uint32_t left = PAGE_BEATS - 1 - validity_beats;
-        uint32_t nulls = 0;
-    bitmap:
-        for (uint32_t at = 0; at < validity_beats; ++at) {
-#pragma HLS PIPELINE II=1
-            const line bits = line_of(flashmesh::receive(pages));
-            nulls += count_nulls(bits, where.rows - at * BLOCK_ROWS);
-            validity.write(bits);
-        }
+        const uint32_t nulls = route_validity(pages, validity_beats, where.rows, validity);
         line next = {};
         if (left != 0) {
-            next = line_of(flashmesh::receive(pages));
+            next = line_of(receive(pages));
         }
         if (found == SOUND && validity_beats != 0 && nulls != header.null_count) {
             found = BAD_VALIDITY;
@@ -355,12 +262,7 @@ pages:
             found = plan_data(header, next, where);
         }
         found = is_known ? found : BAD_DICTIONARY;
-        if (found != SOUND) {
-            where = {};
-            where.validity_beats = static_cast<uint8_t>(validity_beats);
-        }
-        where.tag = header_beat.tag;
-        where.found = found;
+        conclude(header_beat.tag, found, validity_beats, where);
         unpack_plans.write(where);
         run_plans.write(where);
         value_plans.write(where);
@@ -375,7 +277,7 @@ pages:
             }
             --left;
             if (left != 0) {
-                next = line_of(flashmesh::receive(pages));
+                next = line_of(receive(pages));
             }
         }
     }
@@ -409,8 +311,8 @@ uint64_t lane_word(const packed_row &row, uint32_t lane, bool is_wide)
 
 // Section 5 of the format. A lane's numbers follow each other through the words of the rows, so two
 // rows are all that a number can be in, and a step takes one new row at the most.
-void unpack(uint32_t page_count, flashmesh::stream<layout, LAYOUT_DEPTH> &plans,
-            flashmesh::stream<line, DEPTH> &packed, flashmesh::stream<number_group, DEPTH> &groups)
+void unpack(uint32_t page_count, layout_stream &plans, stream<line, DEPTH> &packed,
+            stream<number_group, DEPTH> &groups)
 {
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
@@ -479,11 +381,9 @@ pages:
 
 // Makes the rows' numbers of those of runs, and says of each page whether its runs are right. Where
 // they are wrong it makes as many rows as the header says all the same.
-void expand_runs(uint32_t page_count, flashmesh::stream<layout, LAYOUT_DEPTH> &plans,
-                 flashmesh::stream<number_group, DEPTH> &packed,
-                 flashmesh::stream<line, PAGE_BEATS> &runs,
-                 flashmesh::stream<number_group, DEPTH> &groups,
-                 flashmesh::stream<bool, LAYOUT_DEPTH> &are_sound)
+void expand_runs(uint32_t page_count, layout_stream &plans, stream<number_group, DEPTH> &packed,
+                 stream<line, PAGE_BEATS> &runs, stream<number_group, DEPTH> &groups,
+                 stream<bool, LAYOUT_DEPTH> &are_sound)
 {
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
@@ -546,29 +446,16 @@ pages:
     }
 }
 
-beat words_of(uint32_t tag, uint32_t bytes, bool is_last)
-{
-#pragma HLS INLINE
-    beat out = {};
-    out.tag = tag;
-    out.bytes = static_cast<uint8_t>(bytes);
-    out.is_last = is_last;
-    return out;
-}
-
 // Makes values of numbers, and packets of them.
 void make_values(uint32_t page_count, const entries &dictionary,
-                 flashmesh::stream<layout, LAYOUT_DEPTH> &plans,
-                 flashmesh::stream<number_group, DEPTH> &groups,
-                 flashmesh::stream<line, PAGE_BEATS> &validity,
-                 flashmesh::stream<bool, LAYOUT_DEPTH> &are_runs_sound, axis &values)
+                 layout_stream &plans, stream<number_group, DEPTH> &groups,
+                 validity_stream &validity, stream<bool, LAYOUT_DEPTH> &are_runs_sound,
+                 axis &values)
 {
 pages:
     for (uint32_t page = 0; page < page_count; ++page) {
         const layout where = plans.read();
-        beat head = words_of(where.tag, BEAT_BYTES, false);
-        head.words[0] = where.rows;
-        flashmesh::send(values, head);
+        send(values, to_beat(line{{where.rows}}, BEAT_BYTES, where.tag));
         const bool is_mapped = where.is_code && dictionary.count != 0;
         bool are_codes_sound = true;
         bool has_bits = false;
@@ -577,25 +464,14 @@ pages:
     beats:
         while (row < where.rows) {
 #pragma HLS PIPELINE II=1
-            beat out = words_of(where.tag, BEAT_BYTES, false);
             if (!has_bits) {
-                if (where.validity_beats != 0) {
-                    bits = validity.read();
-                }
-            words:
-                for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-                    const uint64_t stored = where.validity_beats != 0 ? bits.words[word]
-                                            : where.is_all_null       ? 0
-                                                                      : ~uint64_t{0};
-                    bits.words[word] = stored & flashmesh::row_mask(word, where.rows - row);
-                    out.words[word] = bits.words[word];
-                }
+                bits = take_validity(where, row, validity);
                 has_bits = true;
-                flashmesh::send(values, out);
+                send(values, to_beat(bits, BEAT_BYTES, where.tag));
                 continue;
             }
-            const uint32_t bit = row % BLOCK_ROWS;
+            line out = {};
+            const uint32_t bit = row % VALID_ROWS;
             const uint32_t valid = static_cast<uint8_t>(bits.words[bit / 64] >> (bit % 64));
             const number_group group = groups.read();
         lanes:
@@ -615,25 +491,20 @@ pages:
                 }
                 out.words[lane] = is_valid ? number : 0;
             }
-            flashmesh::send(values, out);
+            send(values, to_beat(out, BEAT_BYTES, where.tag));
             row += GROUP_ROWS;
-            has_bits = row % BLOCK_ROWS != 0;
+            has_bits = row % VALID_ROWS != 0;
         }
-    refused:
-        // The bitmap of a page in which something else was wrong.
-        for (uint32_t at = 0; where.rows == 0 && at < where.validity_beats; ++at) {
-#pragma HLS PIPELINE II=1
-            validity.read();
-        }
+        drop_validity(where, validity);
         problem found = where.found;
         if (!are_runs_sound.read()) {
             found = BAD_RUNS;
         } else if (!are_codes_sound) {
             found = BAD_DICTIONARY;
         }
-        beat last = words_of(where.tag, 8, true);
-        last.words[0] = found;
-        flashmesh::send(values, last);
+        beat last = to_beat(line{{found}}, 8, where.tag);
+        last.is_last = true;
+        send(values, last);
     }
 }
 
@@ -664,16 +535,16 @@ bool is_dictionary(uint32_t dictionary_bytes)
 }
 
 // Loads a dictionary that a page holds.
-void load_dictionary(flashmesh::wide_port dictionary, uint32_t dictionary_bytes, entries &out)
+void load_dictionary(wide_port dictionary, uint32_t dictionary_bytes, entries &out)
 {
     out.count = dictionary_bytes / 8;
-    flashmesh::request(dictionary, 0, beats_of(dictionary_bytes));
+    request(dictionary, 0, beats_of(dictionary_bytes));
     line next = {};
 entries:
     for (uint32_t entry = 0; entry < out.count; ++entry) {
 #pragma HLS PIPELINE II=1
         if (entry % BEAT_WORDS == 0) {
-            next = line_of(flashmesh::load(dictionary, entry / BEAT_WORDS, dictionary_bytes));
+            next = load_line(dictionary, entry / BEAT_WORDS, dictionary_bytes);
         }
     lanes:
         for (uint32_t lane = 0; lane < GROUP_ROWS; ++lane) {
@@ -686,8 +557,8 @@ entries:
 } // namespace
 
 FLASHMESH_STREAM_TOP void page_decode_stream(axis &pages, uint32_t page_count,
-                                             flashmesh::wide_port dictionary,
-                                             uint32_t dictionary_bytes, axis &values)
+                                             wide_port dictionary, uint32_t dictionary_bytes,
+                                             axis &values)
 {
 #pragma HLS INTERFACE axis port=pages
 #pragma HLS INTERFACE axis port=values
@@ -704,12 +575,6 @@ FLASHMESH_STREAM_TOP void page_decode_stream(axis &pages, uint32_t page_count,
 
 namespace {
 
-// A page with a problem, or no page.
-struct refusal {
-    uint32_t page;
-    problem found;
-};
-
 // What is wrong with the first page of those where that is seen before its values are made, and of
 // those where it is seen meanwhile.
 struct refusals {
@@ -717,105 +582,62 @@ struct refusals {
     refusal late;
 };
 
-void note(refusal &first, uint32_t page, problem found)
-{
-    if (found != SOUND && page < first.page) {
-        first = {page, found};
-    }
-}
-
-uint64_t bytes_of_pages(uint32_t page_count)
-{
-    return uint64_t{page_count} * flashmesh::PAGE_BYTES;
-}
-
-uint32_t batch_of(uint32_t start, uint32_t page_count)
-{
-    return page_count - start < BATCH_PAGES ? page_count - start : BATCH_PAGES;
-}
-
 // The rows of a batch of pages, as their headers have them; none where a header is wrong. Memory's
 // latency is waited for once.
-void read_rows(flashmesh::wide_port pages, uint32_t page_count, uint32_t start, uint32_t *rows)
+void read_rows(wide_port pages, uint32_t page_count, uint64_t start, uint32_t *rows)
 {
     const uint32_t batch = batch_of(start, page_count);
-ask:
-    for (uint32_t i = 0; i < batch; ++i) {
-#pragma HLS PIPELINE II=1
-        flashmesh::request(pages, (uint64_t{start} + i) * PAGE_BEATS, 1);
-    }
+    request_headers(pages, start, batch);
 headers:
     for (uint32_t i = 0; i < batch; ++i) {
 #pragma HLS PIPELINE II=1
-        const beat header = flashmesh::load(pages, (uint64_t{start} + i) * PAGE_BEATS,
-                                            bytes_of_pages(page_count));
+        const line header =
+            load_line(pages, (start + i) * PAGE_BEATS, bytes_of_pages(page_count));
         layout where;
-        rows[i] = plan_header(flashmesh::parse_header(header.words), where) == SOUND ? where.rows
-                                                                                     : 0;
+        rows[i] = plan_header(parse_header(header.words), where) == SOUND ? where.rows : 0;
     }
 }
 
 // All rows, and the page with which they are too many.
-uint64_t count_rows(flashmesh::wide_port pages, uint32_t page_count, refusal &too_many)
+uint64_t count_rows(wide_port pages, uint32_t page_count, refusal &too_many)
 {
     uint64_t total = 0;
 batches:
     for (uint64_t start = 0; start < page_count; start += BATCH_PAGES) {
-        const uint32_t first = static_cast<uint32_t>(start);
         uint32_t rows[BATCH_PAGES];
-        read_rows(pages, page_count, first, rows);
+        read_rows(pages, page_count, start, rows);
     pages:
-        for (uint32_t i = 0; i < batch_of(first, page_count); ++i) {
+        for (uint32_t i = 0; i < batch_of(start, page_count); ++i) {
 #pragma HLS PIPELINE II=1
             total += rows[i];
-            note(too_many, first + i, total > 0xffffffff ? TOO_MANY_ROWS : SOUND);
+            const problem found = total > 0xffffffff ? TOO_MANY : SOUND;
+            note(too_many, static_cast<uint32_t>(start + i), found);
         }
     }
     return total;
 }
 
 // Says of each page of a batch in which row it begins, and sends them, tagged with their numbers.
-void send_pages(flashmesh::wide_port pages, uint32_t page_count,
-                flashmesh::stream<uint32_t, BATCH_PAGES> &starts, axis &packets)
+void send_pages(wide_port pages, uint32_t page_count, stream<uint32_t, BATCH_PAGES> &starts,
+                axis &packets)
 {
-    const uint64_t array_bytes = bytes_of_pages(page_count);
     uint32_t row = 0;
 batches:
     for (uint64_t start = 0; start < page_count; start += BATCH_PAGES) {
         const uint32_t first = static_cast<uint32_t>(start);
-        const uint32_t batch = batch_of(first, page_count);
+        const uint32_t batch = batch_of(start, page_count);
         const auto page_at = [first, batch](uint32_t place) {
-            return first + flashmesh::delivered(place, batch);
+            return first + delivered(place, batch);
         };
         uint32_t rows[BATCH_PAGES];
-        read_rows(pages, page_count, first, rows);
+        read_rows(pages, page_count, start, rows);
     starts:
         for (uint32_t i = 0; i < batch; ++i) {
 #pragma HLS PIPELINE II=1
             starts.write(row);
             row += rows[i];
         }
-        uint32_t requested = 0;
-    ahead:
-        for (; requested < PAGES_AHEAD && requested < batch; ++requested) {
-#pragma HLS PIPELINE II=1
-            flashmesh::request(pages, uint64_t{page_at(requested)} * PAGE_BEATS, PAGE_BEATS);
-        }
-    beats:
-        for (uint32_t i = 0; i < batch * PAGE_BEATS; ++i) {
-#pragma HLS PIPELINE II=1
-            const uint32_t at = i % PAGE_BEATS;
-            const uint32_t page = page_at(i / PAGE_BEATS);
-            beat next = flashmesh::load(pages, uint64_t{page} * PAGE_BEATS + at, array_bytes);
-            next.tag = page;
-            next.bytes = BEAT_BYTES;
-            next.is_last = at == PAGE_BEATS - 1;
-            flashmesh::send(packets, next);
-            if (next.is_last && requested < batch) {
-                flashmesh::request(pages, uint64_t{page_at(requested)} * PAGE_BEATS, PAGE_BEATS);
-                ++requested;
-            }
-        }
+        deliver_pages(pages, page_count, batch, page_at, packets);
     }
 }
 
@@ -829,15 +651,14 @@ struct valid_bits {
 
 // Puts the values of packets in their rows: those of a page are a burst, which is waited for when
 // the next one is under way.
-void write_values(uint32_t page_count, bool are_kept,
-                  flashmesh::stream<uint32_t, BATCH_PAGES> &starts, axis &packets,
-                  flashmesh::wide_result<int64_t> values,
-                  flashmesh::stream<valid_bits, DEPTH> &validity, refusals &first)
+void write_values(uint32_t page_count, bool are_kept, stream<uint32_t, BATCH_PAGES> &starts,
+                  axis &packets, wide_result<int64_t> values,
+                  stream<valid_bits, DEPTH> &validity, refusals &first)
 {
     uint32_t pending = 0;
 batches:
     for (uint64_t batch_start = 0; batch_start < page_count; batch_start += BATCH_PAGES) {
-        const uint32_t batch = batch_of(static_cast<uint32_t>(batch_start), page_count);
+        const uint32_t batch = batch_of(batch_start, page_count);
         uint32_t start_of[BATCH_PAGES];
     starts:
         for (uint32_t i = 0; i < batch; ++i) {
@@ -846,13 +667,13 @@ batches:
         }
     packets:
         for (uint32_t i = 0; i < batch; ++i) {
-            const beat head = flashmesh::receive(packets);
+            const beat head = receive(packets);
             const uint32_t rows = static_cast<uint32_t>(head.words[0]);
             const uint32_t start = start_of[head.tag % BATCH_PAGES];
             const uint32_t offset = start % GROUP_ROWS;
             const uint32_t beats =
                 are_kept ? (offset + rows + GROUP_ROWS - 1) / GROUP_ROWS : 0;
-            flashmesh::request_store(values, start / GROUP_ROWS, rows == 0 ? 0 : beats);
+            request_store(values, start / GROUP_ROWS, rows == 0 ? 0 : beats);
             // Values behind the last whole beat: `offset` of them, of the beat in which the page
             // begins those of other pages, which are not written.
             uint64_t carried[GROUP_ROWS] = {};
@@ -867,7 +688,7 @@ batches:
         beats:
             while (row < rows) {
 #pragma HLS PIPELINE II=1
-                const beat next = flashmesh::receive(packets);
+                const beat next = receive(packets);
                 if (!has_bits) {
                     bits = line_of(next);
                     has_bits = true;
@@ -892,29 +713,28 @@ batches:
                 if (are_kept) {
                     const uint32_t end = offset + count;
                     out.bytes = static_cast<uint8_t>(8 * (end < GROUP_ROWS ? end : GROUP_ROWS));
-                    flashmesh::store(values, uint64_t{start} / GROUP_ROWS + stored, out,
-                                     stored == 0 ? 8 * offset : 0);
+                    store(values, uint64_t{start} / GROUP_ROWS + stored, out,
+                          stored == 0 ? 8 * offset : 0);
                     ++stored;
-                    const uint32_t bit = row % BLOCK_ROWS;
+                    const uint32_t bit = row % VALID_ROWS;
                     const uint64_t new_bits =
                         static_cast<uint8_t>(bits.words[bit / 64] >> (bit % 64));
-                    const uint32_t at = (start + row) % flashmesh::WORD_BITS;
+                    const uint32_t at = (start + row) % WORD_BITS;
                     word_bits |= new_bits << at;
                     word_rows += count;
-                    if (at + count >= flashmesh::WORD_BITS) {
-                        const uint32_t behind = at + count - flashmesh::WORD_BITS;
-                        validity.write({(start + row) / flashmesh::WORD_BITS, word_rows - behind,
-                                        word_bits, false});
+                    if (at + count >= WORD_BITS) {
+                        const uint32_t behind = at + count - WORD_BITS;
+                        validity.write(
+                            {(start + row) / WORD_BITS, word_rows - behind, word_bits, false});
                         word_bits = behind == 0 ? 0 : new_bits >> (count - behind);
                         word_rows = behind;
                     }
                 }
                 row += count;
-                has_bits = row % BLOCK_ROWS != 0;
+                has_bits = row % VALID_ROWS != 0;
             }
             if (word_rows != 0) {
-                validity.write({(start + rows - 1) / flashmesh::WORD_BITS, word_rows, word_bits,
-                                false});
+                validity.write({(start + rows - 1) / WORD_BITS, word_rows, word_bits, false});
             }
             if (rows != 0 && stored < beats) {
                 beat out = {};
@@ -924,23 +744,23 @@ batches:
                     out.words[lane] = carried[lane];
                 }
                 out.bytes = static_cast<uint8_t>(8 * (offset + rows - stored * GROUP_ROWS));
-                flashmesh::store(values, uint64_t{start} / GROUP_ROWS + stored, out);
+                store(values, uint64_t{start} / GROUP_ROWS + stored, out);
             }
-            flashmesh::finish_store(values, pending);
+            finish_store(values, pending);
             pending = rows == 0 ? 0 : beats;
-            const beat last = flashmesh::receive(packets);
+            const beat last = receive(packets);
             const problem found = static_cast<problem>(last.words[0]);
             const bool is_late = found == BAD_RUNS || found == BAD_DICTIONARY;
             note(is_late ? first.late : first.early, last.tag, found);
         }
     }
-    flashmesh::finish_store(values, pending);
+    finish_store(values, pending);
     validity.write({0, 0, 0, true});
 }
 
 // A word is written when all of its rows have come. Where a page has none of the rows that its
 // header says, words are left over, and mean nothing.
-void write_valid(uint32_t total, flashmesh::stream<valid_bits, DEPTH> &validity, uint64_t *valid)
+void write_valid(uint32_t total, stream<valid_bits, DEPTH> &validity, uint64_t *valid)
 {
     // Without rows: free.
     valid_bits waiting[WAITING_WORDS] = {};
@@ -962,8 +782,8 @@ words:
                 next.count += waiting[i].count;
             }
         }
-        const bool is_last = next.word == total / flashmesh::WORD_BITS;
-        const uint32_t wanted = is_last ? total % flashmesh::WORD_BITS : flashmesh::WORD_BITS;
+        const bool is_last = next.word == total / WORD_BITS;
+        const uint32_t wanted = is_last ? total % WORD_BITS : WORD_BITS;
         const bool is_whole = next.count == wanted;
         place = place == WAITING_WORDS ? free : place;
         if (is_whole) {
@@ -977,13 +797,13 @@ words:
     }
 }
 
-void run(flashmesh::wide_port pages, uint32_t page_count, flashmesh::wide_port dictionary,
-         uint32_t dictionary_bytes, bool are_kept, uint32_t total,
-         flashmesh::wide_result<int64_t> values, uint64_t *valid, refusals &first)
+void run(wide_port pages, uint32_t page_count, wide_port dictionary, uint32_t dictionary_bytes,
+         bool are_kept, uint32_t total, wide_result<int64_t> values, uint64_t *valid,
+         refusals &first)
 {
     FLASHMESH_STREAM(uint32_t, starts, BATCH_PAGES);
-    FLASHMESH_STREAM(beat, packets, flashmesh::AXIS_DEPTH);
-    FLASHMESH_STREAM(beat, decoded, flashmesh::AXIS_DEPTH);
+    FLASHMESH_STREAM(beat, packets, AXIS_DEPTH);
+    FLASHMESH_STREAM(beat, decoded, AXIS_DEPTH);
     FLASHMESH_STREAM(valid_bits, validity, DEPTH);
     FLASHMESH_DATAFLOW("page_decode");
     FLASHMESH_STAGE(send_pages, pages, page_count, starts, packets);
@@ -995,10 +815,10 @@ void run(flashmesh::wide_port pages, uint32_t page_count, flashmesh::wide_port d
 
 } // namespace
 
-FLASHMESH_KERNEL void page_decode(flashmesh::wide_port pages, uint32_t page_count,
-                                  flashmesh::wide_port dictionary, uint32_t dictionary_bytes,
-                                  uint32_t capacity, flashmesh::wide_result<int64_t> values,
-                                  uint64_t *valid, uint32_t *rows, uint32_t *status)
+FLASHMESH_KERNEL void page_decode(wide_port pages, uint32_t page_count, wide_port dictionary,
+                                  uint32_t dictionary_bytes, uint32_t capacity,
+                                  wide_result<int64_t> values, uint64_t *valid, uint32_t *rows,
+                                  uint32_t *status)
 {
 #pragma HLS INTERFACE m_axi port=pages bundle=wide offset=slave num_read_outstanding=32 max_read_burst_length=64
 #pragma HLS INTERFACE m_axi port=dictionary bundle=wide_dictionary offset=slave num_read_outstanding=2 max_read_burst_length=64

@@ -171,7 +171,7 @@ void check_packet(const std::vector<beat> &beats, uint32_t tag, answer &host, ui
     const uint32_t status = static_cast<uint32_t>(beats.back().words[0]);
     bench::expect(status == host.status[0], round, "the packet has another problem");
     bench::expect(status != SOUND || rows == host.values.size(), round, "the packet lacks rows");
-    const uint32_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const uint32_t blocks = (rows + VALID_ROWS - 1) / VALID_ROWS;
     const uint32_t groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
     bench::expect(beats.size() == 2 + blocks + groups, round, "the packet has other beats");
     for (std::size_t at = 0; at < beats.size(); ++at) {
@@ -180,8 +180,8 @@ void check_packet(const std::vector<beat> &beats, uint32_t tag, answer &host, ui
                       "a beat of another packet");
     }
     for (uint32_t row = 0; status == SOUND && row < groups * GROUP_ROWS; ++row) {
-        const uint32_t block = 1 + row / BLOCK_ROWS * (1 + BLOCK_ROWS / GROUP_ROWS);
-        const uint32_t bit = row % BLOCK_ROWS;
+        const uint32_t block = 1 + row / VALID_ROWS * (1 + VALID_ROWS / GROUP_ROWS);
+        const uint32_t bit = row % VALID_ROWS;
         const bool is_valid = (beats[block].words[bit / 64] >> (bit % 64) & 1) != 0;
         const uint64_t value = beats[block + 1 + bit / GROUP_ROWS].words[row % GROUP_ROWS];
         const bool is_there = row < rows;
@@ -245,7 +245,7 @@ int main()
     // A generator that makes nothing but one kind of page would show nothing.
     bench::expect(decoded > ROUNDS / 20, ROUNDS, "hardly a page was decoded");
     for (uint32_t problem = BAD_HEADER; problem <= BAD_RUNS; ++problem) {
-        bench::expect(refused[problem] > 0 || problem == TOO_MANY_ROWS, ROUNDS,
+        bench::expect(refused[problem] > 0 || problem == TOO_MANY, ROUNDS,
                       "a problem never arose");
     }
     std::printf("%u rounds, %u decoded\n", ROUNDS, decoded);

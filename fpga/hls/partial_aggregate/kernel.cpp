@@ -37,9 +37,9 @@ namespace {
 using flashmesh::axis;
 using flashmesh::beat;
 using flashmesh::BEAT_WORDS;
+using flashmesh::line;
 using flashmesh::OPEN_GROUPS;
 using flashmesh::piece;
-using flashmesh::row_beat;
 using flashmesh::whole_group;
 
 constexpr uint32_t MAX_GROUPS = 4096;
@@ -131,10 +131,10 @@ groups:
     for (uint32_t i = 0; i < flashmesh::groups_of(rows); ++i) {
         const whole_group next = whole.read();
         const uint32_t first = next.place * COLUMNS;
-        const row_beat values = columns[first + VALUES].read();
-        const row_beat numbers = columns[first + GROUPS].read();
-        const row_beat selected = columns[first + SELECTION].read();
-        row_beat counted;
+        const line values = columns[first + VALUES].read();
+        const line numbers = columns[first + GROUPS].read();
+        const line selected = columns[first + SELECTION].read();
+        line counted;
     words:
         for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
 #pragma HLS UNROLL
@@ -145,8 +145,8 @@ groups:
     eights:
         for (uint32_t at = 0; at < flashmesh::beats_in(next.number, rows); ++at) {
 #pragma HLS PIPELINE II=1
-            const row_beat value = columns[first + VALUES].read();
-            const row_beat number = columns[first + GROUPS].read();
+            const line value = columns[first + VALUES].read();
+            const line number = columns[first + GROUPS].read();
             eight_rows out;
         lanes:
             for (uint32_t lane = 0; lane < BEAT_WORDS; ++lane) {
@@ -229,7 +229,7 @@ FLASHMESH_STREAM_TOP void partial_aggregate_stream(axis &columns, uint32_t group
 #pragma HLS INTERFACE s_axilite port=rows
 #pragma HLS INTERFACE ap_ctrl_chain port=return
     const uint64_t count = uint64_t{flashmesh::groups_of(rows)} * COLUMNS;
-    FLASHMESH_STREAMS(row_beat, waiting, COLUMN_STREAMS, flashmesh::COLUMN_DEPTH);
+    FLASHMESH_STREAMS(line, waiting, COLUMN_STREAMS, flashmesh::COLUMN_DEPTH);
     FLASHMESH_STREAM(whole_group, whole, OPEN_GROUPS);
     FLASHMESH_STREAM(eight_rows, eights, DEPTH);
     FLASHMESH_DATAFLOW("partial_aggregate_stream");

@@ -65,9 +65,9 @@ using flashmesh::beat;
 using flashmesh::BEAT_WORDS;
 using flashmesh::beats_in;
 using flashmesh::groups_of;
+using flashmesh::line;
 using flashmesh::OPEN_GROUPS;
 using flashmesh::piece;
-using flashmesh::row_beat;
 using flashmesh::rows_in;
 using flashmesh::whole_group;
 
@@ -398,7 +398,7 @@ groups:
         // Nothing comes for a condition that names no column.
         const whole_group next = named.count == 0 ? whole_group{i, 0} : whole.read();
         numbers.write(next.number);
-        row_beat valid[MAX_COLUMNS];
+        line valid[MAX_COLUMNS];
     valid:
         for (uint32_t at = 0; at < named.count; ++at) {
 #pragma HLS PIPELINE II=1
@@ -414,7 +414,7 @@ groups:
         for (uint32_t step = 0; step < block_count * named.count * BLOCK_BEATS; ++step) {
 #pragma HLS PIPELINE II=1
             // Behind the last row there are no beats.
-            row_beat values = {};
+            line values = {};
             if (word * BLOCK_BEATS + part < beats) {
                 values = columns[next.place * MAX_COLUMNS + named.numbers[at]].read();
             }
@@ -499,7 +499,7 @@ groups:
 
 void filter(axis &packets, uint64_t count, const condition &where, uint32_t rows, axis &selection)
 {
-    FLASHMESH_STREAMS(row_beat, columns, COLUMN_STREAMS, flashmesh::COLUMN_DEPTH);
+    FLASHMESH_STREAMS(line, columns, COLUMN_STREAMS, flashmesh::COLUMN_DEPTH);
     FLASHMESH_STREAM(whole_group, whole, OPEN_GROUPS);
     FLASHMESH_STREAM(column_block, blocks, BLOCK_DEPTH);
     FLASHMESH_STREAM(uint64_t, validity, BLOCK_DEPTH);

@@ -38,6 +38,22 @@ const HEADERS: &[(&str, &str)] = &[
         "flashmesh/rows.hpp",
         include_str!("../../../../fpga/hls/include/flashmesh/rows.hpp"),
     ),
+    (
+        "flashmesh/decode.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/decode.hpp"),
+    ),
+    (
+        "flashmesh/fsst.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/fsst.hpp"),
+    ),
+    (
+        "flashmesh/pack.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/pack.hpp"),
+    ),
+    (
+        "flashmesh/text_page.hpp",
+        include_str!("../../../../fpga/hls/include/flashmesh/text_page.hpp"),
+    ),
 ];
 
 /// Names another compiler than those that are looked for.

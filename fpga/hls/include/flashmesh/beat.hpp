@@ -73,6 +73,42 @@ struct beat {
     bool is_last;
 };
 
+// What stages pass on of a beat, without what packets have.
+struct line {
+    uint64_t words[BEAT_WORDS];
+};
+
+inline line line_of(const beat &from)
+{
+#pragma HLS INLINE
+    line out;
+words:
+    for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+        out.words[word] = from.words[word];
+    }
+    return out;
+}
+
+inline beat to_beat(const line &from, uint32_t bytes, uint32_t tag = 0)
+{
+#pragma HLS INLINE
+    beat out = {};
+words:
+    for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
+#pragma HLS UNROLL
+        out.words[word] = from.words[word];
+    }
+    out.bytes = static_cast<uint8_t>(bytes);
+    out.tag = tag;
+    return out;
+}
+
+inline uint32_t beats_of(uint32_t bytes)
+{
+    return bytes / BEAT_BYTES + (bytes % BEAT_BYTES != 0 ? 1 : 0);
+}
+
 // The bytes of word `word` of which the first `bytes` of the beat are.
 inline uint64_t word_mask(uint32_t word, uint32_t bytes)
 {
@@ -510,6 +546,12 @@ inline uint32_t delivered(uint32_t number, uint32_t count)
 }
 
 #endif
+
+inline line load_line(wide_port port, uint64_t index, uint64_t array_bytes)
+{
+#pragma HLS INLINE
+    return line_of(load(port, index, array_bytes));
+}
 
 // Sends `length` bytes of an array of `array_bytes` bytes, from byte `start` on, as a packet: a
 // beat of memory and a beat of the packet a cycle, intended.

@@ -23,12 +23,7 @@ constexpr uint32_t OPEN_GROUPS = 4;
 // All that a column has of a row group.
 constexpr uint32_t COLUMN_DEPTH = 1 + GROUP_ROWS / BEAT_WORDS;
 
-// What stages pass on of a beat, without what packets have.
-struct row_beat {
-    uint64_t words[BEAT_WORDS];
-};
-
-using column_stream = stream<row_beat, COLUMN_DEPTH>;
+using column_stream = stream<line, COLUMN_DEPTH>;
 
 // A row group whose columns have all come, and the place in which they wait.
 struct whole_group {
@@ -52,18 +47,6 @@ inline uint32_t rows_in(uint32_t group, uint32_t rows)
 inline uint32_t beats_in(uint32_t group, uint32_t rows)
 {
     return (rows_in(group, rows) + BEAT_WORDS - 1) / BEAT_WORDS;
-}
-
-inline row_beat row_beat_of(const beat &from)
-{
-#pragma HLS INLINE
-    row_beat out;
-words:
-    for (uint32_t word = 0; word < BEAT_WORDS; ++word) {
-#pragma HLS UNROLL
-        out.words[word] = from.words[word];
-    }
-    return out;
 }
 
 // Puts each of `count` packets in the FIFO of its column and row group, and says which row groups
@@ -106,7 +89,7 @@ beats:
         }
         is_first = next.is_last;
         if (is_wanted) {
-            columns[place * COLUMNS + column].write(row_beat_of(next));
+            columns[place * COLUMNS + column].write(line_of(next));
         }
         if (next.is_last) {
             ++ended;
