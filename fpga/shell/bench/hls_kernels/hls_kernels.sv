@@ -1,6 +1,8 @@
 // A device in whose slots HLS kernels are, in C simulation (hls_kernel).
 //
-// The ports are those of `device` without the kernels'; it has its own parameters there.
+// The ports are those of `device` without the kernels'; it has its own parameters there. They stand
+// here again because Verilator takes no interface at the top, gives C++ a structure as bits without
+// names, and refuses kernels that are bound into `device`, as they would drive its inputs.
 
 `default_nettype none
 
