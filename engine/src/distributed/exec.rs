@@ -23,13 +23,14 @@ use datafusion::physical_plan::{
 use datafusion_distributed::{
     DistributedExt, DistributedMetricsFormat, rewrite_distributed_plan_with_metrics,
 };
+use flashmesh_planner::QueryKeys;
 use flashmesh_storage::store::NodeId;
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::oneshot;
 
-use super::Workers;
 use super::channels::OfQuery;
 use super::colocated::Places;
+use super::{Workers, join_keys};
 
 /// Whether EXPLAIN ANALYZE shows what was measured of all parts of a stage together, or of each.
 pub(super) type Measure = DistributedMetricsFormat;
@@ -135,7 +136,12 @@ impl ExecutionPlan for RackExec {
         let places = Places::default();
         let config = workers.coordinator(config, &self.nodes, &places, is_measured)?;
         let (ways, failed) = OfQuery::new(Arc::clone(&workers.session.channels));
-        let config = config.with_distributed_channel_resolver(ways);
+        let execution = rand::random();
+        let keys = QueryKeys::new(Arc::clone(&workers.session.keys), execution, 0, 1);
+        let config = config
+            .with_distributed_channel_resolver(ways)
+            .with_distributed_passthrough_headers(join_keys::mark_of(execution))?
+            .with_extension(Arc::new(keys));
         let of_parts = TaskContext::new(
             context.task_id(),
             context.session_id(),

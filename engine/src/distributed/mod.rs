@@ -11,7 +11,8 @@
 //! head: last stage ◀── stream ── node: join, aggregate ◀── stream ── every node: its segments
 //! ```
 //!
-//! What lies by the key is not given to anybody ([`colocated`]).
+//! What lies by the key is not given to anybody ([`colocated`]), and what would meet nothing in a join on the
+//! other side of an exchange is dropped where it is scanned ([`join_keys`]).
 //!
 //! A scan is the storage's own command, which its node verifies
 //! ([`ScanCodec`](flashmesh_planner::ScanCodec)). What is there on the node is a [`Worker`], in the memory
@@ -21,6 +22,7 @@ mod channels;
 mod colocated;
 mod deferred;
 mod exec;
+mod join_keys;
 mod planner;
 
 use std::fmt;
@@ -35,17 +37,18 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{
-    DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
-    WorkerQueryContext, WorkerResolver,
+    DistributedExt, DistributedTaskContext, Worker, WorkerPlanRewriteEvent,
+    WorkerPlanRewriteEventResponse, WorkerQueryContext, WorkerResolver,
 };
 use flashmesh_cluster::mesh::{MeshError, Streams};
-use flashmesh_planner::ScanCodec;
+use flashmesh_planner::{KeyHub, QueryKeys, ScanCodec};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::store::NodeId;
 use tokio::runtime::Runtime;
 use url::Url;
 
 use self::channels::{Channels, Serving};
+use self::join_keys::{Listening, Ways};
 pub(crate) use self::planner::DistributedPlanner;
 use crate::bounded::{bound_functions, bounded_concatenation};
 
@@ -79,6 +82,7 @@ pub(crate) struct Workers {
     session: WorkerSession,
     counts: Counts,
     _serving: Serving,
+    _listening: Listening,
     /// Until it is dropped.
     runtime: Option<Runtime>,
 }
@@ -105,6 +109,7 @@ struct WorkerSession {
     template: Arc<SessionState>,
     codec: Arc<ScanCodec>,
     channels: Arc<Channels>,
+    keys: Arc<KeyHub>,
     /// What is kept of each node's rows at most before they are asked for.
     buffer_bytes: usize,
 }
@@ -133,6 +138,12 @@ impl WorkerSession {
         // What is read while operators run: that of this node, by its memory.
         config.options_mut().execution = options.execution.clone();
         config.options_mut().optimizer = options.optimizer.clone();
+        if let Some(execution) = join_keys::execution_of(&context.headers) {
+            let task = config.get_extension::<DistributedTaskContext>();
+            let (part, parts) = task.map_or((0, 1), |task| (task.task_index, task.task_count));
+            let keys = QueryKeys::new(Arc::clone(&self.keys), execution, part, parts);
+            config = config.with_extension(Arc::new(keys));
+        }
         let config = config.with_distributed_worker_plan_rewrite_handler(only_known_operators);
         let runtime = context.builder.runtime_env().take();
         let runtime = runtime.unwrap_or_else(|| Arc::clone(self.template.runtime_env()));
@@ -172,6 +183,16 @@ impl Workers {
             .build()
             .map_err(|error| crate::Error::io("starting the threads of a worker", error))?;
         let channels = Channels::new(parts.streams.clone(), runtime.handle().clone());
+        let ways = Ways {
+            own: parts.own,
+            nodes: parts.nodes.clone(),
+            streams: parts.streams.clone(),
+            runtime: runtime.handle().clone(),
+        };
+        let keys = Arc::new(KeyHub::new(Box::new(ways)));
+        let of_mesh = |error: MeshError| crate::Error::usage(format!("the mesh: {error}"));
+        let listening = join_keys::listen(&parts.streams, &keys, runtime.handle());
+        let listening = listening.map_err(of_mesh)?;
         let template = SessionStateBuilder::new()
             .with_config(options)
             .with_runtime_env(Arc::clone(&parts.memory))
@@ -187,6 +208,7 @@ impl Workers {
             template: Arc::new(template.state()),
             codec: Arc::new(ScanCodec::new(Arc::clone(&parts.storage))),
             channels: Arc::new(channels),
+            keys,
             buffer_bytes: (parts.memory_limit / BUFFER_SHARE).clamp(1 << 20, 64 << 20),
         };
         let of_parts = session.clone();
@@ -195,8 +217,8 @@ impl Workers {
             async move { session.build(context) }
         };
         let worker = Worker::from_session_builder(build).with_runtime_env(parts.memory);
-        let serving = channels::serve(&parts.streams, worker.clone(), runtime.handle())
-            .map_err(|error: MeshError| crate::Error::usage(format!("the mesh: {error}")))?;
+        let serving =
+            channels::serve(&parts.streams, worker.clone(), runtime.handle()).map_err(of_mesh)?;
         let mut nodes = parts.nodes;
         nodes.sort();
         Ok(Arc::new(Self {
@@ -207,6 +229,7 @@ impl Workers {
             session,
             counts: Counts::default(),
             _serving: serving,
+            _listening: listening,
             runtime: Some(runtime),
         }))
     }

@@ -43,6 +43,7 @@ use futures::future::BoxFuture;
 use super::colocated::{Places, localised};
 use super::deferred::{DeferredExec, subqueries_of};
 use super::exec::{Measure, RackExec};
+use super::join_keys::with_join_keys;
 use super::{Nodes, Workers, has, rows_of, url_of};
 
 /// What scans have to give to the head, from other nodes, for their rows to be joined there instead:
@@ -51,7 +52,7 @@ const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 27] = [
+const KNOWN: [&str; 28] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
@@ -65,6 +66,7 @@ const KNOWN: [&str; 27] = [
     "GlobalLimitExec",
     "HashJoinExec",
     "InterleaveExec",
+    "JoinKeysExec",
     "LocalExchangeExec",
     "LocalLimitExec",
     "NetworkBroadcastExec",
@@ -318,6 +320,7 @@ impl Workers {
             Some(local) => (local, places),
             None => (portable, Places::default()),
         };
+        let portable = with_join_keys(portable)?;
         let config = self.coordinator(config.clone(), &nodes, &places, measure.is_some())?;
         check_form(&portable, &config)?;
         let given = Arc::new(Given(portable));

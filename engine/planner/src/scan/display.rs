@@ -68,7 +68,11 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
         parts.push(("not_pushed", list(&reasons)));
     }
     let dynamic = spec.dynamic_filters.iter().map(|f| f.expr.to_string());
-    let dynamic: Vec<_> = dynamic.collect();
+    let of_joins = spec.key_filters.iter().map(|filter| {
+        let column = spec.table.scan_schema.field(filter.ordinal as usize).name();
+        format!("{column} in the keys of join {}", filter.join)
+    });
+    let dynamic: Vec<_> = dynamic.chain(of_joins).collect();
     if !dynamic.is_empty() {
         parts.push(("runtime", list(&dynamic)));
     }

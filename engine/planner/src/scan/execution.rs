@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use arrow::compute::kernels::cmp::eq;
 use arrow::compute::nullif;
@@ -18,13 +18,15 @@ use flashmesh_storage::kernel::{QueryCalls, has_kernels};
 use flashmesh_storage::node::{
     Command, ResultStream, RuntimeFilters, SegmentQueue, Step, StorageNode,
 };
-use futures::Stream;
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
 use parking_lot::Mutex;
 
 use super::runtime::DynamicFilters;
 use super::{FlashScanExec, statistics};
 use crate::config::Pushdown;
 use crate::error::from_storage;
+use crate::join_keys::QueryKeys;
 use crate::kernels::aside;
 
 /// What a partition may take up beside the query's memory: most never take more.
@@ -94,6 +96,7 @@ impl Executions {
             node: Arc::clone(scan.node()),
             schema: scan.schema(),
             null_for_zero: scan.spec().null_for_zero.clone(),
+            keys: execution.dynamic.wait().map(FutureExt::boxed),
             execution,
             state: State::Waiting(Box::new(command)),
             pool: Arc::clone(context.memory_pool()),
@@ -111,8 +114,8 @@ impl Executions {
 impl Execution {
     fn new(scan: &FlashScanExec, context: &Arc<TaskContext>) -> Self {
         let runtime_filters = Arc::new(RuntimeFilters::default());
-        let dynamic =
-            DynamicFilters::new(scan.spec(), scan.partitions(), Arc::clone(&runtime_filters));
+        let keys = context.session_config().get_extension::<QueryKeys>();
+        let dynamic = DynamicFilters::new(scan, keys.as_deref(), Arc::clone(&runtime_filters));
         let work = scan.spec().work(scan.access().cloned());
         if scan.node().has_peers() && scan.spec().mode == Pushdown::Auto {
             let (schema, partitions) = (scan.schema(), scan.partitions());
@@ -147,6 +150,8 @@ struct FlashStream {
     schema: SchemaRef,
     /// [`ScanSpec::null_for_zero`](super::spec::ScanSpec::null_for_zero).
     null_for_zero: Vec<usize>,
+    /// Until keys of joins elsewhere are there.
+    keys: Option<BoxFuture<'static, ()>>,
     execution: Arc<Execution>,
     state: State,
     pool: Arc<dyn MemoryPool>,
@@ -219,6 +224,10 @@ impl Stream for FlashStream {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        if let Some(keys) = &mut this.keys {
+            ready!(keys.poll_unpin(context));
+            this.keys = None;
+        }
         let item = match this.pull(context.waker()) {
             Ok(Some(Step::SegmentDone)) => {
                 // An aggregate may have a batch only at the table's end. Other queries, and

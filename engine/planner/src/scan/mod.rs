@@ -45,10 +45,11 @@ use flashmesh_storage::segment::Segment;
 
 pub use self::builder::ScanBuilder;
 use self::execution::Executions;
-use self::spec::ScanSpec;
+use self::spec::{DynamicFilter, ScanSpec};
 pub use self::wire::ScanCodec;
 use crate::Reason;
 use crate::config::Pushdown;
+use crate::join_keys::KeyFilter;
 use crate::translate::{scalar_value_of, text_of};
 
 /// A scan of one table: one request and one stream of batches for each partition.
@@ -166,7 +167,7 @@ impl FlashScanExec {
     /// Whether it will know the keys that a join looks for one by one; `keys`: how many there are
     /// expected to be.
     pub fn will_know_keys(&self, keys: Option<usize>, partitioned: bool) -> bool {
-        runtime::will_know_keys(&self.spec, keys, partitioned)
+        runtime::will_know_keys(&self.spec, &self.program, keys, partitioned)
     }
 
     /// The same scan of some of its segments.
@@ -184,6 +185,19 @@ impl FlashScanExec {
     pub fn carried_over(&self, segments: Vec<Arc<Segment>>) -> Self {
         let mut scan = self.over(segments);
         scan.spec.brings_pages = true;
+        scan
+    }
+
+    /// The same scan, which drops rows by keys of joins elsewhere, and not by what changes those
+    /// `filters` any more.
+    pub fn with_key_filters(&self, keys: Vec<KeyFilter>, filters: &[u64]) -> Self {
+        let mut scan = self.fresh();
+        scan.spec.key_filters.extend(keys);
+        let is_kept = |filter: &DynamicFilter| {
+            let id = filter.expr.expression_id();
+            id.is_none_or(|id| !filters.contains(&id))
+        };
+        scan.spec.dynamic_filters.retain(is_kept);
         scan
     }
 

@@ -31,12 +31,19 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::{
     snapshot_generation, snapshot_physical_expr,
 };
-use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar};
+use flashmesh_pushdown::{
+    Limits, Program, RuntimeFilter, RuntimePredicate, Scalar, VerifiedProgram,
+    verify_runtime_filter,
+};
 use flashmesh_storage::node::RuntimeFilters;
+use futures::future::join_all;
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
+use super::FlashScanExec;
 use super::bitmap::Alone;
 use super::spec::{DynamicFilter, FilterColumn, ScanSpec};
+use crate::join_keys::{Gathered, KEYS_WITHIN, KeyFilter, QueryKeys};
 use crate::translate::scalar_of;
 
 /// Keys that a join gives to the scan of its other side one by one.
@@ -52,12 +59,17 @@ const CASE_COST: u64 = 8;
 /// Whether a scan will know the keys that a join looks for one by one, and not only between which
 /// values they are. `keys`: how many there are expected to be; in a join that is `partitioned` to find
 /// them is dearer.
-pub fn will_know_keys(spec: &ScanSpec, keys: Option<usize>, partitioned: bool) -> bool {
+pub fn will_know_keys(
+    spec: &ScanSpec,
+    program: &Program,
+    keys: Option<usize>,
+    partitioned: bool,
+) -> bool {
     if spec.dynamic_filters.is_empty() || keys.is_some_and(|keys| keys <= LISTED_KEYS) {
         return !spec.dynamic_filters.is_empty();
     }
     let filters = spec.dynamic_filters.iter();
-    let mut columns = filters.flat_map(|filter| Source::new(filter, spec).columns);
+    let mut columns = filters.flat_map(|filter| Source::new(filter, spec, program).columns);
     columns.any(|column| {
         let span = column.span.and_then(|(min, max)| max.checked_sub(min));
         span.is_some_and(|span| span < affordable_span(spec.table.rows(), partitioned))
@@ -81,8 +93,7 @@ struct Source {
 }
 
 impl Source {
-    fn new(filter: &DynamicFilter, spec: &ScanSpec) -> Self {
-        let read: Vec<u32> = spec.ordinals().into_iter().collect();
+    fn new(filter: &DynamicFilter, spec: &ScanSpec, program: &Program) -> Self {
         let columns = filter.ordinals.iter().enumerate();
         let column = |(place, ordinal): (usize, &Option<u32>)| {
             let ordinal = (*ordinal)?;
@@ -90,7 +101,7 @@ impl Source {
             let bound = |value: &Option<Scalar>| value.as_ref().and_then(int_of);
             Some(FilterColumn {
                 place,
-                program: read.binary_search(&ordinal).ok()? as u32,
+                program: number_of(ordinal, program)?,
                 data_type: filter.schema.field(place).data_type().clone(),
                 span: statistics.and_then(|s| Some((bound(&s.min)?, bound(&s.max)?))),
                 distinct: statistics.and_then(|s| s.distinct),
@@ -101,6 +112,21 @@ impl Source {
             filter: filter.clone(),
         }
     }
+}
+
+/// The number that a Program has for a column of its table.
+fn number_of(ordinal: u32, program: &Program) -> Option<u32> {
+    let mut numbered = program.columns.iter().zip(0..);
+    numbered.find_map(|(column, number)| (column.ordinal == ordinal).then_some(number))
+}
+
+/// A key of a join elsewhere.
+#[derive(Debug)]
+struct OfJoin {
+    key: u32,
+    /// Index into `Program::columns`.
+    column: u32,
+    gathered: Arc<Gathered>,
 }
 
 /// A filter as it was read last.
@@ -118,32 +144,96 @@ pub struct DynamicFilters {
     rows: u64,
     /// Threads that may evaluate at once.
     threads: usize,
+    program: Arc<VerifiedProgram>,
+    of_joins: Vec<OfJoin>,
     /// What each filter said when it was read last.
     known: Mutex<Vec<Known>>,
+    /// What is known of each key of a join elsewhere: once, and for good.
+    known_of_joins: Mutex<Vec<Option<Vec<RuntimeFilter>>>>,
     /// Where the store looks.
     published: Arc<RuntimeFilters>,
 }
 
 impl DynamicFilters {
-    /// The filters of a scan, not read yet.
-    pub fn new(spec: &ScanSpec, threads: usize, published: Arc<RuntimeFilters>) -> Self {
+    /// The filters of a scan, not read yet. `keys`: where it hears of joins elsewhere.
+    pub fn new(
+        scan: &FlashScanExec,
+        keys: Option<&QueryKeys>,
+        published: Arc<RuntimeFilters>,
+    ) -> Self {
+        let (spec, program) = (scan.spec(), scan.program());
         let filters = spec.dynamic_filters.iter();
+        let filters = filters.map(|filter| Source::new(filter, spec, program));
+        let of_join = |filter: &KeyFilter| {
+            Some(OfJoin {
+                key: filter.key,
+                column: number_of(filter.ordinal, program)?,
+                gathered: keys?.of(filter.join),
+            })
+        };
+        let of_joins: Vec<_> = spec.key_filters.iter().filter_map(of_join).collect();
         Self {
-            sources: filters.map(|filter| Source::new(filter, spec)).collect(),
+            sources: filters.collect(),
             rows: spec.table.rows(),
-            threads,
+            threads: scan.partitions(),
+            program: Arc::clone(program),
             known: Mutex::default(),
+            known_of_joins: Mutex::new(vec![None; of_joins.len()]),
+            of_joins,
             published,
         }
     }
 
+    /// Comes back when the keys of all joins elsewhere are known, or are waited for no longer; `None`
+    /// where there are none.
+    pub fn wait(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let gathered = self.of_joins.iter().map(|join| Arc::clone(&join.gathered));
+        let all: Vec<_> = gathered.collect();
+        let is_any = !all.is_empty();
+        let wait = async {
+            let all = join_all(all.into_iter().map(Gathered::wait));
+            if timeout(KEYS_WITHIN, all).await.is_err() {
+                log::debug!("a scan starts without the keys of a join");
+            }
+        };
+        is_any.then_some(wait)
+    }
+
+    /// What joins elsewhere have told since the last time, if that is anything.
+    fn hear_of_joins(&self, known: &mut [Option<Vec<RuntimeFilter>>]) -> bool {
+        let mut is_new = false;
+        for (join, known) in self.of_joins.iter().zip(known) {
+            let None = known else { continue };
+            let Some(whole) = join.gathered.whole() else {
+                continue;
+            };
+            let filters = whole.iter().filter(|filter| filter.column == join.key);
+            let filters = filters.map(|filter| RuntimeFilter {
+                column: join.column,
+                ..filter.clone()
+            });
+            // It came from another node.
+            let is_sound = |filter: &RuntimeFilter| {
+                let columns = &self.program.columns;
+                let verified = verify_runtime_filter(filter, columns, &Limits::default());
+                verified
+                    .inspect_err(|error| log::warn!("keys of a join are not used: {error}"))
+                    .is_ok()
+            };
+            *known = Some(filters.filter(is_sound).collect());
+            is_new = true;
+        }
+        is_new
+    }
+
     /// Publishes what the filters say now, if that has changed.
     pub fn refresh(&self) -> Result<()> {
-        if self.sources.is_empty() {
+        if self.sources.is_empty() && self.of_joins.is_empty() {
             return Ok(());
         }
         let mut known = self.known.lock();
-        let mut changed = false;
+        let mut of_joins = self.known_of_joins.lock();
+        let mut changed = self.hear_of_joins(&mut of_joins);
         for (place, source) in self.sources.iter().enumerate() {
             // A filter without generations is one whose value is there from the start of
             // execution.
@@ -165,8 +255,10 @@ impl DynamicFilters {
             changed = true;
         }
         if changed {
-            let all = known.iter().flat_map(|k| &k.says).cloned().collect();
-            self.published.publish(all);
+            let says = known.iter().flat_map(|k| &k.says);
+            let of_joins = of_joins.iter().flatten().flatten();
+            self.published
+                .publish(says.chain(of_joins).cloned().collect());
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use flashmesh_storage::segment::Segment;
 use flashmesh_storage::table::TableSnapshot;
 
 use crate::config::Pushdown;
+use crate::join_keys::KeyFilter;
 use crate::{Reason, cost, tree};
 
 /// A conjunct of the filter that the store evaluates.
@@ -97,6 +98,8 @@ pub struct ScanSpec {
     pub filters: Vec<PushedFilter>,
     /// Filters that change while the query runs.
     pub dynamic_filters: Vec<DynamicFilter>,
+    /// Keys of joins in other parts of the plan.
+    pub key_filters: Vec<KeyFilter>,
     /// What stayed above, for `EXPLAIN`.
     pub not_pushed: Vec<NotPushed>,
     /// What leaves.
@@ -122,6 +125,7 @@ impl ScanSpec {
             brings_pages: false,
             filters: vec![],
             dynamic_filters: vec![],
+            key_filters: vec![],
             not_pushed: vec![],
             output: Output::Rows {
                 exprs: vec![],
@@ -141,6 +145,11 @@ impl ScanSpec {
         }
     }
 
+    /// Whether rows are dropped by what is learnt while the query runs.
+    pub fn learns(&self) -> bool {
+        !self.dynamic_filters.is_empty() || !self.key_filters.is_empty()
+    }
+
     /// Ordinals of the columns that are read, ascending.
     pub fn ordinals(&self) -> BTreeSet<u32> {
         let mut ordinals = BTreeSet::new();
@@ -154,6 +163,7 @@ impl ScanSpec {
         }
         let dynamic = self.dynamic_filters.iter().flat_map(|f| &f.ordinals);
         ordinals.extend(dynamic.flatten());
+        ordinals.extend(self.key_filters.iter().map(|filter| filter.ordinal));
         ordinals
     }
 

@@ -69,7 +69,7 @@ pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize) -> Statistic
     let rows_passing = spec.rows_after_filter();
     let (rows, exact) = match &spec.output {
         Output::Rows { limit: None, .. } => {
-            let exact = spec.filters.is_empty() && spec.dynamic_filters.is_empty();
+            let exact = spec.filters.is_empty() && !spec.learns();
             (rows_passing, exact)
         }
         Output::Rows {
@@ -140,7 +140,7 @@ pub fn of_scan(spec: &ScanSpec, schema: &Schema, partitions: usize) -> Statistic
 /// Bytes that are expected to leave a scan, 0 where that is not known: what filters of joins will remove
 /// is not known before.
 pub fn expected_bytes(spec: &ScanSpec, schema: &Schema, partitions: usize) -> u64 {
-    if !spec.dynamic_filters.is_empty() {
+    if spec.learns() {
         return 0;
     }
     let bytes = of_scan(spec, schema, partitions).total_byte_size;

@@ -19,22 +19,40 @@ use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::peer::PeerCommand;
 use flashmesh_storage::segment::CarriedRun;
 use flashmesh_storage::table::ColumnStatistics;
-use prost::Message;
+use prost::{Message, Oneof};
 
 use super::FlashScanExec;
 use super::spec::{DynamicFilter, PushedFilter, ScanSpec};
 use crate::config::Pushdown;
 use crate::error::from_storage;
 use crate::exchange::LocalExchangeExec;
+use crate::join_keys::{JoinKeysExec, KeyFilter};
 use crate::tree;
 
 /// Streams that another node may ask for; more than it has threads is of no use.
 const PARTITIONS_MAX: u32 = 1 << 12;
 
-/// Scans and exchanges to and from bytes. What is decoded runs on this node's storage.
+/// Scans, exchanges and what notes keys of joins, to and from bytes. What is decoded runs on this node's
+/// storage.
 #[derive(Debug)]
 pub struct ScanCodec {
     node: Arc<StorageNode>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OperatorRecord {
+    #[prost(oneof = "Operator", tags = "1, 2, 3")]
+    operator: Option<Operator>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Operator {
+    #[prost(message, tag = "1")]
+    Scan(ScanRecord),
+    #[prost(message, tag = "2")]
+    Exchange(ExchangeRecord),
+    #[prost(message, tag = "3")]
+    JoinKeys(JoinKeysRecord),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,6 +71,38 @@ struct ScanRecord {
     /// Pages of its segments that are in memory where it was planned.
     #[prost(message, repeated, tag = "6")]
     pages: Vec<CarriedRun>,
+    #[prost(message, repeated, tag = "7")]
+    key_filters: Vec<KeyFilterRecord>,
+}
+
+/// Of a [`KeyFilter`].
+#[derive(Clone, PartialEq, Message)]
+struct KeyFilterRecord {
+    #[prost(uint32, tag = "1")]
+    join: u32,
+    #[prost(uint32, tag = "2")]
+    key: u32,
+    #[prost(uint32, tag = "3")]
+    ordinal: u32,
+}
+
+/// Of a [`JoinKeysExec`].
+#[derive(Clone, PartialEq, Message)]
+struct JoinKeysRecord {
+    #[prost(uint32, tag = "1")]
+    join: u32,
+    #[prost(message, repeated, tag = "2")]
+    keys: Vec<JoinKeyRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct JoinKeyRecord {
+    #[prost(message, required, tag = "1")]
+    expr: PhysicalExprNode,
+    #[prost(sint64, optional, tag = "2")]
+    least: Option<i64>,
+    #[prost(sint64, optional, tag = "3")]
+    greatest: Option<i64>,
 }
 
 /// Of a [`LocalExchangeExec`].
@@ -133,6 +183,7 @@ impl ScanCodec {
             partitions: u32::try_from(scan.partitions()).unwrap_or(PARTITIONS_MAX),
             null_for_zero: null_for_zero.map(|index| *index as u32).collect(),
             dynamic_filters: filters.collect::<Result<_>>()?,
+            key_filters: spec.key_filters.iter().map(key_filter_record).collect(),
         })
     }
 
@@ -218,6 +269,7 @@ impl ScanCodec {
             forbids_fallback: command.forbids_fallback,
             plain_text: command.plain_text,
             dynamic_filters: filters,
+            key_filters: record.key_filters.iter().map(key_filter).collect(),
             null_for_zero,
             ..ScanSpec::new(Arc::new(table), command.capability, Pushdown::Always)
         };
@@ -261,6 +313,41 @@ impl ScanCodec {
         LocalExchangeExec::new(Arc::clone(input), partitioning, record.preserves_order)
     }
 
+    fn join_keys_record(
+        &self,
+        keys: &JoinKeysExec,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<JoinKeysRecord> {
+        let of_keys = keys.keys().iter().map(|key| {
+            Ok(JoinKeyRecord {
+                expr: converter.physical_expr_to_proto(&key.expr, self)?,
+                least: key.span.map(|(least, _)| least),
+                greatest: key.span.map(|(_, greatest)| greatest),
+            })
+        });
+        Ok(JoinKeysRecord {
+            join: keys.join(),
+            keys: of_keys.collect::<Result<_>>()?,
+        })
+    }
+
+    fn join_keys(
+        &self,
+        record: &JoinKeysRecord,
+        input: &Arc<dyn ExecutionPlan>,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<JoinKeysExec> {
+        let decoding = PhysicalPlanDecodeContext::new(context, self);
+        let schema = input.schema();
+        let keys = record.keys.iter().map(|key| {
+            let expr = converter.proto_to_physical_expr(&key.expr, &schema, &decoding)?;
+            Ok((expr, key.least.zip(key.greatest)))
+        });
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        JoinKeysExec::new(Arc::clone(input), record.join, keys)
+    }
+
     /// A filter, and what is known of columns of the table.
     fn filter(
         &self,
@@ -292,6 +379,22 @@ impl ScanCodec {
     }
 }
 
+fn key_filter_record(filter: &KeyFilter) -> KeyFilterRecord {
+    KeyFilterRecord {
+        join: filter.join,
+        key: filter.key,
+        ordinal: filter.ordinal,
+    }
+}
+
+fn key_filter(record: &KeyFilterRecord) -> KeyFilter {
+    KeyFilter {
+        join: record.join,
+        key: record.key,
+        ordinal: record.ordinal,
+    }
+}
+
 fn schema_of(record: &SchemaRecord) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::try_from(record)?))
 }
@@ -304,15 +407,18 @@ impl PhysicalExtensionCodec for ScanCodec {
         context: &TaskContext,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // A scan has no input.
-        if let [input] = inputs {
-            let record = ExchangeRecord::decode(buf)
-                .map_err(|error| internal_datafusion_err!("what came is no exchange: {error}"))?;
-            return Ok(Arc::new(self.exchange(&record, input, context, converter)?));
-        }
-        let record = ScanRecord::decode(buf)
-            .map_err(|error| internal_datafusion_err!("what came is no scan: {error}"))?;
-        Ok(Arc::new(self.scan(&record, context, converter)?))
+        let record = OperatorRecord::decode(buf)
+            .map_err(|error| internal_datafusion_err!("what came is no operator: {error}"))?;
+        Ok(match (record.operator, inputs) {
+            (Some(Operator::Scan(scan)), []) => Arc::new(self.scan(&scan, context, converter)?),
+            (Some(Operator::Exchange(exchange)), [input]) => {
+                Arc::new(self.exchange(&exchange, input, context, converter)?)
+            }
+            (Some(Operator::JoinKeys(keys)), [input]) => {
+                Arc::new(self.join_keys(&keys, input, context, converter)?)
+            }
+            _ => return internal_err!("what came is an operator of other inputs"),
+        })
     }
 
     fn try_encode(
@@ -321,13 +427,19 @@ impl PhysicalExtensionCodec for ScanCodec {
         buf: &mut Vec<u8>,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let encoded = match plan.downcast_ref::<FlashScanExec>() {
-            Some(scan) => self.record(scan, converter)?.encode(buf),
-            None => match plan.downcast_ref::<LocalExchangeExec>() {
-                Some(exchange) => self.exchange_record(exchange, converter)?.encode(buf),
-                None => return internal_err!("{} has no form for other nodes", plan.name()),
-            },
+        let operator = if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
+            Operator::Scan(self.record(scan, converter)?)
+        } else if let Some(exchange) = plan.downcast_ref::<LocalExchangeExec>() {
+            Operator::Exchange(self.exchange_record(exchange, converter)?)
+        } else if let Some(keys) = plan.downcast_ref::<JoinKeysExec>() {
+            Operator::JoinKeys(self.join_keys_record(keys, converter)?)
+        } else {
+            return internal_err!("{} has no form for other nodes", plan.name());
         };
+        let record = OperatorRecord {
+            operator: Some(operator),
+        };
+        let encoded = record.encode(buf);
         encoded.map_err(|error| internal_datafusion_err!("{error}"))
     }
 }

@@ -1,0 +1,122 @@
+"""Joins whose keys reach scans on other nodes, beyond an exchange of rows: answers as the head's alone, and fewer rows
+that travel."""
+
+import os
+import random
+import re
+
+from running_racks import Rack, racks  # noqa: F401
+
+ROWS = 300_000
+STOCK = [
+    f"CREATE TABLE reading AS SELECT value AS id, (value % 40000)::INT AS sensor, value * 1000003 AS far, "
+    f"CASE WHEN value % 50 = 0 THEN NULL ELSE value % 9000 END AS some, 'key ' || (value % 5000) AS name, "
+    f"DATE '2020-01-01' + to_days((value % 3000)::INT) AS day, value * 7919 % 10007 AS x "
+    f"FROM generate_series(1, {ROWS}) AS s(value)",
+    f"CREATE TABLE sensor AS SELECT (value * 2)::INT AS sensor, value * 3 AS id, value * 5000015 AS far, "
+    f"CASE WHEN value % 30 = 0 THEN NULL ELSE value % 12000 END AS some, 'key ' || (value % 7000) AS name, "
+    f"DATE '2019-06-01' + to_days((value % 4000)::INT) AS day, value % 11 AS kind, value * 13 % 1009 AS y "
+    f"FROM generate_series(1, 60000) AS s(value)",
+]
+KEYS = ["id", "sensor", "far", "some", "name", "day"]
+JOINS = [
+    "{a} JOIN {b} ON {on}",
+    "{a} LEFT JOIN {b} ON {on}",
+    "{a} RIGHT JOIN {b} ON {on}",
+    "{a} FULL JOIN {b} ON {on}",
+    "{a} LEFT SEMI JOIN {b} ON {on}",
+    "{a} LEFT ANTI JOIN {b} ON {on}",
+]
+QUERY = "SELECT count(*), sum(reading.x), sum(sensor.y) FROM reading JOIN sensor ON reading.id = sensor.id WHERE kind = {}"
+
+
+def mode(cursor, distributed: str) -> None:
+    cursor.execute(f"SET flashmesh.distributed = '{distributed}'")
+    # What the optimizer would give whole to all nodes, which needs no exchange, is exchanged.
+    for option in ("hash_join_single_partition_threshold", "hash_join_single_partition_threshold_rows"):
+        cursor.execute(f"SET datafusion.optimizer.{option} = 0")
+
+
+def answer(cursor, query: str) -> list[tuple]:
+    cursor.execute(query)
+    return sorted(cursor.fetchall(), key=str)
+
+
+def plan_of(cursor, query: str, analyze: bool = False) -> str:
+    cursor.execute(f"EXPLAIN {'ANALYZE ' if analyze else ''}{query}")
+    return "\n".join(str(row[-1]) for row in cursor.fetchall())
+
+
+def stocked(rack: Rack) -> Rack:
+    rack.up()
+    for sql in STOCK:
+        rack.execute("n00", sql)
+    return rack
+
+
+def drawn(seed: random.Random) -> str:
+    """A join of the two, or of three, by one key or two, of as many rows as it happens to be."""
+    on = seed.sample(KEYS, seed.choice([1, 1, 1, 2]))
+    equals = seed.choice(["=", "=", "=", "IS NOT DISTINCT FROM"])
+    condition = " AND ".join(f"r.{key} {equals} s.{key}" for key in on)
+    sides = [
+        f"(SELECT * FROM reading WHERE x < {seed.choice([50, 2000, 20000])}) AS r",
+        f"(SELECT * FROM sensor WHERE y < {seed.choice([0, 3, 100, 2000])}) AS s",
+    ]
+    join = seed.choice(JOINS)
+    if seed.random() < 0.5:
+        sides.reverse()
+    a, b = sides
+    (left, right) = ("r", "s") if a.endswith("r") else ("s", "r")
+    columns = {"r": "r.x", "s": "s.y"}
+    of = [left] if "SEMI" in join or "ANTI" in join else [left, right]
+    rows = join.format(a=a, b=b, on=condition)
+    if len(of) == 2 and seed.random() < 0.4:
+        rows += f" JOIN (SELECT id, day FROM sensor WHERE kind = {seed.randrange(11)}) AS t ON t.id = {of[0]}.id"
+    sums = ", ".join(f"sum({columns[side]}), count({columns[side]})" for side in of)
+    if seed.random() < 0.5:
+        return f"SELECT count(*), {sums} FROM {rows}"
+    return f"SELECT {of[0]}.sensor % 7 AS g, count(*), {sums} FROM {rows} GROUP BY g"
+
+
+def test_random_joins_agree_with_the_head_alone(racks) -> None:
+    rack = stocked(racks(3))
+    number = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
+    print(f"FLASHMESH_TEST_SEED={number}")
+    seed = random.Random(number)
+    told = 0
+    with rack.cursor("n01") as cursor:
+        for _ in range(60):
+            query = drawn(seed)
+            mode(cursor, "never")
+            expected = answer(cursor, query)
+            mode(cursor, "always")
+            assert answer(cursor, query) == expected, query
+            told += "JoinKeysExec" in plan_of(cursor, query)
+    assert told > 5, told
+    log = rack.log("n00")
+    assert "done on the head alone" not in log, log
+    for node in ("n00", "n01", "n02"):
+        log = rack.log(node)
+        assert "keys of a join" not in log, log
+
+
+def test_rows_that_would_meet_nobody_stay_where_they_are(racks) -> None:
+    rack = stocked(racks(3))
+    with rack.cursor("n01") as cursor:
+        mode(cursor, "always")
+        plan = plan_of(cursor, QUERY.format(3))
+        assert "JoinKeysExec: join=0, keys=[id@" in plan, plan
+        assert "id in the keys of join 0" in plan, plan
+        analyzed = plan_of(cursor, QUERY.format(3), analyze=True)
+        rows = {
+            name: re.findall(r"output_rows=([^,]+)", line)
+            for line in analyzed.splitlines()
+            for name in ("HashJoinExec", "in the keys of join 0")
+            if name in line
+        }
+        # One row for each that meets somebody, and no other.
+        assert rows["in the keys of join 0"] == rows["HashJoinExec"] == ["5.46 K"], analyzed
+        # All keys are there: there is nothing to tell.
+        plan = plan_of(cursor, "SELECT count(*), sum(a.x) FROM reading AS a JOIN reading AS b ON a.id = b.id")
+        assert "NetworkShuffleExec" in plan and "JoinKeysExec" not in plan, plan
