@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::{FieldRef, Schema};
+use datafusion::common::ResolvedTableReference;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{
@@ -24,7 +25,7 @@ use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::IndexDefinition;
 use flashmesh_storage::table::{
-    Distribution, Generated, LoadTarget, TableSnapshot, normalise_schema,
+    Distribution, Generated, LoadTarget, TableSnapshot, is_temporary, normalise_schema,
 };
 
 use crate::Session;
@@ -149,6 +150,19 @@ impl Session {
                 name: to.table.to_string(),
             }));
         }
+        let home = self.workspace().home_of(&alter.table);
+        let home = home.filter(|_| is_temporary(&alter.schema));
+        if let Some(home) = &home {
+            self.check_hides_nothing(&ResolvedTableReference {
+                schema: home.as_str().into(),
+                ..to.clone()
+            })?;
+        } else if is_temporary(self.workspace().place_of(&to.schema, &to.table)) {
+            return Err(Error::usage(format!(
+                "'{0}' is a temporary table of this session; drop it first or choose another name",
+                to.table
+            )));
+        }
         // Nobody shall get by a name what they may not do with the table.
         let (old, new) = (
             self.principal().rights(&alter.schema, &alter.table),
@@ -166,7 +180,11 @@ impl Session {
             alter.table.clone(),
             to.table.to_string(),
         );
-        blocking(move || changes.rename_table(&capability, &schema, &table, &to)).await?;
+        let renamed = to.clone();
+        blocking(move || changes.rename_table(&capability, &schema, &table, &renamed)).await?;
+        if let Some(home) = home {
+            self.workspace().move_home(&to, &home);
+        }
         self.nothing()
     }
 

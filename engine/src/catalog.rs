@@ -16,7 +16,9 @@ use flashmesh_planner::{Authority, FlashTable, NamedTable};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, KernelRights, Right, Rights, Subject};
 use flashmesh_storage::node::{CAPABILITY_LIFETIME, StorageNode};
-use flashmesh_storage::table::{Database, TableSnapshot, View, Workspace};
+use flashmesh_storage::table::{
+    Database, TEMPORARY_SCHEMA, TableSnapshot, View, Workspace, is_temporary,
+};
 use parking_lot::RwLock;
 
 use crate::grants::Principal;
@@ -29,13 +31,14 @@ use crate::views::ViewPlanner;
 #[derive(Debug)]
 pub(crate) struct GrantedAuthority {
     node: Arc<StorageNode>,
+    workspace: Arc<Workspace>,
     principal: Arc<Principal>,
 }
 
 impl Authority for GrantedAuthority {
     fn capability(&self, table: &TableSnapshot) -> Arc<Capability> {
         let (schema, name) = table.name.split_once('.').unwrap_or(("", &table.name));
-        let rights = self.principal.rights(schema, name);
+        let rights = self.rights(schema, name);
         let kernels = match rights.has(Right::Kernel) {
             true => self.kernels(),
             false => KernelRights::None,
@@ -51,7 +54,7 @@ impl Authority for GrantedAuthority {
 impl GrantedAuthority {
     /// What the user may do with the name of a table, whether there is one.
     pub fn of_name(&self, schema: &str, table: &str) -> Capability {
-        let rights = self.principal.rights(schema, table);
+        let rights = self.rights(schema, table);
         self.seal(Subject::name(schema, table), rights, KernelRights::None)
     }
 
@@ -71,6 +74,14 @@ impl GrantedAuthority {
             false => Rights::default(),
         };
         self.seal(Subject::Accounts, rights, KernelRights::None)
+    }
+
+    /// Those of the session: of temporary tables it has its own alone.
+    fn rights(&self, schema: &str, table: &str) -> Rights {
+        match is_temporary(schema) && self.workspace.temporary_schema() != Some(schema) {
+            true => Rights::default(),
+            false => self.principal.rights(schema, table),
+        }
     }
 
     fn seal(&self, of: impl Into<Subject>, rights: Rights, kernels: KernelRights) -> Capability {
@@ -114,11 +125,13 @@ impl FlashCatalog {
         queries: Arc<Queries>,
         principal: Arc<Principal>,
     ) -> Self {
+        let workspace = Arc::new(Workspace::new(database));
         Self {
-            workspace: Arc::new(Workspace::new(database)),
+            workspace: Arc::clone(&workspace),
             queries,
             authority: Arc::new(GrantedAuthority {
                 node: Arc::clone(&node),
+                workspace,
                 principal: Arc::clone(&principal),
             }),
             node,
@@ -149,11 +162,17 @@ impl FlashCatalog {
 
     /// Whether the database has a schema that the user may know of.
     fn has_schema(&self, name: &str) -> bool {
-        self.principal.sees_schema(name) && self.workspace.schemas().iter().any(|s| s == name)
+        let is_foreign = is_temporary(name) && self.workspace.temporary_schema() != Some(name);
+        !is_foreign && self.principal.sees_schema(name) && self.workspace.has_schema(name)
     }
 
-    /// The schema, if the database has it and the user may know of it.
+    /// The schema, if the database has it and the user may know of it; that of the session's temporary
+    /// tables by either name.
     pub(crate) fn flash_schema(&self, name: &str) -> Option<Arc<FlashSchema>> {
+        let name = match name {
+            TEMPORARY_SCHEMA => self.workspace.place_of(name, ""),
+            _ => name,
+        };
         if !self.has_schema(name) {
             // What the session has of its own there may be seen again after a ROLLBACK.
             if !self.workspace.is_in_transaction() {
@@ -190,6 +209,10 @@ impl CatalogProvider for FlashCatalog {
         names.retain(|name| self.principal.sees_schema(name));
         if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
             names.push(SYSTEM_SCHEMA.into());
+        }
+        let has_temporary = self.workspace.temporary_schema().is_some();
+        if has_temporary && !names.iter().any(|name| name == TEMPORARY_SCHEMA) {
+            names.push(TEMPORARY_SCHEMA.into());
         }
         names
     }
@@ -249,10 +272,30 @@ impl FlashSchema {
         Ok(self.flash_table_at(name, snapshot)?)
     }
 
+    /// The session's temporary table that is looked for here.
+    fn temporary(&self, name: &str) -> Result<Option<FlashTable>> {
+        let place = self.workspace.place_of(&self.name, name);
+        if place == self.name {
+            return Ok(None);
+        }
+        let snapshot = self.workspace.snapshot(place, name);
+        let snapshot = snapshot.map_err(crate::Error::from)?;
+        self.flash_table_in(place, name, snapshot).map(Some)
+    }
+
     fn flash_table_at(&self, name: &str, snapshot: Arc<TableSnapshot>) -> Result<FlashTable> {
+        self.flash_table_in(&self.name, name, snapshot)
+    }
+
+    fn flash_table_in(
+        &self,
+        schema: &str,
+        name: &str,
+        snapshot: Arc<TableSnapshot>,
+    ) -> Result<FlashTable> {
         let (workspace, node) = (Arc::clone(&self.workspace), Arc::clone(&self.node));
         let authority = Arc::clone(&self.authority) as _;
-        let name = (self.name.clone(), name.to_string());
+        let name = (schema.to_string(), name.to_string());
         let defaults = self.views.defaults(self.workspace.database(), &snapshot)?;
         let table = NamedTable::new(workspace, node, authority, name, snapshot);
         Ok(FlashTable::new(table).with_defaults(defaults))
@@ -262,6 +305,11 @@ impl FlashSchema {
     fn view(&self, name: &str) -> Option<Arc<View>> {
         let view = self.workspace.view(&self.name, name);
         view.filter(|_| self.principal.sees(&self.name, name))
+    }
+
+    /// Whether there is a view of that name in the database that the session may know of.
+    pub(crate) fn has_view(&self, name: &str) -> bool {
+        self.view(name).is_some()
     }
 
     /// Makes `table` the session's of that name.
@@ -293,6 +341,9 @@ impl SchemaProvider for FlashSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(table) = self.temporary(name)? {
+            return Ok(Some(Arc::new(table)));
+        }
         match self.snapshot(name) {
             Ok(snapshot) => {
                 let table = self.flash_table_at(name, snapshot)?;
@@ -342,15 +393,22 @@ impl SchemaProvider for FlashSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.is_on_flash(name)
+        self.workspace.place_of(&self.name, name) != self.name
+            || self.is_on_flash(name)
             || self.session_tables.read().contains_key(name)
             || self.view(name).is_some()
     }
 
     /// Without a look into views, one of which may be broken.
     async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        if self.workspace.place_of(&self.name, name) != self.name {
+            return Ok(Some(TableType::Temporary));
+        }
         if self.is_on_flash(name) {
-            return Ok(Some(TableType::Base));
+            return Ok(Some(match is_temporary(&self.name) {
+                true => TableType::Temporary,
+                false => TableType::Base,
+            }));
         }
         let of_session = self.session_table(name).map(|table| table.table_type());
         Ok(of_session.or_else(|| self.view(name).map(|_| TableType::View)))

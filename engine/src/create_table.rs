@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::metadata::FieldMetadata;
-use datafusion::common::{Constraint, Constraints};
+use datafusion::common::{Constraint, Constraints, ResolvedTableReference, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, EmptyRelation, Expr, LogicalPlan, LogicalPlanBuilder, cast,
@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
-use flashmesh_storage::table::LoadTarget;
+use flashmesh_storage::table::{LoadTarget, TEMPORARY_SCHEMA};
 
 use crate::Session;
 use crate::assign::assign;
@@ -23,6 +23,7 @@ use crate::blocking::blocking;
 use crate::defaults::text_of_default;
 use crate::error::{Error, Result};
 use crate::generated::Identity;
+use crate::names::TEMPORARY_MARK;
 use crate::table_options::TableOptions;
 
 /// What marks a column of a query's plan that was declared NOT NULL.
@@ -67,12 +68,16 @@ pub(crate) fn with_declared(plan: LogicalPlan, not_null: &[bool]) -> Result<Logi
 
 impl Session {
     pub(crate) async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
-        let name = self.resolve(create.name);
-        // Before anything is looked at: the answer shall not tell what is there.
-        self.principal()
-            .check(Right::Create, &name.schema, &name.table)?;
+        let is_temporary = match create.name.schema() {
+            Some(TEMPORARY_MARK) => true,
+            Some(TEMPORARY_SCHEMA) => !self.workspace().has_schema(TEMPORARY_SCHEMA),
+            _ => false,
+        };
+        let name = match is_temporary {
+            true => self.temporary_name(create.name.table()).await?,
+            false => self.lasting_name(create.name)?,
+        };
         let schema = self.flash_schema(&name)?;
-        check_definition(&name.table, create.temporary)?;
         if create.or_replace && create.if_not_exists {
             return Err(Error::usage(
                 "OR REPLACE and IF NOT EXISTS exclude each other; leave one out",
@@ -154,20 +159,57 @@ impl Session {
 }
 
 impl Session {
+    /// The name of a table that lasts, and the right to make it.
+    fn lasting_name(&self, name: TableReference) -> Result<ResolvedTableReference> {
+        let written = self.resolve_written(name.clone());
+        // Before anything is looked at: the answer shall not tell what is there.
+        self.principal()
+            .check(Right::Create, &written.schema, &written.table)?;
+        match self.resolve(name) == written {
+            true => Ok(written),
+            false => Err(Error::usage(format!(
+                "'{0}' is a temporary table of this session; drop it first or choose another name",
+                written.table
+            ))),
+        }
+    }
+
+    /// The name under which the session's temporary table of that name is kept; from now on it is found
+    /// there. Who may make no table of that name in the schema in use may make no temporary one.
+    pub(crate) async fn temporary_name(&self, table: &str) -> Result<ResolvedTableReference> {
+        let home = self.resolve_written(TableReference::bare(table));
+        self.principal()
+            .check(Right::Create, &home.schema, &home.table)?;
+        self.check_hides_nothing(&home)?;
+        let (workspace, of) = (Arc::clone(self.workspace()), home.clone());
+        let made = blocking(move || {
+            let schema = workspace.make_temporary(&of.schema, &of.table)?;
+            Ok::<_, StorageError>(schema.to_owned())
+        });
+        Ok(ResolvedTableReference {
+            schema: made.await?.into(),
+            ..home
+        })
+    }
+
+    /// Refuses a name of a temporary table that its home has already.
+    pub(crate) fn check_hides_nothing(&self, home: &ResolvedTableReference) -> Result<()> {
+        let known = self.flash_schema(home)?;
+        let is_there = known.is_on_flash(&home.table)
+            || known.has_view(&home.table)
+            || known.session_table(&home.table).is_some();
+        match is_there {
+            false => Ok(()),
+            true => Err(Error::usage(format!(
+                "'{home}' is there, and a temporary table would hide it; choose another name",
+            ))),
+        }
+    }
+
     /// How many nodes take what is new.
     pub(crate) fn nodes_with_cards(&self) -> usize {
         self.engine().database().store().filled_nodes().len()
     }
-}
-
-/// Refuses what a table definition asks for and the store would silently not keep.
-fn check_definition(table: &str, temporary: bool) -> Result<()> {
-    if temporary {
-        return Err(Error::usage(format!(
-            "CREATE TEMPORARY TABLE {table} is not supported; open a temporary database, or drop the table when done"
-        )));
-    }
-    Ok(())
 }
 
 /// The indexes that keep a table's keys, and its columns, of which those of the primary key take

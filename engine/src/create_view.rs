@@ -10,7 +10,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
-use flashmesh_storage::table::View;
+use flashmesh_storage::table::{TEMPORARY_SCHEMA, View, is_temporary};
 
 use crate::Session;
 use crate::blocking::blocking;
@@ -35,6 +35,12 @@ impl Session {
                 name.table
             )));
         }
+        if is_temporary(&name.schema) && !create.temporary {
+            return Err(Error::usage(format!(
+                "a view in '{TEMPORARY_SCHEMA}' goes with the session; write CREATE TEMPORARY VIEW {}",
+                name.table
+            )));
+        }
         check_columns(&name.table, create.input.schema().inner())?;
         let of_session = schema.session_table(&name.table);
         if of_session.is_some() && !(create.temporary && create.or_replace) {
@@ -52,6 +58,7 @@ impl Session {
         let options = self.options();
         let dialect = options.sql_parser.dialect.to_string();
         let text = create.definition.unwrap_or_default();
+        self.check_no_temporary(&text, &dialect)?;
         let ParsedStatement::Statement(statement) = parsed(&text, &dialect)? else {
             return Err(Error::usage("a view is made of a query"));
         };
@@ -76,6 +83,23 @@ impl Session {
         let changes = self.changes();
         blocking(move || changes.create_view(&capability, view, create.or_replace)).await?;
         self.nothing()
+    }
+
+    /// Refuses a view of the database that reads what goes with the session.
+    fn check_no_temporary(&self, text: &str, dialect: &str) -> Result<()> {
+        let statement = parsed(text, dialect)?;
+        for reference in self
+            .context()
+            .state()
+            .resolve_table_references(&statement)?
+        {
+            if is_temporary(&self.resolve(reference.clone()).schema) {
+                return Err(Error::usage(format!(
+                    "'{reference}' is a temporary table of this session; write CREATE TEMPORARY VIEW"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a view that would be read by way of itself.

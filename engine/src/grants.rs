@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use flashmesh_storage::capability::{Right, Rights};
+use flashmesh_storage::table::is_temporary;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -283,6 +284,17 @@ impl Principal {
         if self.admin {
             return Rights::all();
         }
+        // Whose temporary tables they are, no other session has a name for.
+        if is_temporary(schema) {
+            let own = [Right::Read, Right::Write, Right::Create];
+            let granted = self.grants.iter().flat_map(|grant| &grant.rights);
+            let kernels = granted.map(|right| Right::from(*right));
+            let kernels = kernels.filter(|right| *right == Right::Kernel);
+            return own
+                .into_iter()
+                .chain(kernels)
+                .fold(Rights::default(), Rights::with);
+        }
         self.grants
             .iter()
             .filter(|grant| grant.tables.matches(schema, table))
@@ -301,6 +313,7 @@ impl Principal {
     /// Whether a schema of that name may be known to be there.
     pub fn sees_schema(&self, schema: &str) -> bool {
         self.admin
+            || is_temporary(schema)
             || schema == DEFAULT_SCHEMA
             || self
                 .grants

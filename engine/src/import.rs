@@ -17,7 +17,7 @@ use datafusion::physical_plan::stream::{
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::scalar::ScalarValue;
 use flashmesh_planner::FlashTable;
-use flashmesh_storage::table::{LoadTarget, TableSnapshot};
+use flashmesh_storage::table::{LoadTarget, TEMPORARY_SCHEMA, TableSnapshot, is_temporary};
 use parking_lot::Mutex;
 
 use crate::Session;
@@ -121,6 +121,13 @@ impl Session {
         if flash_schema.session_table(&name.table).is_some() {
             return Err(Error::usage(format!(
                 "'{table}' is a view or external table of this session; drop it first or choose another name"
+            )));
+        }
+        let is_lasting = !is_temporary(&self.resolve_written(table.clone()).schema)
+            && table.schema() != Some(TEMPORARY_SCHEMA);
+        if mode != LoadMode::Append && is_lasting && is_temporary(&name.schema) {
+            return Err(Error::usage(format!(
+                "'{table}' is a temporary table of this session; drop it first or choose another name"
             )));
         }
         let (schema, table) = (name.schema.to_string(), name.table.to_string());

@@ -132,7 +132,11 @@ impl Session {
             IndexStatement::Create(create) => self.create_index(create).await,
             IndexStatement::Drop { indexes, if_exists } => {
                 for name in indexes {
-                    let name = self.resolve(name);
+                    let mut name = self.resolve_written(name);
+                    let place = self.workspace().place_of_index(&name.schema, &name.table);
+                    if place != name.schema.as_ref() {
+                        name.schema = place.into();
+                    }
                     self.flash_schema(&name)?;
                     let (schema, index) = (name.schema.to_string(), name.table.to_string());
                     match self.workspace().index(&schema, &index) {

@@ -21,7 +21,7 @@ use flashmesh_planner::{Authority, FlashmeshOptions};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::changes::Changes;
-use flashmesh_storage::table::Workspace;
+use flashmesh_storage::table::{TEMPORARY_SCHEMA, Workspace, is_temporary};
 use futures::StreamExt;
 
 use crate::Session;
@@ -446,7 +446,8 @@ impl Session {
         };
         // The right to make any table of it.
         self.principal().check(Right::Create, name, "*")?;
-        if ["", "information_schema", SYSTEM_SCHEMA].contains(&name) {
+        let is_taken = ["", "information_schema", SYSTEM_SCHEMA, TEMPORARY_SCHEMA].contains(&name);
+        if is_taken || is_temporary(name) {
             return Err(Error::usage(format!(
                 "a schema can't be called '{name}'; choose another name"
             )));
@@ -482,6 +483,11 @@ impl Session {
                 name,
             }));
         };
+        if name == TEMPORARY_SCHEMA && !self.workspace().schemas().contains(&name) {
+            return Err(Error::usage(
+                "temporary tables are dropped one by one, or go with their session",
+            ));
+        }
         if name == DEFAULT_SCHEMA {
             return Err(Error::usage(format!(
                 "schema '{name}' is part of every database and can't be dropped"
@@ -516,11 +522,24 @@ impl Session {
         self.nothing()
     }
 
-    /// The name with catalog and schema.
-    pub(crate) fn resolve(&self, name: TableReference) -> ResolvedTableReference {
+    /// The name with catalog and schema, as it is written.
+    pub(crate) fn resolve_written(&self, name: TableReference) -> ResolvedTableReference {
         let options = self.options();
         let defaults = &options.catalog;
         name.resolve(&defaults.default_catalog, &defaults.default_schema)
+    }
+
+    /// The name with catalog and schema, under which the session finds it: its temporary tables come
+    /// first.
+    pub(crate) fn resolve(&self, name: TableReference) -> ResolvedTableReference {
+        let mut name = self.resolve_written(name);
+        if name.catalog.as_ref() == CATALOG {
+            let place = self.workspace().place_of(&name.schema, &name.table);
+            if place != name.schema.as_ref() {
+                name.schema = place.into();
+            }
+        }
+        name
     }
 
     /// The schema of the database that a name is in.

@@ -151,7 +151,7 @@ public final class JdbcChecks {
             expect(Set.of("jdbc_tables"), names(metadata.getTables(null, "public", "jdbc_t%", null), "TABLE_NAME"));
             String[] views = {"VIEW"};
             expect(Set.of("jdbc_view"), names(metadata.getTables(null, null, "jdbc%", views), "TABLE_NAME"));
-            expect(Set.of("TABLE", "VIEW", "SYSTEM TABLE"), names(metadata.getTableTypes(), "TABLE_TYPE"));
+            expect(Set.of("TABLE", "VIEW", "LOCAL TEMPORARY", "SYSTEM TABLE"), names(metadata.getTableTypes(), "TABLE_TYPE"));
             expect(Set.of("flashmesh"), names(metadata.getCatalogs(), "TABLE_CAT"));
             expect(true, names(metadata.getSchemas(), "TABLE_SCHEM").containsAll(Set.of("public", "system")));
         }

@@ -101,6 +101,31 @@ def test_random_joins_agree_with_the_head_alone(racks) -> None:
         assert "keys of a join" not in log, log
 
 
+def test_scans_of_other_rows_hear_the_same(racks) -> None:
+    """Those below a UNION ALL have one filter: what one of them has may be beyond all that another one has."""
+    rack = stocked(racks(3))
+    rack.execute("n00", "CREATE TABLE far_off AS SELECT 10000000 + value % 20000 AS id, value AS x FROM range(60000) AS s(value)")
+    rack.execute("n00", "CREATE TABLE asked AS SELECT value * 4000 % 300000 AS id FROM range(3000) AS s(value)")
+    rack.execute("n00", "INSERT INTO asked SELECT 10000000 + value FROM range(2500) AS s(value)")
+    rack.execute("n00", "CREATE TABLE big (id BIGINT UNSIGNED, x BIGINT)")
+    rack.execute("n00", "INSERT INTO big SELECT 18446744073709000000 + value, value FROM range(300000) AS s(value)")
+    rack.execute("n00", "CREATE TABLE few AS SELECT id FROM big WHERE x % 10000 = 0 UNION ALL SELECT 7")
+    with rack.cursor("n01") as cursor:
+        for query in (
+            "SELECT count(*), sum(x) FROM asked JOIN (SELECT id, x FROM reading UNION ALL SELECT id, x FROM far_off) AS r "
+            "ON asked.id = r.id",
+            "SELECT count(*), sum(x) FROM few JOIN big ON few.id = big.id",
+            # The first join's build side has rows for one stream alone: those of the others ask nobody.
+            "SELECT count(*), sum(r.x) FROM (SELECT id FROM sensor WHERE id = 30) AS one "
+            "JOIN (SELECT r.id, r.x FROM reading AS r JOIN sensor AS s ON r.id = s.id WHERE s.kind < 4) AS r ON one.id = r.id",
+        ):
+            mode(cursor, "never")
+            expected = answer(cursor, query)
+            mode(cursor, "always")
+            assert "NetworkShuffleExec" in plan_of(cursor, query), query
+            assert answer(cursor, query) == expected, query
+
+
 def test_rows_that_would_meet_nobody_stay_where_they_are(racks) -> None:
     rack = stocked(racks(3))
     with rack.cursor("n01") as cursor:

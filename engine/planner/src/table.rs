@@ -20,6 +20,7 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::changes::Changes;
+use flashmesh_storage::table::is_temporary;
 
 use crate::Reason;
 use crate::config::{Fallback, FlashmeshOptions};
@@ -170,7 +171,10 @@ impl TableProvider for FlashTable {
     }
 
     fn table_type(&self) -> TableType {
-        TableType::Base
+        match is_temporary(&self.table.name().0) {
+            true => TableType::Temporary,
+            false => TableType::Base,
+        }
     }
 
     fn statistics(&self) -> Option<Statistics> {

@@ -2,12 +2,44 @@
 
 use datafusion::sql::sqlparser::ast::{
     AlterTableOperation, ColumnOption, ColumnOptionDef, ConstraintCharacteristics,
-    DeferrableInitial, Ident, NullsDistinctOption, Statement, TableConstraint, UniqueConstraint,
+    DeferrableInitial, Ident, NullsDistinctOption, ObjectNamePart, Statement, TableConstraint,
+    UniqueConstraint,
 };
+
+use flashmesh_storage::table::TEMPORARY_SCHEMA;
 
 use super::refuse;
 use crate::error::Result;
-use crate::names::is_auto_increment;
+use crate::names::{TEMPORARY_MARK, is_auto_increment, name_of};
+
+/// Puts a temporary table where they are: the planner refuses them.
+pub(super) fn place_temporary(statement: &mut Statement) -> Result<()> {
+    let Statement::CreateTable(create) = statement else {
+        return Ok(());
+    };
+    if !create.temporary {
+        return Ok(());
+    }
+    create.temporary = false;
+    let temporary = Ident::with_quote('"', TEMPORARY_MARK);
+    let parts = &mut create.name.0;
+    let schema = match parts.as_slice() {
+        [schema, _] => schema.as_ident().map(name_of),
+        _ => None,
+    };
+    match (parts.len(), schema.as_deref()) {
+        (1, _) => parts.insert(0, ObjectNamePart::Identifier(temporary)),
+        (_, Some(TEMPORARY_SCHEMA)) => parts[0] = ObjectNamePart::Identifier(temporary),
+        _ => {
+            let name = parts.last().map(ToString::to_string).unwrap_or_default();
+            return refuse(
+                &format!("a temporary table '{}'", create.name),
+                &format!("they are in the schema '{TEMPORARY_SCHEMA}': write just {name}"),
+            );
+        }
+    }
+    Ok(())
+}
 
 /// Refuses what something is said to be and would not be.
 pub(super) fn check_statement(statement: &Statement) -> Result<()> {
@@ -48,7 +80,10 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
         }
         Statement::Drop {
             temporary: true, ..
-        } => refuse("DROP TEMPORARY", "no table is temporary; leave it out"),
+        } => refuse(
+            "DROP TEMPORARY",
+            "leave it out: temporary tables are found first",
+        ),
         Statement::Drop { purge: true, .. } => {
             refuse("PURGE", "leave it out, and write VACUUM afterwards")
         }

@@ -35,7 +35,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
-use self::definitions::{check_column, check_statement};
+use self::definitions::{check_column, check_statement, place_temporary};
 use self::fields::{correct_access, extract, keep_json};
 use self::files::name_files;
 pub(crate) use self::files::{files_of_name, write_out_files};
@@ -111,7 +111,8 @@ impl VisitorMut for Correct {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
-        flow(correct_changes(statement).and_then(|()| check_statement(statement)))
+        let corrected = correct_changes(statement).and_then(|()| place_temporary(statement));
+        flow(corrected.and_then(|()| check_statement(statement)))
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {

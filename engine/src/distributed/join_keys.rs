@@ -1,6 +1,7 @@
 //! Where scans learn of joins on the other side of an exchange
 //! ([`join_keys`](flashmesh_planner::JoinKeysExec)): which joins tell their keys, and the way between nodes.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use flashmesh_planner::scan::spec::DynamicFilter;
 use flashmesh_planner::{FlashScanExec, JoinKeysExec, KeyFilter, KeyHub, TellNodes};
 use flashmesh_pushdown::Scalar;
 use flashmesh_storage::store::NodeId;
+use futures::TryFutureExt;
+use futures::future::join_all;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 
@@ -55,36 +58,66 @@ pub(super) fn execution_of(headers: &HeaderMap) -> Option<u128> {
 
 /// The plan, where joins tell their keys to scans that are in another part of it than they are.
 pub(super) fn with_join_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let mut told: HashMap<u64, Told> = HashMap::new();
+    let mut told: HashMap<u64, ToldKeys> = HashMap::new();
+    let mut number = 0;
     let plan = plan.transform_up(|node| {
         let join = node.downcast_ref::<HashJoinExec>();
-        let number = u32::try_from(told.len()).unwrap_or(u32::MAX);
-        let Some((filter, keys)) = join.and_then(|join| Told::by(join, number)) else {
+        let Some((filter, keys)) = join.and_then(|join| ToldKeys::by(join, number)) else {
             return Ok(Transformed::no(node));
         };
+        number += 1;
         let mut children: Vec<_> = node.children().into_iter().cloned().collect();
         children[0] = keys.noted_in(&children[0])?;
         told.insert(filter, keys);
         Ok(Transformed::yes(with_children(node, children)?))
     })?;
-    let plan = plan.data.transform_up(|node| {
-        let Some(scan) = node.downcast_ref::<FlashScanExec>() else {
-            return Ok(Transformed::no(node));
-        };
+    match told.is_empty() {
+        true => Ok(plan.data),
+        false => heard(plan.data, &told, &BTreeMap::new()),
+    }
+}
+
+/// The plan, where scans hear of joins. `above`: the filters of those that are above, and whether an
+/// exchange is between.
+fn heard(
+    plan: Arc<dyn ExecutionPlan>,
+    told: &HashMap<u64, ToldKeys>,
+    above: &BTreeMap<u64, bool>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
         let (mut keys, mut known) = (Vec::new(), Vec::new());
         for filter in &scan.spec().dynamic_filters {
-            let id = filter.expr.expression_id();
-            if let Some((id, told)) = id.and_then(|id| Some((id, told.get(&id)?))) {
+            if let Some(id) = filter.expr.expression_id()
+                && let (Some(told), Some(true)) = (told.get(&id), above.get(&id))
+            {
                 known.push(id);
                 keys.extend(told.filters_of(filter));
             }
         }
-        Ok(match known.is_empty() {
-            true => Transformed::no(node),
-            false => Transformed::yes(Arc::new(scan.with_key_filters(keys, &known)) as _),
-        })
-    })?;
-    Ok(plan.data)
+        return Ok(match known.is_empty() {
+            true => plan,
+            false => Arc::new(scan.with_key_filters(keys, &known)),
+        });
+    }
+    let mut above = above.clone();
+    if is_exchange(&plan) {
+        above.values_mut().for_each(|is_beyond| *is_beyond = true);
+    }
+    let join = plan.downcast_ref::<HashJoinExec>();
+    let filter = join.and_then(filter_of).filter(|id| told.contains_key(id));
+    let mut children = Vec::new();
+    for (side, child) in plan.children().into_iter().enumerate() {
+        let mut above = above.clone();
+        if let (1, Some(join), Some(filter)) = (side, join, filter) {
+            above.insert(filter, gets_exchanges(join));
+        }
+        children.push(heard(Arc::clone(child), told, &above)?);
+    }
+    let mut pairs = plan.children().into_iter().zip(&children);
+    match pairs.all(|(old, new)| Arc::ptr_eq(old, new)) {
+        true => Ok(plan),
+        false => with_children(plan, children),
+    }
 }
 
 fn with_children(
@@ -95,8 +128,36 @@ fn with_children(
     plan.replace_children(children, options)
 }
 
+/// The filter by which scans of its right side know a join.
+fn filter_of(join: &HashJoinExec) -> Option<u64> {
+    let produced = join.dynamic_expressions_produced();
+    produced.first()?.expression_id()
+}
+
+/// Whether who cuts the plan exchanges both sides of a join, of which all tasks have the build side whole
+/// until then: as it gives rows of that side, each task would give them.
+fn gets_exchanges(join: &HashJoinExec) -> bool {
+    *join.partition_mode() == PartitionMode::CollectLeft
+        && matches!(
+            join.join_type(),
+            JoinType::Left
+                | JoinType::Full
+                | JoinType::LeftSemi
+                | JoinType::LeftAnti
+                | JoinType::LeftMark
+        )
+}
+
+/// Whether rows may go to other nodes here, as far as is known before the plan is cut.
+fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.downcast_ref::<RepartitionExec>() {
+        Some(exchange) => matches!(exchange.partitioning(), Partitioning::Hash(..)),
+        None => plan.is::<CoalescePartitionsExec>() || plan.is::<SortPreservingMergeExec>(),
+    }
+}
+
 /// What a join tells.
-struct Told {
+struct ToldKeys {
     join: u32,
     keys: Vec<ToldKey>,
 }
@@ -109,33 +170,23 @@ struct ToldKey {
     span: Option<(i64, i64)>,
 }
 
-impl Told {
-    /// What is worth telling by a join, and the number of the filter by which scans know it. On one node
-    /// each stream of a join that is partitioned tells the scans by that filter; all of them have what a
-    /// node has, and the scan has what all nodes have.
+/// Who hears of a key.
+struct Hearers {
+    span: Option<(i64, i64)>,
+    rows: u64,
+    is_worth_it: bool,
+}
+
+impl ToldKeys {
+    /// What is worth telling by a join, and the filter by which scans know it.
     fn by(join: &HashJoinExec, number: u32) -> Option<(u64, Self)> {
-        let filter = join.dynamic_expressions_produced();
-        let filter = filter.first()?.expression_id()?;
-        if join.null_aware {
-            return None;
-        }
-        // Where all tasks have all of the build side, one that gives rows of it gives each as often: who
-        // cuts the plan makes it a join that exchanges both sides.
-        let gets_exchanges = *join.partition_mode() == PartitionMode::CollectLeft
-            && matches!(
-                join.join_type(),
-                JoinType::Left
-                    | JoinType::Full
-                    | JoinType::LeftSemi
-                    | JoinType::LeftAnti
-                    | JoinType::LeftMark
-            );
+        let filter = filter_of(join).filter(|_| !join.null_aware)?;
         let mut scans = Vec::new();
-        beyond_exchanges(join.right(), filter, gets_exchanges, &mut scans);
+        scans_with(join.right(), filter, gets_exchanges(join), &mut scans);
         let rows = rows_of(join.left().as_ref());
-        let mut keys: BTreeMap<usize, Option<(i64, i64)>> = BTreeMap::new();
-        for (scan, filter) in scans {
-            let statistics = &scan.spec().table.statistics;
+        let mut hearers: BTreeMap<usize, Hearers> = BTreeMap::new();
+        for (scan, filter, is_beyond) in scans {
+            let (spec, statistics) = (scan.spec(), &scan.spec().table.statistics);
             for (place, ordinal) in columns_of(filter) {
                 let column = statistics.get(ordinal as usize);
                 let span = column.and_then(|c| Some((integer(&c.min)?, integer(&c.max)?)));
@@ -143,24 +194,28 @@ impl Told {
                 let leaves_few = rows
                     .zip(distinct)
                     .is_none_or(|(rows, of)| (rows as f64) < of as f64 * WORTH_SHARE);
-                if leaves_few && scan.spec().rows_after_filter() >= WORTH_ROWS {
-                    let both = |(least, greatest): (i64, i64), (l, g): (i64, i64)| {
-                        (least.min(l), greatest.max(g))
-                    };
-                    let known = keys.entry(place).or_insert(span);
-                    *known = known.zip(span).map(|(known, span)| both(known, span));
+                let is_worth_it = is_beyond && leaves_few && spec.rows_after_filter() >= WORTH_ROWS;
+                let one = Hearers {
+                    span,
+                    rows: spec.table.rows(),
+                    is_worth_it,
+                };
+                match hearers.entry(place) {
+                    Entry::Vacant(first) => drop(first.insert(one)),
+                    Entry::Occupied(mut all) => all.get_mut().add(&one),
                 }
             }
         }
         let schema = join.left().schema();
-        let key = |(place, span): (usize, _)| {
+        let key = |(place, of): (usize, Hearers)| {
             let expr = Arc::clone(&join.on().get(place)?.0);
-            let is_told = JoinKeysExec::tells(&expr.data_type(&schema).ok()?);
-            is_told.then_some(ToldKey { place, expr, span })
+            let data_type = expr.data_type(&schema).ok()?;
+            let says = JoinKeysExec::tells(&data_type, of.span, rows, of.rows);
+            let span = of.span;
+            (of.is_worth_it && says).then_some(ToldKey { place, expr, span })
         };
-        let keys: Vec<_> = keys.into_iter().filter_map(key).collect();
-        let told = Self { join: number, keys };
-        (!told.keys.is_empty()).then_some((filter, told))
+        let keys: Vec<_> = hearers.into_iter().filter_map(key).collect();
+        (!keys.is_empty()).then_some((filter, Self { join: number, keys }))
     }
 
     /// The build side, where the keys of its rows are noted: before its streams become one, where each
@@ -197,6 +252,16 @@ impl Told {
     }
 }
 
+impl Hearers {
+    /// A key that one of them has may be none of the others'.
+    fn add(&mut self, other: &Self) {
+        let both = self.span.zip(other.span);
+        self.span = both.map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
+        self.rows = self.rows.saturating_add(other.rows);
+        self.is_worth_it |= other.is_worth_it;
+    }
+}
+
 /// The columns of a scan's table that are keys of the join whose filter it has, by their places in the
 /// join's condition.
 fn columns_of(filter: &DynamicFilter) -> impl Iterator<Item = (usize, u32)> {
@@ -215,26 +280,21 @@ fn integer(value: &Option<Scalar>) -> Option<i64> {
     }
 }
 
-/// The scans that have this filter, and are in another part of a plan that is cut than its top, as far as
-/// is known before.
-fn beyond_exchanges<'a>(
+/// All scans that have this filter, and whether an exchange is between.
+fn scans_with<'a>(
     plan: &'a Arc<dyn ExecutionPlan>,
     filter: u64,
     is_beyond: bool,
-    found: &mut Vec<(&'a FlashScanExec, &'a DynamicFilter)>,
+    found: &mut Vec<(&'a FlashScanExec, &'a DynamicFilter, bool)>,
 ) {
     if let Some(scan) = plan.downcast_ref::<FlashScanExec>() {
         let mut filters = scan.spec().dynamic_filters.iter();
         let mine = filters.find(|known| known.expr.expression_id() == Some(filter));
-        found.extend(mine.filter(|_| is_beyond).map(|mine| (scan, mine)));
+        found.extend(mine.map(|mine| (scan, mine, is_beyond)));
     }
-    let exchange = plan.downcast_ref::<RepartitionExec>();
-    let is_beyond = is_beyond
-        || exchange.is_some_and(|e| matches!(e.partitioning(), Partitioning::Hash(..)))
-        || plan.is::<CoalescePartitionsExec>()
-        || plan.is::<SortPreservingMergeExec>();
+    let is_beyond = is_beyond || is_exchange(plan);
     for child in plan.children() {
-        beyond_exchanges(child, filter, is_beyond, found);
+        scans_with(child, filter, is_beyond, found);
     }
 }
 
@@ -249,18 +309,21 @@ pub(super) struct Ways {
 
 impl TellNodes for Ways {
     fn tell(&self, message: Vec<u8>) {
-        let message = match zstd::bulk::compress(&message, 1) {
-            Ok(compressed) => Arc::new(compressed),
-            Err(error) => return log::warn!("keys of a join are not told: {error}"),
-        };
-        for node in self.nodes.iter().copied().filter(|node| *node != self.own) {
-            let (streams, message) = (self.streams.clone(), Arc::clone(&message));
-            self.runtime.spawn(async move {
-                if let Err(error) = send(&streams, node, &message).await {
+        let others = self.nodes.iter().copied().filter(|node| *node != self.own);
+        let (others, streams): (Vec<_>, _) = (others.collect(), self.streams.clone());
+        self.runtime.spawn(async move {
+            let message = match zstd::bulk::compress(&message, 1) {
+                Ok(compressed) => compressed,
+                Err(error) => return log::warn!("keys of a join are not told: {error}"),
+            };
+            let sent = others.iter().map(|node| {
+                let sent = send(&streams, *node, &message);
+                sent.inspect_err(|error| {
                     log::debug!("node {} does without the keys of a join: {error}", node.0);
-                }
+                })
             });
-        }
+            join_all(sent).await;
+        });
     }
 }
 

@@ -36,6 +36,7 @@ mod shipped;
 mod small_commits;
 mod state;
 mod steps;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -67,6 +68,7 @@ pub use schema::normalise_schema;
 pub use scrub::ScrubStatus;
 pub use sequences::Generated;
 pub(crate) use shipped::ShippedTable;
+pub use temporary::{TEMPORARY_SCHEMA, is_temporary};
 pub use transaction::{Isolation, Workspace};
 pub use upkeep::UpkeepOptions;
 pub use views::View;

@@ -21,6 +21,7 @@ use crate::table::manifest::{
     decode_layout, decode_part, decode_segment,
 };
 use crate::table::schema_record::decode_schema;
+use crate::table::temporary::is_temporary;
 use crate::table::{Accounts, Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 
@@ -242,11 +243,19 @@ impl State {
         })
     }
 
-    /// Names of the schemas, sorted.
+    /// Names of the schemas, sorted, without those of temporary tables.
     pub fn schemas(&self) -> Vec<String> {
         let mut names = self.schemas.clone();
+        names.retain(|name| !is_temporary(name));
         names.sort();
         names
+    }
+
+    /// Leaves out what goes with the sessions that have it.
+    pub fn forget_temporary(&mut self) {
+        self.schemas.retain(|schema| !is_temporary(schema));
+        self.tables.retain(|name, _| !is_temporary(&name.schema));
+        self.views.retain(|name, _| !is_temporary(&name.schema));
     }
 
     /// Names of the tables of a schema, damaged ones too, sorted.

@@ -32,6 +32,7 @@ use crate::table::indexing::{NewParts, index_created};
 use crate::table::load::{Load, LoadTarget};
 use crate::table::state::{State, TableState, not_found};
 use crate::table::steps::{self, Step};
+use crate::table::temporary::Temporary;
 use crate::table::{Database, TableSnapshot, View, views};
 use crate::{Result, StorageError};
 
@@ -462,6 +463,7 @@ impl Progress {
 pub struct Workspace {
     database: Arc<Database>,
     transaction: Mutex<Option<Arc<Transaction>>>,
+    pub(super) temporary: Temporary,
 }
 
 impl Workspace {
@@ -470,6 +472,7 @@ impl Workspace {
         Self {
             database,
             transaction: Mutex::default(),
+            temporary: Temporary::default(),
         }
     }
 
@@ -522,9 +525,14 @@ impl Workspace {
         }
     }
 
-    /// Names of the schemas, sorted.
+    /// Names of the schemas, sorted, without those of temporary tables.
     pub fn schemas(&self) -> Vec<String> {
         self.look(State::schemas)
+    }
+
+    /// Whether there is a schema of that name, also one of temporary tables.
+    pub fn has_schema(&self, name: &str) -> bool {
+        self.look(|state| state.check_schema(name).is_ok())
     }
 
     /// Names of the tables of a schema, sorted.

@@ -34,6 +34,7 @@ use crate::table::history::now_us;
 use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
 use crate::table::relocation::Relocation;
 use crate::table::state::TableState;
+use crate::table::temporary::EndedSessions;
 use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
 
@@ -257,6 +258,7 @@ pub(super) struct Upkeep {
     /// What went wrong in the background.
     failures: Mutex<BTreeMap<(TableId, Task), (Instant, String)>>,
     pub(super) relocation: Relocation,
+    pub(super) ended: EndedSessions,
 }
 
 /// What is kept up of a table.
@@ -283,7 +285,14 @@ impl Upkeep {
             working: Mutex::default(),
             failures: Mutex::default(),
             relocation: Relocation::default(),
+            ended: EndedSessions::default(),
         }
+    }
+
+    /// The session with this schema of temporary tables has ended.
+    pub fn end_session(&self, schema: String) {
+        self.ended.add(schema);
+        self.wake();
     }
 
     /// Something was committed.
@@ -322,6 +331,7 @@ pub(super) struct Background {
 impl Background {
     pub fn start(core: &Arc<Core>) -> Self {
         let control = Arc::clone(&core.upkeep.control);
+        core.end_sessions_of_before();
         // Tails that an earlier life of the database has left.
         control.wake();
         let core = Arc::clone(core);
@@ -356,8 +366,10 @@ fn run(core: &Core) {
             Duration::from_micros(time.saturating_sub(now_us())).max(PAUSE)
         });
         if !control.wait(left.min(RETRY_AFTER)) {
+            core.drop_temporary();
             return;
         }
+        core.drop_temporary();
         let pace = Pace::background(core.upkeep.options.share, control);
         let expired = core.expire_versions(now_us());
         has_failed = expired.is_err();
@@ -393,6 +405,7 @@ impl Database {
     pub fn settle_indexes(&self) -> Result<()> {
         self.check_writable()?;
         let _hurried = self.upkeep.control.hurry();
+        self.drop_temporary();
         self.keep_up(None, &Pace::full(), Extent::All)
     }
 

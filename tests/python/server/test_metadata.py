@@ -67,7 +67,7 @@ def test_schema_of_a_table(connection, tables):
 
 
 def test_types_of_tables(connection):
-    assert set(connection.adbc_get_table_types()) == {"TABLE", "VIEW", "SYSTEM TABLE"}
+    assert set(connection.adbc_get_table_types()) == {"TABLE", "VIEW", "LOCAL TEMPORARY", "SYSTEM TABLE"}
 
 
 def test_what_the_database_tells_of_itself_is_apart(connection, tables):

@@ -1,86 +1,132 @@
 //! The keys of rows, as a filter for rows that may meet them.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use arrow::compute::{cast, max, min};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar};
 use parking_lot::Mutex;
 
 /// Integers between the least and the greatest of the probe side's column, for each of which there is a
 /// bit, at most: 8 MiB.
 const SPAN_MAX: u64 = 1 << 26;
-/// Other keys that are noted one by one.
+/// So many for each row that is dropped by them, at most: a byte for eight.
+const SPAN_FOR_ROW: u64 = 64;
+/// Keys that are noted one by one.
 const LISTED_KEYS: usize = 2048;
+/// Bytes of texts that are.
+const LISTED_BYTES: usize = 1 << 20;
 
-/// Whether keys of this type are noted.
-pub(super) fn is_collected(data_type: &DataType) -> bool {
-    is_integer(data_type)
-        || matches!(
-            data_type,
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-        )
+/// Whether something is expected to be told of keys of this type, of `rows` of the build side, to a side of
+/// `probed` rows, whose integers are all within `span`.
+pub(super) fn says_something(
+    data_type: &DataType,
+    span: Option<(i64, i64)>,
+    rows: Option<usize>,
+    probed: u64,
+) -> bool {
+    let are_few = rows.is_some_and(|rows| rows <= LISTED_KEYS);
+    let near =
+        || values_in(span).is_some_and(|values| values <= SPAN_FOR_ROW.saturating_mul(probed));
+    match is_integer(data_type) {
+        true => are_few || near(),
+        false => are_few && is_text(data_type),
+    }
 }
 
-/// Types whose values are the integers that they are cast to.
+/// Types whose values are the 64-bit integers that they are cast to.
 fn is_integer(data_type: &DataType) -> bool {
-    data_type.is_integer() || matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
+    match data_type {
+        DataType::UInt64 => false,
+        DataType::Date32 | DataType::Timestamp(..) => true,
+        data_type => data_type.is_integer(),
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
+/// How many integers there are, where each may have a bit.
+fn values_in(span: Option<(i64, i64)>) -> Option<u64> {
+    let (least, greatest) = span?;
+    let values = u64::try_from(greatest.checked_sub(least)?).ok()? + 1;
+    (values <= SPAN_MAX).then_some(values)
 }
 
 /// The values of one key in the rows that a task of a join has seen.
 #[derive(Debug)]
 pub(super) struct Collected {
-    values: Values,
+    /// Between which integers the probe side's values are; others meet nothing.
+    span: Option<(i64, i64)>,
+    memory: Mutex<MemoryReservation>,
+    few: Mutex<Few>,
+    /// When they are more than that.
+    bits: OnceLock<Bits>,
     has_nulls: AtomicBool,
 }
 
+/// Integers near each other, one bit each.
 #[derive(Debug)]
-enum Values {
-    /// Integers near each other, one bit each.
-    Bits {
-        base: i64,
-        bits: Vec<AtomicU64>,
-    },
-    Few(Mutex<Few>),
+struct Bits {
+    base: i64,
+    words: Vec<AtomicU64>,
+}
+
+impl Bits {
+    fn new(base: i64, values: u64) -> Self {
+        let words = (0..values.div_ceil(64)).map(|_| AtomicU64::new(0));
+        Self {
+            base,
+            words: words.collect(),
+        }
+    }
+
+    fn add(&self, key: i64) {
+        let bit = key.checked_sub(self.base).map(usize::try_from);
+        let Some(Ok(bit)) = bit else { return };
+        let (place, mask) = (bit / 64, 1 << (bit % 64));
+        // Most of a join's keys come again and again.
+        if let Some(word) = self.words.get(place)
+            && word.load(Ordering::Relaxed) & mask == 0
+        {
+            word.fetch_or(mask, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug)]
 enum Few {
     Integers(BTreeSet<i64>),
-    Texts(BTreeSet<String>),
-    /// More integers than are listed.
-    Range {
-        least: i64,
-        greatest: i64,
-    },
-    /// More than are listed, without bounds that would say anything.
+    Texts(BTreeSet<String>, usize),
+    /// They are in the bits.
+    InBits,
+    /// More than are listed, of which nothing is said.
     Any,
 }
 
 impl Collected {
-    /// `span`: between which integers the probe side's values are; others meet nothing.
-    pub fn new(data_type: &DataType, span: Option<(i64, i64)>) -> Self {
-        let bits = span.and_then(|(least, greatest)| {
-            let values = greatest.checked_sub(least)?.checked_add(1)?;
-            let values = u64::try_from(values).ok().filter(|n| *n <= SPAN_MAX)?;
-            let words = (0..values.div_ceil(64)).map(|_| AtomicU64::new(0));
-            Some(Values::Bits {
-                base: least,
-                bits: words.collect(),
-            })
-        });
-        let few = || {
-            Values::Few(Mutex::new(match data_type {
-                data_type if is_integer(data_type) => Few::Integers(BTreeSet::new()),
-                data_type if is_collected(data_type) => Few::Texts(BTreeSet::new()),
-                _ => Few::Any,
-            }))
+    /// What it takes up is taken of `pool`; where that has no more, nothing is said of the keys.
+    pub fn new(data_type: &DataType, span: Option<(i64, i64)>, pool: &Arc<dyn MemoryPool>) -> Self {
+        let few = match data_type {
+            data_type if is_integer(data_type) => Few::Integers(BTreeSet::new()),
+            data_type if is_text(data_type) => Few::Texts(BTreeSet::new(), 0),
+            _ => Few::Any,
         };
         Self {
-            values: bits.filter(|_| is_integer(data_type)).unwrap_or_else(few),
+            span,
+            memory: Mutex::new(MemoryConsumer::new("JoinKeysExec").register(pool)),
+            few: Mutex::new(few),
+            bits: OnceLock::new(),
             has_nulls: AtomicBool::new(false),
         }
     }
@@ -90,37 +136,83 @@ impl Collected {
         if keys.null_count() > 0 {
             self.has_nulls.store(true, Ordering::Relaxed);
         }
-        match &self.values {
-            Values::Bits { base, bits } => {
-                let keys = integers(keys)?;
-                for key in keys.iter().flatten() {
-                    let bit = key.checked_sub(*base).map(usize::try_from);
-                    let Some(Ok(bit)) = bit else { continue };
-                    let (place, mask) = (bit / 64, 1 << (bit % 64));
-                    // Most of a join's keys come again and again.
-                    if let Some(word) = bits.get(place)
-                        && word.load(Ordering::Relaxed) & mask == 0
-                    {
-                        word.fetch_or(mask, Ordering::Relaxed);
-                    }
-                }
-            }
-            Values::Few(few) => few.lock().add(keys)?,
+        if let Some(bits) = self.bits.get() {
+            integers(keys)?
+                .iter()
+                .flatten()
+                .for_each(|key| bits.add(key));
+        } else if is_integer(keys.data_type()) {
+            let keys: BTreeSet<i64> = integers(keys)?.iter().flatten().collect();
+            self.add_integers(keys);
+        } else if is_text(keys.data_type()) {
+            self.add_texts(match keys.data_type() {
+                DataType::Utf8 => keys.as_string::<i32>().iter().flatten().collect(),
+                DataType::LargeUtf8 => keys.as_string::<i64>().iter().flatten().collect(),
+                _ => keys.as_string_view().iter().flatten().collect(),
+            });
         }
         Ok(())
     }
 
+    fn add_integers(&self, mut keys: BTreeSet<i64>) {
+        let mut few = self.few.lock();
+        if let Few::Integers(known) = &mut *few {
+            known.append(&mut keys);
+            if known.len() <= LISTED_KEYS {
+                return;
+            }
+            keys = mem::take(known);
+            *few = Few::Any;
+            if let (Some((base, _)), Some(values)) = (self.span, values_in(self.span))
+                && self.memory.lock().try_grow((values / 8) as usize).is_ok()
+            {
+                *few = Few::InBits;
+                self.bits.get_or_init(|| Bits::new(base, values));
+            }
+        }
+        if let (Few::InBits, Some(bits)) = (&*few, self.bits.get()) {
+            keys.into_iter().for_each(|key| bits.add(key));
+        }
+    }
+
+    fn add_texts(&self, keys: BTreeSet<&str>) {
+        let mut few = self.few.lock();
+        let Few::Texts(known, bytes) = &mut *few else {
+            return;
+        };
+        for key in keys {
+            if !known.contains(key) {
+                *bytes += key.len();
+                if known.len() == LISTED_KEYS || *bytes > LISTED_BYTES {
+                    *few = Few::Any;
+                    return;
+                }
+                known.insert(key.to_owned());
+            }
+        }
+    }
+
     /// What a value of the column has to be to meet any of the rows; `None` where that is not known.
     pub fn filter(&self, column: u32) -> Option<RuntimeFilter> {
-        let predicate = match &self.values {
-            Values::Bits { base, bits } => RuntimePredicate::Bitmap {
+        let predicate = match (self.bits.get(), &*self.few.lock()) {
+            (Some(Bits { base, words }), _) => RuntimePredicate::Bitmap {
                 base: *base,
-                bits: bits
+                bits: words
                     .iter()
-                    .map(|bits| bits.load(Ordering::Relaxed))
+                    .map(|word| word.load(Ordering::Relaxed))
                     .collect(),
             },
-            Values::Few(few) => few.lock().predicate()?,
+            (None, Few::Integers(keys)) => {
+                let keys = keys.iter().map(|key| Scalar::Int((*key).into()));
+                RuntimePredicate::Set(keys.collect())
+            }
+            (None, Few::Texts(keys, _)) => {
+                let keys = keys
+                    .iter()
+                    .map(|key| Scalar::Bytes(key.clone().into_bytes()));
+                RuntimePredicate::Set(keys.collect())
+            }
+            (None, Few::InBits | Few::Any) => return None,
         };
         Some(RuntimeFilter {
             column,
@@ -130,67 +222,6 @@ impl Collected {
     }
 }
 
-impl Few {
-    fn add(&mut self, keys: &ArrayRef) -> Result<()> {
-        match self {
-            Few::Integers(known) => {
-                let keys = integers(keys)?;
-                known.extend(keys.iter().flatten());
-                if known.len() > LISTED_KEYS
-                    && let (Some(least), Some(greatest)) = (known.first(), known.last())
-                {
-                    *self = Few::Range {
-                        least: *least,
-                        greatest: *greatest,
-                    };
-                }
-            }
-            Few::Range { least, greatest } => {
-                let keys = integers(keys)?;
-                *least = min(&keys).map_or(*least, |key| key.min(*least));
-                *greatest = max(&keys).map_or(*greatest, |key| key.max(*greatest));
-            }
-            Few::Texts(known) => {
-                let mut note = |key: Option<&str>| {
-                    if let Some(key) = key
-                        && known.len() <= LISTED_KEYS
-                        && !known.contains(key)
-                    {
-                        known.insert(key.to_owned());
-                    }
-                };
-                match keys.data_type() {
-                    DataType::Utf8 => keys.as_string::<i32>().iter().for_each(&mut note),
-                    DataType::LargeUtf8 => keys.as_string::<i64>().iter().for_each(&mut note),
-                    _ => keys.as_string_view().iter().for_each(&mut note),
-                }
-                if known.len() > LISTED_KEYS {
-                    *self = Few::Any;
-                }
-            }
-            Few::Any => {}
-        }
-        Ok(())
-    }
-
-    fn predicate(&self) -> Option<RuntimePredicate> {
-        let integer = |value: &i64| Scalar::Int((*value).into());
-        Some(match self {
-            Few::Integers(keys) => RuntimePredicate::Set(keys.iter().map(integer).collect()),
-            Few::Texts(keys) => {
-                let text = |key: &String| Scalar::Bytes(key.clone().into_bytes());
-                RuntimePredicate::Set(keys.iter().map(text).collect())
-            }
-            Few::Range { least, greatest } => RuntimePredicate::Range {
-                min: Some(integer(least)),
-                max: Some(integer(greatest)),
-            },
-            Few::Any => return None,
-        })
-    }
-}
-
-/// Those that are no 64-bit integers are NULL: no column has them between its bounds.
 fn integers(keys: &ArrayRef) -> Result<Int64Array> {
     let keys = match keys.data_type() {
         DataType::Date32 => &cast(keys, &DataType::Int32)?,
@@ -202,69 +233,47 @@ fn integers(keys: &ArrayRef) -> Result<Int64Array> {
 
 /// What passes `one` or `other`, which are of the same column; `None` where that may be anything.
 pub(super) fn union(one: RuntimeFilter, other: RuntimeFilter) -> Option<RuntimeFilter> {
-    let keep_nulls = one.keep_nulls || other.keep_nulls;
-    let column = one.column;
     let predicate = match (one.predicate, other.predicate) {
-        (
-            RuntimePredicate::Bitmap { base, bits },
-            RuntimePredicate::Bitmap {
-                base: others_base,
-                bits: others,
-            },
-        ) if base == others_base && bits.len() == others.len() => {
-            let both = bits.iter().zip(&*others).map(|(one, other)| one | other);
-            RuntimePredicate::Bitmap {
-                base,
-                bits: both.collect(),
-            }
-        }
         (RuntimePredicate::Set(mut one), RuntimePredicate::Set(other)) => {
             one.extend(other);
             RuntimePredicate::Set(one)
         }
-        (one, other) => {
-            let (one, other) = (bounds(one)?, bounds(other)?);
-            match (one, other) {
-                (Some(one), Some(other)) => RuntimePredicate::Range {
-                    min: Some(Scalar::Int(one.0.min(other.0))),
-                    max: Some(Scalar::Int(one.1.max(other.1))),
-                },
-                (Some((least, greatest)), None) | (None, Some((least, greatest))) => {
-                    RuntimePredicate::Range {
-                        min: Some(Scalar::Int(least)),
-                        max: Some(Scalar::Int(greatest)),
+        (RuntimePredicate::Bitmap { base, mut bits }, other)
+        | (other, RuntimePredicate::Bitmap { base, mut bits }) => {
+            // Usually nobody else has it.
+            if Arc::get_mut(&mut bits).is_none() {
+                bits = bits.iter().copied().collect();
+            }
+            let words = Arc::get_mut(&mut bits)?;
+            match other {
+                RuntimePredicate::Bitmap {
+                    base: others_base,
+                    bits: others,
+                } if base == others_base && words.len() == others.len() => {
+                    let both = words.iter_mut().zip(&*others);
+                    both.for_each(|(word, other)| *word |= other);
+                }
+                RuntimePredicate::Set(keys) => {
+                    for key in keys {
+                        let Scalar::Int(key) = key else { return None };
+                        let bit = key.checked_sub(base.into()).map(usize::try_from);
+                        // One outside of the bits is outside of the column.
+                        if let Some(Ok(bit)) = bit
+                            && let Some(word) = words.get_mut(bit / 64)
+                        {
+                            *word |= 1 << (bit % 64);
+                        }
                     }
                 }
-                (None, None) => RuntimePredicate::Set(Vec::new()),
+                _ => return None,
             }
+            RuntimePredicate::Bitmap { base, bits }
         }
+        _ => return None,
     };
     Some(RuntimeFilter {
-        column,
+        column: one.column,
         predicate,
-        keep_nulls,
+        keep_nulls: one.keep_nulls || other.keep_nulls,
     })
-}
-
-/// The least and the greatest integer that passes, if any does; `None` where that is not known.
-fn bounds(predicate: RuntimePredicate) -> Option<Option<(i128, i128)>> {
-    let integer = |value: Scalar| match value {
-        Scalar::Int(value) => Some(value),
-        _ => None,
-    };
-    match predicate {
-        RuntimePredicate::Range { min, max } => Some(Some((integer(min?)?, integer(max?)?))),
-        RuntimePredicate::Set(values) => {
-            let values: Option<Vec<_>> = values.into_iter().map(integer).collect();
-            let values = values?;
-            Some(
-                values
-                    .iter()
-                    .min()
-                    .copied()
-                    .zip(values.iter().max().copied()),
-            )
-        }
-        RuntimePredicate::Bitmap { .. } => None,
-    }
 }

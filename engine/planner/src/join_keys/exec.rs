@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::apply_expression_roots;
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, apply_expression_roots};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
 
-use super::collect::is_collected;
-use super::hub::QueryKeys;
+use super::collect::says_something;
+use super::hub::{Collecting, QueryKeys};
 
 /// A key of a join.
 #[derive(Debug, Clone)]
@@ -58,9 +59,15 @@ impl JoinKeysExec {
         Ok(Self { input, join, keys })
     }
 
-    /// Whether something can be told of keys of this type.
-    pub fn tells(data_type: &DataType) -> bool {
-        is_collected(data_type)
+    /// Whether something is expected to be told of keys of this type, of `rows` of the build side, to a side
+    /// of `probed` rows, whose integers are all within `span`.
+    pub fn tells(
+        data_type: &DataType,
+        span: Option<(i64, i64)>,
+        rows: Option<usize>,
+        probed: u64,
+    ) -> bool {
+        says_something(data_type, span, rows, probed)
     }
 
     /// The number of the join.
@@ -103,6 +110,18 @@ impl ExecutionPlan for JoinKeysExec {
         vec![true]
     }
 
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        Ok(Arc::clone(&inputs[0]))
+    }
+
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
     }
@@ -138,22 +157,35 @@ impl ExecutionPlan for JoinKeysExec {
             return Ok(rows);
         };
         let streams = self.properties().partitioning.partition_count();
-        let noted = told.collecting(self.join, &self.keys, streams);
-        let (keys, join) = (Arc::clone(&self.keys), self.join);
-        // It ends with an error: what was not seen to its end is not told.
-        let rows = stream::try_unfold(rows, move |mut rows| {
-            let (told, noted, keys) = (Arc::clone(&told), Arc::clone(&noted), Arc::clone(&keys));
+        let (join, keys) = (self.join, Arc::clone(&self.keys));
+        let noted = told.collecting(join, &keys, streams, context.memory_pool());
+        let stream = Noting { told, join, noted };
+        let rows = stream::try_unfold((rows, stream), move |(mut rows, stream)| {
+            let keys = Arc::clone(&keys);
             async move {
                 let Some(batch) = rows.next().await.transpose()? else {
-                    told.ended(join, &noted);
                     return Ok(None);
                 };
-                for (key, noted) in keys.iter().zip(&noted.keys) {
+                for (key, noted) in keys.iter().zip(&stream.noted.keys) {
                     noted.add(&key.expr.evaluate(&batch)?.into_array(batch.num_rows())?)?;
                 }
-                Ok(Some((batch, rows)))
+                Ok(Some((batch, (rows, stream))))
             }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}
+
+/// A stream of the build side, until its end, or until nobody asks for its rows any more. An error ends the
+/// query.
+struct Noting {
+    told: Arc<QueryKeys>,
+    join: u32,
+    noted: Arc<Collecting>,
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.told.ended(self.join, &self.noted);
     }
 }

@@ -4,26 +4,31 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::execution::memory_pool::MemoryPool;
 use flashmesh_pushdown::RuntimeFilter;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
+use super::KEYS_WITHIN;
 use super::collect::{Collected, union};
 use super::exec::JoinKey;
 
-/// Messages that came before their query are kept up to so many bytes; usually there is none, as a join
-/// has rows of all nodes before it knows its keys.
+/// Messages that came before their query are kept up to so many bytes, and so long; usually there is none,
+/// as a join has rows of all nodes before it knows its keys.
 const EARLY_MAX_BYTES: usize = 32 << 20;
+const EARLY_MAX_AGE: Duration = Duration::from_secs(30);
 /// Tasks that a join may have.
 const PARTS_MAX: u32 = 1 << 12;
 
 /// Gives a message to all other nodes.
 pub trait TellNodes: fmt::Debug + Send + Sync {
-    /// Sends it some time; a node that does not get it does without.
+    /// Sends it some time; a node that does not get it does without, after a while.
     fn tell(&self, message: Vec<u8>);
 }
 
@@ -54,9 +59,17 @@ pub struct KeyHub {
 #[derive(Debug, Default)]
 struct State {
     queries: HashMap<u128, Query>,
-    /// Of queries that are not known here yet, or no more: query and join, what was told, its bytes.
-    early: VecDeque<(u128, u32, Told, usize)>,
-    early_bytes: usize,
+    /// Of queries that are not known here yet, or no more.
+    early: VecDeque<Early>,
+}
+
+#[derive(Debug)]
+struct Early {
+    query: u128,
+    join: u32,
+    told: OfTask,
+    bytes: usize,
+    came: Instant,
 }
 
 /// A query some of whose tasks are on this node.
@@ -66,8 +79,9 @@ struct Query {
     joins: HashMap<u32, Arc<Gathered>>,
 }
 
+/// What one task of a join has told.
 #[derive(Debug, Clone)]
-struct Told {
+struct OfTask {
     part: u32,
     parts: u32,
     filters: Vec<RuntimeFilter>,
@@ -99,7 +113,7 @@ impl KeyHub {
         if record.parts > PARTS_MAX || record.part >= record.parts {
             return Err(malformed(&"a part that is none"));
         }
-        let told = Told {
+        let told = OfTask {
             part: record.part,
             parts: record.parts,
             filters: filters.map_err(|error| malformed(&error))?,
@@ -108,7 +122,7 @@ impl KeyHub {
         Ok(())
     }
 
-    fn note(&self, query: u128, join: u32, told: Told, bytes: usize) {
+    fn note(&self, query: u128, join: u32, told: OfTask, bytes: usize) {
         let mut state = self.state.lock();
         match state.queries.get_mut(&query) {
             Some(known) => {
@@ -117,19 +131,27 @@ impl KeyHub {
                 gathered.add(told);
             }
             None => {
-                state.early_bytes += bytes;
-                state.early.push_back((query, join, told, bytes));
-                while state.early_bytes > EARLY_MAX_BYTES {
-                    let Some((.., bytes)) = state.early.pop_front() else {
-                        break;
-                    };
-                    state.early_bytes -= bytes;
+                let early = &mut state.early;
+                early.push_back(Early {
+                    query,
+                    join,
+                    told,
+                    bytes,
+                    came: Instant::now(),
+                });
+                let mut all: usize = early.iter().map(|early| early.bytes).sum();
+                while let Some(first) = early.front()
+                    && (all > EARLY_MAX_BYTES || first.came.elapsed() > EARLY_MAX_AGE)
+                {
+                    all -= first.bytes;
+                    early.pop_front();
                 }
             }
         }
     }
 
-    fn tell(&self, query: u128, join: u32, told: Told) {
+    fn tell(&self, query: u128, join: u32, told: OfTask) {
+        self.note(query, join, told.clone(), 0);
         let record = KeysRecord {
             query: query.to_le_bytes().to_vec(),
             join,
@@ -138,7 +160,6 @@ impl KeyHub {
             filters: told.filters.iter().map(RuntimeFilter::encode).collect(),
         };
         self.others.tell(record.encode_to_vec());
-        self.note(query, join, told, 0);
     }
 }
 
@@ -146,6 +167,8 @@ impl KeyHub {
 #[derive(Debug)]
 pub(crate) struct Gathered {
     so_far: Mutex<SoFar>,
+    /// Until when it is waited for: from the first time on.
+    until: OnceLock<Instant>,
     /// What meets a row of any task, once all have told.
     whole: watch::Sender<Option<Arc<[RuntimeFilter]>>>,
 }
@@ -162,13 +185,14 @@ impl Default for Gathered {
     fn default() -> Self {
         Self {
             so_far: Mutex::default(),
+            until: OnceLock::new(),
             whole: watch::Sender::new(None),
         }
     }
 }
 
 impl Gathered {
-    fn add(&self, told: Told) {
+    fn add(&self, told: OfTask) {
         let mut known = self.so_far.lock();
         if !known.parts.insert(told.part) {
             return;
@@ -195,10 +219,14 @@ impl Gathered {
         self.whole.borrow().clone()
     }
 
-    /// Comes back when that is known.
+    /// Comes back when that is known, or is waited for no longer.
     pub async fn wait(self: Arc<Self>) {
-        // The sender is this one's.
-        let _ = self.whole.subscribe().wait_for(Option::is_some).await;
+        let until = *self.until.get_or_init(|| Instant::now() + KEYS_WITHIN);
+        let mut whole = self.whole.subscribe();
+        let known = whole.wait_for(Option::is_some);
+        if timeout_at(until, known).await.is_err() {
+            log::debug!("a scan starts without the keys of a join");
+        }
     }
 }
 
@@ -217,7 +245,7 @@ impl QueryKeys {
     /// all of its tasks.
     pub fn new(hub: Arc<KeyHub>, query: u128, part: usize, parts: usize) -> Self {
         let mut state = hub.state.lock();
-        let mut came = Vec::new();
+        let mut came = VecDeque::new();
         let tasks = &mut match state.queries.entry(query) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Query::default()),
@@ -225,15 +253,12 @@ impl QueryKeys {
         .tasks;
         *tasks += 1;
         if *tasks == 1 && !state.early.is_empty() {
-            let (mine, rest) = mem::take(&mut state.early)
-                .into_iter()
-                .partition(|(of, ..)| *of == query);
-            (came, state.early) = (Vec::from_iter::<VecDeque<_>>(mine), rest);
-            state.early_bytes = state.early.iter().map(|(.., bytes)| bytes).sum();
+            let early = mem::take(&mut state.early).into_iter();
+            (came, state.early) = early.partition(|early| early.query == query);
         }
         drop(state);
-        for (query, join, told, bytes) in came {
-            hub.note(query, join, told, bytes);
+        for early in came {
+            hub.note(query, early.join, early.told, early.bytes);
         }
         Self {
             hub,
@@ -257,13 +282,14 @@ impl QueryKeys {
         join: u32,
         keys: &[JoinKey],
         streams: usize,
+        pool: &Arc<dyn MemoryPool>,
     ) -> Arc<Collecting> {
         let mut all = self.collecting.lock();
         let collecting = all.entry(join).or_insert_with(|| {
             let keys = keys.iter();
             Arc::new(Collecting {
                 keys: keys
-                    .map(|key| Collected::new(&key.data_type, key.span))
+                    .map(|key| Collected::new(&key.data_type, key.span, pool))
                     .collect(),
                 left: Mutex::new(streams),
             })
@@ -271,15 +297,16 @@ impl QueryKeys {
         Arc::clone(collecting)
     }
 
-    /// One of them is at its end.
+    /// One of them is at its end, or nobody asks for its rows any more: then none of them is needed.
     pub(super) fn ended(&self, join: u32, collecting: &Collecting) {
         let mut left = collecting.left.lock();
         *left = left.saturating_sub(1);
         if *left > 0 {
             return;
         }
+        self.collecting.lock().remove(&join);
         let keys = collecting.keys.iter().zip(0..);
-        let told = Told {
+        let told = OfTask {
             part: self.part,
             parts: self.parts,
             filters: keys.filter_map(|(key, n)| key.filter(n)).collect(),

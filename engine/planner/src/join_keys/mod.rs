@@ -16,7 +16,8 @@
 //! Only what *all* tasks of the join have told counts: rows with a key that one task has not seen may meet
 //! some in another. Who waits can't be waited for: the keys depend on what is below the build side alone,
 //! and the scans below it only on joins further up, whose build sides are elsewhere. A limit that is met
-//! may end a join before it asked for all of its rows, so a scan waits [`KEYS_WITHIN`] at most.
+//! may end a join before it asked for all of its rows, so a scan waits [`KEYS_WITHIN`] at most; a join that is
+//! dropped has ended, too.
 
 mod collect;
 mod exec;
@@ -30,7 +31,7 @@ pub use exec::JoinKeysExec;
 pub(crate) use hub::Gathered;
 pub use hub::{KeyHub, QueryKeys, TellNodes};
 
-/// How long a scan waits for the keys of a join before it starts without them.
+/// How long scans wait for the keys of a join before they start without them.
 pub(crate) const KEYS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a scan drops rows by: a key of a join elsewhere in the same query.

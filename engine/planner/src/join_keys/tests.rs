@@ -3,42 +3,40 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Date32Array, Int32Array, Int64Array, StringArray};
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
 use flashmesh_pushdown::testing::for_each_case;
 use flashmesh_pushdown::{RuntimeFilter, Scalar};
+use futures::StreamExt;
 use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
+use super::JoinKeysExec;
 use super::collect::{Collected, union};
 use super::exec::JoinKey;
 use super::hub::{KeyHub, QueryKeys, TellNodes};
 use crate::translate::scalar_of;
 
 /// Keys of some rows, and a value more that may be one.
-fn keys(rng: &mut StdRng, data_type: &DataType, width: i64) -> (ArrayRef, Scalar) {
+fn keys(rng: &mut StdRng, data_type: &DataType, from: i64, width: i64) -> (ArrayRef, Scalar) {
     let rows = rng.random_range(0..300);
-    let mut some = |from: i64| {
-        let mut one =
-            || (rng.random_range(0..20) > 0).then(|| rng.random_range(from..from + width));
-        (0..=rows).map(|_| one()).collect::<Vec<_>>()
-    };
+    let mut key = || (rng.random_range(0..20) > 0).then(|| rng.random_range(from..=from + width));
+    let keys: Vec<Option<i64>> = (0..=rows).map(|_| key()).collect();
     let array: ArrayRef = match data_type {
-        DataType::Int32 => Arc::new(Int32Array::from_iter(
-            some(-50).into_iter().map(|key| key.map(|key| key as i32)),
-        )),
-        DataType::Date32 => Arc::new(Date32Array::from_iter(
-            some(-50).into_iter().map(|key| key.map(|key| key as i32)),
-        )),
         DataType::Utf8 => Arc::new(StringArray::from_iter(
-            some(0)
-                .into_iter()
-                .map(|key| key.map(|key| format!("key {key}"))),
+            keys.iter().map(|key| key.map(|key| format!("key {key}"))),
         )),
-        _ => Arc::new(Int64Array::from(some(i64::MIN / 4))),
+        _ => cast(&Int64Array::from(keys), data_type).unwrap(),
     };
     let last = ScalarValue::try_from_array(&array, rows).unwrap();
     (array.slice(0, rows), scalar_of(&last).unwrap())
@@ -49,28 +47,34 @@ fn values(array: &ArrayRef) -> impl Iterator<Item = Scalar> {
     values.map(|value| scalar_of(&value).unwrap())
 }
 
+fn pool() -> Arc<dyn MemoryPool> {
+    Arc::new(UnboundedMemoryPool::default())
+}
+
 #[test]
-fn what_any_task_has_seen_passes_and_what_none_has_mostly_not() {
+fn what_any_task_has_seen_passes_and_what_none_has_does_not() {
     for_each_case("keys of joins", 300, |generator| {
         let rng = generator.rng();
         let types = [
-            DataType::Int32,
-            DataType::Int64,
-            DataType::Date32,
-            DataType::Utf8,
+            (DataType::Int32, -1000),
+            (DataType::UInt32, 3_000_000_000),
+            (DataType::Int64, i64::MIN / 4),
+            (DataType::UInt64, 5),
+            (DataType::Date32, -50),
+            (
+                DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
+                1 << 40,
+            ),
+            (DataType::Utf8, 0),
         ];
-        let data_type = &types[rng.random_range(0..types.len())];
-        let width = *[40, 5_000, 1 << 30].get(rng.random_range(0..3)).unwrap();
-        let width = if *data_type == DataType::Int64 {
-            width << 20
-        } else {
-            width
-        };
+        let (data_type, from) = &types[rng.random_range(0..types.len())];
+        let width = [40, 5_000, 1 << 27][rng.random_range(0..3)];
         // The probe side's may reach further, or less far, than the keys.
         let span = rng
             .random_bool(0.7)
-            .then(|| (-20, rng.random_range(0..2 * width)));
+            .then(|| (from - 20, from + rng.random_range(0..2 * width)));
         let is_probed = |value: &Scalar| match (value, span) {
+            (Scalar::Null, _) => false,
             (Scalar::Int(value), Some((least, greatest))) => {
                 (least.into()..=greatest.into()).contains(value)
             }
@@ -78,9 +82,9 @@ fn what_any_task_has_seen_passes_and_what_none_has_mostly_not() {
         };
         let (mut seen, mut others, mut has_nulls) = (Vec::new(), Vec::new(), false);
         let tasks = (0..rng.random_range(1..4)).map(|_| {
-            let task = Collected::new(data_type, span);
-            for _ in 0..rng.random_range(0..12) {
-                let (array, other) = keys(rng, data_type, width);
+            let task = Collected::new(data_type, span, &pool());
+            for _ in 0..rng.random_range(0..25) {
+                let (array, other) = keys(rng, data_type, *from, width);
                 has_nulls |= array.null_count() > 0;
                 seen.extend(values(&array));
                 others.push(other);
@@ -89,37 +93,50 @@ fn what_any_task_has_seen_passes_and_what_none_has_mostly_not() {
             task.filter(3)
         });
         let all: Vec<Option<RuntimeFilter>> = tasks.collect();
-        let whole = all.into_iter().reduce(|one, other| union(one?, other?));
-        let Some(Some(whole)) = whole else {
+        let Some(Some(whole)) = all.into_iter().reduce(|one, other| union(one?, other?)) else {
             let distinct: BTreeSet<_> = seen.iter().map(|value| format!("{value:?}")).collect();
+            let is_known = *data_type != DataType::UInt64;
             assert!(
-                distinct.len() > 2048,
-                "nothing is told of {} keys",
+                !is_known || distinct.len() > 2048,
+                "{} keys",
                 distinct.len()
             );
             return;
         };
         assert_eq!((whole.column, whole.keep_nulls), (3, has_nulls));
-        for value in seen
-            .iter()
-            .filter(|value| !value.is_null() && is_probed(value))
-        {
+        for value in seen.iter().filter(|value| is_probed(value)) {
             assert!(whole.passes(value), "{value:?} is dropped by {whole:?}");
         }
-        let is_range = matches!(
-            whole.predicate,
-            flashmesh_pushdown::RuntimePredicate::Range { .. }
-        );
-        for value in others
-            .iter()
-            .filter(|value| !value.is_null() && is_probed(value))
-        {
-            assert!(
-                is_range || whole.passes(value) == seen.contains(value),
-                "{value:?} with {whole:?}"
-            );
+        for value in others.iter().filter(|value| is_probed(value)) {
+            assert_eq!(whole.passes(value), seen.contains(value), "{value:?}");
         }
     });
+}
+
+#[test]
+fn long_texts_and_what_there_is_no_memory_for_say_nothing() {
+    let texts = Collected::new(&DataType::Utf8, None, &pool());
+    let long = "x".repeat(400_000);
+    for key in ["a", "b"] {
+        texts
+            .add(&(Arc::new(StringArray::from(vec![format!("{key}{long}")])) as _))
+            .unwrap();
+        assert!(texts.filter(0).is_some());
+    }
+    texts
+        .add(&(Arc::new(StringArray::from(vec![format!("c{long}")])) as _))
+        .unwrap();
+    assert_eq!(texts.filter(0), None);
+
+    let many: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3000));
+    for (bytes, is_known) in [(1 << 20, true), (1 << 10, false)] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes));
+        let keys = Collected::new(&DataType::Int64, Some((0, 100_000)), &pool);
+        keys.add(&many).unwrap();
+        assert_eq!(keys.filter(0).is_some(), is_known, "{bytes} bytes");
+        drop(keys);
+        assert_eq!(pool.reserved(), 0);
+    }
 }
 
 /// What a hub wants to tell others.
@@ -143,7 +160,7 @@ fn told(keys: &QueryKeys, join: u32, values: &[i64]) {
         data_type: DataType::Int64,
         span: None,
     };
-    let collecting = keys.collecting(join, &[key], 2);
+    let collecting = keys.collecting(join, &[key], 2, &pool());
     let (one, other) = values.split_at(values.len() / 2);
     for part in [one, other] {
         let array: ArrayRef = Arc::new(Int64Array::from(part.to_vec()));
@@ -221,4 +238,32 @@ fn bytes_of_another_node_are_refused_and_never_panic() {
     let (node, _) = hub();
     let error = node.receive(b"hello").unwrap_err().to_string();
     assert!(error.contains("no keys"), "{error}");
+}
+
+#[tokio::test]
+async fn streams_that_nobody_asks_any_more_have_ended() {
+    let (hub, _) = hub();
+    let batch = |keys: Vec<i64>| {
+        let keys: ArrayRef = Arc::new(Int64Array::from(keys));
+        RecordBatch::try_from_iter([("k", keys)]).unwrap()
+    };
+    let streams = [vec![batch(vec![1]), batch(vec![2])], vec![batch(vec![3])]];
+    let schema = streams[1][0].schema();
+    let rows = MemorySourceConfig::try_new_exec(&streams, schema, None).unwrap();
+    let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
+    let plan = JoinKeysExec::new(rows, 4, [(key, None)]).unwrap();
+    let query = QueryKeys::new(Arc::clone(&hub), 1, 0, 1);
+    let gathered = query.of(4);
+    let config = SessionConfig::new().with_extension(Arc::new(query));
+    let context = Arc::new(TaskContext::default().with_session_config(config));
+    let mut one = plan.execute(0, Arc::clone(&context)).unwrap();
+    let mut other = plan.execute(1, context).unwrap();
+    assert_eq!(other.next().await.unwrap().unwrap().num_rows(), 1);
+    assert!(other.next().await.is_none());
+    assert_eq!(one.next().await.unwrap().unwrap().num_rows(), 1);
+    assert_eq!(gathered.whole(), None, "one stream goes on");
+    drop(one);
+    let whole = gathered.whole().expect("nobody asks for more");
+    let passes = [1, 2, 3].map(|key| whole[0].passes(&Scalar::Int(key)));
+    assert_eq!(passes, [true, false, true]);
 }

@@ -40,7 +40,7 @@ pub(super) fn plan(
     if resolved.catalog.as_ref() != store.catalog {
         return plan_err!("AT: '{reference}' is not in this database");
     }
-    let name = (resolved.schema.to_string(), resolved.table.to_string());
+    let name = store.place_of(&resolved);
     let present = match store.workspace.snapshot(&name.0, &name.1) {
         Err(StorageError::NotFound { .. }) => None,
         found => Some(found.map_err(from_storage)?),

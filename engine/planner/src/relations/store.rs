@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use datafusion::common::{Result, TableReference, plan_datafusion_err, plan_err};
+use datafusion::common::{
+    ResolvedTableReference, Result, TableReference, plan_datafusion_err, plan_err,
+};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use flashmesh_storage::StorageError;
@@ -43,8 +45,12 @@ impl StoreRelations {
         }
     }
 
-    /// Schema and name of a table or an index that an argument names.
-    pub(super) fn resolve(&self, name: &str, arguments: &Arguments<'_>) -> Result<TableName> {
+    /// The name of a table or an index that an argument gives, with its schema.
+    pub(super) fn written(
+        &self,
+        name: &str,
+        arguments: &Arguments<'_>,
+    ) -> Result<ResolvedTableReference> {
         let name =
             TableReference::parse_str(name).resolve(&self.catalog, &arguments.default_schema());
         if name.catalog.as_ref() != self.catalog {
@@ -53,12 +59,18 @@ impl StoreRelations {
                 arguments.function()
             );
         }
-        Ok((name.schema.to_string(), name.table.to_string()))
+        Ok(name)
+    }
+
+    /// Where the session finds what is called so.
+    pub(super) fn place_of(&self, name: &ResolvedTableReference) -> TableName {
+        let schema = self.workspace.place_of(&name.schema, &name.table);
+        (schema.to_owned(), name.table.to_string())
     }
 
     /// A table that an argument names.
     pub(super) fn table(&self, name: &str, arguments: &Arguments<'_>) -> Result<Table> {
-        let name = self.resolve(name, arguments)?;
+        let name = self.place_of(&self.written(name, arguments)?);
         let snapshot = self.workspace.snapshot(&name.0, &name.1);
         let table = self.named(name, snapshot.map_err(from_storage)?);
         self.check_readable(&table, "table", &table.snapshot().name)?;

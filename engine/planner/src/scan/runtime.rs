@@ -38,12 +38,11 @@ use flashmesh_pushdown::{
 use flashmesh_storage::node::RuntimeFilters;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::timeout;
 
 use super::FlashScanExec;
 use super::bitmap::Alone;
 use super::spec::{DynamicFilter, FilterColumn, ScanSpec};
-use crate::join_keys::{Gathered, KEYS_WITHIN, KeyFilter, QueryKeys};
+use crate::join_keys::{Gathered, KeyFilter, QueryKeys};
 use crate::translate::scalar_of;
 
 /// Keys that a join gives to the scan of its other side one by one.
@@ -190,12 +189,7 @@ impl DynamicFilters {
         let gathered = self.of_joins.iter().map(|join| Arc::clone(&join.gathered));
         let all: Vec<_> = gathered.collect();
         let is_any = !all.is_empty();
-        let wait = async {
-            let all = join_all(all.into_iter().map(Gathered::wait));
-            if timeout(KEYS_WITHIN, all).await.is_err() {
-                log::debug!("a scan starts without the keys of a join");
-            }
-        };
+        let wait = async move { drop(join_all(all.into_iter().map(Gathered::wait)).await) };
         is_any.then_some(wait)
     }
 

@@ -251,6 +251,11 @@ impl ScanCodec {
             }
             filters.push(filter);
         }
+        let columns = table.scan_schema.fields().len();
+        let mut keys = record.key_filters.iter();
+        if keys.any(|filter| filter.ordinal as usize >= columns) {
+            return internal_err!("keys of a column that is none of {columns}");
+        }
         let outputs = schema.fields().len();
         let null_for_zero = record.null_for_zero.iter();
         let null_for_zero: Vec<_> = null_for_zero.map(|index| *index as usize).collect();

@@ -160,7 +160,10 @@ impl View {
 }
 
 fn is_systems(table: &Table) -> bool {
-    matches!(table.schema.as_str(), "system" | "information_schema")
+    matches!(
+        table.schema.as_str(),
+        "system" | "information_schema" | "temp"
+    )
 }
 
 fn create_table(catalog: &Catalog, table: &Table, schema: &Schema) -> Result<String> {

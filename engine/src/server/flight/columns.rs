@@ -9,6 +9,7 @@ use datafusion::common::TableReference;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 use flashmesh_planner::FlashTable;
+use flashmesh_storage::table::{TEMPORARY_SCHEMA, is_temporary};
 
 use crate::{Result, Session};
 
@@ -61,7 +62,11 @@ pub(super) fn with_origins(
             return Arc::clone(field);
         };
         let table = session.resolve(table.clone());
-        from_table(field, &table.catalog, &table.schema, &table.table)
+        let schema = match is_temporary(&table.schema) {
+            true => TEMPORARY_SCHEMA,
+            false => &table.schema,
+        };
+        from_table(field, &table.catalog, schema, &table.table)
     });
     Ok(Arc::new(Schema::new_with_metadata(
         fields.collect::<Vec<_>>(),

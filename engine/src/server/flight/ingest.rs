@@ -12,6 +12,7 @@ use datafusion::common::TableReference;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use flashmesh_storage::table::TEMPORARY_SCHEMA;
 use futures::{StreamExt, TryStreamExt};
 use tonic::Status;
 
@@ -35,7 +36,12 @@ pub(super) async fn ingest(
     command: CommandStatementIngest,
     data: PeekableFlightDataStream,
 ) -> Result<i64, Status> {
-    let table = table_of(&command)?;
+    let mut table = table_of(&command)?;
+    if command.temporary {
+        let name = session.session.temporary_name(table.table()).await;
+        let name = name.map_err(status)?;
+        table = TableReference::partial(name.schema, name.table);
+    }
     let mode = mode(session, &table, command.table_definition_options)?;
     let rows = decode(data, state.limits.message_bytes).await?;
     if mode == LoadMode::Append {
@@ -121,10 +127,11 @@ pub(super) async fn by_key(
 
 /// The table that an ingest names.
 fn table_of(command: &CommandStatementIngest) -> Result<TableReference, Status> {
-    if command.temporary {
-        return Err(Status::unimplemented(
-            "temporary tables are not supported; ingest into a table and drop it when done",
-        ));
+    let schema = command.schema.as_deref();
+    if command.temporary && schema.is_some_and(|schema| schema != TEMPORARY_SCHEMA) {
+        return Err(Status::invalid_argument(format!(
+            "temporary tables are in the schema '{TEMPORARY_SCHEMA}': leave the schema out"
+        )));
     }
     let catalog = command.catalog.as_deref();
     if let Some(catalog) = catalog.filter(|catalog| *catalog != CATALOG) {
@@ -135,6 +142,7 @@ fn table_of(command: &CommandStatementIngest) -> Result<TableReference, Status> 
     let table = command.table.clone();
     Ok(match command.schema.clone() {
         Some(schema) => TableReference::partial(schema, table),
+        None if command.temporary => TableReference::partial(TEMPORARY_SCHEMA, table),
         None => TableReference::bare(table),
     })
 }

@@ -10,6 +10,7 @@ use arrow_flight::sql::{
 };
 use datafusion::catalog::CatalogProvider;
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
+use datafusion::common::TableReference;
 use datafusion::datasource::TableType;
 use tonic::Status;
 
@@ -89,7 +90,7 @@ fn type_name(kind: TableType) -> &'static str {
 /// Kinds of tables.
 pub(super) fn table_types(command: CommandGetTableTypes) -> Result<RecordBatch, Status> {
     let mut builder = command.into_builder();
-    for kind in [TableType::Base, TableType::View] {
+    for kind in [TableType::Base, TableType::View, TableType::Temporary] {
         builder.append(type_name(kind));
     }
     builder.append(SYSTEM_TABLE);
@@ -115,17 +116,10 @@ pub(super) fn primary_keys(
 ) -> Result<RecordBatch, Status> {
     let schema_name = command.db_schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
     let table = &command.table;
-    let principal = session.session.principal();
-    if principal.rights(schema_name, table).is_empty() {
-        return Err(status(Error::Storage(
-            flashmesh_storage::StorageError::NotFound {
-                kind: "table",
-                name: format!("{schema_name}.{table}"),
-            },
-        )));
-    }
-    let workspace = session.session.workspace();
-    let snapshot = workspace.snapshot(schema_name, table).map_err(status)?;
+    let name = TableReference::full(CATALOG, schema_name, table.as_str());
+    let name = session.session.resolve(name);
+    let schema = session.session.flash_schema(&name).map_err(status)?;
+    let snapshot = schema.snapshot(&name.table).map_err(status)?;
     let key = snapshot.primary_key();
     let columns: Vec<&str> = key
         .map(|key| snapshot.index_columns(&key.definition))

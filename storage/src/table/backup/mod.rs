@@ -124,7 +124,8 @@ impl Database {
         let id = self.catalog.id()?;
         let listed = files.list()?;
         let before = last_of(files, &listed, &id)?;
-        let state = self.state.read().clone();
+        let mut state = self.state.read().clone();
+        state.forget_temporary();
         let mut tables: Vec<_> = state
             .tables
             .values()

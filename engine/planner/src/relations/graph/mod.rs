@@ -216,7 +216,11 @@ struct Opened {
 impl Opened {
     fn new(store: &StoreRelations, arguments: &mut Arguments<'_>) -> Result<Self> {
         let name = arguments.text()?;
-        let (schema, name) = store.resolve(&name, arguments)?;
+        let written = store.written(&name, arguments)?;
+        let schema = store
+            .workspace
+            .place_of_index(&written.schema, &written.table);
+        let (schema, name) = (schema.to_owned(), written.table.to_string());
         let index = store.workspace.index(&schema, &name);
         let (table_name, table, index) = index.map_err(from_storage)?;
         let table = store.named((schema, table_name), table);
