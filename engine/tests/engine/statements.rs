@@ -331,8 +331,8 @@ async fn what_would_not_be_kept_is_refused() {
             ["nothing", "field"],
         ),
         (
-            "CREATE TEMPORARY TABLE k (a INT)",
-            ["emporary", "not supported"],
+            "CREATE TEMPORARY TABLE public.k (a INT)",
+            ["'temp'", "write just k"],
         ),
         ("CREATE DATABASE d", ["--db", "d"]),
         (

@@ -40,7 +40,7 @@ def test_modes(connection, table):
 
 
 def test_what_is_not_supported_is_refused(connection, table):
-    for options in [{"temporary": True}, {"catalog_name": "elsewhere"}, {"db_schema_name": "system"}]:
+    for options in [{"temporary": True, "db_schema_name": "public"}, {"catalog_name": "elsewhere"}, {"db_schema_name": "system"}]:
         with pytest.raises(adbc_driver_manager.Error):
             ingest(connection, table, SOME, "create", **options)
     with pytest.raises(adbc_driver_manager.Error, match=table):

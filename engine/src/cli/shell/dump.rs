@@ -160,10 +160,7 @@ impl View {
 }
 
 fn is_systems(table: &Table) -> bool {
-    matches!(
-        table.schema.as_str(),
-        "system" | "information_schema" | "temp"
-    )
+    matches!(table.schema.as_str(), "system" | "information_schema")
 }
 
 fn create_table(catalog: &Catalog, table: &Table, schema: &Schema) -> Result<String> {

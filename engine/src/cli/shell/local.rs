@@ -90,12 +90,14 @@ async fn add_schema(
             data_type: field.data_type().to_string(),
             nullable: field.is_nullable(),
         });
-        let snapshot = session.engine().database().snapshot(name, &table).ok();
+        let of_flash = session.catalog().flash_schema(name);
+        let snapshot = of_flash.and_then(|schema| schema.snapshot(&table).ok());
         catalog.tables.push(Table {
             schema: name.into(),
             name: table.clone(),
             kind: match (provider.table_type(), &snapshot) {
                 (TableType::View, _) => "view",
+                (TableType::Temporary, _) => "temporary table",
                 (_, Some(_)) => "table",
                 _ => "external table",
             },

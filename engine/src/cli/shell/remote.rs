@@ -435,7 +435,11 @@ impl Backend for Remote {
             catalog.tables.push(Table {
                 schema,
                 name,
-                kind: if kind == "VIEW" { "view" } else { "table" },
+                kind: match kind.as_str() {
+                    "VIEW" => "view",
+                    "LOCAL TEMPORARY" => "temporary table",
+                    _ => "table",
+                },
                 ..Table::default()
             });
         }
