@@ -157,11 +157,8 @@ impl Session {
                 schema: home.as_str().into(),
                 ..to.clone()
             })?;
-        } else if is_temporary(self.workspace().place_of(&to.schema, &to.table)) {
-            return Err(Error::usage(format!(
-                "'{0}' is a temporary table of this session; drop it first or choose another name",
-                to.table
-            )));
+        } else {
+            self.check_not_hidden(&to)?;
         }
         // Nobody shall get by a name what they may not do with the table.
         let (old, new) = (

@@ -78,7 +78,7 @@ impl GrantedAuthority {
 
     /// Those of the session: of temporary tables it has its own alone.
     fn rights(&self, schema: &str, table: &str) -> Rights {
-        match is_temporary(schema) && self.workspace.temporary_schema() != Some(schema) {
+        match self.workspace.is_of_another(schema) {
             true => Rights::default(),
             false => self.principal.rights(schema, table),
         }
@@ -162,8 +162,9 @@ impl FlashCatalog {
 
     /// Whether the database has a schema that the user may know of.
     fn has_schema(&self, name: &str) -> bool {
-        let is_foreign = is_temporary(name) && self.workspace.temporary_schema() != Some(name);
-        !is_foreign && self.principal.sees_schema(name) && self.workspace.has_schema(name)
+        !self.workspace.is_of_another(name)
+            && self.principal.sees_schema(name)
+            && self.workspace.has_schema(name)
     }
 
     /// The schema, if the database has it and the user may know of it; that of the session's temporary

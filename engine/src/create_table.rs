@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::{IndexDefinition, IndexKind};
-use flashmesh_storage::table::{LoadTarget, TEMPORARY_SCHEMA};
+use flashmesh_storage::table::{LoadTarget, TEMPORARY_PREFIX, TEMPORARY_SCHEMA};
 
 use crate::Session;
 use crate::assign::assign;
@@ -23,7 +23,7 @@ use crate::blocking::blocking;
 use crate::defaults::text_of_default;
 use crate::error::{Error, Result};
 use crate::generated::Identity;
-use crate::names::TEMPORARY_MARK;
+use crate::names::CATALOG;
 use crate::table_options::TableOptions;
 
 /// What marks a column of a query's plan that was declared NOT NULL.
@@ -69,7 +69,8 @@ pub(crate) fn with_declared(plan: LogicalPlan, not_null: &[bool]) -> Result<Logi
 impl Session {
     pub(crate) async fn create_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
         let is_temporary = match create.name.schema() {
-            Some(TEMPORARY_MARK) => true,
+            // As the statement was rewritten.
+            Some(TEMPORARY_PREFIX) => true,
             Some(TEMPORARY_SCHEMA) => !self.workspace().has_schema(TEMPORARY_SCHEMA),
             _ => false,
         };
@@ -161,14 +162,21 @@ impl Session {
 impl Session {
     /// The name of a table that lasts, and the right to make it.
     fn lasting_name(&self, name: TableReference) -> Result<ResolvedTableReference> {
-        let written = self.resolve_written(name.clone());
+        let written = self.resolve_written(name);
         // Before anything is looked at: the answer shall not tell what is there.
         self.principal()
             .check(Right::Create, &written.schema, &written.table)?;
-        match self.resolve(name) == written {
-            true => Ok(written),
+        self.check_not_hidden(&written)?;
+        Ok(written)
+    }
+
+    /// Refuses a name of a table that lasts, where a temporary one would hide it.
+    pub(crate) fn check_not_hidden(&self, written: &ResolvedTableReference) -> Result<()> {
+        let place = self.workspace().place_of(&written.schema, &written.table);
+        match place == written.schema.as_ref() || written.catalog.as_ref() != CATALOG {
+            true => Ok(()),
             false => Err(Error::usage(format!(
-                "'{0}' is a temporary table of this session; drop it first or choose another name",
+                "'{}' is a temporary table of this session; drop it first or choose another name",
                 written.table
             ))),
         }

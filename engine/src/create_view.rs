@@ -58,8 +58,9 @@ impl Session {
         let options = self.options();
         let dialect = options.sql_parser.dialect.to_string();
         let text = create.definition.unwrap_or_default();
-        self.check_no_temporary(&text, &dialect)?;
-        let ParsedStatement::Statement(statement) = parsed(&text, &dialect)? else {
+        let statement = parsed(&text, &dialect)?;
+        self.check_no_temporary(&statement)?;
+        let ParsedStatement::Statement(statement) = statement else {
             return Err(Error::usage("a view is made of a query"));
         };
         let ast::Statement::CreateView(mut written) = *statement else {
@@ -86,13 +87,9 @@ impl Session {
     }
 
     /// Refuses a view of the database that reads what goes with the session.
-    fn check_no_temporary(&self, text: &str, dialect: &str) -> Result<()> {
-        let statement = parsed(text, dialect)?;
-        for reference in self
-            .context()
-            .state()
-            .resolve_table_references(&statement)?
-        {
+    fn check_no_temporary(&self, statement: &ParsedStatement) -> Result<()> {
+        let state = self.context().state();
+        for reference in state.resolve_table_references(statement)? {
             if is_temporary(&self.resolve(reference.clone()).schema) {
                 return Err(Error::usage(format!(
                     "'{reference}' is a temporary table of this session; write CREATE TEMPORARY VIEW"

@@ -17,7 +17,7 @@ use datafusion::physical_plan::stream::{
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::scalar::ScalarValue;
 use flashmesh_planner::FlashTable;
-use flashmesh_storage::table::{LoadTarget, TEMPORARY_SCHEMA, TableSnapshot, is_temporary};
+use flashmesh_storage::table::{LoadTarget, TEMPORARY_SCHEMA, TableSnapshot};
 use parking_lot::Mutex;
 
 use crate::Session;
@@ -123,12 +123,8 @@ impl Session {
                 "'{table}' is a view or external table of this session; drop it first or choose another name"
             )));
         }
-        let is_lasting = !is_temporary(&self.resolve_written(table.clone()).schema)
-            && table.schema() != Some(TEMPORARY_SCHEMA);
-        if mode != LoadMode::Append && is_lasting && is_temporary(&name.schema) {
-            return Err(Error::usage(format!(
-                "'{table}' is a temporary table of this session; drop it first or choose another name"
-            )));
+        if mode != LoadMode::Append && table.schema() != Some(TEMPORARY_SCHEMA) {
+            self.check_not_hidden(&self.resolve_written(table.clone()))?;
         }
         let (schema, table) = (name.schema.to_string(), name.table.to_string());
         let (target, frame) = match mode {

@@ -134,9 +134,7 @@ impl Session {
                 for name in indexes {
                     let mut name = self.resolve_written(name);
                     let place = self.workspace().place_of_index(&name.schema, &name.table);
-                    if place != name.schema.as_ref() {
-                        name.schema = place.into();
-                    }
+                    name.schema = place.into();
                     self.flash_schema(&name)?;
                     let (schema, index) = (name.schema.to_string(), name.table.to_string());
                     match self.workspace().index(&schema, &index) {

@@ -10,8 +10,6 @@ pub const CATALOG: &str = "flashmesh";
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
 /// Name of the schema in which the process tells of itself.
 pub(crate) const SYSTEM_SCHEMA: &str = "system";
-/// The schema in whose name CREATE TEMPORARY TABLE is planned.
-pub(crate) const TEMPORARY_MARK: &str = "temp#";
 /// The procedure that statements about users, roles and grants are.
 pub(crate) const CHANGE_ACCOUNTS: &str = "change_accounts";
 

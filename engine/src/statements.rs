@@ -535,9 +535,7 @@ impl Session {
         let mut name = self.resolve_written(name);
         if name.catalog.as_ref() == CATALOG {
             let place = self.workspace().place_of(&name.schema, &name.table);
-            if place != name.schema.as_ref() {
-                name.schema = place.into();
-            }
+            name.schema = place.into();
         }
         name
     }

@@ -63,7 +63,7 @@ use datafusion::logical_expr::ScalarUDF;
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use exchange::LocalExchangeExec;
-pub use join_keys::{JoinKeysExec, KeyFilter, KeyHub, QueryKeys, TellNodes};
+pub use join_keys::{JoinKeysExec, KeyFilter, KeyHub, QueryKeys, TellNodes, says_something};
 pub use json::JSON;
 pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused, repeatable};

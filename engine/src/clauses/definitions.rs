@@ -5,12 +5,11 @@ use datafusion::sql::sqlparser::ast::{
     DeferrableInitial, Ident, NullsDistinctOption, ObjectNamePart, Statement, TableConstraint,
     UniqueConstraint,
 };
-
-use flashmesh_storage::table::TEMPORARY_SCHEMA;
+use flashmesh_storage::table::{TEMPORARY_PREFIX, TEMPORARY_SCHEMA};
 
 use super::refuse;
 use crate::error::Result;
-use crate::names::{TEMPORARY_MARK, is_auto_increment, name_of};
+use crate::names::{is_auto_increment, name_of};
 
 /// Puts a temporary table where they are: the planner refuses them.
 pub(super) fn place_temporary(statement: &mut Statement) -> Result<()> {
@@ -21,7 +20,7 @@ pub(super) fn place_temporary(statement: &mut Statement) -> Result<()> {
         return Ok(());
     }
     create.temporary = false;
-    let temporary = Ident::with_quote('"', TEMPORARY_MARK);
+    let temporary = Ident::with_quote('"', TEMPORARY_PREFIX);
     let parts = &mut create.name.0;
     let schema = match parts.as_slice() {
         [schema, _] => schema.as_ident().map(name_of),

@@ -208,11 +208,21 @@ impl WorkerChannel for Named {
 }
 
 /// What takes requests of other nodes, until it is dropped.
-pub(super) struct Serving(Streams);
+pub(super) struct Serving {
+    streams: Streams,
+    service: &'static str,
+}
+
+impl Serving {
+    pub fn new(streams: &Streams, service: &'static str) -> Self {
+        let streams = streams.clone();
+        Self { streams, service }
+    }
+}
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.stop_listening(SERVICE);
+        self.streams.stop_listening(self.service);
     }
 }
 
@@ -242,7 +252,7 @@ pub(super) fn serve(
             log::error!("this node runs no more parts of plans: {error}");
         }
     });
-    Ok(Serving(streams.clone()))
+    Ok(Serving::new(streams, SERVICE))
 }
 
 /// A stream as the server takes it.

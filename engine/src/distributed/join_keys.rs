@@ -18,14 +18,17 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use flashmesh_cluster::mesh::{MeshError, Streams};
 use flashmesh_planner::scan::spec::DynamicFilter;
-use flashmesh_planner::{FlashScanExec, JoinKeysExec, KeyFilter, KeyHub, TellNodes};
-use flashmesh_pushdown::Scalar;
+use flashmesh_planner::{
+    FlashScanExec, JoinKeysExec, KeyFilter, KeyHub, TellNodes, says_something,
+};
 use flashmesh_storage::store::NodeId;
+use flashmesh_storage::table::ColumnStatistics;
 use futures::TryFutureExt;
 use futures::future::join_all;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 
+use super::channels::Serving;
 use super::rows_of;
 
 /// Scans of fewer rows start at once.
@@ -189,7 +192,7 @@ impl ToldKeys {
             let (spec, statistics) = (scan.spec(), &scan.spec().table.statistics);
             for (place, ordinal) in columns_of(filter) {
                 let column = statistics.get(ordinal as usize);
-                let span = column.and_then(|c| Some((integer(&c.min)?, integer(&c.max)?)));
+                let span = column.and_then(ColumnStatistics::span);
                 let distinct = column.and_then(|column| column.distinct);
                 let leaves_few = rows
                     .zip(distinct)
@@ -210,7 +213,7 @@ impl ToldKeys {
         let key = |(place, of): (usize, Hearers)| {
             let expr = Arc::clone(&join.on().get(place)?.0);
             let data_type = expr.data_type(&schema).ok()?;
-            let says = JoinKeysExec::tells(&data_type, of.span, rows, of.rows);
+            let says = says_something(&data_type, of.span, rows, of.rows);
             let span = of.span;
             (of.is_worth_it && says).then_some(ToldKey { place, expr, span })
         };
@@ -273,13 +276,6 @@ fn columns_of(filter: &DynamicFilter) -> impl Iterator<Item = (usize, u32)> {
     })
 }
 
-fn integer(value: &Option<Scalar>) -> Option<i64> {
-    match value {
-        Some(Scalar::Int(value)) => i64::try_from(*value).ok(),
-        _ => None,
-    }
-}
-
 /// All scans that have this filter, and whether an exchange is between.
 fn scans_with<'a>(
     plan: &'a Arc<dyn ExecutionPlan>,
@@ -334,15 +330,6 @@ async fn send(streams: &Streams, node: NodeId, message: &[u8]) -> io::Result<()>
     stream.shutdown().await
 }
 
-/// What takes what other nodes tell, until it is dropped.
-pub(super) struct Listening(Streams);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.stop_listening(SERVICE);
-    }
-}
-
 /// Tells `hub` what other nodes tell this one, on `runtime`.
 ///
 /// # Errors
@@ -351,7 +338,7 @@ pub(super) fn listen(
     streams: &Streams,
     hub: &Arc<KeyHub>,
     runtime: &Handle,
-) -> std::result::Result<Listening, MeshError> {
+) -> std::result::Result<Serving, MeshError> {
     let mut listener = streams.listen(SERVICE)?;
     let hub = Arc::clone(hub);
     runtime.spawn(async move {
@@ -364,7 +351,7 @@ pub(super) fn listen(
             });
         }
     });
-    Ok(Listening(streams.clone()))
+    Ok(Serving::new(streams, SERVICE))
 }
 
 async fn hear(stream: impl AsyncRead + Unpin, hub: &KeyHub) -> Result<()> {

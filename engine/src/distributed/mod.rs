@@ -48,7 +48,7 @@ use tokio::runtime::Runtime;
 use url::Url;
 
 use self::channels::{Channels, Serving};
-use self::join_keys::{Listening, Ways};
+use self::join_keys::Ways;
 pub(crate) use self::planner::DistributedPlanner;
 use crate::bounded::{bound_functions, bounded_concatenation};
 
@@ -81,8 +81,7 @@ pub(crate) struct Workers {
     worker: Worker,
     session: WorkerSession,
     counts: Counts,
-    _serving: Serving,
-    _listening: Listening,
+    _serving: [Serving; 2],
     /// Until it is dropped.
     runtime: Option<Runtime>,
 }
@@ -228,8 +227,7 @@ impl Workers {
             worker,
             session,
             counts: Counts::default(),
-            _serving: serving,
-            _listening: listening,
+            _serving: [serving, listening],
             runtime: Some(runtime),
         }))
     }

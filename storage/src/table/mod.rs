@@ -48,6 +48,7 @@ mod writing;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use flashmesh_pushdown::Scalar;
 
 pub use accounts::Accounts;
 pub use backup::{
@@ -68,7 +69,7 @@ pub use schema::normalise_schema;
 pub use scrub::ScrubStatus;
 pub use sequences::Generated;
 pub(crate) use shipped::ShippedTable;
-pub use temporary::{TEMPORARY_SCHEMA, is_temporary};
+pub use temporary::{TEMPORARY_PREFIX, TEMPORARY_SCHEMA, is_temporary};
 pub use transaction::{Isolation, Workspace};
 pub use upkeep::UpkeepOptions;
 pub use views::View;
@@ -168,13 +169,24 @@ pub struct ColumnStatistics {
     pub null_count: u64,
     /// Least value, where the type is ordered and there is one; exact but for rows that were
     /// deleted (see [`TableSnapshot::has_exact_statistics`]).
-    pub min: Option<flashmesh_pushdown::Scalar>,
+    pub min: Option<Scalar>,
     /// Greatest value, likewise.
-    pub max: Option<flashmesh_pushdown::Scalar>,
+    pub max: Option<Scalar>,
     /// Estimated number of distinct values.
     pub distinct: Option<u64>,
     /// Bytes on flash.
     pub bytes_on_flash: u64,
+}
+
+impl ColumnStatistics {
+    /// The least and the greatest value, where these are 64-bit integers.
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let integer = |value: &Option<Scalar>| match value {
+            Some(Scalar::Int(value)) => i64::try_from(*value).ok(),
+            _ => None,
+        };
+        Some((integer(&self.min)?, integer(&self.max)?))
+    }
 }
 
 impl TableSnapshot {

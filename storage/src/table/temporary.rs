@@ -24,11 +24,11 @@ use crate::{Result, StorageError};
 pub const TEMPORARY_SCHEMA: &str = "temp";
 
 /// What names of such schemas begin with.
-const PREFIX: &str = "temp#";
+pub const TEMPORARY_PREFIX: &str = "temp#";
 
 /// Whether a schema has the temporary tables of a session.
 pub fn is_temporary(schema: &str) -> bool {
-    schema.starts_with(PREFIX)
+    schema.starts_with(TEMPORARY_PREFIX)
 }
 
 /// What a session knows of its temporary tables.
@@ -68,6 +68,11 @@ impl Workspace {
         self.has_schema(name).then_some(name)
     }
 
+    /// Whether a schema has the temporary tables of another session.
+    pub fn is_of_another(&self, schema: &str) -> bool {
+        is_temporary(schema) && self.temporary_schema() != Some(schema)
+    }
+
     /// The same; it is made where there is none. From now on `table` is looked for there by whoever
     /// names it in the schema `home`, unless there is one of that name already.
     ///
@@ -76,7 +81,7 @@ impl Workspace {
     pub fn make_temporary(&self, home: &str, table: &str) -> Result<&str> {
         let name = || {
             format!(
-                "{PREFIX}{:016x}",
+                "{TEMPORARY_PREFIX}{:016x}",
                 RandomState::new().build_hasher().finish()
             )
         };

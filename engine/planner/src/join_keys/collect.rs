@@ -10,6 +10,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::physical_expr::PhysicalExpr;
 use flashmesh_pushdown::{RuntimeFilter, RuntimePredicate, Scalar};
 use parking_lot::Mutex;
 
@@ -25,7 +26,7 @@ const LISTED_BYTES: usize = 1 << 20;
 
 /// Whether something is expected to be told of keys of this type, of `rows` of the build side, to a side of
 /// `probed` rows, whose integers are all within `span`.
-pub(super) fn says_something(
+pub fn says_something(
     data_type: &DataType,
     span: Option<(i64, i64)>,
     rows: Option<usize>,
@@ -61,6 +62,17 @@ fn values_in(span: Option<(i64, i64)>) -> Option<u64> {
     let (least, greatest) = span?;
     let values = u64::try_from(greatest.checked_sub(least)?).ok()? + 1;
     (values <= SPAN_MAX).then_some(values)
+}
+
+/// A key of a join.
+#[derive(Debug, Clone)]
+pub struct JoinKey {
+    /// What it is of a row of the build side.
+    pub expr: Arc<dyn PhysicalExpr>,
+    /// Its type.
+    pub data_type: DataType,
+    /// Between which integers those of the probe side are, where that is known.
+    pub span: Option<(i64, i64)>,
 }
 
 /// The values of one key in the rows that a task of a join has seen.
@@ -108,10 +120,8 @@ impl Bits {
 enum Few {
     Integers(BTreeSet<i64>),
     Texts(BTreeSet<String>, usize),
-    /// They are in the bits.
-    InBits,
-    /// More than are listed, of which nothing is said.
-    Any,
+    /// More than are listed: in the bits, or nothing is said of them.
+    More,
 }
 
 impl Collected {
@@ -120,7 +130,7 @@ impl Collected {
         let few = match data_type {
             data_type if is_integer(data_type) => Few::Integers(BTreeSet::new()),
             data_type if is_text(data_type) => Few::Texts(BTreeSet::new(), 0),
-            _ => Few::Any,
+            _ => Few::More,
         };
         Self {
             span,
@@ -162,15 +172,14 @@ impl Collected {
                 return;
             }
             keys = mem::take(known);
-            *few = Few::Any;
+            *few = Few::More;
             if let (Some((base, _)), Some(values)) = (self.span, values_in(self.span))
                 && self.memory.lock().try_grow((values / 8) as usize).is_ok()
             {
-                *few = Few::InBits;
                 self.bits.get_or_init(|| Bits::new(base, values));
             }
         }
-        if let (Few::InBits, Some(bits)) = (&*few, self.bits.get()) {
+        if let Some(bits) = self.bits.get() {
             keys.into_iter().for_each(|key| bits.add(key));
         }
     }
@@ -184,7 +193,7 @@ impl Collected {
             if !known.contains(key) {
                 *bytes += key.len();
                 if known.len() == LISTED_KEYS || *bytes > LISTED_BYTES {
-                    *few = Few::Any;
+                    *few = Few::More;
                     return;
                 }
                 known.insert(key.to_owned());
@@ -212,7 +221,7 @@ impl Collected {
                     .map(|key| Scalar::Bytes(key.clone().into_bytes()));
                 RuntimePredicate::Set(keys.collect())
             }
-            (None, Few::InBits | Few::Any) => return None,
+            (None, Few::More) => return None,
         };
         Some(RuntimeFilter {
             column,

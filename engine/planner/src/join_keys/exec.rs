@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -14,19 +13,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
 
-use super::collect::says_something;
+use super::collect::JoinKey;
 use super::hub::{Collecting, QueryKeys};
-
-/// A key of a join.
-#[derive(Debug, Clone)]
-pub struct JoinKey {
-    /// What it is of a row of the build side.
-    pub expr: Arc<dyn PhysicalExpr>,
-    /// Its type.
-    pub data_type: DataType,
-    /// Between which integers those of the probe side are, where that is known.
-    pub span: Option<(i64, i64)>,
-}
 
 /// Gives on the rows of a join's build side as they are. When all rows of a task have passed, all nodes
 /// are told which keys these had: see [`join_keys`](super). Outside a plan in parts it does nothing.
@@ -57,17 +45,6 @@ impl JoinKeysExec {
         };
         let keys = keys.into_iter().map(key).collect::<Result<_>>()?;
         Ok(Self { input, join, keys })
-    }
-
-    /// Whether something is expected to be told of keys of this type, of `rows` of the build side, to a side
-    /// of `probed` rows, whose integers are all within `span`.
-    pub fn tells(
-        data_type: &DataType,
-        span: Option<(i64, i64)>,
-        rows: Option<usize>,
-        probed: u64,
-    ) -> bool {
-        says_something(data_type, span, rows, probed)
     }
 
     /// The number of the join.

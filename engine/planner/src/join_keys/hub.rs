@@ -15,14 +15,14 @@ use prost::Message;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::KEYS_WITHIN;
-use super::collect::{Collected, union};
-use super::exec::JoinKey;
+use super::collect::{Collected, JoinKey, union};
 
 /// Messages that came before their query are kept up to so many bytes, and so long; usually there is none,
 /// as a join has rows of all nodes before it knows its keys.
 const EARLY_MAX_BYTES: usize = 32 << 20;
 const EARLY_MAX_AGE: Duration = Duration::from_secs(30);
+/// How long scans wait for the keys of a join before they start without them.
+const KEYS_WITHIN: Duration = Duration::from_secs(10);
 /// Tasks that a join may have.
 const PARTS_MAX: u32 = 1 << 12;
 

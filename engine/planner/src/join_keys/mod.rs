@@ -16,7 +16,7 @@
 //! Only what *all* tasks of the join have told counts: rows with a key that one task has not seen may meet
 //! some in another. Who waits can't be waited for: the keys depend on what is below the build side alone,
 //! and the scans below it only on joins further up, whose build sides are elsewhere. A limit that is met
-//! may end a join before it asked for all of its rows, so a scan waits [`KEYS_WITHIN`] at most; a join that is
+//! may end a join before it asked for all of its rows, so a scan waits ten seconds at most; a join that is
 //! dropped has ended, too.
 
 mod collect;
@@ -25,22 +25,23 @@ mod hub;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use prost::Message;
 
+pub use collect::says_something;
 pub use exec::JoinKeysExec;
 pub(crate) use hub::Gathered;
 pub use hub::{KeyHub, QueryKeys, TellNodes};
 
-/// How long scans wait for the keys of a join before they start without them.
-pub(crate) const KEYS_WITHIN: Duration = Duration::from_secs(10);
-
 /// What a scan drops rows by: a key of a join elsewhere in the same query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct KeyFilter {
     /// The join: its number in the plan.
+    #[prost(uint32, tag = "1")]
     pub join: u32,
     /// Which of its keys, counted from 0.
+    #[prost(uint32, tag = "2")]
     pub key: u32,
     /// The scan's column: its ordinal in the table.
+    #[prost(uint32, tag = "3")]
     pub ordinal: u32,
 }

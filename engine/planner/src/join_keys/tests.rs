@@ -22,8 +22,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::JoinKeysExec;
-use super::collect::{Collected, union};
-use super::exec::JoinKey;
+use super::collect::{Collected, JoinKey, union};
 use super::hub::{KeyHub, QueryKeys, TellNodes};
 use crate::translate::scalar_of;
 

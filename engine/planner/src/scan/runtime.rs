@@ -15,7 +15,7 @@
 //! All of it only removes rows that the operator above would remove too.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Schema};
 use arrow::record_batch::RecordBatch;
@@ -36,6 +36,7 @@ use flashmesh_pushdown::{
     verify_runtime_filter,
 };
 use flashmesh_storage::node::RuntimeFilters;
+use flashmesh_storage::table::ColumnStatistics;
 use futures::future::join_all;
 use parking_lot::Mutex;
 
@@ -97,12 +98,11 @@ impl Source {
         let column = |(place, ordinal): (usize, &Option<u32>)| {
             let ordinal = (*ordinal)?;
             let statistics = spec.table.statistics.get(ordinal as usize);
-            let bound = |value: &Option<Scalar>| value.as_ref().and_then(int_of);
             Some(FilterColumn {
                 place,
                 program: number_of(ordinal, program)?,
                 data_type: filter.schema.field(place).data_type().clone(),
-                span: statistics.and_then(|s| Some((bound(&s.min)?, bound(&s.max)?))),
+                span: statistics.and_then(ColumnStatistics::span),
                 distinct: statistics.and_then(|s| s.distinct),
             })
         };
@@ -126,6 +126,8 @@ struct OfJoin {
     /// Index into `Program::columns`.
     column: u32,
     gathered: Arc<Gathered>,
+    /// What is known of it: once, and for good.
+    known: OnceLock<Vec<RuntimeFilter>>,
 }
 
 /// A filter as it was read last.
@@ -147,8 +149,6 @@ pub struct DynamicFilters {
     of_joins: Vec<OfJoin>,
     /// What each filter said when it was read last.
     known: Mutex<Vec<Known>>,
-    /// What is known of each key of a join elsewhere: once, and for good.
-    known_of_joins: Mutex<Vec<Option<Vec<RuntimeFilter>>>>,
     /// Where the store looks.
     published: Arc<RuntimeFilters>,
 }
@@ -168,17 +168,17 @@ impl DynamicFilters {
                 key: filter.key,
                 column: number_of(filter.ordinal, program)?,
                 gathered: keys?.of(filter.join),
+                known: OnceLock::new(),
             })
         };
-        let of_joins: Vec<_> = spec.key_filters.iter().filter_map(of_join).collect();
+        let of_joins = spec.key_filters.iter().filter_map(of_join);
         Self {
             sources: filters.collect(),
             rows: spec.table.rows(),
             threads: scan.partitions(),
             program: Arc::clone(program),
             known: Mutex::default(),
-            known_of_joins: Mutex::new(vec![None; of_joins.len()]),
-            of_joins,
+            of_joins: of_joins.collect(),
             published,
         }
     }
@@ -194,10 +194,10 @@ impl DynamicFilters {
     }
 
     /// What joins elsewhere have told since the last time, if that is anything.
-    fn hear_of_joins(&self, known: &mut [Option<Vec<RuntimeFilter>>]) -> bool {
+    fn hear_of_joins(&self) -> bool {
         let mut is_new = false;
-        for (join, known) in self.of_joins.iter().zip(known) {
-            let None = known else { continue };
+        let unknown = self.of_joins.iter().filter(|j| j.known.get().is_none());
+        for join in unknown {
             let Some(whole) = join.gathered.whole() else {
                 continue;
             };
@@ -214,8 +214,7 @@ impl DynamicFilters {
                     .inspect_err(|error| log::warn!("keys of a join are not used: {error}"))
                     .is_ok()
             };
-            *known = Some(filters.filter(is_sound).collect());
-            is_new = true;
+            is_new |= join.known.set(filters.filter(is_sound).collect()).is_ok();
         }
         is_new
     }
@@ -226,8 +225,7 @@ impl DynamicFilters {
             return Ok(());
         }
         let mut known = self.known.lock();
-        let mut of_joins = self.known_of_joins.lock();
-        let mut changed = self.hear_of_joins(&mut of_joins);
+        let mut changed = self.hear_of_joins();
         for (place, source) in self.sources.iter().enumerate() {
             // A filter without generations is one whose value is there from the start of
             // execution.
@@ -250,7 +248,8 @@ impl DynamicFilters {
         }
         if changed {
             let says = known.iter().flat_map(|k| &k.says);
-            let of_joins = of_joins.iter().flatten().flatten();
+            let of_joins = self.of_joins.iter().filter_map(|join| join.known.get());
+            let of_joins = of_joins.flatten();
             self.published
                 .publish(says.chain(of_joins).cloned().collect());
         }

@@ -72,18 +72,7 @@ struct ScanRecord {
     #[prost(message, repeated, tag = "6")]
     pages: Vec<CarriedRun>,
     #[prost(message, repeated, tag = "7")]
-    key_filters: Vec<KeyFilterRecord>,
-}
-
-/// Of a [`KeyFilter`].
-#[derive(Clone, PartialEq, Message)]
-struct KeyFilterRecord {
-    #[prost(uint32, tag = "1")]
-    join: u32,
-    #[prost(uint32, tag = "2")]
-    key: u32,
-    #[prost(uint32, tag = "3")]
-    ordinal: u32,
+    key_filters: Vec<KeyFilter>,
 }
 
 /// Of a [`JoinKeysExec`].
@@ -183,7 +172,7 @@ impl ScanCodec {
             partitions: u32::try_from(scan.partitions()).unwrap_or(PARTITIONS_MAX),
             null_for_zero: null_for_zero.map(|index| *index as u32).collect(),
             dynamic_filters: filters.collect::<Result<_>>()?,
-            key_filters: spec.key_filters.iter().map(key_filter_record).collect(),
+            key_filters: spec.key_filters.clone(),
         })
     }
 
@@ -274,7 +263,7 @@ impl ScanCodec {
             forbids_fallback: command.forbids_fallback,
             plain_text: command.plain_text,
             dynamic_filters: filters,
-            key_filters: record.key_filters.iter().map(key_filter).collect(),
+            key_filters: record.key_filters.clone(),
             null_for_zero,
             ..ScanSpec::new(Arc::new(table), command.capability, Pushdown::Always)
         };
@@ -381,22 +370,6 @@ impl ScanCodec {
             schema,
         };
         Ok((filter, known))
-    }
-}
-
-fn key_filter_record(filter: &KeyFilter) -> KeyFilterRecord {
-    KeyFilterRecord {
-        join: filter.join,
-        key: filter.key,
-        ordinal: filter.ordinal,
-    }
-}
-
-fn key_filter(record: &KeyFilterRecord) -> KeyFilter {
-    KeyFilter {
-        join: record.join,
-        key: record.key,
-        ordinal: record.ordinal,
     }
 }
 
