@@ -213,6 +213,10 @@ impl Peers for MeshPeers {
         }
     }
 
+    fn read_each_other(&self) -> bool {
+        self.copies.as_ref().is_none_or(CopyView::are_whole)
+    }
+
     fn send(&self, node: NodeId, command: Vec<u8>) -> Result<Box<dyn Answer>> {
         let streams = self.streams.clone();
         let (frames, answer) = mpsc::channel(FRAMES_AHEAD);

@@ -461,6 +461,16 @@ impl CopyView {
         first.filter(|holder| *holder != self.0.own)
     }
 
+    /// Whether all copies are there, and lack nothing.
+    pub fn are_whole(&self) -> bool {
+        let copies = self
+            .0
+            .mirrors
+            .iter()
+            .flat_map(|mirror| mirror.flash.copies());
+        { copies }.all(|copy| copy.is_there && !copy.is_behind)
+    }
+
     /// A node does not answer: its copies are not used until it is found again.
     pub fn suspect(&self, node: NodeId) {
         for mirror in &self.0.mirrors {

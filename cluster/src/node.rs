@@ -1,7 +1,7 @@
 //! The nodes of a rack that runs: the head has the catalog and answers queries, the others have
 //! cards of its flash and run what the head pushes down to them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use flashmesh_storage::node::{RackSide, StorageNode};
 use flashmesh_storage::table::CatalogStore;
 use flashmesh_storage::{Result, StorageError};
 
-use crate::cards::{CardOptions, Cards, TermStore};
+use crate::cards::{CardOptions, Cards, LateCard, TermStore};
 use crate::catalog::Office;
 use crate::commands::{CommandServer, MeshPeers};
 use crate::copies::{Copies, CopyFile, Places, RackCopy, copy_number};
@@ -36,7 +36,22 @@ pub struct ServingOptions {
     pub commands: usize,
 }
 
-/// A node that serves its cards to the head: their pages, and commands over them. Dropping it ends
+/// What a node that is not the head has of a rack.
+#[derive(Debug)]
+pub struct ServingParts<'a> {
+    /// Its number.
+    pub node: NodeId,
+    /// Its cards, and the copies that it has of cards of other nodes.
+    pub cards: Vec<StoreCard>,
+    /// All cards of the rack: pages of those that are not here are read from their nodes.
+    pub all: Vec<(NodeId, CardId)>,
+    /// Keeps who may write.
+    pub terms: Arc<dyn TermStore>,
+    /// The rack's.
+    pub key: &'a [u8; 32],
+}
+
+/// A node that serves its cards to the others: their pages, and commands over them. Dropping it ends
 /// that.
 #[derive(Debug)]
 pub struct ServingNode {
@@ -46,38 +61,45 @@ pub struct ServingNode {
 }
 
 impl ServingNode {
-    /// Serves `cards`, those of node `own`, and the copies that it has of cards of other nodes. `key` is
-    /// the rack's, and `terms` keeps who may write.
+    /// Serves the cards of a node, and the copies that it has.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks what cards need; what the cards say.
     pub fn start(
         mesh: &Mesh,
         streams: &Streams,
-        own: NodeId,
-        cards: Vec<StoreCard>,
-        terms: Arc<dyn TermStore>,
-        key: &[u8; 32],
+        parts: ServingParts<'_>,
         options: ServingOptions,
     ) -> Result<Self> {
+        let mut cards = parts.cards;
         let served = cards.iter().map(|card| {
-            let number = match card.node == own {
+            let number = match card.node == parts.node {
                 true => card.card,
                 false => copy_number(card.node, card.card),
             };
             (number, Arc::clone(&card.flash))
         });
         let served = served.collect();
+        let served = Cards::start(mesh, served, parts.terms, &CardOptions::default())?;
+        if let Some(first) = cards.first() {
+            let block_pages = first.flash.geometry().pages_per_erase_block;
+            let here: BTreeSet<_> = cards.iter().map(|card| (card.node, card.card)).collect();
+            for (node, card) in parts.all {
+                if !here.contains(&(node, card)) {
+                    let flash = Arc::new(served.far(node, card, block_pages)?);
+                    cards.push(StoreCard { node, card, flash });
+                }
+            }
+        }
         // Which pages are live the head knows, who alone writes.
         let store = PageStore::open_cards(cards, options.cache_bytes, [])?;
-        let node = StorageNode::serving(store, CapabilityKey::new(key));
-        let cards = Cards::start(mesh, served, terms, &CardOptions::default())?;
+        let node = StorageNode::serving(store, CapabilityKey::new(parts.key));
         let storage = Arc::clone(&node);
         let commands = CommandServer::start(mesh, streams, node, options.threads, options.commands);
         Ok(Self {
             storage,
             commands: commands.map_err(|error| StorageError::Invalid(error.to_string()))?,
-            _cards: cards,
+            _cards: served,
         })
     }
 
@@ -131,12 +153,14 @@ pub struct Head {
     catalog: Option<Arc<Office>>,
     cards: Vec<StoreCard>,
     copies: Option<Copies>,
+    replicas: u16,
     reached: Arc<Cards>,
+    opened: Arc<LateCard>,
 }
 
 impl Head {
-    /// Opens the cards of the other nodes, which `others` lists. Blocks until all of them have
-    /// answered, or are found to be away: not for tasks.
+    /// Opens the cards of the other nodes, which `others` lists, and has them read its own. Blocks until
+    /// all of them have answered, or are found to be away: not for tasks.
     ///
     /// # Errors
     /// `Invalid` where the rack file lacks what cards need, or a node has no such card; `Io` where a
@@ -149,7 +173,19 @@ impl Head {
         terms: Arc<dyn TermStore>,
         key: &[u8; 32],
     ) -> Result<Self> {
-        let reached = Cards::start(mesh, Vec::new(), terms, &CardOptions::default())?;
+        let opened = Arc::new(LateCard::default());
+        let mut served: BTreeMap<CardId, Arc<dyn Flash>> = BTreeMap::new();
+        served.insert(CardId::default(), Arc::clone(&opened) as _);
+        served.extend(
+            own.cards
+                .iter()
+                .map(|card| (card.card, Arc::clone(&card.flash))),
+        );
+        let options = CardOptions {
+            for_reading: true,
+            ..CardOptions::default()
+        };
+        let reached = Cards::start(mesh, served.into_iter().collect(), terms, &options)?;
         let reached = Arc::new(reached);
         let places = others
             .iter()
@@ -168,6 +204,7 @@ impl Head {
                 return Err(error);
             }
         }
+        let replicas = own.copies.as_ref().map_or(1, |own| own.replicas);
         let (mut home, mut cards, mut copies) = (None, own.cards, None);
         match own.copies {
             None => {
@@ -212,7 +249,9 @@ impl Head {
             catalog,
             cards,
             copies,
+            replicas,
             reached,
+            opened,
         })
     }
 
@@ -236,6 +275,11 @@ impl Head {
         self.home.clone()
     }
 
+    /// The database is open, with this card of its own: other nodes may read it from now on.
+    pub fn has_opened(&self, card: Arc<dyn Flash>) {
+        self.opened.set(card);
+    }
+
     /// Where the catalog is, if a group keeps it.
     pub fn catalog(&self) -> Option<Arc<dyn CatalogStore>> {
         self.catalog.clone().map(|office| office as _)
@@ -244,6 +288,11 @@ impl Head {
     /// All cards of the rack but that of the head's database.
     pub fn cards(&self) -> Vec<StoreCard> {
         self.cards.clone()
+    }
+
+    /// On how many nodes each page is.
+    pub fn replicas(&self) -> u16 {
+        self.replicas
     }
 
     /// Whether cards are on several nodes each.

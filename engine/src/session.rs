@@ -107,6 +107,8 @@ pub struct Engine {
     opened: Instant,
     /// What runs parts of plans, on a rack.
     workers: Option<Arc<Workers>>,
+    /// On how many nodes each page is.
+    replicas: u16,
     // Removed after the database is closed (fields are dropped in this order).
     temporary: Option<TempDir>,
     spill: TempDir,
@@ -156,6 +158,7 @@ impl Engine {
             },
         )?;
         if let Some(rack) = &options.rack {
+            rack.has_opened(Arc::clone(database.store().home_card()));
             rack.look_after_copies()?;
         }
         let disk = spill_files(spill.path(), options.spill_limit_bytes);
@@ -203,6 +206,7 @@ impl Engine {
         });
         Ok(Arc::new(Self {
             workers: workers.transpose()?,
+            replicas: options.rack.as_ref().map_or(1, |rack| rack.replicas()),
             node,
             database,
             runtime,
@@ -234,6 +238,11 @@ impl Engine {
             .iter()
             .chain([&self.spill])
             .map(TempDir::path)
+    }
+
+    /// On how many nodes each page is.
+    pub(crate) fn replicas(&self) -> u16 {
+        self.replicas
     }
 
     /// The node that runs Programs.

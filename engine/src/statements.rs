@@ -161,6 +161,9 @@ impl Session {
             self.with_defaults(statement)?;
             identities = generated::take_identities(statement)?;
             options = TableOptions::take(statement)?;
+            if let Some(options) = &options {
+                options.check_replicas(self.engine().replicas())?;
+            }
             if let ast::Statement::Merge(merge) = statement.as_mut()
                 && let ast::TableFactor::Table { name, .. } = &merge.table
                 && let Some(table) = self.changed_table(name)

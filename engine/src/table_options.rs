@@ -28,7 +28,8 @@ const DISTRIBUTE_BY: &str = "flashmesh.distribute_by";
 /// What marks it with how many buckets they have.
 const BUCKETS: &str = "flashmesh.buckets";
 /// What there is.
-const KNOWN: &str = "retention = '7 days', layout = 'pax', distribute_by = 'column', buckets = 16";
+const KNOWN: &str =
+    "retention = '7 days', layout = 'pax', distribute_by = 'column', buckets = 16, replicas = 2";
 
 /// What a table is created with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) struct TableOptions {
     pub distribute_by: Option<Vec<String>>,
     /// In how many buckets.
     pub buckets: Option<u16>,
+    /// On how many nodes each of its pages has to be.
+    pub replicas: Option<u16>,
 }
 
 impl TableOptions {
@@ -80,15 +83,8 @@ impl TableOptions {
                 }
                 "layout" => put(&mut all.layout, TableLayout::parse(&text_of(value))?, key)?,
                 "distribute_by" => put(&mut all.distribute_by, columns_of(value)?, key)?,
-                "buckets" => {
-                    let text = text_of(value);
-                    let buckets = text.parse().map_err(|_| {
-                        Error::usage(format!(
-                            "buckets is a number up to {MAX_BUCKETS}, not '{text}'"
-                        ))
-                    })?;
-                    put(&mut all.buckets, buckets, key)?;
-                }
+                "buckets" => put(&mut all.buckets, number_of(value, key, MAX_BUCKETS)?, key)?,
+                "replicas" => put(&mut all.replicas, number_of(value, key, u16::MAX)?, key)?,
                 _ => {
                     return Err(Error::usage(format!(
                         "tables have no option '{key}'; they have ({KNOWN})"
@@ -104,7 +100,18 @@ impl TableOptions {
         Ok(all)
     }
 
-    /// The plan of CREATE TABLE with the options in it.
+    /// Checks that each page is on as many nodes as the table asks for; `replicas`: on how many it is.
+    pub fn check_replicas(&self, replicas: u16) -> Result<()> {
+        match self.replicas {
+            Some(asked) if asked > replicas => Err(Error::usage(format!(
+                "a table with replicas = {asked} asks for each page on {asked} nodes, and here it is on {replicas}; \
+                 `replicas` in the rack file says so, for all tables"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The plan of CREATE TABLE with the options in it, but for those that are checked alone.
     pub fn put(self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
             return Ok(plan);
@@ -158,6 +165,7 @@ impl TableOptions {
             layout: mark(LAYOUT).and_then(|mark| TableLayout::parse(mark).ok()),
             distribute_by: columns,
             buckets: mark(BUCKETS).and_then(|mark| mark.parse().ok()),
+            replicas: None,
         }
     }
 
@@ -169,17 +177,24 @@ impl TableOptions {
                 layout: None,
                 distribute_by: None,
                 buckets: None,
+                replicas: None,
             } => Ok(NewOption::Retention(retention)),
             options @ Self {
                 retention: None,
                 layout: None,
                 distribute_by: Some(_),
+                replicas: None,
                 ..
             } => Ok(NewOption::Distribution(options)),
             Self {
                 layout: Some(_), ..
             } => Err(Error::usage(
                 "the layout of a table is that of its creation; CREATE TABLE … WITH (layout = …) AS SELECT * FROM it makes another",
+            )),
+            Self {
+                replicas: Some(_), ..
+            } => Err(Error::usage(
+                "on how many nodes each page is, `replicas` in the rack file says, for all tables",
             )),
             _ => Err(Error::usage(
                 "ALTER TABLE … SET takes (retention = '7 days') or (distribute_by = 'column')",
@@ -233,6 +248,15 @@ fn text_of(value: &ast::Expr) -> String {
         ast::Expr::Identifier(name) => name.value.clone(),
         other => other.to_string(),
     }
+}
+
+fn number_of(value: &ast::Expr, key: &ast::Ident, most: u16) -> Result<u16> {
+    let text = text_of(value);
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| Error::usage(format!("{key} is a number of 1 to {most}, not '{text}'")))
 }
 
 /// The columns that `'a, b'`, `a` or `(a, b)` names; none: `''`.

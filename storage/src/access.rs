@@ -5,7 +5,7 @@
 //! at the rows that it names (BlueDBM's stream of addresses, section 7.1). Where the index proves
 //! the conjunct, the rows are not even tested for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
@@ -36,6 +36,8 @@ const MIN_ROWS_PER_HIT: u64 = 32;
 /// Of so many of the nearest rows of a part a filter is tested; where it leaves too few of them,
 /// the index doesn't help.
 const MAX_FILTERED: usize = 1 << 18;
+/// Keys by which segments are looked for, at most.
+const NAMED_KEYS_MAX: usize = 1 << 10;
 
 /// Rows of segments, those without any left out.
 pub type RowsBySegment = hashbrown::HashMap<SegmentId, Arc<RowSelection>>;
@@ -687,6 +689,31 @@ fn equal_to(program: &Program, ordinal: u32) -> impl Iterator<Item = (usize, Vec
         },
         _ => None,
     })
+}
+
+/// The segments of a table that [lies by a key](crate::table::Distribution) in which rows may pass the
+/// filter of a Program: those of the buckets of the keys that it names. `None` where it may be all.
+pub fn segments_with_keys(program: &Program, table: &TableSnapshot) -> Option<Vec<Arc<Segment>>> {
+    let distribution = table.distribution.as_ref()?;
+    let mut keys = vec![Vec::new()];
+    for ordinal in distribution.columns() {
+        let named = equal_to(program, *ordinal).map(|(_, values)| values);
+        let values = named.min_by_key(Vec::len)?;
+        let data_type = table.schema.field(*ordinal as usize).data_type();
+        if keys.len().saturating_mul(values.len()) > NAMED_KEYS_MAX {
+            return None;
+        }
+        let longer = keys.iter().flat_map(|key| {
+            let with = |value| [key.as_slice(), &[(value, data_type)]].concat();
+            values.iter().copied().map(with)
+        });
+        keys = longer.collect();
+    }
+    // A key with NULL equals nothing.
+    let hashes = keys.iter().filter_map(|key| hash::hash_scalars(key));
+    let buckets: HashSet<u16> = hashes.map(|hash| distribution.bucket_of(hash)).collect();
+    let may_have = |segment: &&Arc<Segment>| segment.bucket.is_none_or(|of| buckets.contains(&of));
+    Some(table.segments.iter().filter(may_have).cloned().collect())
 }
 
 /// Whether so many keys, of an index or ids of rows, name few enough rows.

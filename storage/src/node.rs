@@ -394,6 +394,13 @@ impl StorageNode {
         segment.node().and_then(|node| peers.holder(node))
     }
 
+    /// Whether the nodes of the rack can read the pages of each other.
+    pub fn nodes_read_each_other(&self) -> bool {
+        self.peers
+            .as_ref()
+            .is_some_and(|peers| peers.read_each_other())
+    }
+
     /// Leaves segments to the nodes on whose cards they are, or copies of them, by the first stream of
     /// a scan. What an index names are few rows of many segments: their pages are read from here.
     ///

@@ -45,6 +45,9 @@ pub trait Peers: Debug + Send + Sync {
     /// The node to which commands over what lies on `node` are to be sent: that one, or one that has
     /// a copy of its cards. `None` where there is none, or the copy is here.
     fn holder(&self, node: NodeId) -> Option<NodeId>;
+    /// Whether each node can read what any other one has: no copy lacks anything, of those from which
+    /// they would read.
+    fn read_each_other(&self) -> bool;
     /// Sends a command. Dropping the answer cancels it.
     ///
     /// # Errors

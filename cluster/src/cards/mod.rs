@@ -1,5 +1,6 @@
 //! Cards of other nodes as flash devices: any node reads and writes any page of any other
-//! (BlueDBM section 3: one global address space).
+//! (BlueDBM section 3: one global address space). Who only reads, and may start before the other node
+//! does, has them as [`FarCard`]s.
 //!
 //! [`Cards`] is a node's part: it serves the cards of the node to the others, and opens theirs as
 //! [`RemoteCard`]s, which are [`Flash`] devices like local ones. All goes over one endpoint of the
@@ -55,13 +56,18 @@ use client::{Peer, Whose};
 use server::{Server, worker};
 use wire::Packet;
 
+pub use client::far::FarCard;
 pub use client::remote::RemoteCard;
+pub use server::late::LateCard;
 pub use term::{TermFile, TermStore};
 
 /// Pages that a node may have asked another one for at once (4 MiB); what has none counts as one.
 pub const PAGES_OUT_MAX: usize = 512;
 /// The most pages of an operation.
 const PAGES_PER_OP_MAX: usize = 32;
+
+/// What the number of a card has besides in requests of those who only read.
+const READING: u16 = 1 << 15;
 
 const ENDPOINT: &str = "pages";
 
@@ -78,6 +84,9 @@ pub struct CardOptions {
     /// How long an operation may be under way before it fails, and with it all others to that
     /// node. `None`: twice `mesh.deadline_ms`, so that it is the mesh that gives a link up.
     pub answer_within: Option<Duration>,
+    /// The node uses its cards itself. They are served to [`FarCard`]s alone: what others write to a card
+    /// goes by one node's mind at a time.
+    pub for_reading: bool,
 }
 
 impl Default for CardOptions {
@@ -85,6 +94,7 @@ impl Default for CardOptions {
         Self {
             threads_per_card: 2,
             answer_within: None,
+            for_reading: false,
         }
     }
 }
@@ -163,7 +173,8 @@ impl Cards {
         let deadline = Duration::from_millis(network.settings.deadline_ms);
         let nodes = network.names.len();
         let name = mesh.name().to_string();
-        let server = Server::new(name, nodes, cards, terms, draw())?;
+        let is_reading = options.for_reading;
+        let server = Server::new(name, nodes, cards, terms, draw(), is_reading)?;
         let node = Arc::new(Node {
             peers: (0..nodes).map(|_| Peer::new(draw())).collect(),
             outs: (0..nodes).map(|_| Mutex::default()).collect(),
@@ -226,6 +237,16 @@ impl Cards {
     /// Those of [`Cards::open`].
     pub fn open_once(&self, node: NodeId, card: CardId, term: u64) -> Result<RemoteCard> {
         RemoteCard::open(&self.node, self.peer(node)?, card, term, true)
+    }
+
+    /// A card of a node for reading alone, which is not asked for it yet. Its erase blocks have to be
+    /// of so many pages.
+    ///
+    /// # Errors
+    /// `Invalid` where there is no such node.
+    pub fn far(&self, node: NodeId, card: CardId, pages_per_erase_block: u32) -> Result<FarCard> {
+        let peer = self.peer(node)?;
+        Ok(FarCard::new(&self.node, peer, card, pages_per_erase_block))
     }
 
     fn peer(&self, node: NodeId) -> Result<usize> {

@@ -108,7 +108,7 @@ impl Places {
     pub fn divided(&self, scan: &FlashScanExec) -> BTreeMap<NodeId, Vec<Arc<Segment>>> {
         let mut parts: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
         let places = buckets_of(scan).and_then(|buckets| self.0.get(&buckets));
-        for segment in &scan.spec().table.segments {
+        for segment in scan.segments().iter() {
             let place = segment.bucket.zip(places);
             if let Some(node) = place.and_then(|(bucket, nodes)| nodes.get(usize::from(bucket))) {
                 parts.entry(*node).or_default().push(Arc::clone(segment));

@@ -11,8 +11,9 @@
 //! head: last stage ◀── stream ── node: join, aggregate ◀── stream ── every node: its segments
 //! ```
 //!
-//! What lies by the key is not given to anybody ([`colocated`]), and what would meet nothing in a join on the
-//! other side of an exchange is dropped where it is scanned ([`join_keys`]).
+//! What lies by the key is not given to anybody ([`colocated`]), small tables each node reads by itself
+//! ([`whole`]), and what would meet nothing in a join on the other side of an exchange is dropped where it is
+//! scanned ([`join_keys`]).
 //!
 //! A scan is the storage's own command, which its node verifies
 //! ([`ScanCodec`](flashmesh_planner::ScanCodec)). What is there on the node is a [`Worker`], in the memory
@@ -24,6 +25,7 @@ mod deferred;
 mod exec;
 mod join_keys;
 mod planner;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;

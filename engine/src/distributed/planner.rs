@@ -44,6 +44,7 @@ use super::colocated::{Places, localised};
 use super::deferred::{DeferredExec, subqueries_of};
 use super::exec::{Measure, RackExec};
 use super::join_keys::with_join_keys;
+use super::whole::Readers;
 use super::{Nodes, Workers, has, rows_of, url_of};
 
 /// What scans have to give to the head, from other nodes, for their rows to be joined there instead:
@@ -288,7 +289,7 @@ impl Workers {
 
     fn bytes_of(&self, scan: &FlashScanExec, probed: Option<&Probed>) -> u64 {
         let spec = scan.spec();
-        let segments = &spec.table.segments;
+        let segments = scan.segments();
         let others = segments.iter().filter(|s| self.storage.holder(s).is_some());
         let others: Vec<_> = others.cloned().collect();
         let all = statistics::of_scan(spec, &scan.schema(), scan.partitions());
@@ -297,7 +298,7 @@ impl Workers {
         if let Some(probed) = probed.filter(|p| scan.will_know_keys(p.keys, p.partitioned)) {
             bytes *= (probed.left as f64 / rows.max(1.0)).min(1.0);
         }
-        let answers = bytes * others.len() as f64 / segments.len() as f64;
+        let answers = bytes * others.len() as f64 / segments.len().max(1) as f64;
         answers.min(self.storage.bytes_to_fetch(scan.program(), &others)) as u64
     }
 
@@ -335,6 +336,12 @@ impl Workers {
         if !distributed.is::<DistributedExec>() {
             return Ok(None);
         }
+        let readers = Readers {
+            storage: &self.storage,
+            own: self.own,
+            nodes: &nodes,
+        };
+        let distributed = readers.with_whole_scans(distributed)?;
         Ok(Some(Arc::new(RackExec::new(
             distributed,
             Arc::clone(here),
@@ -478,7 +485,7 @@ fn shown(
 
 /// Whether each node scans its own part of a table: it lies on several.
 fn is_divided(scan: &FlashScanExec, storage: &StorageNode) -> bool {
-    let segments = &scan.spec().table.segments;
+    let segments = scan.segments();
     let mut holders = segments.iter().map(|segment| storage.holder(segment));
     let first = holders.next();
     let lies_on_several = first.is_some_and(|first| holders.any(|holder| holder != first));
@@ -492,7 +499,7 @@ fn by_holders(
     own: NodeId,
 ) -> BTreeMap<NodeId, Vec<Arc<Segment>>> {
     let mut parts: BTreeMap<NodeId, Vec<Arc<Segment>>> = BTreeMap::new();
-    for segment in &scan.spec().table.segments {
+    for segment in scan.segments().iter() {
         let holder = storage.holder(segment).unwrap_or(own);
         parts.entry(holder).or_default().push(Arc::clone(segment));
     }

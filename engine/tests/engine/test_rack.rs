@@ -12,7 +12,9 @@ use flashmesh_cluster::cards::TermStore;
 use flashmesh_cluster::copies::CopyFile;
 use flashmesh_cluster::holders;
 use flashmesh_cluster::mesh::Mesh;
-use flashmesh_cluster::node::{CopyParts, Head, HeadParts, ServingNode, ServingOptions};
+use flashmesh_cluster::node::{
+    CopyParts, Head, HeadParts, ServingNode, ServingOptions, ServingParts,
+};
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
 use flashmesh_storage::flash::{Geometry, MemoryFlash};
 use flashmesh_storage::store::{CardId, NodeId, StoreCard};
@@ -148,13 +150,16 @@ impl TestRack {
             let serving = ServingNode::start(
                 &mesh,
                 &streams,
-                NodeId(node),
-                [card(node, node)]
-                    .into_iter()
-                    .chain(cards_at(node))
-                    .collect(),
-                Arc::new(TermInMemory::default()),
-                &keys[1],
+                ServingParts {
+                    node: NodeId(node),
+                    cards: [card(node, node)]
+                        .into_iter()
+                        .chain(cards_at(node))
+                        .collect(),
+                    all: all.iter().map(|node| (*node, CardId(0))).collect(),
+                    terms: Arc::new(TermInMemory::default()),
+                    key: &keys[1],
+                },
                 ServingOptions {
                     cache_bytes: 8 << 20,
                     threads: 2,

@@ -129,12 +129,16 @@ impl Distribution {
         let columns: Vec<ArrayRef> = columns
             .map(|column| Arc::clone(batch.column(*column as usize)))
             .collect();
-        let bucket = |hash: Option<u64>| match hash {
-            // Less than the number of buckets.
-            Some(hash) => (hash % u64::from(self.buckets)) as u16,
-            None => 0,
-        };
-        Ok(hash_keys(&columns)?.into_iter().map(bucket).collect())
+        let hashes = hash_keys(&columns)?.into_iter();
+        Ok(hashes
+            .map(|hash| hash.map_or(0, |hash| self.bucket_of(hash)))
+            .collect())
+    }
+
+    /// The bucket of keys with this hash.
+    pub(crate) fn bucket_of(&self, hash: u64) -> u16 {
+        // Less than the number of buckets.
+        (hash % u64::from(self.buckets)) as u16
     }
 }
 

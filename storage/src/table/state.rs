@@ -21,7 +21,7 @@ use crate::table::manifest::{
     decode_layout, decode_part, decode_segment,
 };
 use crate::table::schema_record::decode_schema;
-use crate::table::temporary::is_temporary;
+use crate::table::temporary::names::is_temporary;
 use crate::table::{Accounts, Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 

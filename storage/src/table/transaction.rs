@@ -32,7 +32,7 @@ use crate::table::indexing::{NewParts, index_created};
 use crate::table::load::{Load, LoadTarget};
 use crate::table::state::{State, TableState, not_found};
 use crate::table::steps::{self, Step};
-use crate::table::temporary::Temporary;
+use crate::table::temporary::names::Temporary;
 use crate::table::{Database, TableSnapshot, View, views};
 use crate::{Result, StorageError};
 

@@ -34,7 +34,7 @@ use crate::table::history::now_us;
 use crate::table::indexing::{Built, PartBuilder, index_edit, put_part};
 use crate::table::relocation::Relocation;
 use crate::table::state::TableState;
-use crate::table::temporary::EndedSessions;
+use crate::table::temporary::names::EndedSessions;
 use crate::table::{Database, TableSnapshot};
 use crate::{Result, StorageError};
 

@@ -157,6 +157,10 @@ impl Peers for OtherNode {
         (node == NODE).then_some(node)
     }
 
+    fn read_each_other(&self) -> bool {
+        false
+    }
+
     fn send(&self, _: NodeId, mut command: Vec<u8>) -> Result<Box<dyn Answer>> {
         let mut damage = lock(&self.damage).take();
         match &mut damage {

@@ -1,6 +1,7 @@
 //! What a node has asked another one for: what waits to be sent, queue by queue in turn, and what is
 //! under way.
 
+pub(super) mod far;
 pub(super) mod remote;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

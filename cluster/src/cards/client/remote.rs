@@ -11,8 +11,8 @@ use flashmesh_pages::store::CardId;
 use flashmesh_pages::{Result, StorageError};
 use parking_lot::Mutex;
 
-use super::super::Node;
 use super::super::wire::{Description, Kind, Request};
+use super::super::{Node, READING};
 use super::{Answer, Durability, Ended, Inbox, Op};
 
 /// Operations in flight of a queue.
@@ -123,7 +123,7 @@ impl RemoteCard {
             card,
             term,
             session: 0,
-            name: format!("{} card {}", node.name_of(peer), card.0).into(),
+            name: Self::name_of(node, peer, card).into(),
             description: nothing,
             durability: Arc::default(),
             syncing: Mutex::default(),
@@ -140,6 +140,10 @@ impl RemoteCard {
         Ok(Self {
             remote: Arc::new(remote),
         })
+    }
+
+    pub(super) fn name_of(node: &Node, peer: usize, card: CardId) -> String {
+        format!("{} card {}", node.name_of(peer), card.0 & !READING)
     }
 
     /// The term that its writes, erases and syncs carry.

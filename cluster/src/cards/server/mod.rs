@@ -2,12 +2,13 @@
 //! what waits to be sent to them. Nothing here waits but a thread that asks for work
 //! ([`turns`]); cards are used by those threads alone ([`worker`]).
 
+pub(super) mod late;
 pub(super) mod turns;
 pub(super) mod worker;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use flashmesh_pages::flash::{Flash, FlashPage, PAGE_SIZE_BYTES};
@@ -17,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::term::TermStore;
 use super::wire::{Body, Description, Failure, Kind, Reply, Request};
-use super::{PAGES_OUT_MAX, PAGES_PER_OP_MAX};
+use super::{PAGES_OUT_MAX, PAGES_PER_OP_MAX, READING};
 use turns::Terms;
 
 /// Replies that may wait for a node. It reaches this only if it asks without listening.
@@ -28,8 +29,8 @@ const REPLIES_MAX: usize = 4 * PAGES_OUT_MAX;
 pub(super) struct ServedCard {
     pub id: CardId,
     pub flash: Arc<dyn Flash>,
-    pub description: Description,
-    shape: u32,
+    /// From when it was there; with its shape.
+    described: OnceLock<(Description, u32)>,
     /// Wakes the threads of each [`Class`].
     work: [Condvar; 2],
 }
@@ -123,7 +124,25 @@ pub(super) struct Server {
     pub terms: Arc<dyn TermStore>,
     /// Another one after each start.
     pub session: u64,
+    /// The node uses its cards itself: they are for reading alone.
+    is_reading: bool,
     state: Mutex<State>,
+}
+
+impl ServedCard {
+    fn described(&self) -> Result<&(Description, u32)> {
+        if let Some(described) = self.described.get() {
+            return Ok(described);
+        }
+        let queue = self.flash.open_queue()?;
+        let description = Description {
+            geometry: self.flash.geometry(),
+            continues_blocks: self.flash.continues_blocks(),
+            pages_max: queue.max_pages_per_op().min(PAGES_PER_OP_MAX) as u16,
+        };
+        let described = (description, description.shape());
+        Ok(self.described.get_or_init(|| described))
+    }
 }
 
 fn invalid(why: impl Into<String>) -> StorageError {
@@ -137,23 +156,17 @@ impl Server {
         cards: Vec<(CardId, Arc<dyn Flash>)>,
         terms: Arc<dyn TermStore>,
         session: u64,
+        is_reading: bool,
     ) -> Result<Self> {
         let mut served: Vec<ServedCard> = Vec::new();
         for (id, flash) in cards {
             if served.iter().any(|card| card.id == id) {
                 return Err(invalid(format!("two cards of number {} are served", id.0)));
             }
-            let pages_max = flash.open_queue()?.max_pages_per_op().min(PAGES_PER_OP_MAX);
-            let description = Description {
-                geometry: flash.geometry(),
-                continues_blocks: flash.continues_blocks(),
-                pages_max: pages_max as u16,
-            };
             served.push(ServedCard {
                 id,
                 flash,
-                description,
-                shape: description.shape(),
+                described: OnceLock::new(),
                 work: Default::default(),
             });
         }
@@ -171,6 +184,7 @@ impl Server {
             cards: served,
             terms,
             session,
+            is_reading,
             state: Mutex::new(state),
         })
     }
@@ -257,19 +271,24 @@ impl Server {
         if known != Some(request.epoch) {
             self.forget(state, client);
         }
+        let (number, for_reading) = (request.card & !READING, request.card & READING != 0);
         let mut cards = self.cards.iter();
-        let index = cards.position(|card| card.id.0 == request.card);
+        let index = cards.position(|card| card.id.0 == number);
+        let index = index.filter(|_| for_reading || !self.is_reading);
         let index = index.ok_or_else(|| {
             invalid(format!(
-                "node '{}' serves no card of number {}",
-                self.name, request.card
+                "node '{}' serves no card of number {number}",
+                self.name
             ))
         })?;
-        let card = &self.cards[index];
-        if request.kind == Kind::Describe {
-            return Ok(Some(Body::Card(card.description)));
+        if for_reading && (request.kind.is_change() || request.kind == Kind::Sync) {
+            return Err(invalid("the card was opened for reading alone"));
         }
-        if request.shape != card.shape {
+        let (description, shape) = self.cards[index].described()?;
+        if request.kind == Kind::Describe {
+            return Ok(Some(Body::Card(*description)));
+        }
+        if request.shape != *shape {
             return Err(invalid(
                 "it is another card than the one that was opened; open it again",
             ));
@@ -279,7 +298,7 @@ impl Server {
             let source = io::Error::new(io::ErrorKind::ConnectionAborted, why);
             return Err(StorageError::io("the node", source));
         }
-        check_pages(&request, &card.description)?;
+        check_pages(&request, description)?;
         let job = Job {
             client,
             life: state.clients[client].life,

@@ -16,7 +16,7 @@ use crate::cards::wire::{Kind, Request};
 fn server(nodes: usize) -> Server {
     let cards = vec![(CardId(0), memory())];
     let terms = Arc::new(TermInMemory::default());
-    Server::new("n0".into(), nodes, cards, terms, 1).unwrap()
+    Server::new("n0".into(), nodes, cards, terms, 1, false).unwrap()
 }
 
 /// Who asked for the next jobs.

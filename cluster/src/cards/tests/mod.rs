@@ -5,6 +5,7 @@ mod bed;
 mod conformance;
 mod durability;
 mod fairness;
+mod far;
 mod gate;
 mod histories;
 mod hostile;

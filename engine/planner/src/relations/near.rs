@@ -387,7 +387,7 @@ impl NearestBatch {
                 .verified(self.table.node())
                 .map_err(Reason::into_error)?,
             table: Arc::clone(self.snapshot()),
-            work: scan.work_over(segments.to_vec(), None),
+            work: scan.work(segments.to_vec(), None),
             runtime_filters: Arc::new(RuntimeFilters::default()),
             batch_rows: run.batch_rows,
             metrics: Arc::clone(metrics),

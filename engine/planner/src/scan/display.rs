@@ -59,6 +59,13 @@ fn parts(scan: &FlashScanExec, verbose: bool) -> Vec<(&'static str, String)> {
     if let Some(path) = scan.access() {
         parts.push(("index", path.to_string()));
     }
+    let (some, all) = (scan.segments().len(), spec.table.segments.len());
+    if some < all {
+        parts.push(("by_key", format!("{some} of {all} segments")));
+    }
+    if spec.is_whole {
+        parts.push(("scanned", "whole on each node".into()));
+    }
     if !spec.not_pushed.is_empty() {
         let reasons: Vec<_> = spec
             .not_pushed

@@ -116,7 +116,8 @@ impl Execution {
         let runtime_filters = Arc::new(RuntimeFilters::default());
         let keys = context.session_config().get_extension::<QueryKeys>();
         let dynamic = DynamicFilters::new(scan, keys.as_deref(), Arc::clone(&runtime_filters));
-        let work = scan.spec().work(scan.access().cloned());
+        let segments = scan.segments().into_owned();
+        let work = scan.spec().work(segments, scan.access().cloned());
         if scan.node().has_peers() && scan.spec().mode == Pushdown::Auto {
             let (schema, partitions) = (scan.schema(), scan.partitions());
             work.expect_bytes(statistics::expected_bytes(scan.spec(), &schema, partitions));

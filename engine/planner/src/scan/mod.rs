@@ -10,6 +10,7 @@ pub mod spec;
 pub mod statistics;
 mod wire;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +39,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 use flashmesh_pushdown::{Expr, Output, VerifiedProgram};
-use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::access::{AccessPath, segments_with_keys};
 use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::segment::Segment;
@@ -147,6 +148,34 @@ impl FlashScanExec {
         let mut builder = ScanBuilder::of_scan(self);
         builder.plain_text();
         builder.build().ok()
+    }
+
+    /// The segments in which rows may pass its filter, as far as the key says by which they lie.
+    pub fn segments(&self) -> Cow<'_, [Arc<Segment>]> {
+        let table = &self.spec.table;
+        match segments_with_keys(&self.program, table) {
+            Some(segments) => Cow::Owned(segments),
+            None => Cow::Borrowed(&table.segments),
+        }
+    }
+
+    /// Whether each node may read it whole, in place of what another one has read: it gives rows, all
+    /// that there are, and needs nothing but pages of its table.
+    pub fn may_be_whole(&self) -> bool {
+        let Output::Rows { order, limit, .. } = &self.spec.output else {
+            return false;
+        };
+        let gives_all = order.is_empty() && limit.is_none();
+        gives_all && !has_kernels(&self.program) && self.access().is_none()
+    }
+
+    /// The same scan, which each node does whole that runs the part of the plan in which it is: `here`
+    /// this one, or else one that gets pages in memory with it.
+    pub fn whole(&self, here: bool) -> Self {
+        let mut scan = self.fresh();
+        scan.spec.is_whole = true;
+        scan.spec.brings_pages = !here;
+        scan
     }
 
     /// Whether what is above it stays right when its segments are scanned one by one wherever they

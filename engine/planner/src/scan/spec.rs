@@ -94,6 +94,9 @@ pub struct ScanSpec {
     pub plain_text: bool,
     /// It goes to another node with the pages of its segments that are in memory here.
     pub brings_pages: bool,
+    /// Each node that runs the part of a plan in which it is reads all of its segments by itself, wherever
+    /// they lie.
+    pub is_whole: bool,
     /// Conjuncts.
     pub filters: Vec<PushedFilter>,
     /// Filters that change while the query runs.
@@ -123,6 +126,7 @@ impl ScanSpec {
             forbids_fallback: false,
             plain_text: false,
             brings_pages: false,
+            is_whole: false,
             filters: vec![],
             dynamic_filters: vec![],
             key_filters: vec![],
@@ -218,13 +222,8 @@ impl ScanSpec {
             .map_err(|e| Reason::Refused(e.to_string()))
     }
 
-    /// The segments, for all streams together, and how they are to be looked at.
-    pub fn work(&self, access: Option<Arc<AccessPath>>) -> Arc<SegmentQueue> {
-        self.work_over(self.table.segments.clone(), access)
-    }
-
-    /// The same over some of the table's segments.
-    pub fn work_over(
+    /// Segments of the table, for all streams together, and how they are to be looked at.
+    pub fn work(
         &self,
         segments: Vec<Arc<Segment>>,
         access: Option<Arc<AccessPath>>,
@@ -236,7 +235,7 @@ impl ScanSpec {
         if self.forbids_fallback {
             work.forbid_fallback();
         }
-        if self.mode == Pushdown::Never {
+        if self.mode == Pushdown::Never || self.is_whole {
             work.keep_here();
         }
         if self.plain_text {

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flashmesh_cluster::node::{ServingNode, ServingOptions};
+use flashmesh_cluster::Node;
+use flashmesh_cluster::node::{ServingNode, ServingOptions, ServingParts};
 use flashmesh_storage::store::NodeId;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,10 +38,13 @@ impl Running {
         let cards = ServingNode::start(
             &self.mesh,
             &self.streams,
-            self.node.number(),
-            cards,
-            Arc::new(self.terms()),
-            key.as_bytes(),
+            ServingParts {
+                node: self.node.number(),
+                cards,
+                all: self.rack.nodes.iter().flat_map(Node::places).collect(),
+                terms: Arc::new(self.terms()),
+                key: key.as_bytes(),
+            },
             ServingOptions {
                 cache_bytes: options.cache_bytes.unwrap_or(CACHE_BYTES),
                 threads,

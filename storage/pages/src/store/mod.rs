@@ -77,6 +77,8 @@ pub struct PageAddress {
 
 /// Bits of a page's number within its card: up to 128 TiB a card.
 const PAGE_BITS: u32 = 34;
+/// Pages that a card may have.
+pub const CARD_PAGES_MAX: u64 = 1 << PAGE_BITS;
 /// Bits of a card's number within its node.
 const CARD_BITS: u32 = 4;
 /// Bits of a node's number.
@@ -363,7 +365,7 @@ impl PageStore {
         let cards = cards.into_iter().zip(runs).map(|((first, flash), runs)| {
             let mut geometry = flash.geometry();
             let block_pages = u64::from(geometry.pages_per_erase_block.max(1));
-            geometry.erase_blocks = geometry.erase_blocks.min((1 << PAGE_BITS) / block_pages);
+            geometry.erase_blocks = geometry.erase_blocks.min(CARD_PAGES_MAX / block_pages);
             let allocator = Allocator::open(
                 flash.name(),
                 geometry,
@@ -403,6 +405,11 @@ impl PageStore {
             store.sync()?;
         }
         Ok(Arc::new(store))
+    }
+
+    /// The first card that it was given.
+    pub fn home_card(&self) -> &Arc<dyn Flash> {
+        &self.cards[self.home].flash
     }
 
     /// Which card a page is on.

@@ -5,13 +5,13 @@
 //! have were they none: [`Workspace::place_of`]. When a session ends, the thread that keeps indexes up
 //! drops what it leaves, and when a database is opened, what sessions of its earlier life have left.
 
-use std::collections::hash_map::RandomState;
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher, Hasher};
-use std::sync::OnceLock;
-use std::time::Instant;
+pub(super) mod names;
 
-use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+pub use names::{TEMPORARY_PREFIX, TEMPORARY_SCHEMA, is_temporary};
 
 use super::database::{Core, schema_created, schema_dropped};
 use super::edit::ObjectName;
@@ -19,47 +19,6 @@ use super::steps::{self, Step};
 use super::upkeep::RETRY_AFTER;
 use super::{Workspace, views};
 use crate::{Result, StorageError};
-
-/// The schema of temporary tables, as sessions call it.
-pub const TEMPORARY_SCHEMA: &str = "temp";
-
-/// What names of such schemas begin with.
-pub const TEMPORARY_PREFIX: &str = "temp#";
-
-/// Whether a schema has the temporary tables of a session.
-pub fn is_temporary(schema: &str) -> bool {
-    schema.starts_with(TEMPORARY_PREFIX)
-}
-
-/// What a session knows of its temporary tables.
-#[derive(Debug, Default)]
-pub(super) struct Temporary {
-    /// Their schema: once it was made, though that may have been undone.
-    schema: OnceLock<String>,
-    /// The schemas in which they are looked for besides.
-    homes: RwLock<HashMap<String, String>>,
-}
-
-/// Schemas of sessions that have ended, and when their tables are to be dropped.
-#[derive(Debug, Default)]
-pub(super) struct EndedSessions(Mutex<Vec<(Instant, String)>>);
-
-impl EndedSessions {
-    pub fn add(&self, schema: String) {
-        self.0.lock().push((Instant::now(), schema));
-    }
-
-    fn try_again(&self, schema: String) {
-        self.0.lock().push((Instant::now() + RETRY_AFTER, schema));
-    }
-
-    fn take_due(&self) -> Vec<String> {
-        let mut ended = self.0.lock();
-        let now = Instant::now();
-        let due = ended.extract_if(.., |(when, _)| *when <= now);
-        due.map(|(_, schema)| schema).collect()
-    }
-}
 
 impl Workspace {
     /// The schema of the session's temporary tables, if it has any.
@@ -181,7 +140,7 @@ impl Core {
         for schema in self.upkeep.ended.take_due() {
             if let Err(error) = self.drop_with_tables(&schema) {
                 log::warn!("the temporary tables of a session stay for now: {error}");
-                self.upkeep.ended.try_again(schema);
+                self.upkeep.ended.add_after(RETRY_AFTER, schema);
             }
         }
     }
