@@ -43,7 +43,7 @@ def condition(rng: random.Random, rows: list[dict], columns: list[str]) -> tuple
     """A condition on some columns, and what it means."""
     texts, tests = [], []
     for column in columns:
-        values = [rng.choice([*(row[column] for row in rng.sample(rows, 1)), None]) for _ in range(rng.randrange(1, 5))]
+        values = [None if rng.random() < 0.1 else rng.choice(rows)[column] for _ in range(rng.randrange(1, 5))]
         known = [value for value in values if value is not None]
         if rng.random() < 0.5 or len(values) == 1:
             values, known = values[:1], [value for value in values[:1] if value is not None]
@@ -61,13 +61,18 @@ def condition(rng: random.Random, rows: list[dict], columns: list[str]) -> tuple
     return " AND ".join(texts), holds
 
 
-@pytest.mark.parametrize("part", range(3))
-def test_answers_are_those_of_all_segments(part: int) -> None:
+def test_answers_are_those_of_all_segments() -> None:
     seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={seed}")
-    rng = random.Random(seed + part)
+    pruned = sum(agree(random.Random(seed + part)) for part in range(3))
+    assert pruned > 10, pruned
+
+
+def agree(rng: random.Random) -> int:
+    """Of how many queries some segments were left out."""
     con = flashmesh.connect()
-    con.execute(f"CREATE TABLE t ({COLUMNS}) WITH (distribute_by = {rng.choice(KEYS)}, buckets = 7, retention = '1 day')")
+    key = rng.choice(KEYS)
+    con.execute(f"CREATE TABLE t ({COLUMNS}) WITH (distribute_by = {key}, buckets = 7, retention = '1 day')")
     rows, pruned = [], 0
     for step in range(12):
         more = [drawn(rng, 1000 * step + number) for number in range(rng.choice([1, 40, 400]))]
@@ -90,7 +95,7 @@ def test_answers_are_those_of_all_segments(part: int) -> None:
                     row["a"] = None if row["a"] is None else row["a"] + 1
                     row["s"] = None if row["s"] is None else row["s"] + "z"
         for _ in range(8):
-            columns = rng.choice([rng.choice(KEYS).strip("()").split(", "), rng.sample(list("asdcbu"), 2)])
+            columns = rng.choice([key.strip("()").split(", "), rng.sample(list("asdcbu"), 2)])
             text, holds = condition(rng, rows or [drawn(rng, 0)], columns)
             query = f"SELECT count(*), sum(x) FROM t WHERE {text}"
             found = [row["x"] for row in rows if holds(row)]
@@ -103,7 +108,7 @@ def test_answers_are_those_of_all_segments(part: int) -> None:
             if value is not None:
                 assert con.execute(f"EXECUTE p({literal(value)})").fetchall() == [(expected,)], (columns, value)
             con.execute("DEALLOCATE p")
-    assert pruned > 5, pruned
+    return pruned
 
 
 def test_one_of_many_segments_is_read() -> None:
@@ -112,7 +117,9 @@ def test_one_of_many_segments_is_read() -> None:
         "CREATE TABLE t WITH (distribute_by = k, buckets = 32) AS SELECT value % 5000 AS k, value AS x FROM range(200000) AS s(value)"
     )
     plan = str(con.execute("EXPLAIN SELECT sum(x) FROM t WHERE k = 77").fetchall())
-    assert "by_key=1 of 32 segments" in plan, plan
+    # A bucket has a segment of each writer.
+    (some, all_of_them) = map(int, re.search(r"by_key=(\d+) of (\d+) segments", plan).groups())
+    assert some * 32 == all_of_them, plan
     # NULL equals nothing.
     con.execute("PREPARE p AS SELECT count(*) FROM t WHERE k = $1")
     assert con.execute("EXECUTE p(NULL)").fetchall() == [(0,)]
