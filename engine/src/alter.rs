@@ -25,7 +25,7 @@ use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::index::IndexDefinition;
 use flashmesh_storage::table::{
-    Distribution, Generated, LoadTarget, TableSnapshot, is_temporary, normalise_schema,
+    Check, Distribution, Generated, LoadTarget, TableSnapshot, is_temporary, normalise_schema,
 };
 
 use crate::Session;
@@ -208,9 +208,10 @@ impl Session {
         let (schema, table) = (&alter.schema, &alter.table);
         let present = self.workspace().snapshot(schema, table)?;
         let mut columns = columns_of(&present);
+        let mut checks = present.checks.clone();
         if distributed.is_none() {
             for operation in &alter.operations {
-                self.apply(&mut columns, operation).await?;
+                self.apply(&mut columns, &mut checks, operation).await?;
             }
         }
         let fields: Vec<_> = columns.iter().map(|c| Arc::clone(&c.field)).collect();
@@ -246,7 +247,7 @@ impl Session {
             let capability = self.catalog().authority().capability(&present);
             let changes = self.changes();
             blocking(move || {
-                changes.redefine_columns(&capability, &present, &arrow_schema, &defaults)
+                changes.redefine_columns(&capability, &present, &arrow_schema, &defaults, &checks)
             })
             .await?;
             return self.nothing();
@@ -283,6 +284,7 @@ impl Session {
             arrow_schema,
             indexes,
             defaults,
+            checks,
             distribution,
             schema: schema.clone(),
             table: table.clone(),
@@ -294,6 +296,7 @@ impl Session {
     async fn apply(
         &self,
         columns: &mut Vec<Column>,
+        checks: &mut [Check],
         operation: &AlterTableOperation,
     ) -> Result<()> {
         match operation {
@@ -333,7 +336,10 @@ impl Session {
             } => {
                 for name in column_names {
                     match place_of(columns, name) {
-                        Ok(place) => drop(columns.remove(place)),
+                        Ok(place) => {
+                            self.check_not_constrained(columns, place, checks)?;
+                            columns.remove(place);
+                        }
                         Err(_) if *if_exists => {}
                         Err(error) => return Err(error),
                     }
@@ -344,6 +350,17 @@ impl Session {
                 new_column_name,
             } => {
                 let place = place_of(columns, old_column_name)?;
+                let (from, to) = (name_of(old_column_name), name_of(new_column_name));
+                let mut others = columns.iter().filter(|c| *c.field.name() != from);
+                if !checks.is_empty() && others.any(|c| *c.field.name() == to) {
+                    return Err(Error::usage(format!(
+                        "the table would have two columns named '{to}'"
+                    )));
+                }
+                let fields = schema_of(columns);
+                for check in checks {
+                    *check = (self.engine().constraints()).renamed(&fields, check, &from, &to)?;
+                }
                 let field = columns[place].field.as_ref().clone();
                 columns[place].field = Arc::new(field.with_name(name_of(new_column_name)));
             }
@@ -420,6 +437,25 @@ impl Session {
         Ok(())
     }
 
+    /// Refuses to drop a column that a constraint is about.
+    fn check_not_constrained(
+        &self,
+        columns: &[Column],
+        place: usize,
+        checks: &[Check],
+    ) -> Result<()> {
+        let (fields, name) = (schema_of(columns), columns[place].field.name());
+        for check in checks {
+            if self.engine().constraints().names(&fields, check, name)? {
+                return Err(Error::usage(format!(
+                    "column '{name}' is part of CHECK constraint '{}' ({}); CREATE TABLE … AS SELECT makes a table without it",
+                    check.name, check.text
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The column that a definition declares, as CREATE TABLE has it, its default, and whether it is
     /// generated.
     async fn declared(
@@ -468,6 +504,11 @@ fn columns_of(table: &TableSnapshot) -> Vec<Column> {
         values: Values::Old(i),
     });
     columns.collect()
+}
+
+fn schema_of(columns: &[Column]) -> Schema {
+    let fields = columns.iter().map(|column| Arc::clone(&column.field));
+    Schema::new(fields.collect::<Vec<_>>())
 }
 
 fn place_of(columns: &[Column], name: &ast::Ident) -> Result<usize> {

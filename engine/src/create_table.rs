@@ -20,6 +20,7 @@ use flashmesh_storage::table::{LoadTarget, TEMPORARY_PREFIX, TEMPORARY_SCHEMA};
 use crate::Session;
 use crate::assign::assign;
 use crate::blocking::blocking;
+use crate::constraints::checks_of;
 use crate::defaults::text_of_default;
 use crate::error::{Error, Result};
 use crate::generated::Identity;
@@ -100,6 +101,7 @@ impl Session {
             }));
         }
         let options = TableOptions::of(&create.input);
+        let checks = checks_of(&create.input);
         let (columns, query) = match create.input.as_ref() {
             // A list of columns without a query: the only way to an empty relation right here.
             LogicalPlan::EmptyRelation(EmptyRelation {
@@ -138,6 +140,7 @@ impl Session {
             layout: options.layout.unwrap_or_default(),
             distribution,
             defaults,
+            checks,
             schema: name.schema.to_string(),
             table: name.table.to_string(),
             arrow_schema: columns,

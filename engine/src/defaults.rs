@@ -55,7 +55,7 @@ pub(crate) fn parsed_default(state: &SessionState, text: &str) -> datafusion::er
 }
 
 /// As `expr_to_sql` writes it, whatever the session's dialect.
-fn parsed_text(text: &str) -> datafusion::error::Result<ast::ExprWithAlias> {
+pub(crate) fn parsed_text(text: &str) -> datafusion::error::Result<ast::ExprWithAlias> {
     let parser = DFParserBuilder::new(text).with_dialect(&GenericDialect {});
     parser.build()?.parse_expr()
 }

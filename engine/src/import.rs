@@ -139,6 +139,7 @@ impl Session {
                         distribution: None,
                         retention: std::time::Duration::ZERO,
                         defaults: vec![],
+                        checks: vec![],
                         schema,
                         table,
                         arrow_schema,

@@ -57,6 +57,7 @@ mod session_info;
 mod show_functions;
 mod table_options;
 
+mod constraints;
 mod file_tables;
 mod reused_aliases;
 

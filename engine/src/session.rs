@@ -31,6 +31,7 @@ use tempfile::TempDir;
 use crate::bounded::{BoundedOperators, bound_functions};
 use crate::cache::{CachedStores, ExternalCache};
 use crate::catalog::FlashCatalog;
+use crate::constraints::Constraints;
 use crate::distributed::{DistributedPlanner, WorkerParts, Workers};
 use crate::error::Result;
 use crate::file_tables::FileTables;
@@ -101,6 +102,7 @@ pub struct Engine {
     /// The same memory and spill files without files and object stores: for all who are no admin.
     sealed_runtime: Arc<RuntimeEnv>,
     external_cache: Option<Arc<ExternalCache>>,
+    constraints: Arc<Constraints>,
     threads: usize,
     memory_limit: usize,
     queries: Arc<Queries>,
@@ -135,6 +137,8 @@ impl Engine {
         let memory = memory_bytes();
         let memory_limit = memory_limit(options.memory_limit_bytes);
         let pool = memory_pool(memory_limit);
+        let threads = threads(options.threads);
+        let constraints = Arc::new(Constraints::new(threads, memory_limit));
         let rack = options.rack.as_ref();
         let database = Database::open(
             path,
@@ -154,6 +158,7 @@ impl Engine {
                     ..UpkeepOptions::default()
                 },
                 memory: Arc::new(StorageMemory::new(&pool, "builds of indexes")),
+                checks: Some(Arc::clone(&constraints) as _),
                 ..DatabaseOptions::default()
             },
         )?;
@@ -172,7 +177,6 @@ impl Engine {
                     .object_stores
                     .unwrap_or_else(|| Arc::new(NamedStores::default())),
             );
-        let threads = threads(options.threads);
         let runtime = runtime.build_arc()?;
         let sealed_runtime = RuntimeEnvBuilder::from_runtime_env(&runtime)
             .with_object_store_registry(Arc::new(NoStores))
@@ -212,6 +216,7 @@ impl Engine {
             runtime,
             sealed_runtime,
             external_cache,
+            constraints,
             threads,
             memory_limit,
             queries: Arc::default(),
@@ -248,6 +253,11 @@ impl Engine {
     /// The node that runs Programs.
     pub(crate) fn node(&self) -> &Arc<StorageNode> {
         &self.node
+    }
+
+    /// What tests CHECK constraints.
+    pub(crate) fn constraints(&self) -> &Constraints {
+        &self.constraints
     }
 
     /// Threads that a query uses.

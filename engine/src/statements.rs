@@ -30,6 +30,7 @@ use crate::blocking::blocking;
 use crate::catalog::FlashSchema;
 use crate::change;
 use crate::clauses::{self, Calls};
+use crate::constraints::{take_checks, with_checks};
 use crate::create_table::{declared_not_null, with_declared};
 use crate::dml::nullable_values;
 use crate::error::{Error, Result};
@@ -155,7 +156,7 @@ impl Session {
         }
         let (mut conflict, mut returning) = (None, None);
         let (mut identities, mut nothing) = (Vec::new(), Vec::new());
-        let mut options = None;
+        let (mut options, mut checks) = (None, Vec::new());
         if let ParsedStatement::Statement(statement) = &mut statement {
             returning = take_returning(statement)?;
             self.with_defaults(statement)?;
@@ -164,6 +165,7 @@ impl Session {
             if let Some(options) = &options {
                 options.check_replicas(self.engine().replicas())?;
             }
+            checks = take_checks(statement)?;
             if let ast::Statement::Merge(merge) = statement.as_mut()
                 && let ast::TableFactor::Table { name, .. } = &merge.table
                 && let Some(table) = self.changed_table(name)
@@ -182,6 +184,7 @@ impl Session {
         if let Some(options) = options {
             plan = options.put(plan)?;
         }
+        plan = with_checks(plan, checks, &state)?;
         plan = generated::with_identities(plan, identities);
         plan = merge::with_nothing(plan, &nothing);
         if let (Some(conflict), LogicalPlan::Dml(insert)) = (conflict, &plan) {

@@ -33,6 +33,8 @@ const QUERIES: &str = "queries";
 const FUNCTIONS: &str = "functions";
 /// Name of the table of flash cards.
 const FLASH: &str = "flash";
+/// Name of the table of CHECK constraints.
+const CHECKS: &str = "checks";
 /// Name of the table of indexes.
 const INDEXES: &str = "indexes";
 /// Name of the table of what the check of all pages has found.
@@ -48,8 +50,8 @@ const USERS: &str = "users";
 /// Name of the table of what is granted to them.
 const GRANTS: &str = "grants";
 
-const TABLES: [&str; 10] = [
-    CACHE, FLASH, FUNCTIONS, GRANTS, INDEXES, QUERIES, SCRUB, OF_TABLES, USERS, VERSIONS,
+const TABLES: [&str; 11] = [
+    CACHE, CHECKS, FLASH, FUNCTIONS, GRANTS, INDEXES, QUERIES, SCRUB, OF_TABLES, USERS, VERSIONS,
 ];
 
 /// The tables of the schema, made when they are asked for.
@@ -62,8 +64,8 @@ pub(crate) struct SystemSchema {
 }
 
 impl SystemSchema {
-    /// What `principal` may see: the card, for an admin; indexes and versions of tables on which they have a right; functions that they
-    /// may use; their own queries, or all for an admin.
+    /// What `principal` may see: the card, for an admin; indexes, constraints and versions of tables on which they
+    /// have a right; functions that they may use; their own queries, or all for an admin.
     pub fn new(
         database: Arc<Database>,
         kernels: Option<Arc<Kernels>>,
@@ -453,6 +455,30 @@ impl SystemSchema {
         ])?)
     }
 
+    fn checks(&self) -> Result<RecordBatch> {
+        let mut columns =
+            ["schema", "table", "name", "condition"].map(|n| (n, StringBuilder::new()));
+        for schema in self.database.schemas() {
+            for table in self.database.tables(&schema) {
+                // One that was dropped meanwhile has none.
+                let snapshot = self.database.snapshot(&schema, &table);
+                let visible = !self.principal.rights(&schema, &table).is_empty();
+                let snapshot = snapshot.iter().filter(|_| visible);
+                for check in snapshot.flat_map(|snapshot| &snapshot.checks) {
+                    let values = [&schema, &table, &check.name, &check.text];
+                    for ((_, column), value) in columns.iter_mut().zip(values) {
+                        column.append_value(value);
+                    }
+                }
+            }
+        }
+        let columns = columns.map(|(name, mut column)| {
+            let column: ArrayRef = Arc::new(column.finish());
+            (name, column, false)
+        });
+        Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+    }
+
     fn indexes(&self) -> Result<RecordBatch> {
         let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
         let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
@@ -518,6 +544,7 @@ impl SchemaProvider for SystemSchema {
         let batch = match name {
             QUERIES => self.queries()?,
             FUNCTIONS => self.functions()?,
+            CHECKS => self.checks()?,
             INDEXES => self.indexes()?,
             SCRUB => self.scrub()?,
             OF_TABLES => self.tables()?,

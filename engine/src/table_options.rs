@@ -130,29 +130,7 @@ impl TableOptions {
             .into_iter()
             .filter_map(|(key, value)| Some((key.to_string(), value?)));
         let marks: HashMap<_, _> = marks.collect();
-        let schema = create.input.schema();
-        let fields = schema.iter();
-        let fields = fields.map(|(name, field)| (name.cloned(), Arc::clone(field)));
-        let marked = Arc::new(DFSchema::new_with_metadata(fields.collect(), marks)?);
-        let input = match create.input.as_ref() {
-            LogicalPlan::EmptyRelation(EmptyRelation {
-                produce_one_row: false,
-                ..
-            }) => LogicalPlan::EmptyRelation(EmptyRelation {
-                produce_one_row: false,
-                schema: marked,
-            }),
-            _ => {
-                let columns = schema.columns().into_iter().map(Expr::Column).collect();
-                let input = Arc::clone(&create.input);
-                LogicalPlan::Projection(Projection::try_new_with_schema(columns, input, marked)?)
-            }
-        };
-        let create = CreateMemoryTable {
-            input: Arc::new(input),
-            ..create
-        };
-        Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)))
+        with_marks(create, marks)
     }
 
     /// The options that [`Self::put`] has put into a plan.
@@ -228,6 +206,38 @@ impl TableOptions {
         let distribution = Distribution::new(&columns, by, buckets);
         Ok(Some(Arc::new(distribution?)))
     }
+}
+
+/// The plan of CREATE TABLE with more marks: metadata of what the table is made of.
+pub(crate) fn with_marks(
+    create: CreateMemoryTable,
+    mut marks: HashMap<String, String>,
+) -> Result<LogicalPlan> {
+    let schema = create.input.schema();
+    let known = schema.metadata().iter();
+    marks.extend(known.map(|(key, value)| (key.clone(), value.clone())));
+    let fields = schema.iter();
+    let fields = fields.map(|(name, field)| (name.cloned(), Arc::clone(field)));
+    let marked = Arc::new(DFSchema::new_with_metadata(fields.collect(), marks)?);
+    let input = match create.input.as_ref() {
+        LogicalPlan::EmptyRelation(EmptyRelation {
+            produce_one_row: false,
+            ..
+        }) => LogicalPlan::EmptyRelation(EmptyRelation {
+            produce_one_row: false,
+            schema: marked,
+        }),
+        _ => {
+            let columns = schema.columns().into_iter().map(Expr::Column).collect();
+            let input = Arc::clone(&create.input);
+            LogicalPlan::Projection(Projection::try_new_with_schema(columns, input, marked)?)
+        }
+    };
+    let create = CreateMemoryTable {
+        input: Arc::new(input),
+        ..create
+    };
+    Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)))
 }
 
 /// What ALTER TABLE gives a table.

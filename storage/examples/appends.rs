@@ -93,6 +93,7 @@ fn append(
             layout: Default::default(),
             retention: std::time::Duration::ZERO,
             defaults: vec![],
+            checks: vec![],
             schema: "public".into(),
             table: "t".into(),
             arrow_schema: Arc::new(schema),

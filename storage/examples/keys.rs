@@ -228,6 +228,7 @@ fn open(folder: &Path, rows: usize) -> Result<Arc<Database>, Box<dyn Error>> {
         layout: Default::default(),
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: "kv".into(),
         arrow_schema: Arc::clone(&schema),

@@ -14,7 +14,7 @@ use crate::index::IndexDefinition;
 use crate::kernel::Package;
 use crate::node::StorageNode;
 use crate::table::{
-    Accounts, Backup, BackupFiles, BackupProgress, Database, FsckProgress, FsckReport, Load,
+    Accounts, Backup, BackupFiles, BackupProgress, Check, Database, FsckProgress, FsckReport, Load,
     LoadTarget, TableSnapshot, View, Workspace,
 };
 use crate::{Result, StorageError};
@@ -210,9 +210,11 @@ impl Changes {
         version: &Arc<TableSnapshot>,
         columns: &Schema,
         defaults: &[Option<String>],
+        checks: &[Check],
     ) -> Result<()> {
         self.verify_table(capability, version)?;
-        self.workspace.redefine_columns(version, columns, defaults)
+        self.workspace
+            .redefine_columns(version, columns, defaults, checks)
     }
 
     /// Makes an index. Who may not read the table does not learn its keys from the error.
@@ -309,6 +311,7 @@ mod tests {
             distribution: None,
             retention: Duration::ZERO,
             defaults: vec![],
+            checks: vec![],
             schema: "public".into(),
             table: table.into(),
             arrow_schema: Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)])),

@@ -159,6 +159,7 @@ fn new_table(name: &str, seed: u64, indexes: Vec<IndexDefinition>) -> LoadTarget
         distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "s".into(),
         table: name.into(),
         arrow_schema: schema(),

@@ -126,6 +126,7 @@ impl Rig {
             layout: Default::default(),
             retention: Duration::ZERO,
             defaults: vec![],
+            checks: vec![],
             schema: "public".into(),
             table: "t".into(),
             arrow_schema: Arc::clone(&schema),

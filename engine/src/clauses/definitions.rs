@@ -55,7 +55,8 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
                 .iter()
                 .try_for_each(|operation| match operation {
                     AlterTableOperation::AddColumn { column_def, .. } => {
-                        check_column(&column_def.name, &column_def.options)
+                        check_column(&column_def.name, &column_def.options)?;
+                        check_no_check(&column_def.name, &column_def.options)
                     }
                     _ => Ok(()),
                 })
@@ -105,9 +106,10 @@ pub(super) fn check_column(name: &Ident, options: &[ColumnOptionDef]) -> Result<
             // They change no answer; all text is UTF-8.
             | ColumnOption::Comment(_)
             | ColumnOption::CharacterSet(_)
+            // Kept by `constraints`, and of an external table refused by the planner.
+            | ColumnOption::Check(_)
             // Refused by the planner.
-            | ColumnOption::ForeignKey(_)
-            | ColumnOption::Check(_) => {}
+            | ColumnOption::ForeignKey(_) => {}
             ColumnOption::PrimaryKey(key) => check_time(key.characteristics.as_ref())?,
             ColumnOption::Unique(unique) => check_unique(unique)?,
             ColumnOption::DialectSpecific(tokens) if is_auto_increment(tokens) => {}
@@ -121,6 +123,18 @@ pub(super) fn check_column(name: &Ident, options: &[ColumnOptionDef]) -> Result<
         }
     }
     Ok(())
+}
+
+/// Constraints are those of CREATE TABLE.
+fn check_no_check(name: &Ident, options: &[ColumnOptionDef]) -> Result<()> {
+    let mut options = options.iter().map(|option| &option.option);
+    match options.find(|option| matches!(option, ColumnOption::Check(_))) {
+        Some(check) => refuse(
+            &format!("ADD COLUMN {name} {check}"),
+            "make a table with the constraint by CREATE TABLE, and INSERT the rows into it",
+        ),
+        None => Ok(()),
+    }
 }
 
 fn check_constraint(constraint: &TableConstraint) -> Result<()> {

@@ -7,6 +7,7 @@ mod backups;
 mod changes;
 mod clauses;
 mod cli;
+mod constraints;
 mod corrections;
 mod definitions;
 mod definitions_in_transactions;

@@ -12,6 +12,7 @@ use roaring::RoaringBitmap;
 
 use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::segment::{Segment, SegmentId, TableId, Unnamed};
+use crate::table::checks::encode_checks;
 use crate::table::database::empty_record;
 use crate::table::edit::{
     DropTable, ObjectName, Operation, Precondition, PutDeleted, PutSegment, PutTable, TableEdit,
@@ -23,7 +24,7 @@ use crate::table::manifest::{
 };
 use crate::table::state::{TableState, exists, not_found};
 use crate::table::writing::WrittenSegment;
-use crate::table::{Distribution, TableLayout, TableSnapshot};
+use crate::table::{Check, Distribution, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What becomes of a table's rows.
@@ -70,6 +71,7 @@ pub(super) enum ChangeKind {
         replaces: bool,
         indexes: Vec<IndexDefinition>,
         defaults: Vec<Option<String>>,
+        checks: Vec<Check>,
         retention_us: u64,
         layout: TableLayout,
         distribution: Option<Arc<Distribution>>,
@@ -79,6 +81,7 @@ pub(super) enum ChangeKind {
         only: Option<Arc<TableSnapshot>>,
         indexes: Vec<IndexDefinition>,
         defaults: Vec<Option<String>>,
+        checks: Vec<Check>,
         distribution: Option<Arc<Distribution>>,
     },
     /// The rows that are there stay, but for deleted ones.
@@ -190,6 +193,7 @@ impl TableChange {
                 ChangeKind::Redefine {
                     indexes,
                     defaults,
+                    checks,
                     distribution,
                     ..
                 },
@@ -198,6 +202,7 @@ impl TableChange {
                     replaces,
                     indexes,
                     defaults,
+                    checks,
                     retention_us,
                     layout,
                     distribution,
@@ -431,6 +436,7 @@ impl TableChange {
             replaces,
             indexes,
             defaults,
+            checks,
             retention_us,
             layout,
             distribution,
@@ -449,6 +455,7 @@ impl TableChange {
             }
             let mut record = empty_record(&self.schema);
             record.defaults = encode_defaults(defaults);
+            record.checks = encode_checks(checks);
             record.retention_us = *retention_us;
             record.layout = encode_layout(*layout);
             record.distribution = distribution.as_deref().map(encode_distribution);
@@ -479,11 +486,13 @@ impl TableChange {
             ChangeKind::Redefine {
                 indexes,
                 defaults,
+                checks,
                 distribution,
                 ..
             } => TableRecord {
                 indexes: indexes.iter().map(encode_definition).collect(),
                 defaults: encode_defaults(defaults),
+                checks: encode_checks(checks),
                 distribution: distribution.as_deref().map(encode_distribution),
                 redefinitions: record.redefinitions.wrapping_add(1),
                 ..record
@@ -492,6 +501,7 @@ impl TableChange {
                 schema: present.record.schema.clone(),
                 indexes: present.record.indexes.clone(),
                 defaults: present.record.defaults.clone(),
+                checks: present.record.checks.clone(),
                 distribution: present.record.distribution.clone(),
                 ..record
             },

@@ -19,6 +19,7 @@ use crate::segment::{Chunk, TableId};
 use crate::store::{CardId, MEMORY_CARD, NodeId, PageRun, PageStore, StoreCard};
 use crate::table::catalog::{Catalog, Numbers};
 use crate::table::change::conflict;
+use crate::table::checks::encode_checks;
 use crate::table::closed::{Closed, Closing};
 use crate::table::commit_log::Log;
 use crate::table::commits::{self, Commits};
@@ -34,7 +35,7 @@ use crate::table::small_commits::SmallCommits;
 use crate::table::state::{State, TableState};
 use crate::table::steps::Step;
 use crate::table::upkeep::{Background, Upkeep};
-use crate::table::{Load, LoadTarget, TableSnapshot, UpkeepOptions};
+use crate::table::{Check, CheckLanguage, Load, LoadTarget, TableSnapshot, UpkeepOptions};
 use crate::{Result, StorageError};
 
 /// Number of the on-disk format that this build writes, and the newest that it reads.
@@ -90,6 +91,8 @@ pub struct DatabaseOptions {
     pub upkeep: UpkeepOptions,
     /// What building indexes takes its memory from.
     pub memory: Arc<dyn MemoryBudget>,
+    /// What tests CHECK constraints; without it no rows come into tables that have some.
+    pub checks: Option<Arc<dyn CheckLanguage>>,
 }
 
 impl Default for DatabaseOptions {
@@ -111,6 +114,7 @@ impl Default for DatabaseOptions {
             block_cache_bytes: 0,
             upkeep: UpkeepOptions::default(),
             memory: Arc::new(Unbounded),
+            checks: None,
         }
     }
 }
@@ -152,6 +156,7 @@ pub struct Core {
     pub(super) scrub: Scrub,
     /// Of builds of indexes.
     pub(super) memory: Arc<dyn MemoryBudget>,
+    pub(super) checks: Option<Arc<dyn CheckLanguage>>,
 }
 
 impl Drop for Database {
@@ -323,6 +328,7 @@ impl Database {
             upkeep: Upkeep::new(options.upkeep.clone()),
             scrub: Scrub::default(),
             memory: Arc::clone(&options.memory),
+            checks: options.checks.clone(),
         });
         if core.check_writable().is_ok() {
             core.catalog.keep_sequences(&state.sequences())?;
@@ -368,6 +374,7 @@ impl Database {
             distribution: None,
             retention: Duration::ZERO,
             defaults: vec![],
+            checks: vec![],
             schema: schema.into(),
             table: table.into(),
             arrow_schema: Arc::new(arrow_schema.clone()),
@@ -596,6 +603,7 @@ pub(super) fn columns_redefined(
     version: &Arc<TableSnapshot>,
     columns: &Schema,
     defaults: &[Option<String>],
+    checks: &[Check],
 ) -> Result<Step> {
     let (schema, table) = version.name.split_once('.').unwrap_or(("", &version.name));
     let columns = stored_schema(columns)?;
@@ -610,6 +618,7 @@ pub(super) fn columns_redefined(
     }
     let name = ObjectName::new(schema, table);
     let (version, defaults) = (Arc::clone(version), defaults.to_vec());
+    let checks = encode_checks(checks);
     Ok(Step::edit_of(name.clone(), version.id, move |present| {
         if !present.snapshot.is_defined_as(&version) {
             return Err(conflict(&name));
@@ -618,6 +627,7 @@ pub(super) fn columns_redefined(
         put_record(&mut edit, &name, present, |record| {
             record.schema = encode_schema(&columns);
             record.defaults = encode_defaults(&defaults);
+            record.checks.clone_from(&checks);
         });
         Ok(edit)
     }))

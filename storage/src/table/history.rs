@@ -406,6 +406,7 @@ impl History {
             // Bounds are not known.
             lost_rows: true,
             defaults: record.decode_defaults(columns),
+            checks: Vec::new(),
             layout: present.layout,
             // What it was then is not kept.
             distribution: None,

@@ -14,6 +14,7 @@ use crate::index::IndexDefinition;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
 use crate::table::change::{ChangeKind, DeletedRows, TableChange, conflict};
+use crate::table::checks::{RowTest, test_of};
 use crate::table::database::stored_schema;
 use crate::table::distribution::Buckets;
 use crate::table::edit::ObjectName;
@@ -23,7 +24,7 @@ use crate::table::state::{Labels, State};
 use crate::table::steps::{self, Step};
 use crate::table::transaction::Transaction;
 use crate::table::writing::{Layout, Waiting, WrittenSegment, are_few};
-use crate::table::{Database, Distribution, TableLayout, TableSnapshot};
+use crate::table::{Check, Database, Distribution, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
 
 /// What a load writes to.
@@ -44,6 +45,8 @@ pub enum LoadTarget {
         /// The text of each column's default, as [`TableSnapshot::defaults`]; none at all: no
         /// column has one.
         defaults: Vec<Option<String>>,
+        /// What its rows meet.
+        checks: Vec<Check>,
         /// For how long its past versions stay readable; zero: not at all.
         retention: Duration,
         /// How its rows are laid out.
@@ -65,6 +68,8 @@ pub enum LoadTarget {
         indexes: Vec<IndexDefinition>,
         /// Defaults.
         defaults: Vec<Option<String>>,
+        /// What its rows meet.
+        checks: Vec<Check>,
         /// By which of the new columns its rows lie.
         distribution: Option<Arc<Distribution>>,
     },
@@ -122,6 +127,8 @@ struct Shared {
     transaction: Option<Arc<Transaction>>,
     target: LoadTarget,
     schema: SchemaRef,
+    /// What the rows must meet, if anything.
+    test: Option<Arc<dyn RowTest>>,
     /// See [`TableChange::redefinitions`].
     redefinitions: Option<u32>,
     layout: Layout,
@@ -155,6 +162,7 @@ impl Load {
         let mut redefinitions = None;
         let rows;
         let distribution;
+        let checks;
         let (schema, table, next_segment) = match &target {
             LoadTarget::Create {
                 arrow_schema,
@@ -162,8 +170,10 @@ impl Load {
                 indexes,
                 layout,
                 distribution: by,
+                checks: new,
                 ..
             } => {
+                checks = new.clone();
                 rows = *layout;
                 distribution = by.clone();
                 let name = ObjectName::new(schema_name, table_name);
@@ -185,8 +195,10 @@ impl Load {
                 arrow_schema,
                 version,
                 distribution: by,
+                checks: new,
                 ..
             } => {
+                checks = new.clone();
                 distribution = by.clone();
                 let present = match &transaction {
                     Some(transaction) => transaction.table_state(schema_name, table_name)?,
@@ -217,6 +229,7 @@ impl Load {
                 }
                 rows = present.snapshot.layout;
                 distribution = present.snapshot.distribution.clone();
+                checks = present.snapshot.checks.clone();
                 redefinitions = match &transaction {
                     Some(transaction) => transaction.redefinitions_of(&present),
                     None => Some(present.record.redefinitions),
@@ -228,6 +241,7 @@ impl Load {
                 )
             }
         };
+        let test = test_of(database.checks.as_ref(), table_name, &schema, &checks)?;
         let generation = database.next_generation()?;
         let layout = Layout {
             table,
@@ -243,6 +257,7 @@ impl Load {
                 transaction,
                 target,
                 schema,
+                test,
                 redefinitions,
                 layout,
                 writers: AtomicU32::new(0),
@@ -367,6 +382,7 @@ impl Shared {
                     or_replace,
                     indexes,
                     defaults,
+                    checks,
                     retention,
                     layout,
                     distribution,
@@ -378,11 +394,13 @@ impl Shared {
                     replaces: *or_replace,
                     indexes: indexes.clone(),
                     defaults: defaults.clone(),
+                    checks: checks.clone(),
                 },
                 LoadTarget::Redefine {
                     version,
                     indexes,
                     defaults,
+                    checks,
                     distribution,
                     ..
                 } => ChangeKind::Redefine {
@@ -390,6 +408,7 @@ impl Shared {
                     distribution: distribution.clone(),
                     indexes: indexes.clone(),
                     defaults: defaults.clone(),
+                    checks: checks.clone(),
                 },
                 LoadTarget::Append { .. } | LoadTarget::Change { .. } => ChangeKind::Keep,
                 LoadTarget::Overwrite { .. } => ChangeKind::Overwrite { only: None },
@@ -435,7 +454,7 @@ impl LoadWriter {
     ///
     /// # Errors
     /// `Invalid` for a wrong number of columns, a NULL in a NOT NULL column, or a value that the
-    /// stored type can't hold; it names the column. `Invalid` for ids that are not of rows, and for
+    /// stored type can't hold; it names the column. `Invalid` for a row that a CHECK constraint forbids. `Invalid` for ids that are not of rows, and for
     /// one given twice. `Full`, `Io`.
     pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
@@ -458,9 +477,9 @@ impl LoadWriter {
                 if batch.num_columns() == 0 {
                     return Ok(());
                 }
-                self.cast(&batch)?
+                self.stored(&batch)?
             }
-            _ => self.cast(batch)?,
+            _ => self.stored(batch)?,
         };
         self.waiting.take(batch)?;
         while let Some(rows) = self.waiting.give_full(&self.shared.schema)? {
@@ -553,7 +572,8 @@ impl LoadWriter {
         Ok(())
     }
 
-    fn cast(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    /// The rows as they are stored, if they may be.
+    fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let schema = &self.shared.schema;
         if batch.num_columns() != schema.fields().len() {
             return Err(StorageError::Invalid(format!(
@@ -588,7 +608,11 @@ impl LoadWriter {
                 Ok(cast)
             })
             .collect::<Result<Vec<ArrayRef>>>()?;
-        Ok(RecordBatch::try_new(schema.clone(), columns)?)
+        let rows = RecordBatch::try_new(schema.clone(), columns)?;
+        if let Some(test) = &self.shared.test {
+            test.test(&rows)?;
+        }
+        Ok(rows)
     }
 
     fn write_waiting(&mut self) -> Result<()> {

@@ -73,6 +73,18 @@ pub(super) struct TableRecord {
     /// Where rows lie by a key.
     #[prost(message, optional, tag = "16")]
     pub distribution: Option<DistributionRecord>,
+    /// Conditions that its rows meet.
+    #[prost(message, repeated, tag = "17")]
+    pub checks: Vec<CheckRecord>,
+}
+
+/// A CHECK constraint: see [`Check`](super::Check).
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CheckRecord {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub text: String,
 }
 
 /// By which columns the rows of a table lie: see [`Distribution`].

@@ -10,6 +10,7 @@ mod accounts;
 mod backup;
 mod catalog;
 mod change;
+mod checks;
 mod closed;
 mod collection;
 mod commit_log;
@@ -55,6 +56,7 @@ pub use backup::{
     Backup, BackupFiles, BackupFolder, BackupProgress, backups, check_backup, restore,
 };
 pub use catalog::open_from_disk;
+pub use checks::{Check, CheckLanguage, RowTest};
 pub use closed::Closed;
 pub use database::{Database, DatabaseOptions, FORMAT_VERSION};
 pub use distribution::{Distribution, MAX_BUCKETS};
@@ -107,6 +109,8 @@ pub struct TableSnapshot {
     pub lost_rows: bool,
     /// The SQL text of each column's default, where it has one, or how it is [`Generated`].
     pub defaults: Vec<Option<String>>,
+    /// What its rows meet. Of a past version it is not kept.
+    pub checks: Vec<Check>,
     /// How its rows are laid out when they are written.
     pub layout: TableLayout,
     /// By which columns its rows lie, if by any. Segments that were written by an earlier flashmesh may
@@ -201,6 +205,7 @@ impl TableSnapshot {
             scan_schema: Arc::clone(&self.scan_schema),
             statistics: self.statistics.clone(),
             defaults: self.defaults.clone(),
+            checks: self.checks.clone(),
             distribution: self.distribution.clone(),
             ..*self
         }
@@ -227,7 +232,7 @@ impl TableSnapshot {
         (self.id, self.rows_version) == (other.id, other.rows_version)
     }
 
-    /// Whether it has the columns, defaults and indexes of another version.
+    /// Whether it has the columns, defaults, constraints and indexes of another version.
     pub(crate) fn is_defined_as(&self, other: &Self) -> bool {
         let indexes = |table: &Self| -> Vec<_> {
             let indexes = table.indexes.iter();
@@ -235,6 +240,7 @@ impl TableSnapshot {
         };
         self.schema == other.schema
             && self.defaults == other.defaults
+            && self.checks == other.checks
             && self.distribution == other.distribution
             && indexes(self) == indexes(other)
     }

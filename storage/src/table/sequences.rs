@@ -232,6 +232,7 @@ mod tests {
             or_replace: false,
             indexes: vec![],
             defaults: vec![Some(generated.to_string())],
+            checks: vec![],
         };
         database.begin_load(target).unwrap().commit().unwrap();
         assert_eq!(database.take_numbers(sequence, 3).unwrap(), 0..3);

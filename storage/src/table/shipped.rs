@@ -76,6 +76,7 @@ impl ShippedTable {
             indexes: Vec::new(),
             lost_rows: true,
             defaults: vec![None; schema.fields().len()],
+            checks: Vec::new(),
             layout: TableLayout::default(),
             distribution: None,
             schema,

@@ -12,6 +12,7 @@ use crate::index::{Index, IndexDefinition, IndexPart};
 use crate::segment::{Chunk, Segment, SegmentId, TableId};
 use crate::store::{PageRun, PageStore};
 use crate::table::catalog::CatalogTable;
+use crate::table::checks::decode_checks;
 use crate::table::edit::{
     MovePages, ObjectName, Operation, Owner, Precondition, PutTable, TableEdit, TableVersion,
 };
@@ -758,6 +759,7 @@ impl Draft {
             indexes,
             lost_rows: self.record.lost_rows,
             defaults,
+            checks: decode_checks(&self.record.checks),
             layout,
             distribution,
         };

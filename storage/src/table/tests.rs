@@ -84,6 +84,7 @@ fn create(or_replace: bool) -> LoadTarget {
         distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: "t".into(),
         arrow_schema: schema(),

@@ -33,7 +33,7 @@ use crate::table::load::{Load, LoadTarget};
 use crate::table::state::{State, TableState, not_found};
 use crate::table::steps::{self, Step};
 use crate::table::temporary::names::Temporary;
-use crate::table::{Database, TableSnapshot, View, views};
+use crate::table::{Check, Database, TableSnapshot, View, views};
 use crate::{Result, StorageError};
 
 /// What a transaction is kept from seeing of others.
@@ -647,8 +647,8 @@ impl Workspace {
         self.take(table_renamed(&present, schema, table, to))
     }
 
-    /// Gives the columns of a table other names, defaults, or leave to be NULL; their types and
-    /// rows stay. `version` is the one that the columns were changed from.
+    /// Gives the columns of a table other names, defaults, or leave to be NULL, and the table its
+    /// constraints in these names; their types and rows stay. `version` is the one that the columns were changed from.
     ///
     /// # Errors
     /// `Conflict` where the columns are others by now, or the table is gone; `Invalid` for other
@@ -658,8 +658,9 @@ impl Workspace {
         version: &Arc<TableSnapshot>,
         columns: &Schema,
         defaults: &[Option<String>],
+        checks: &[Check],
     ) -> Result<()> {
-        self.take(columns_redefined(version, columns, defaults)?)
+        self.take(columns_redefined(version, columns, defaults, checks)?)
     }
 
     /// Makes an index over a table. Its rows stay readable meanwhile; rows that other writers add

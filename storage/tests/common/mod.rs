@@ -121,6 +121,7 @@ pub fn snapshot_of(schema: SchemaRef, segments: Vec<Arc<Segment>>) -> Arc<TableS
         segments,
         lost_rows: false,
         defaults: vec![],
+        checks: vec![],
         layout: TableLayout::Column,
         distribution: None,
     })

@@ -733,6 +733,7 @@ fn write_as(folder: &std::path::Path, batch: &RecordBatch, layout: TableLayout) 
             distribution: None,
             retention: std::time::Duration::ZERO,
             defaults: vec![],
+            checks: vec![],
             schema: "public".into(),
             table: "t".into(),
             arrow_schema: Arc::new(Schema::clone(&batch.schema())),

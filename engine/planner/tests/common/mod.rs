@@ -185,6 +185,7 @@ pub fn load(tables: &[Table]) -> Flash {
                 layout: Default::default(),
                 retention: std::time::Duration::ZERO,
                 defaults: vec![],
+                checks: vec![],
                 schema: "public".into(),
                 table: table.name.into(),
                 arrow_schema: Arc::clone(&table.schema),

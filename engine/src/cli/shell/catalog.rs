@@ -27,6 +27,8 @@ pub(in crate::cli) struct Table {
     /// `table`, `view`, …
     pub kind: &'static str,
     pub columns: Vec<Column>,
+    /// Names and conditions of its CHECK constraints.
+    pub checks: Vec<(String, String)>,
     /// Rows, where the catalog knows them.
     pub rows: Option<u64>,
 }

@@ -354,6 +354,7 @@ mod tests {
                     nullable: true,
                 })
                 .collect(),
+            checks: Vec::new(),
             rows: None,
         };
         Catalog {

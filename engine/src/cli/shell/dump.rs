@@ -191,6 +191,11 @@ fn create_table(catalog: &Catalog, table: &Table, schema: &Schema) -> Result<Str
             && index.constraint == "primary key"
     });
     columns.extend(keys.map(|key| format!("PRIMARY KEY ({})", names(&key.columns))));
+    let checks = table.checks.iter();
+    columns.extend(checks.map(|(name, condition)| {
+        let name = quoted(name);
+        format!("CONSTRAINT {name} CHECK ({condition})")
+    }));
     let name = catalog.shown(&table.schema, &table.name);
     Ok(format!(
         "CREATE TABLE {name} (\n  {}\n);\n",

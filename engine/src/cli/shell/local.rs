@@ -92,6 +92,7 @@ async fn add_schema(
         });
         let of_flash = session.catalog().flash_schema(name);
         let snapshot = of_flash.and_then(|schema| schema.snapshot(&table).ok());
+        let checks = snapshot.iter().flat_map(|snapshot| &snapshot.checks);
         catalog.tables.push(Table {
             schema: name.into(),
             name: table.clone(),
@@ -102,6 +103,7 @@ async fn add_schema(
                 _ => "external table",
             },
             columns: columns.collect(),
+            checks: checks.map(|c| (c.name.clone(), c.text.clone())).collect(),
             rows: snapshot.as_ref().map(|snapshot| snapshot.rows()),
         });
         for index in snapshot.iter().flat_map(|snapshot| &snapshot.indexes) {

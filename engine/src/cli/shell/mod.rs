@@ -547,7 +547,7 @@ fn indexes(catalog: &Catalog) -> String {
     }
 }
 
-/// Columns and indexes of all tables, or of one.
+/// Columns, constraints and indexes of all tables, or of one.
 fn schema(catalog: &Catalog, name: Option<&str>) -> Result<String, String> {
     let is_wanted = |table: &&catalog::Table| {
         let full = format!("{}.{}", table.schema, table.name);
@@ -574,6 +574,9 @@ fn schema(catalog: &Catalog, name: Option<&str>) -> Result<String, String> {
             ]
         });
         text += &aligned(&columns.collect::<Vec<_>>());
+        for (name, condition) in &table.checks {
+            let _ = writeln!(text, "  check {} {condition}", catalog::quoted(name));
+        }
         let of_table =
             |index: &&catalog::Index| index.schema == table.schema && index.table == table.name;
         for one in catalog.indexes.iter().filter(of_table) {

@@ -458,6 +458,15 @@ impl Backend for Remote {
                 });
             }
         }
+        // A server of before knows no constraints.
+        let checks =
+            "SELECT \"schema\", \"table\", name, condition FROM system.checks ORDER BY 1, 2, 3";
+        for [schema, table, name, condition] in self.texts::<4>(checks).await.unwrap_or_default() {
+            let mut tables = catalog.tables.iter_mut();
+            if let Some(of) = tables.find(|t| t.schema == schema && t.name == table) {
+                of.checks.push((name, condition));
+            }
+        }
         let indexes = "SELECT \"schema\", \"table\", name, kind, array_to_string(columns, ','), \"constraint\" \
                        FROM system.indexes ORDER BY 1, 2, 3";
         for [schema, table, name, kind, columns, constraint] in self.texts::<6>(indexes).await? {

@@ -102,6 +102,7 @@ fn restored(files: &dyn BackupFiles, number: u32) -> String {
             distribution: None,
             retention: std::time::Duration::ZERO,
             defaults: vec![],
+            checks: vec![],
             schema: "public".into(),
             table: "new one".into(),
             arrow_schema: schema(),

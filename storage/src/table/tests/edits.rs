@@ -78,6 +78,7 @@ fn a_name_of_an_index_is_taken_once_by_loads_that_overlap() {
         distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: table.into(),
         arrow_schema: schema(),

@@ -131,6 +131,7 @@ fn create(indexes: &[&str]) -> LoadTarget {
         distribution: None,
         retention: Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: "t".into(),
         arrow_schema: schema(),

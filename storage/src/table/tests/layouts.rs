@@ -20,6 +20,7 @@ fn target(schema: &SchemaRef) -> LoadTarget {
         distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: "t".into(),
         arrow_schema: Arc::clone(schema),

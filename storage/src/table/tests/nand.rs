@@ -430,6 +430,7 @@ fn create(table: &str, width: i32) -> LoadTarget {
         distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: table.into(),
         arrow_schema: schema(width),

@@ -213,6 +213,7 @@ fn large(dir: &Path) -> u64 {
         distribution: None,
         retention: std::time::Duration::ZERO,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: "t".into(),
         arrow_schema: Arc::clone(&schema),

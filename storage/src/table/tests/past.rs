@@ -20,6 +20,7 @@ fn create_kept(name: &str, retention: Duration) -> LoadTarget {
         distribution: None,
         retention,
         defaults: vec![],
+        checks: vec![],
         schema: "public".into(),
         table: name.into(),
         arrow_schema: schema(),
@@ -401,6 +402,7 @@ fn redefine(workspace: &Workspace) -> Result<u64> {
         arrow_schema: batch.schema(),
         indexes: vec![],
         defaults: vec![],
+        checks: vec![],
     })?;
     let mut writer = load.writer()?;
     writer.append(&batch)?;

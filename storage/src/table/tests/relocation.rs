@@ -86,6 +86,7 @@ fn create_with_past() -> LoadTarget {
         distribution: None,
         retention: Duration::from_secs(3600),
         defaults: vec![],
+        checks: vec![],
         schema,
         table,
         arrow_schema,
