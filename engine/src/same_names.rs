@@ -34,7 +34,11 @@ pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Re
         }
     }
     match planned {
-        Err(error) if error.message().contains("unique expression names") => {
+        Err(error)
+            if ["unique expression names", "which would be ambiguous"]
+                .iter()
+                .any(|why| error.message().contains(why)) =>
+        {
             match with_own_names(again) {
                 Some((statement, wanted)) => {
                     let plan = state.statement_to_plan(statement).await?;

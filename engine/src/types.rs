@@ -78,15 +78,28 @@ impl TypePlanner for SqlTypes {
             | SqlType::MediumBlob
             | SqlType::LongBlob
             | SqlType::Bytes(_) => DataType::Binary,
-            SqlType::MediumInt(_) => DataType::Int32,
+            SqlType::MediumInt(_) | SqlType::Int32 => DataType::Int32,
+            SqlType::Int16 => DataType::Int16,
+            SqlType::Int64 => DataType::Int64,
+            SqlType::UInt8 => DataType::UInt8,
+            SqlType::UInt16 => DataType::UInt16,
+            SqlType::UInt32 => DataType::UInt32,
+            SqlType::UInt64 => DataType::UInt64,
             SqlType::MediumIntUnsigned(_) => DataType::UInt32,
             SqlType::UTinyInt => DataType::UInt8,
             SqlType::USmallInt => DataType::UInt16,
             SqlType::UBigInt => DataType::UInt64,
-            SqlType::HugeInt => DataType::Decimal128(38, 0),
+            SqlType::HugeInt | SqlType::Int128 => DataType::Decimal128(38, 0),
             // From 25 bits on these are doubles.
             SqlType::Float(ExactNumberInfo::Precision(25..)) => DataType::Float64,
             SqlType::Double(_) => DataType::Float64,
+            SqlType::Custom(name, modifiers) if modifiers.is_empty() => {
+                match name.to_string().to_lowercase().as_str() {
+                    "uinteger" => DataType::UInt32,
+                    "int1" => DataType::Int8,
+                    _ => return Ok(None),
+                }
+            }
             _ => return Ok(None),
         };
         Ok(Some(data_type.into_nullable_field_ref()))

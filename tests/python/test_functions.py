@@ -50,6 +50,22 @@ OF_ROWS = [
     "[x + 1 for x in [i, 2, 3] if x > 2], [upper(x) FOR x IN [s, 'b']]",
     "list_count([i, NULL]), list_unique([i, 1, 1, NULL]), list_reverse_sort([1, i, NULL]), list_max([1, i]), list_min([1, i])",
     "struct_extract({'a': i, 'b': s}, 'b'), list_last([1, i])",
+    "bit_count(i), bit_count(id), bit_count(-id), bit_count(i::UTINYINT), bin(i), bin(-id), to_binary(s)",
+    "fmod(CASE WHEN abs(f) < 100 THEN f END, 3), fmod(i, -7), fmod(i, 0)",
+    "s[1], s[2:3], s[-2:], s[:2], s[i % 5], s[i % 5 - 2:3], s[3:2], [1, 2, i][2:], [1, 2, i][:-2]",
+    "struct_pack(a := i, b := s), struct_pack(\"B\" := [i])",
+    "format('{} {:>8} {:,}|{:05d}|{:x}|{:+d}', s, i, id * 1000, i, i, i), format('{1}-{0}{{}}', s, b)",
+    "format('{:.2f} {:e} {:10.3f}|{:<8}|{:^8}|{:.3}', i / 7.0, i * 1.5, -i / 3.0, s, s, i / 9.0), format('{:b}|{:#x}|{:o}', i, i, i)",
+    "format('{} {} {}', i / 8.0, i * 1e20, d), format('{:_}', id * 12345)",
+    "printf('%5d|%-5d|%05d|%+d', i, i, i, i), printf('%s|%8s|%-8s|%.2s|%%', s, s, s, s), printf('%x %X %o', i, i, i)",
+    "printf('%.3f %e %g', i / 7.0, i * 1e10, i / 1e5), printf('%,d', id * 1000)",
+    "TIMESTAMP '2000-01-01' + age(ts, TIMESTAMP '2001-03-31 05:06:07'), TIMESTAMP '2000-01-01' + age(d, DATE '2004-02-29')",
+    "TIMESTAMP '2000-01-01' + age(DATE '2004-02-29', d)",
+    "s GLOB 'a*', s GLOB '[a-c]?*', s GLOB '*[!0-9]', s GLOB '', s GLOB '*2*' AND b, NOT s GLOB 'A??'",
+    "i ** 2, 2 ** 3 ** 2 * i, -i ** 2, (i + 1) ** 0.5 - 1, f ** 2 > 4, length(s) ** 2",
+    "parse_path('a/b/' || s), parse_path('/' || s), parse_dirname(s), parse_dirname('x/' || s), parse_dirname('/x')",
+    "i::UTINYINT, i::UINT8, id::UINTEGER, id::UINT32, id::UBIGINT, i::USMALLINT, id::INT64, i::INT16, i::INT1",
+    "{'a': i, 'b': s}::STRUCT(a BIGINT, b VARCHAR), CAST({'x': {'y': i}} AS STRUCT(x STRUCT(y BIGINT)))",
 ]
 
 OF_GROUPS = [
@@ -65,6 +81,7 @@ OF_GROUPS = [
     "geomean(i + 1)",
     "fsum(i), favg(i)",
     "count_if(i > 5) FILTER (WHERE i >= 0)",
+    "sum(i) FILTER (i > 5), count(*) FILTER (b), array_agg(i ORDER BY id) FILTER (i > 57)",
 ]
 
 

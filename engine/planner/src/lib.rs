@@ -24,9 +24,11 @@
 //!
 //! [`configure`] adds all of it to a session.
 
+mod ages;
 mod aggregates;
 pub mod asof;
 mod authority;
+mod bits;
 pub mod config;
 mod cost;
 pub mod error;
@@ -39,6 +41,7 @@ mod json;
 pub mod kernels;
 mod named;
 mod plan_cache;
+mod printed;
 pub mod progress;
 mod reason;
 mod regexps;
@@ -47,6 +50,7 @@ pub mod rules;
 pub mod scan;
 mod sink;
 mod table;
+mod text_slices;
 mod texts;
 pub mod translate;
 mod tree;
@@ -84,6 +88,9 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     all.chain(regexps::functions())
         .chain(json::functions())
         .chain(texts::functions())
+        .chain(bits::functions())
+        .chain(printed::functions())
+        .chain([Arc::new(ScalarUDF::from(ages::Age::new()))])
         .chain(written::functions())
 }
 
@@ -107,6 +114,9 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .aggregate_functions()
         .get_or_insert_default()
         .extend(aggregates::functions());
+    // Before that of lists.
+    let planners = builder.expr_planners().get_or_insert_default();
+    planners.insert(0, Arc::new(text_slices::TextSlices));
     let config = builder.config().get_or_insert_default();
     *config = plan_cache::with_plan_cache(std::mem::take(config));
     if config

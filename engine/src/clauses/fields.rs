@@ -2,11 +2,48 @@
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, Value,
+    Ident, ObjectName, ObjectNamePart, Subscript, UnaryOperator, Value,
 };
 use flashmesh_planner::JSON;
 
-use super::call;
+use super::{call, refuse};
+use crate::error::Result;
+use crate::names::name_of;
+
+/// `struct_pack(a := 1)` as a call that has names and values in turn.
+///
+/// # Errors
+/// A refusal of values without a name.
+pub(super) fn pack(function: &mut Function) -> Result<()> {
+    let is_pack = matches!(function.name.0.as_slice(), [ObjectNamePart::Identifier(name)]
+        if name.value.eq_ignore_ascii_case("struct_pack"));
+    let FunctionArguments::List(list) = &mut function.args else {
+        return Ok(());
+    };
+    if !is_pack {
+        return Ok(());
+    }
+    let mut args = Vec::with_capacity(list.args.len() * 2);
+    for arg in std::mem::take(&mut list.args) {
+        let FunctionArg::Named {
+            name,
+            arg: FunctionArgExpr::Expr(value),
+            ..
+        } = arg
+        else {
+            return refuse(
+                "a value without a name in struct_pack",
+                "write struct_pack(name := value)",
+            );
+        };
+        let name = Expr::value(Value::SingleQuotedString(name_of(&name)));
+        args.extend([name, value]);
+    }
+    let args = args.into_iter().map(FunctionArgExpr::Expr);
+    list.args = args.map(FunctionArg::Unnamed).collect();
+    function.name = ObjectName::from(vec![Ident::new("named_struct")]);
+    Ok(())
+}
 
 /// `(struct).field`: the planner takes the field's name as a text, but where it belongs to the name of a column
 /// (`table.column[1]`).
@@ -20,6 +57,19 @@ pub(super) fn correct_access(root: &Expr, chain: &mut [AccessExpr]) {
         _ => 0,
     };
     for access in &mut chain[of_name..] {
+        if let AccessExpr::Subscript(Subscript::Slice {
+            lower_bound,
+            upper_bound,
+            stride: _,
+        }) = access
+        {
+            let number = |number: &str| Expr::value(Value::Number(number.into(), false));
+            lower_bound.get_or_insert_with(|| number("1"));
+            upper_bound.get_or_insert_with(|| Expr::UnaryOp {
+                op: UnaryOperator::Minus,
+                expr: Box::new(number("1")),
+            });
+        }
         if let AccessExpr::Dot(Expr::Identifier(name)) = access {
             let name = match name.quote_style {
                 None => name.value.to_lowercase(),

@@ -36,7 +36,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::definitions::{check_column, check_statement, place_temporary};
-use self::fields::{correct_access, extract, keep_json};
+use self::fields::{correct_access, extract, keep_json, pack};
 use self::files::name_files;
 pub(crate) use self::files::{files_of_name, write_out_files};
 pub(crate) use self::functions::Calls;
@@ -45,7 +45,7 @@ use self::groups::correct_groups;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
 use self::keys::{write_out_keys, write_out_ordered_keys};
 use self::lambdas::{is_lambda, put_lambda};
-use self::patterns::correct_similar;
+use self::patterns::{correct_glob, correct_similar};
 use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
 use self::sample::{alias_of, sampled};
@@ -132,7 +132,7 @@ impl VisitorMut for Correct {
             Expr::Function(function) if is_lambda(function) => flow(put_lambda(expr)),
             Expr::Function(function) => {
                 keep_json(function);
-                flow(check_function(function))
+                flow(pack(function).and_then(|()| check_function(function)))
             }
             // Of whole numbers the quotient is one.
             Expr::BinaryOp {
@@ -153,6 +153,7 @@ impl VisitorMut for Correct {
                 correct_access(root, access_chain);
                 ControlFlow::Continue(())
             }
+            Expr::RLike { .. } => flow(correct_glob(expr)),
             Expr::SimilarTo { .. } => flow(correct_similar(expr)),
             Expr::Interval(interval) if interval.leading_field.is_none() => {
                 flow(check_interval(&interval.value, interval))

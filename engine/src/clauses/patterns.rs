@@ -5,6 +5,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan
 
 use super::refuse;
 use crate::error::Result;
+use crate::spelling::GLOB;
 
 /// Says `x SIMILAR TO 'pattern'` by a regular expression.
 ///
@@ -64,6 +65,116 @@ pub(super) fn correct_similar(expr: &mut Expr) -> Result<()> {
         right: Box::new(Expr::value(Value::SingleQuotedString(regular))),
     }));
     Ok(())
+}
+
+/// Says `x GLOB 'pattern'` by LIKE, or by a regular expression where the pattern has brackets.
+///
+/// # Errors
+/// A refusal of an open bracket, and of RLIKE and REGEXP themselves.
+pub(super) fn correct_glob(expr: &mut Expr) -> Result<()> {
+    let Expr::RLike {
+        negated,
+        expr: text,
+        pattern,
+        ..
+    } = expr
+    else {
+        return Ok(());
+    };
+    let glob = match pattern.as_ref() {
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(pattern),
+            ..
+        }) => pattern.strip_prefix(GLOB),
+        _ => None,
+    };
+    let Some(glob) = glob else {
+        return refuse("RLIKE or REGEXP", "write regexp_like(text, pattern)");
+    };
+    let negated = *negated;
+    let (like, regular) = (like_of_glob(glob), regular_of_glob(glob));
+    let placeholder = Expr::value(Value::Null);
+    let expr_of = std::mem::replace(text, Box::new(placeholder));
+    *expr = Expr::Nested(Box::new(match like {
+        Some(like) => Expr::Like {
+            negated,
+            any: false,
+            expr: expr_of,
+            pattern: Box::new(Expr::value(Value::SingleQuotedString(like))),
+            escape_char: None,
+        },
+        None => Expr::BinaryOp {
+            left: expr_of,
+            op: match negated {
+                false => BinaryOperator::PGRegexMatch,
+                true => BinaryOperator::PGRegexNotMatch,
+            },
+            right: Box::new(Expr::value(Value::SingleQuotedString(regular?))),
+        },
+    }));
+    Ok(())
+}
+
+/// The pattern of LIKE that says the same, if there is one.
+fn like_of_glob(glob: &str) -> Option<String> {
+    let mut like = String::new();
+    let mut chars = glob.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '[' => return None,
+            '*' => like.push('%'),
+            '?' => like.push('_'),
+            literal => {
+                let literal = match literal {
+                    '\\' => chars.next()?,
+                    literal => literal,
+                };
+                if matches!(literal, '%' | '_' | '\\') {
+                    like.push('\\');
+                }
+                like.push(literal);
+            }
+        }
+    }
+    Some(like)
+}
+
+fn regular_of_glob(glob: &str) -> Result<String> {
+    let mut regular = String::from("(?s)^(?:");
+    let mut chars = glob.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '*' => regular.push_str(".*"),
+            '?' => regular.push('.'),
+            '[' => {
+                regular.push('[');
+                if chars.next_if_eq(&'!').is_some() {
+                    regular.push('^');
+                }
+                let mut is_first = true;
+                loop {
+                    match chars.next() {
+                        Some(']') if !is_first => break,
+                        // A range.
+                        Some('-') if !is_first => regular.push('-'),
+                        Some(char) => push_literal(&mut regular, char),
+                        None => {
+                            return refuse("a pattern of GLOB with an open bracket", "write [[]");
+                        }
+                    }
+                    is_first = false;
+                }
+                regular.push(']');
+            }
+            '\\' => match chars.next() {
+                Some(literal) => push_literal(&mut regular, literal),
+                None => return refuse("a pattern of GLOB that ends in \\", "write that twice"),
+            },
+            literal => push_literal(&mut regular, literal),
+        }
+    }
+    regular.push_str(")$");
+    Ok(regular)
 }
 
 /// The regular expression of a pattern (ISO/IEC 9075-2, 8.6): `%` and `_` are those of LIKE; `|`, `*`,

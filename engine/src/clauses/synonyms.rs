@@ -101,6 +101,13 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         *expr = template("array_element(a, 1)", vec![("a", list)])?;
         return Ok(());
     }
+    if name == "age"
+        && let Some([time]) = arguments(function)
+        && is_plain(function)
+    {
+        *expr = template("age(current_date(), a)", vec![("a", time)])?;
+        return Ok(());
+    }
     let is_known = state.scalar_functions().contains_key(&name)
         || state.aggregate_functions().contains_key(&name)
         || state.window_functions().contains_key(&name)

@@ -4,12 +4,14 @@ mod as_of;
 mod copy;
 mod lambdas;
 mod numbers;
+mod operators;
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 pub(crate) use self::lambdas::LAMBDA;
+pub(crate) use self::operators::GLOB;
 use crate::error::Result;
 
 /// The column that a clause of MERGE sets which is to do nothing.
@@ -30,7 +32,8 @@ const OPTIONS: [&str; 6] = [
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
 /// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
-/// comprehensions of lists, `ASOF JOIN … ON`, and WITH with the hint MATERIALIZED.
+/// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, FILTER without
+/// WHERE, and structs as types.
 ///
 /// # Errors
 /// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none, and for ASOF JOIN without ON.
@@ -48,6 +51,9 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_tables = select_tables(&mut tokens, dialect);
     let has_lists = lambdas::replace_comprehensions(&mut tokens, dialect);
     let has_nearest = as_of::mark_joins(&mut tokens, dialect)?;
+    let has_powers = operators::replace_powers(&mut tokens, dialect);
+    let has_filters = write_where(&mut tokens, dialect);
+    let has_structs = bracket_structs(&mut tokens);
     let has_changed = has_sorted
         || has_replaced
         || has_versions
@@ -57,24 +63,29 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_hints
         || has_tables
         || has_lists
-        || has_nearest;
+        || has_nearest
+        || has_powers
+        || has_filters
+        || has_structs;
     Ok(has_changed.then_some(tokens))
 }
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose
-/// columns are called `key` or `index`, or has numbers like `1_000` or lambda functions.
+/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions or GLOB.
 pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
     let has = |word| text.contains(word);
     let has_columns = has("create") && has("table") && (has("key") || has("index"));
     let has_numbers = numbers::may_be_grouped(query);
     let has_lambdas = lambdas::may_be(&text);
-    if !has_columns && !has_numbers && !has_lambdas {
+    let has_globs = has("glob");
+    if !has_columns && !has_numbers && !has_lambdas && !has_globs {
         return None;
     }
     let mut tokens = tokens(query, dialect)?;
     let has_quoted = has_columns && quote_columns(&mut tokens);
-    (has_quoted || has_numbers || has_lambdas).then_some(tokens)
+    let has_globs = has_globs && operators::replace_globs(&mut tokens, dialect);
+    (has_quoted || has_numbers || has_lambdas || has_globs).then_some(tokens)
 }
 
 fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
@@ -249,6 +260,44 @@ fn drop_hints(tokens: &mut Vec<TokenWithSpan>) -> bool {
         place += 1;
     }
     tokens.len() < before
+}
+
+/// Writes WHERE in `FILTER (condition)` behind a call.
+fn write_where(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_written = false;
+    for place in (1..tokens.len().saturating_sub(2)).rev() {
+        let is_filter = tokens[place - 1].token == Token::RParen
+            && is(tokens.get(place), "FILTER")
+            && tokens[place + 1].token == Token::LParen;
+        if is_filter && !is(tokens.get(place + 2), "WHERE") {
+            let words = tokens_at("WHERE", dialect, &tokens[place + 1]);
+            tokens.splice(place + 2..place + 2, words);
+            has_written = true;
+        }
+    }
+    has_written
+}
+
+/// Writes `STRUCT<name type>` for the type `STRUCT(name type)`.
+fn bracket_structs(tokens: &mut [TokenWithSpan]) -> bool {
+    let mut has_replaced = false;
+    for place in 0..tokens.len().saturating_sub(3) {
+        let is_name = |token: &Token| {
+            matches!(token, Token::Word(word) if word.quote_style.is_some()
+                || !matches!(word.keyword, Keyword::AS | Keyword::CASE | Keyword::NOT | Keyword::DISTINCT))
+        };
+        let is_type = is(tokens.get(place), "STRUCT")
+            && tokens[place + 1].token == Token::LParen
+            && is_name(&tokens[place + 2].token)
+            && is_name(&tokens[place + 3].token);
+        let end = operators::behind_closing(tokens, place + 1).filter(|_| is_type);
+        if let Some(end) = end {
+            tokens[place + 1].token = Token::Lt;
+            tokens[end - 1].token = Token::Gt;
+            has_replaced = true;
+        }
+    }
+    has_replaced
 }
 
 /// Writes `SELECT *` in front of FROM, where a query has none.

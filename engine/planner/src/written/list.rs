@@ -428,6 +428,16 @@ pub(super) static FUNCTIONS: &[Text] = &[
     )]),
     text(
         Takes::Numbers,
+        "fmod",
+        &[],
+        "the rest of a division, with the sign of the divisor",
+        &[(
+            XY,
+            "CAST(x AS DOUBLE) - floor(CAST(x AS DOUBLE) / CAST(y AS DOUBLE)) * CAST(y AS DOUBLE)",
+        )],
+    ),
+    text(
+        Takes::Numbers,
         "even",
         &[],
         "the next even number, away from zero",
@@ -529,6 +539,27 @@ pub(super) static FUNCTIONS: &[Text] = &[
         &[],
         "what stands behind the last slash of a path",
         &[(X, "regexp_replace(x, '^(?s:.*)/', '')")],
+    ),
+    text(
+        Takes::Texts,
+        "parse_dirname",
+        &[],
+        "the first folder of a path",
+        &[(
+            X,
+            "CASE WHEN strpos(x, '/') = 0 THEN '' WHEN starts_with(x, '/') THEN '/' ELSE split_part(x, '/', 1) END",
+        )],
+    ),
+    text(
+        Takes::Texts,
+        "parse_path",
+        &[],
+        "a path as a list of its folders and the file",
+        &[(
+            X,
+            "CASE WHEN starts_with(x, '/') THEN array_prepend('/', string_to_array(btrim(regexp_replace(x, '/+', '/', 'g'), '/'), '/'))
+             ELSE string_to_array(btrim(regexp_replace(x, '/+', '/', 'g'), '/'), '/') END",
+        )],
     ),
     text(
         Takes::Texts,

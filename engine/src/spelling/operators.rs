@@ -1,0 +1,246 @@
+//! Operators of DuckDB that the parser does not know: `a ** b` and `a GLOB 'pattern'`.
+
+use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::{is, tokens_at};
+
+/// What the pattern of GLOB begins with, while it stands behind RLIKE.
+pub(crate) const GLOB: &str = "flashmesh:glob:";
+
+/// Writes `a RLIKE` for `a GLOB`, where a text in quotes follows, and marks that.
+pub(super) fn replace_globs(tokens: &mut [TokenWithSpan], dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in 1..tokens.len().saturating_sub(1) {
+        let (before, behind) = tokens.split_at_mut(place + 1);
+        let (Some(left), Some(pattern)) = (before.get(place - 1), behind.first_mut()) else {
+            continue;
+        };
+        let ends = match &left.token {
+            Token::Word(word) => word.quote_style.is_some() || !begins_operand(word.keyword),
+            token => ends_operand(token),
+        };
+        if let Token::SingleQuotedString(text) = &mut pattern.token
+            && ends
+            && is(before.get(place), "GLOB")
+        {
+            text.insert_str(0, GLOB);
+            let rlike = tokens_at("RLIKE", dialect, &before[place]).next();
+            before[place] = rlike.unwrap_or_else(|| before[place].clone());
+            has_replaced = true;
+        }
+    }
+    has_replaced
+}
+
+/// Writes `power(a, b)` for `a ** b`, in doubles and from the left as DuckDB does.
+pub(super) fn replace_powers(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    let mut place = 0;
+    while place < tokens.len() {
+        let is_at = |at: usize, token: &Token| tokens.get(at).is_some_and(|t| t.token == *token);
+        if is_at(place, &Token::Mul) && is_at(place + 1, &Token::Mul) {
+            let start = start_of_operand(tokens, place);
+            let end = end_of_operand(tokens, place + 2);
+            if let (Some(start), Some(end)) = (start, end) {
+                let at = tokens[place].clone();
+                let words = |text: &str| tokens_at(text, dialect, &at).collect::<Vec<_>>();
+                tokens.splice(end..end, words("AS DOUBLE))"));
+                tokens.splice(place..place + 2, words("AS DOUBLE), CAST("));
+                tokens.splice(start..start, words("power(CAST("));
+                // The call is the left side of what follows.
+                place = start;
+                has_replaced = true;
+            }
+        }
+        place += 1;
+    }
+    has_replaced
+}
+
+/// Whether an operand ends before a place.
+fn ends_before(tokens: &[TokenWithSpan], place: usize) -> bool {
+    let before = place.checked_sub(1).and_then(|before| tokens.get(before));
+    before.is_some_and(|before| match &before.token {
+        Token::Word(word) => word.quote_style.is_some() || !begins_operand(word.keyword),
+        token => ends_operand(token),
+    })
+}
+
+/// Whether an operand, or the SELECT list, comes behind a word.
+fn begins_operand(word: Keyword) -> bool {
+    matches!(
+        word,
+        Keyword::SELECT
+            | Keyword::WHERE
+            | Keyword::HAVING
+            | Keyword::QUALIFY
+            | Keyword::ON
+            | Keyword::AND
+            | Keyword::OR
+            | Keyword::NOT
+            | Keyword::BY
+            | Keyword::WHEN
+            | Keyword::THEN
+            | Keyword::ELSE
+            | Keyword::CASE
+            | Keyword::IN
+            | Keyword::LIKE
+            | Keyword::ILIKE
+            | Keyword::BETWEEN
+            | Keyword::DISTINCT
+            | Keyword::AS
+            | Keyword::SET
+            | Keyword::LIMIT
+            | Keyword::OFFSET
+            | Keyword::VALUES
+            | Keyword::RETURNING
+    )
+}
+
+fn ends_operand(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::RParen
+            | Token::RBracket
+            | Token::RBrace
+            | Token::Placeholder(_)
+    )
+}
+
+fn is_word(tokens: &[TokenWithSpan], place: usize) -> bool {
+    matches!(&tokens[place].token, Token::Word(word)
+        if word.quote_style.is_some() || !begins_operand(word.keyword))
+}
+
+/// Where an operand begins that ends before a place: a sign, a name, a value or what is in parentheses, with
+/// calls, subscripts and casts.
+fn start_of_operand(tokens: &[TokenWithSpan], end: usize) -> Option<usize> {
+    let mut start = end.checked_sub(1)?;
+    loop {
+        match &tokens[start].token {
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                let opened = opening(tokens, start)?;
+                let is_list = tokens[opened].token != Token::LParen;
+                start = opened;
+                // Of a call or a subscript there is something before.
+                if let Some(before) = opened.checked_sub(1) {
+                    let of_call = is_word(tokens, before);
+                    let of_subscript = is_list && ends_operand(&tokens[before].token);
+                    if of_call || of_subscript {
+                        start = before;
+                        if of_subscript && !of_call {
+                            continue;
+                        }
+                    }
+                }
+            }
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
+            Token::Word(_) if is_word(tokens, start) => {}
+            _ => return None,
+        }
+        let before = start.checked_sub(1).map(|before| &tokens[before].token);
+        match before {
+            Some(Token::Period | Token::DoubleColon) => start = start.checked_sub(2)?,
+            Some(Token::Minus | Token::Plus) if !ends_before(tokens, start - 1) => {
+                return Some(start - 1);
+            }
+            _ => return Some(start),
+        }
+    }
+}
+
+/// Where the parenthesis is that another one closes.
+fn opening(tokens: &[TokenWithSpan], closing: usize) -> Option<usize> {
+    let mut depth = 0;
+    for place in (0..=closing).rev() {
+        match &tokens[place].token {
+            Token::RParen | Token::RBracket | Token::RBrace => depth += 1,
+            Token::LParen | Token::LBracket | Token::LBrace => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(place);
+        }
+    }
+    None
+}
+
+/// Behind the parenthesis that closes one.
+pub(super) fn behind_closing(tokens: &[TokenWithSpan], opening: usize) -> Option<usize> {
+    let mut depth = 0;
+    for (place, token) in tokens.iter().enumerate().skip(opening) {
+        match &token.token {
+            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+            Token::RParen | Token::RBracket | Token::RBrace => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(place + 1);
+        }
+    }
+    None
+}
+
+/// Behind the operand that begins at a place.
+fn end_of_operand(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
+    let mut end = start;
+    while matches!(tokens.get(end)?.token, Token::Minus | Token::Plus) {
+        end += 1;
+    }
+    end = match &tokens.get(end)?.token {
+        Token::LParen | Token::LBracket | Token::LBrace => behind_closing(tokens, end)?,
+        Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => end + 1,
+        Token::Word(_) if is_word(tokens, end) => end + 1,
+        _ => return None,
+    };
+    loop {
+        match tokens.get(end).map(|token| &token.token) {
+            Some(Token::Period | Token::DoubleColon) => end += 2,
+            Some(Token::LParen | Token::LBracket) => end = behind_closing(tokens, end)?,
+            _ => return (end <= tokens.len()).then_some(end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::GenericDialect;
+
+    use super::*;
+
+    fn text(query: &str) -> String {
+        let mut tokens = super::super::tokens(query, &GenericDialect {}).unwrap();
+        replace_powers(&mut tokens, &GenericDialect {});
+        let words: Vec<_> = tokens.iter().map(|token| token.token.to_string()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn powers_bind_before_all_else() {
+        let power =
+            |a: &str, b: &str| format!("power ( CAST ( {a} AS DOUBLE ) , CAST ( {b} AS DOUBLE ) )");
+        for (query, expected) in [
+            ("SELECT 5 ** 2", format!("SELECT {}", power("5", "2"))),
+            (
+                "SELECT -2 ** -x.y",
+                format!("SELECT {}", power("- 2", "- x . y")),
+            ),
+            ("a - 2 ** b", format!("a - {}", power("2", "b"))),
+            (
+                "2 * f(a, (b))[1] ** (c + 1) + 1",
+                format!("2 * {} + 1", power("f ( a , ( b ) ) [ 1 ]", "( c + 1 )")),
+            ),
+            ("2 ** 3 ** 2", power(&power("2", "3"), "2")),
+            ("x::INT ** 2", power("x :: INT", "2")),
+        ] {
+            assert_eq!(text(query), expected, "{query}");
+        }
+        for same in ["SELECT ** 2", "2 **", "SELECT count ( * )"] {
+            assert_eq!(text(same), same.replace("**", "* *"), "{same}");
+        }
+    }
+}
