@@ -49,6 +49,7 @@ mod distributed;
 mod exact;
 mod from_first;
 mod past;
+mod pragmas;
 mod procedures;
 mod queries;
 mod resources;
@@ -56,9 +57,11 @@ mod returning;
 mod session_info;
 mod show_functions;
 mod table_options;
+mod variables;
 
 mod constraints;
 mod file_tables;
+mod macros;
 mod reused_aliases;
 
 // Text becomes statements; what they may hold and show.
@@ -99,6 +102,9 @@ mod indexes;
 mod parameters;
 mod transactions;
 
+mod by_name;
+mod columns;
+mod small_statements;
 mod summarize;
 
 mod alter;

@@ -31,8 +31,14 @@ pub(crate) enum OwnStatement {
     Index(IndexStatement),
     /// `KILL QUERY` with the query's number.
     Kill(u64),
+    /// `CREATE MACRO` and `DROP MACRO`.
+    Macro(MacroStatement),
+    /// One that asks for what is done already: `CHECKPOINT`, `ANALYZE`.
+    Nothing(&'static str),
     Prepare(PreparedStatement),
     Transaction(TransactionStatement),
+    /// `SET VARIABLE` and `RESET VARIABLE`.
+    Variable(VariableStatement),
     /// `VACUUM` of a table, by its schema and name, or of all.
     Vacuum(Option<(String, String)>),
 }
@@ -77,8 +83,12 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
             Self::Kill(_) => "KillQuery",
+            Self::Macro(MacroStatement::Create { .. }) => "CreateMacro",
+            Self::Macro(MacroStatement::Drop { .. }) => "DropMacro",
+            Self::Nothing(name) => name,
             Self::Prepare(_) => "Prepare",
             Self::Transaction(_) => "Transaction",
+            Self::Variable(_) => "SetVariable",
             Self::Vacuum(_) => "Vacuum",
         }
     }
@@ -86,6 +96,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
     fn inputs(&self) -> Vec<&LogicalPlan> {
         match self {
             Self::ExplainRack(explain) => vec![&explain.query],
+            Self::Variable(variable) => variable.value.iter().collect(),
             _ => vec![],
         }
     }
@@ -114,8 +125,13 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::ExplainRack(explain) => write!(f, "'{}', scale {}", explain.rack, explain.scale),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
+            Self::Macro(
+                MacroStatement::Create { name, .. } | MacroStatement::Drop { name, .. },
+            ) => f.write_str(name),
+            Self::Nothing(_) => f.write_str("nothing is to be done"),
             Self::Prepare(prepared) => f.write_str(&prepared.name),
             Self::Transaction(statement) => statement.fmt(f),
+            Self::Variable(variable) => f.write_str(&variable.name),
             Self::Vacuum(Some((schema, table))) => write!(f, "{schema}.{table}"),
             Self::Vacuum(None) => f.write_str("all tables"),
         }
@@ -127,10 +143,10 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
         inputs: Vec<LogicalPlan>,
     ) -> datafusion::error::Result<Self> {
         let mut statement = self.clone();
-        if let (Self::ExplainRack(explain), Some(query)) =
-            (&mut statement, inputs.into_iter().next())
-        {
-            explain.query = query;
+        match (&mut statement, inputs.into_iter().next()) {
+            (Self::ExplainRack(explain), Some(query)) => explain.query = query,
+            (Self::Variable(variable), query) => variable.value = query,
+            _ => {}
         }
         Ok(statement)
     }
@@ -191,6 +207,41 @@ pub(crate) struct ExplainRackStatement {
     /// So many times the data at hand.
     pub scale: u64,
     pub query: LogicalPlan,
+}
+
+/// `SET VARIABLE name = value`, or RESET without one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct VariableStatement {
+    pub name: String,
+    /// A query for one value.
+    pub value: Option<LogicalPlan>,
+}
+
+/// A statement about macros.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum MacroStatement {
+    Create {
+        name: String,
+        or_replace: bool,
+        of: Box<Macro>,
+    },
+    Drop {
+        name: String,
+        if_exists: bool,
+    },
+}
+
+/// A macro: its parameters, with what they are where nothing is given, and what stands in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Macro {
+    pub parameters: Vec<(String, Option<ast::Expr>)>,
+    pub body: MacroBody,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum MacroBody {
+    Value(Box<ast::Expr>),
+    Table(Box<ast::Query>),
 }
 
 /// A statement about indexes.

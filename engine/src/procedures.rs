@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::accounts::{self, AccountStatement};
 use crate::error::{Error, Result};
 use crate::names::{CHANGE_ACCOUNTS, name_of};
-use crate::own_statement::{BackupStatement, OwnStatement};
+use crate::own_statement::{BackupStatement, MacroStatement, OwnStatement};
 use crate::spelling::is_word;
 
 /// The procedure that `BACKUP DATABASE` is.
@@ -23,6 +23,13 @@ const BACKUP: &str = "backup_database";
 const CHECK: &str = "check_database";
 /// The procedure that `CLEAR CACHE` is.
 const CLEAR_CACHE: &str = "clear_cache";
+/// The procedure that `CHECKPOINT` is.
+const CHECKPOINT: &str = "checkpoint";
+/// The procedure that `DROP MACRO` is.
+const DROP_MACRO: &str = "drop_macro";
+/// The procedures that `SET VARIABLE` and `RESET VARIABLE` are.
+const SET_VARIABLE: &str = "set_variable";
+const RESET_VARIABLE: &str = "reset_variable";
 /// The procedure that `EXPLAIN RACK` is.
 const EXPLAIN_RACK: &str = "explain_rack";
 /// The procedure that `SUMMARIZE` is.
@@ -42,7 +49,10 @@ pub(crate) fn parse_procedure(
         parse_accounts,
         parse_backup,
         parse_check,
+        parse_checkpoint,
         parse_clear,
+        parse_drop_macro,
+        parse_variable,
         parse_explain_rack,
         parse_summarize,
     ] {
@@ -110,6 +120,106 @@ fn parse_check(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
     parser.next_token();
     parser.expect_keyword_is(Keyword::DATABASE)?;
     Ok(Some((CHECK, vec![])))
+}
+
+/// Parses `[FORCE] CHECKPOINT`.
+fn parse_checkpoint(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    let is_forced = is_word(&parser.peek_token_ref().token, "force");
+    let checkpoint = parser.peek_nth_token(usize::from(is_forced));
+    if !is_word(&checkpoint.token, "checkpoint") {
+        return Ok(None);
+    }
+    for _ in 0..=usize::from(is_forced) {
+        parser.advance_token();
+    }
+    Ok(Some((CHECKPOINT, vec![])))
+}
+
+/// Parses `DROP MACRO [TABLE] [IF EXISTS] name`.
+fn parse_drop_macro(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    let is_macro = is_word(&parser.peek_token_ref().token, "drop")
+        && is_word(&parser.peek_nth_token(1).token, "macro");
+    if !is_macro {
+        return Ok(None);
+    }
+    parser.advance_token();
+    parser.advance_token();
+    // There are no two of one name.
+    let _ = parser.parse_keyword(Keyword::TABLE);
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let name = name_of(&parser.parse_identifier()?);
+    let name = Expr::Value(Value::SingleQuotedString(name).into());
+    let if_exists = Expr::Value(Value::Boolean(if_exists).into());
+    Ok(Some((DROP_MACRO, vec![name, if_exists])))
+}
+
+/// Parses `SET VARIABLE name = value` and `RESET VARIABLE name`.
+fn parse_variable(parser: &mut Parser<'_>) -> Result<Option<Called>, ParserError> {
+    let is_set = is_word(&parser.peek_token_ref().token, "set");
+    let is_variable = (is_set || is_word(&parser.peek_token_ref().token, "reset"))
+        && is_word(&parser.peek_nth_token(1).token, "variable")
+        && matches!(parser.peek_nth_token(2).token, Token::Word(_))
+        && !is_word(&parser.peek_nth_token(2).token, "to");
+    if !is_variable {
+        return Ok(None);
+    }
+    parser.advance_token();
+    parser.advance_token();
+    let name = parser.parse_identifier()?.value.to_lowercase();
+    let name = Expr::Value(Value::SingleQuotedString(name).into());
+    if !is_set {
+        return Ok(Some((RESET_VARIABLE, vec![name])));
+    }
+    if !parser.parse_keyword(Keyword::TO) {
+        parser.expect_token(&Token::Eq)?;
+    }
+    Ok(Some((SET_VARIABLE, vec![name, parser.parse_expr()?])))
+}
+
+/// The name of the variable that a CALL sets, and the value, if it does.
+pub(crate) fn parsed_variable(call: &ast::Function) -> Option<(String, Option<Expr>)> {
+    let name = call.name.to_string().to_lowercase();
+    let FunctionArguments::List(list) = &call.args else {
+        return None;
+    };
+    let args = list.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument),
+        _ => None,
+    });
+    let args: Vec<_> = args.collect::<Option<_>>()?;
+    match (name.as_str(), args.as_slice()) {
+        (SET_VARIABLE, [name, value]) => Some((text_of(name)?, Some((*value).clone()))),
+        (RESET_VARIABLE, [name]) => Some((text_of(name)?, None)),
+        _ => None,
+    }
+}
+
+/// The macro that a CALL drops, if it does.
+fn parsed_drop_macro(call: &ast::Function) -> Option<MacroStatement> {
+    let FunctionArguments::List(list) = &call.args else {
+        return None;
+    };
+    let is_it = call.name.to_string().eq_ignore_ascii_case(DROP_MACRO);
+    match list.args.as_slice() {
+        [
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(name)),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(if_exists))),
+        ] if is_it => Some(MacroStatement::Drop {
+            name: text_of(name)?,
+            if_exists: if_exists.value == Value::Boolean(true),
+        }),
+        _ => None,
+    }
+}
+
+fn text_of(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Parses `CLEAR CACHE`.
@@ -288,8 +398,13 @@ pub(crate) fn parsed_call(call: &ast::Function, default_schema: &str) -> Result<
     if call.name.to_string().eq_ignore_ascii_case(CHANGE_ACCOUNTS) {
         return parsed_accounts(call, default_schema);
     }
+    if let Some(drop) = parsed_drop_macro(call) {
+        return Ok(OwnStatement::Macro(drop));
+    }
     let without_arguments = [
         (CHECK, OwnStatement::Check),
+        // What is committed is durable already.
+        (CHECKPOINT, OwnStatement::Nothing("Checkpoint")),
         (CLEAR_CACHE, OwnStatement::ClearCache),
     ];
     for (name, statement) in without_arguments {
@@ -330,7 +445,7 @@ fn parsed_backup(call: &ast::Function) -> Result<BackupStatement> {
     let name = call.name.to_string();
     if !name.eq_ignore_ascii_case(BACKUP) {
         return Err(Error::usage(format!(
-            "there is no procedure '{name}', only {BACKUP}, {CHANGE_ACCOUNTS}, {CHECK}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
+            "there is no procedure '{name}', only {BACKUP}, {CHANGE_ACCOUNTS}, {CHECK}, {CHECKPOINT}, {CLEAR_CACHE}, {EXPLAIN_RACK} and {SUMMARIZE}"
         )));
     }
     let wrong = || {

@@ -37,6 +37,7 @@ use crate::error::Result;
 use crate::file_tables::FileTables;
 use crate::gate::GatedPlanner;
 use crate::grants::Principal;
+use crate::macros::Macros;
 use crate::memory::StorageMemory;
 use crate::names::CATALOG;
 use crate::own_statement::PreparedStatements;
@@ -49,6 +50,7 @@ use crate::session_functions::SessionFunctions;
 use crate::session_info::tell_of_session;
 use crate::stores::{NamedStores, NoStores};
 use crate::types::SqlTypes;
+use crate::variables::{Variables, tell_variables};
 
 /// What the cache of external files may take up by default.
 const EXTERNAL_CACHE_BYTES: u64 = 10 << 30;
@@ -359,6 +361,8 @@ pub struct Session {
     /// External files, where there is a cache for them.
     files: Option<Arc<CachedStores>>,
     prepared: Arc<PreparedStatements>,
+    macros: Arc<Macros>,
+    variables: Arc<Variables>,
 }
 
 impl std::fmt::Debug for Session {
@@ -421,6 +425,8 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;
         tell_of_session(&context, &principal.name);
+        let variables = Arc::default();
+        tell_variables(&context, &variables);
         files.use_session(context.state_weak_ref());
         types.use_session(context.state_weak_ref());
         catalog.views().use_session(context.state_weak_ref());
@@ -432,6 +438,8 @@ impl Session {
             functions: Arc::default(),
             files: stores,
             prepared: Arc::default(),
+            macros: Arc::default(),
+            variables,
         })
     }
 
@@ -452,6 +460,14 @@ impl Session {
 
     pub(crate) fn prepared(&self) -> &PreparedStatements {
         &self.prepared
+    }
+
+    pub(crate) fn macros(&self) -> &Macros {
+        &self.macros
+    }
+
+    pub(crate) fn variables(&self) -> &Variables {
+        &self.variables
     }
 
     /// The engine that the session belongs to.

@@ -36,12 +36,14 @@ use crate::dml::nullable_values;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::generated;
+use crate::macros::parsed_macro;
 use crate::merge;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
 use crate::parse::parse;
-use crate::procedures::{parsed_call, parsed_explain_rack, parsed_summarize};
+use crate::pragmas::parsed_pragma;
+use crate::procedures::{parsed_call, parsed_explain_rack, parsed_summarize, parsed_variable};
 use crate::returning::{Returning, take_returning};
 use crate::same_names;
 use crate::settings;
@@ -125,6 +127,9 @@ impl Session {
         let mut state = self.context().state();
         variables.declare(&mut state);
         let mut statement = statement;
+        self.macros().write_out(&mut statement)?;
+        self.write_out_columns(&mut statement, variables).await?;
+        self.write_out_names(&mut statement, variables).await?;
         if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut Calls(&state)) {
             return Err(error);
         }
@@ -137,6 +142,16 @@ impl Session {
             {
                 let summary = summarize::summary(self, query, variables).await?;
                 return Box::pin(self.plan_in(summary, variables)).await;
+            }
+            if let ast::Statement::Call(call) = parsed.as_ref()
+                && let Some((name, value)) = parsed_variable(call)
+            {
+                return self.plan_variable(name, value, variables).await;
+            }
+            if let ast::Statement::Pragma { name, value, .. } = parsed.as_ref() {
+                let value = value.as_ref().map(|value| &value.value);
+                let query = self.query_of_pragma(parsed_pragma(name, value)?)?;
+                return Box::pin(self.plan_in(query, variables)).await;
             }
             if let Some(own) = self.parsed_own(&state, parsed).await? {
                 return Ok(own.into_plan());
@@ -227,6 +242,14 @@ impl Session {
                 None => parsed_call(call, &self.options().catalog.default_schema)?,
             },
             ast::Statement::Vacuum(vacuum) => self.parsed_vacuum(vacuum)?,
+            ast::Statement::Analyze(analyze) => self.parsed_analyze(analyze)?,
+            ast::Statement::CreateMacro { .. } => match parsed_macro(statement)? {
+                Some(create) => {
+                    self.check_free_macro(state, &create)?;
+                    OwnStatement::Macro(create)
+                }
+                None => return Ok(None),
+            },
             other => return Ok(parsed_transaction(other)?.map(OwnStatement::Transaction)),
         }))
     }
@@ -246,12 +269,18 @@ impl Session {
                 self.engine().queries().kill(id, by)?;
                 self.nothing()
             }
+            OwnStatement::Macro(statement) => {
+                self.macros().apply(statement)?;
+                self.nothing()
+            }
+            OwnStatement::Nothing(_) => self.nothing(),
             OwnStatement::Prepare(statement) => {
                 self.prepare(statement)?;
                 self.nothing()
             }
             OwnStatement::Transaction(statement) => self.execute_transaction(statement).await,
             OwnStatement::Vacuum(table) => self.vacuum(table).await,
+            OwnStatement::Variable(statement) => self.set_variable(statement).await,
         }
     }
 

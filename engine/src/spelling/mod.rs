@@ -2,6 +2,7 @@
 
 mod as_of;
 mod copy;
+mod definitions;
 mod lambdas;
 mod numbers;
 mod operators;
@@ -10,6 +11,7 @@ use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+pub(crate) use self::definitions::BY_NAME;
 pub(crate) use self::lambdas::LAMBDA;
 pub(crate) use self::operators::GLOB;
 use crate::error::Result;
@@ -33,7 +35,7 @@ const OPTIONS: [&str; 6] = [
 /// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
 /// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, FILTER without
-/// WHERE, and structs as types.
+/// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, and USING SAMPLE.
 ///
 /// # Errors
 /// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none, and for ASOF JOIN without ON.
@@ -51,6 +53,10 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_tables = select_tables(&mut tokens, dialect);
     let has_lists = lambdas::replace_comprehensions(&mut tokens, dialect);
     let has_nearest = as_of::mark_joins(&mut tokens, dialect)?;
+    let has_globs = operators::replace_globs(&mut tokens, dialect);
+    let has_names = definitions::replace_by_name(&mut tokens, dialect);
+    let has_macros = definitions::replace_functions(&mut tokens, dialect);
+    let has_samples = definitions::replace_samples(&mut tokens, dialect);
     let has_powers = operators::replace_powers(&mut tokens, dialect);
     let has_filters = write_where(&mut tokens, dialect);
     let has_structs = bracket_structs(&mut tokens);
@@ -64,6 +70,10 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_tables
         || has_lists
         || has_nearest
+        || has_globs
+        || has_names
+        || has_macros
+        || has_samples
         || has_powers
         || has_filters
         || has_structs;

@@ -1,0 +1,449 @@
+//! `COLUMNS('regex')`, `COLUMNS(*)` and `* RENAME (a AS b)` in a SELECT list: the columns are looked up and
+//! written out before the statement is planned.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::common::DFSchema;
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::{
+    self, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
+    RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, Value, VisitMut as _,
+    VisitorMut, WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
+};
+use regex::Regex;
+
+use crate::Session;
+use crate::clauses;
+use crate::error::{Error, Result};
+use crate::names::name_of;
+use crate::parameters::Values;
+
+/// What one COLUMNS stands for.
+#[derive(Debug, Clone, PartialEq)]
+enum Wanted {
+    All(Box<WildcardAdditionalOptions>),
+    /// Those of a table.
+    Of(ast::ObjectName),
+    /// Those in whose names it is found.
+    Matching(String),
+    /// Those of these names.
+    Named(Vec<String>),
+}
+
+/// A column, as it is written and called.
+#[derive(Debug, Clone)]
+struct Column {
+    expr: Expr,
+    name: String,
+}
+
+impl Session {
+    /// Writes columns out where a SELECT list asks for them by COLUMNS or RENAME.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there are none, and for COLUMNS elsewhere; those of planning FROM.
+    pub(crate) async fn write_out_columns(
+        &self,
+        statement: &mut ParsedStatement,
+        variables: &Values,
+    ) -> Result<()> {
+        if !is_there(statement) {
+            return Ok(());
+        }
+        loop {
+            let mut search = Search::default();
+            let _ = clauses::visit(statement, &mut search);
+            let Some((scopes, select)) = search.found else {
+                break;
+            };
+            let items = self.written_out(scopes, &select, variables).await?;
+            let _ = clauses::visit(statement, &mut Replace(items));
+        }
+        match is_there(statement) {
+            false => Ok(()),
+            true => Err(Error::usage(
+                "COLUMNS stands in a SELECT list alone; name the columns elsewhere",
+            )),
+        }
+    }
+
+    /// The items of a SELECT list, which may be more then.
+    async fn written_out(
+        &self,
+        scopes: Vec<With>,
+        select: &Select,
+        variables: &Values,
+    ) -> Result<Vec<SelectItem>> {
+        let mut items = Vec::with_capacity(select.projection.len());
+        for item in &select.projection {
+            match item {
+                SelectItem::Wildcard(options) if options.opt_rename.is_some() => {
+                    let all = Wanted::All(Box::new(options.clone()));
+                    let columns = self.columns_of(&scopes, select, &all, variables).await?;
+                    items.extend(renamed(columns, options.opt_rename.as_ref()));
+                }
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(table),
+                    options,
+                ) if options.opt_rename.is_some() => {
+                    let of = Wanted::Of(table.clone());
+                    let columns = self.columns_of(&scopes, select, &of, variables).await?;
+                    items.extend(renamed(columns, options.opt_rename.as_ref()));
+                }
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                    let Some(wanted) = wanted(expr)? else {
+                        items.push(item.clone());
+                        continue;
+                    };
+                    let alias = match item {
+                        SelectItem::ExprWithAlias { alias, .. } => Some(alias),
+                        _ => None,
+                    };
+                    let columns = self.columns_of(&scopes, select, &wanted, variables).await?;
+                    for column in columns {
+                        let alias = alias_of(&wanted, &column, alias)?;
+                        let expr = with_column(expr.clone(), &column);
+                        items.push(SelectItem::ExprWithAlias { expr, alias });
+                    }
+                }
+                other => items.push(other.clone()),
+            }
+        }
+        Ok(items)
+    }
+
+    /// The columns of a SELECT's FROM that are wanted.
+    async fn columns_of(
+        &self,
+        scopes: &[With],
+        select: &Select,
+        wanted: &Wanted,
+        variables: &Values,
+    ) -> Result<Vec<Column>> {
+        let table = match wanted {
+            Wanted::Of(table) => format!("{table}.*"),
+            _ => "*".to_owned(),
+        };
+        let parsed = self.parse(&format!("SELECT {table} FROM nothing"))?.pop();
+        let Some(ParsedStatement::Statement(mut statement)) = parsed else {
+            return Err(Error::usage("COLUMNS without a query"));
+        };
+        if let ast::Statement::Query(query) = statement.as_mut()
+            && let ast::SetExpr::Select(probe) = query.body.as_mut()
+        {
+            probe.from.clone_from(&select.from);
+            if let (Wanted::All(options), [SelectItem::Wildcard(of)]) =
+                (wanted, probe.projection.as_mut_slice())
+            {
+                of.opt_exclude.clone_from(&options.opt_exclude);
+                of.opt_except.clone_from(&options.opt_except);
+            }
+            query.with = merged(scopes);
+        }
+        let statement = ParsedStatement::Statement(statement);
+        let plan = Box::pin(self.plan_in(statement, variables)).await?;
+        let all = columns(plan.schema(), matches!(wanted, Wanted::Of(_)));
+        let is_wanted = |column: &Column| match wanted {
+            Wanted::Named(names) => names.contains(&column.name),
+            _ => true,
+        };
+        let found: Vec<_> = match wanted {
+            Wanted::Matching(pattern) => {
+                let regex = regex_of(pattern)?;
+                let matching = all
+                    .into_iter()
+                    .filter(|column| regex.is_match(&column.name));
+                matching.collect()
+            }
+            _ => all.into_iter().filter(is_wanted).collect(),
+        };
+        let columns = plan
+            .schema()
+            .columns()
+            .into_iter()
+            .map(|column| column.name);
+        match found.is_empty() {
+            false => Ok(found),
+            true => Err(Error::usage(format!(
+                "COLUMNS finds none; there are: {}",
+                columns.collect::<Vec<_>>().join(", ")
+            ))),
+        }
+    }
+}
+
+fn regex_of(pattern: &str) -> Result<Regex> {
+    Regex::new(pattern).map_err(|error| Error::usage(format!("COLUMNS('{pattern}'): {error}")))
+}
+
+/// The columns of a schema, with the table where several have one name, or everywhere.
+fn columns(schema: &DFSchema, has_tables: bool) -> Vec<Column> {
+    let mut names = HashSet::new();
+    let fields = schema.fields().iter();
+    let twice: HashSet<_> = fields.filter(|f| !names.insert(f.name())).collect();
+    let twice: HashSet<_> = twice.into_iter().map(|field| field.name()).collect();
+    let columns = schema.iter().map(|(table, field)| {
+        let quoted = |name: &str| Ident::with_quote('"', name);
+        let name = quoted(field.name());
+        let expr = match table {
+            Some(table) if has_tables || twice.contains(field.name()) => {
+                let mut parts: Vec<_> = table.to_vec().iter().map(|part| quoted(part)).collect();
+                parts.push(name);
+                Expr::CompoundIdentifier(parts)
+            }
+            _ => Expr::Identifier(name),
+        };
+        Column {
+            expr,
+            name: field.name().clone(),
+        }
+    });
+    columns.collect()
+}
+
+/// Columns as they are called behind RENAME. A name that none has is passed over, as in DuckDB.
+fn renamed(
+    columns: Vec<Column>,
+    names: Option<&RenameSelectItem>,
+) -> impl Iterator<Item = SelectItem> {
+    let names = match names {
+        Some(RenameSelectItem::Single(name)) => vec![name.clone()],
+        Some(RenameSelectItem::Multiple(names)) => names.clone(),
+        None => Vec::new(),
+    };
+    columns.into_iter().map(move |Column { expr, name }| {
+        match names.iter().find(|new| name_of(&new.ident) == name) {
+            Some(new) => SelectItem::ExprWithAlias {
+                expr,
+                alias: new.alias.clone(),
+            },
+            None => SelectItem::UnnamedExpr(expr),
+        }
+    })
+}
+
+/// How a column that is computed of another one is called: as that, if nothing is said.
+fn alias_of(wanted: &Wanted, column: &Column, alias: Option<&Ident>) -> Result<Ident> {
+    let Some(alias) = alias else {
+        return Ok(Ident::with_quote('"', &column.name));
+    };
+    let Wanted::Matching(pattern) = wanted else {
+        return Ok(alias.clone());
+    };
+    let found = regex_of(pattern)?;
+    let mut name = alias.value.clone();
+    if let Some(found) = found.captures(&column.name) {
+        for (number, part) in found.iter().enumerate().take(10) {
+            let part = part.map_or("", |part| part.as_str());
+            name = name.replace(&format!("\\{number}"), part);
+        }
+    }
+    Ok(Ident {
+        value: name,
+        ..alias.clone()
+    })
+}
+
+/// The arguments of a call of COLUMNS.
+fn arguments(expr: &Expr) -> Option<&[FunctionArg]> {
+    let Expr::Function(call) = expr else {
+        return None;
+    };
+    match (call.name.0.as_slice(), &call.args) {
+        ([name], FunctionArguments::List(list)) if is_columns(name) => Some(&list.args),
+        _ => None,
+    }
+}
+
+fn is_columns(name: &ast::ObjectNamePart) -> bool {
+    let name = name.as_ident();
+    name.is_some_and(|name| {
+        name.quote_style.is_none() && name.value.eq_ignore_ascii_case("columns")
+    })
+}
+
+/// What COLUMNS within an expression stands for, if it is there.
+fn wanted(expr: &Expr) -> Result<Option<Wanted>> {
+    let mut all: Vec<Wanted> = Vec::new();
+    let found = visit_expressions(expr, |part| {
+        match arguments(part).map(wanted_of) {
+            Some(Ok(wanted)) => all.push(wanted),
+            Some(Err(error)) => return ControlFlow::Break(error),
+            None => {}
+        }
+        ControlFlow::Continue(())
+    });
+    if let ControlFlow::Break(error) = found {
+        return Err(error);
+    }
+    all.dedup();
+    match all.len() {
+        0 | 1 => Ok(all.pop()),
+        _ => Err(Error::usage(
+            "several COLUMNS in one expression must be the same; write an expression for each",
+        )),
+    }
+}
+
+fn wanted_of(args: &[FunctionArg]) -> Result<Wanted> {
+    let text = |expr: &Expr| match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let wanted = match args {
+        [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Some(Wanted::All(Box::default())),
+        [FunctionArg::Unnamed(FunctionArgExpr::WildcardWithOptions(options))] => {
+            let known = WildcardAdditionalOptions {
+                wildcard_token: options.wildcard_token.clone(),
+                opt_exclude: options.opt_exclude.clone(),
+                ..WildcardAdditionalOptions::default()
+            };
+            (known == *options).then(|| Wanted::All(Box::new(known)))
+        }
+        [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(table))] => {
+            Some(Wanted::Of(table.clone()))
+        }
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(list)))] => {
+            let names = list.elem.iter().map(text);
+            names.collect::<Option<_>>().map(Wanted::Named)
+        }
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(pattern))] => {
+            text(pattern).map(Wanted::Matching)
+        }
+        _ => None,
+    };
+    wanted.ok_or_else(|| {
+        Error::usage(
+            "COLUMNS takes a regular expression in quotes, *, * EXCLUDE (name), table.* or a list of names",
+        )
+    })
+}
+
+/// An expression with a column in the place of COLUMNS.
+fn with_column(mut expr: Expr, column: &Column) -> Expr {
+    let _ = visit_expressions_mut(&mut expr, |part| {
+        if arguments(part).is_some() {
+            *part = column.expr.clone();
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    expr
+}
+
+/// One WITH of several, of which the inner ones hide the outer ones, without queries that ask for columns
+/// themselves.
+fn merged(scopes: &[With]) -> Option<With> {
+    let mut tables: Vec<Cte> = Vec::new();
+    for table in scopes.iter().flat_map(|with| &with.cte_tables) {
+        tables.retain(|known| known.alias.name != table.alias.name);
+        let mut query = table.query.clone();
+        if query.visit(&mut Present).is_continue() {
+            tables.push(table.clone());
+        }
+    }
+    let first = scopes.first()?;
+    (!tables.is_empty()).then(|| With {
+        with_token: first.with_token.clone(),
+        recursive: scopes.iter().any(|with| with.recursive),
+        cte_tables: tables,
+    })
+}
+
+/// Whether a statement asks for columns anywhere.
+fn is_there(statement: &mut ParsedStatement) -> bool {
+    clauses::visit(statement, &mut Present).is_break()
+}
+
+/// Ends where columns are asked for.
+struct Present;
+
+impl VisitorMut for Present {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        match select.projection.iter().any(is_renamed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match arguments(expr) {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn is_renamed(item: &SelectItem) -> bool {
+    match item {
+        SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
+            options.opt_rename.is_some()
+        }
+        _ => false,
+    }
+}
+
+fn asks(item: &SelectItem) -> bool {
+    is_renamed(item)
+        || match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                let found = visit_expressions(expr, |part| match arguments(part) {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(()),
+                });
+                found.is_break()
+            }
+            _ => false,
+        }
+}
+
+/// Finds the next SELECT to be written out, inner ones first, with the queries of WITH that it may use.
+#[derive(Default)]
+struct Search {
+    scopes: Vec<With>,
+    found: Option<(Vec<With>, Select)>,
+}
+
+impl VisitorMut for Search {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.scopes.extend(query.with.clone());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if query.with.is_some() {
+            self.scopes.pop();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        if !select.projection.iter().any(asks) {
+            return ControlFlow::Continue(());
+        }
+        self.found = Some((self.scopes.clone(), select.clone()));
+        ControlFlow::Break(())
+    }
+}
+
+/// Puts other items into the SELECT list that [`Search`] finds.
+struct Replace(Vec<SelectItem>);
+
+impl VisitorMut for Replace {
+    type Break = ();
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        if !select.projection.iter().any(asks) {
+            return ControlFlow::Continue(());
+        }
+        select.projection = std::mem::take(&mut self.0);
+        ControlFlow::Break(())
+    }
+}
