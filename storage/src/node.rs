@@ -31,7 +31,7 @@ use crate::memory::MemoryBudget;
 use crate::peer::{CommandKernels, KernelsOfCommand, PeerCommand, PeerStream, Peers};
 use crate::segment::{self, CarriedRun, Segment};
 use crate::shipped::{OfCommand, Sent, ShippedKernels, ToShip};
-use crate::store::{NodeId, PageReader, PageStore};
+use crate::store::{NodeId, PageReader, PageRun, PageStore};
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
 
@@ -503,24 +503,37 @@ impl StorageNode {
     /// Bytes of the pages that a Program may read of these segments and that are not in memory; of many
     /// segments an even sample is looked at.
     pub fn bytes_to_fetch(&self, program: &Program, segments: &[Arc<Segment>]) -> f64 {
-        let step = segments.len().div_ceil(SAMPLED_SEGMENTS).max(1);
-        let (mut sampled, mut pages) = (0, 0);
-        for segment in segments.iter().step_by(step) {
-            let columns = program.columns.iter();
-            let chunks = columns.filter_map(|c| segment.chunks.get(c.ordinal as usize));
-            let runs = chunks.map(|chunk| match &chunk.run.part {
-                Some(part) => part.run.as_ref(),
-                None => &chunk.run,
-            });
-            // Columns may share their pages.
-            let runs: BTreeMap<_, _> = runs.map(|run| (run.first, run)).collect();
-            let on_flash = runs.values().map(|run| self.store.pages_on_flash(run));
-            pages += on_flash.sum::<u32>();
-            sampled += 1;
-        }
-        let share = segments.len() as f64 / f64::from(sampled.max(1));
-        f64::from(pages) * share * PAGE_SIZE_BYTES as f64
+        bytes_of_pages(program, segments, |run| self.store.pages_on_flash(run))
     }
+}
+
+/// Bytes of all pages that a Program may read of these segments; of many segments an even sample is looked
+/// at.
+pub fn bytes_to_read(program: &Program, segments: &[Arc<Segment>]) -> f64 {
+    bytes_of_pages(program, segments, |run| run.count)
+}
+
+fn bytes_of_pages(
+    program: &Program,
+    segments: &[Arc<Segment>],
+    pages_of: impl Fn(&PageRun) -> u32,
+) -> f64 {
+    let step = segments.len().div_ceil(SAMPLED_SEGMENTS).max(1);
+    let (mut sampled, mut pages) = (0, 0);
+    for segment in segments.iter().step_by(step) {
+        let columns = program.columns.iter();
+        let chunks = columns.filter_map(|c| segment.chunks.get(c.ordinal as usize));
+        let runs = chunks.map(|chunk| match &chunk.run.part {
+            Some(part) => part.run.as_ref(),
+            None => &chunk.run,
+        });
+        // Columns may share their pages.
+        let runs: BTreeMap<_, _> = runs.map(|run| (run.first, run)).collect();
+        pages += runs.values().map(|run| pages_of(run)).sum::<u32>();
+        sampled += 1;
+    }
+    let share = segments.len() as f64 / f64::from(sampled.max(1));
+    f64::from(pages) * share * PAGE_SIZE_BYTES as f64
 }
 
 /// The segments of a scan that no stream has taken up yet.

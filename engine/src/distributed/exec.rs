@@ -47,6 +47,8 @@ pub(super) struct RackExec {
     workers: Arc<Workers>,
     nodes: Vec<NodeId>,
     measure: Option<Measure>,
+    /// Nodes read small tables from each other.
+    has_whole: bool,
     /// What was done: as nodes measured it, once they have told, or all on this one.
     measured: Measured,
 }
@@ -64,6 +66,7 @@ impl RackExec {
         workers: Arc<Workers>,
         nodes: Vec<NodeId>,
         measure: Option<Measure>,
+        has_whole: bool,
     ) -> Self {
         let here = match here.output_partitioning().partition_count() {
             1 => here,
@@ -75,6 +78,7 @@ impl RackExec {
             workers,
             nodes,
             measure,
+            has_whole,
             measured: Measured::default(),
         }
     }
@@ -121,6 +125,7 @@ impl ExecutionPlan for RackExec {
             workers: Arc::clone(&self.workers),
             nodes: self.nodes.clone(),
             measure: self.measure,
+            has_whole: self.has_whole,
             measured: Measured::default(),
         }))
     }
@@ -162,6 +167,7 @@ impl ExecutionPlan for RackExec {
             failed: Some(failed),
             here: Some((Arc::clone(&self.here), context)),
             workers: Arc::clone(workers),
+            has_whole: self.has_whole,
             measured: Arc::clone(&self.measured),
         }))
     }
@@ -197,6 +203,7 @@ struct Rows {
     /// What is done in place of the parts, while nothing has come of them.
     here: Option<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>,
     workers: Arc<Workers>,
+    has_whole: bool,
     measured: Measured,
 }
 
@@ -227,6 +234,9 @@ impl Stream for Rows {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             let next = std::task::ready!(self.poll_parts(context));
+            if self.has_whole && matches!(next, Some(Err(_))) {
+                self.workers.whole_scans.have_failed();
+            }
             match (next, self.here.take()) {
                 (Some(Err(error)), Some((here, task))) if may_be_done_here(&error) => {
                     log::warn!("a query is done on the head alone: {error}");

@@ -30,6 +30,7 @@ mod whole;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::error::DataFusionError;
@@ -46,6 +47,7 @@ use flashmesh_cluster::mesh::{MeshError, Streams};
 use flashmesh_planner::{KeyHub, QueryKeys, ScanCodec};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::store::NodeId;
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use url::Url;
 
@@ -83,6 +85,7 @@ pub(crate) struct Workers {
     worker: Worker,
     session: WorkerSession,
     counts: Counts,
+    whole_scans: WholeScans,
     _serving: [Serving; 2],
     /// Until it is dropped.
     runtime: Option<Runtime>,
@@ -101,6 +104,26 @@ impl fmt::Debug for Workers {
 struct Counts {
     queries: AtomicU64,
     on_head_alone: AtomicU64,
+}
+
+/// For how long no plan has small tables read by each node, once one has failed that did: some node
+/// may not reach some other one, or be of an earlier build.
+const WHOLE_RESTS: Duration = Duration::from_secs(10);
+
+/// Whether nodes read what others have.
+#[derive(Debug, Default)]
+struct WholeScans(Mutex<Option<Instant>>);
+
+impl WholeScans {
+    fn have_failed(&self) {
+        *self.0.lock() = Some(Instant::now());
+    }
+
+    fn may_be(&self) -> bool {
+        self.0
+            .lock()
+            .is_none_or(|when| when.elapsed() > WHOLE_RESTS)
+    }
 }
 
 /// What is in every session that runs a part of a plan.
@@ -229,6 +252,7 @@ impl Workers {
             worker,
             session,
             counts: Counts::default(),
+            whole_scans: WholeScans::default(),
             _serving: [serving, listening],
             runtime: Some(runtime),
         }))

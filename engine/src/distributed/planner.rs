@@ -341,13 +341,17 @@ impl Workers {
             own: self.own,
             nodes: &nodes,
         };
-        let distributed = readers.with_whole_scans(distributed)?;
+        let (distributed, has_whole) = match self.whole_scans.may_be() {
+            true => readers.with_whole_scans(distributed)?,
+            false => (distributed, false),
+        };
         Ok(Some(Arc::new(RackExec::new(
             distributed,
             Arc::clone(here),
             Arc::clone(self),
             nodes,
             measure,
+            has_whole,
         ))))
     }
 

@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -15,12 +16,15 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion_distributed::{BroadcastExec, DistributedLeafExec, NetworkBroadcastExec};
 use flashmesh_planner::FlashScanExec;
-use flashmesh_storage::node::StorageNode;
+use flashmesh_storage::node::{StorageNode, bytes_to_read};
 use flashmesh_storage::segment::bytes_in_memory;
 use flashmesh_storage::store::NodeId;
 
 /// Bytes of pages that each node reads for one input, at most: what takes no longer than a stage more.
 const WHOLE_MAX_BYTES: f64 = (1 << 20) as f64;
+
+/// Segments of them: what is known of each goes to each node with the plan.
+const WHOLE_MAX_SEGMENTS: usize = 256;
 
 /// The nodes that run a plan, as the head sees them.
 pub(super) struct Readers<'a> {
@@ -31,13 +35,17 @@ pub(super) struct Readers<'a> {
 }
 
 impl Readers<'_> {
-    /// A plan that was cut, without the stages that give all nodes rows of small tables.
+    /// A plan that was cut, without the stages that give all nodes rows of small tables; and whether there
+    /// was one.
     ///
     /// # Errors
     /// Those of making operators anew.
-    pub fn with_whole_scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    pub fn with_whole_scans(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+    ) -> Result<(Arc<dyn ExecutionPlan>, bool)> {
         if !self.storage.nodes_read_each_other() {
-            return Ok(plan);
+            return Ok((plan, false));
         }
         let plan = plan.transform_up(|node| {
             let inputs = node.children();
@@ -51,31 +59,27 @@ impl Readers<'_> {
                 false => Ok(Transformed::no(node)),
             }
         })?;
-        Ok(plan.data)
+        Ok((plan.data, plan.transformed))
     }
 
     /// Whether an input is of small tables, which each of so many tasks may read.
     fn may_read(&self, input: &Arc<dyn ExecutionPlan>, tasks: usize) -> bool {
         let mut scans = Vec::new();
         let is_known = collect_scans(input, &mut scans) && [1, self.nodes.len()].contains(&tasks);
-        let bytes = scans.iter().map(|scan| self.bytes_to_read(scan));
-        is_known && bytes.sum::<f64>() <= WHOLE_MAX_BYTES && self.reach(&scans)
-    }
-
-    fn bytes_to_read(&self, scan: &FlashScanExec) -> f64 {
-        let segments = &scan.spec().table.segments;
-        let in_memory: u64 = segments
-            .iter()
-            .map(|segment| bytes_in_memory(segment))
-            .sum();
-        in_memory as f64 + self.storage.bytes_to_fetch(scan.program(), segments)
+        let segments: usize = scans.iter().map(|scan| scan.segments().len()).sum();
+        let is_small = segments <= WHOLE_MAX_SEGMENTS
+            && scans.iter().map(|scan| bytes_of(scan)).sum::<f64>() <= WHOLE_MAX_BYTES;
+        is_known && is_small && self.reach(&scans)
     }
 
     /// Whether all segments are on nodes that work.
     fn reach(&self, scans: &[&FlashScanExec]) -> bool {
-        let nodes: HashSet<_> = self.nodes.iter().collect();
-        let mut segments = scans.iter().flat_map(|scan| &scan.spec().table.segments);
-        segments.all(|segment| segment.node().is_none_or(|node| nodes.contains(&node)))
+        let nodes: HashSet<_> = self.nodes.iter().copied().collect();
+        let lies = |scan: &&FlashScanExec| {
+            let segments = scan.segments();
+            segments.iter().all(|segment| segment.lies_on(&nodes))
+        };
+        scans.iter().all(lies)
     }
 
     /// The input, of which each task reads all.
@@ -103,6 +107,13 @@ impl Readers<'_> {
     }
 }
 
+/// Bytes of the pages that each node would read, and of those in memory, which go to it with the plan.
+fn bytes_of(scan: &FlashScanExec) -> f64 {
+    let segments = scan.segments();
+    let in_memory = segments.iter().map(|segment| bytes_in_memory(segment));
+    in_memory.sum::<u64>() as f64 + bytes_to_read(scan.program(), &segments)
+}
+
 /// The scan of a part of a plan, or of each task.
 fn scan_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&FlashScanExec> {
     let divided = plan.downcast_ref::<DistributedLeafExec>();
@@ -125,9 +136,18 @@ fn collect_scans<'a>(plan: &'a Arc<dyn ExecutionPlan>, scans: &mut Vec<&'a Flash
         || plan.is::<ProjectionExec>()
         || plan.is::<CoalescePartitionsExec>()
         || plan.is::<CooperativeExec>();
-    // A limit takes those rows that come first.
-    let gives_the_same = gives_the_same && plan.fetch().is_none();
+    // A limit takes those rows that come first; `random()` is another number on each node.
+    let gives_the_same = gives_the_same && plan.fetch().is_none() && !has_volatile(plan);
     let children = plan.children();
     let mut children = children.into_iter();
     gives_the_same && children.all(|child| collect_scans(child, scans))
+}
+
+fn has_volatile(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut found = false;
+    let looked = plan.apply_expressions(&mut |expr| {
+        found |= is_volatile(expr);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found || looked.is_err()
 }

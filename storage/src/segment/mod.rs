@@ -142,6 +142,12 @@ impl Segment {
         (is_there(first) && runs.all(is_there)).then_some(first.node)
     }
 
+    /// Whether all of its pages are in memory, or on cards of such nodes.
+    pub fn lies_on(&self, nodes: &HashSet<NodeId>) -> bool {
+        let mut runs = self.chunks.iter().flat_map(Chunk::runs);
+        runs.all(|run| run.first.card == MEMORY_CARD || nodes.contains(&run.first.node))
+    }
+
     /// The rows that are deleted, if any is.
     pub fn deleted(&self) -> Option<&RoaringBitmap> {
         self.deleted.as_ref().map(|deleted| &deleted.rows)

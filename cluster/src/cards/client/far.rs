@@ -5,7 +5,6 @@ use std::sync::Arc;
 use flashmesh_pages::flash::{Flash, FlashHealth, FlashQueue, Geometry};
 use flashmesh_pages::store::{CARD_PAGES_MAX, CardId};
 use flashmesh_pages::{Result, StorageError};
-use parking_lot::Mutex;
 
 use super::super::{Node, READING};
 use super::remote::RemoteCard;
@@ -14,8 +13,7 @@ use super::remote::RemoteCard;
 const NO_TERM: u64 = 0;
 
 /// A card of another node for reading alone: [`Cards::far`](crate::cards::Cards::far). Its node is asked
-/// for it when a page is wanted, so that it may start later than this one; where it can't be reached,
-/// the next page asks again.
+/// for it by each queue that is opened, so that it may start later than this one.
 #[derive(Debug)]
 pub struct FarCard {
     node: Arc<Node>,
@@ -23,7 +21,6 @@ pub struct FarCard {
     card: CardId,
     /// As long as addresses allow: how long it is its node knows.
     geometry: Geometry,
-    opened: Mutex<Option<Arc<RemoteCard>>>,
 }
 
 impl FarCard {
@@ -41,15 +38,10 @@ impl FarCard {
                 pages_per_erase_block,
                 erase_blocks: CARD_PAGES_MAX / u64::from(pages_per_erase_block.max(1)),
             },
-            opened: Mutex::default(),
         }
     }
 
-    fn opened(&self) -> Result<Arc<RemoteCard>> {
-        let mut opened = self.opened.lock();
-        if let Some(card) = &*opened {
-            return Ok(Arc::clone(card));
-        }
+    fn open(&self) -> Result<RemoteCard> {
         let card = RemoteCard::open(&self.node, self.peer, self.card, NO_TERM, false)?;
         let (own, expected) = (card.geometry(), self.geometry);
         if own.pages_per_erase_block != expected.pages_per_erase_block {
@@ -60,7 +52,7 @@ impl FarCard {
                 expected.pages_per_erase_block
             )));
         }
-        Ok(Arc::clone(opened.insert(Arc::new(card))))
+        Ok(card)
     }
 }
 
@@ -79,7 +71,7 @@ impl Flash for FarCard {
     }
 
     fn open_queue(&self) -> Result<Box<dyn FlashQueue>> {
-        self.opened()?.open_queue()
+        self.open()?.open_queue()
     }
 
     /// There is nothing to make durable.

@@ -163,12 +163,17 @@ impl Server {
             if served.iter().any(|card| card.id == id) {
                 return Err(invalid(format!("two cards of number {} are served", id.0)));
             }
-            served.push(ServedCard {
+            let card = ServedCard {
                 id,
                 flash,
                 described: OnceLock::new(),
                 work: Default::default(),
-            });
+            };
+            // One that comes later is described then.
+            if !is_reading {
+                card.described()?;
+            }
+            served.push(card);
         }
         let mut state = State {
             terms: Terms::new(terms.load()?),
