@@ -36,7 +36,7 @@ const LARGEST_RESULT: usize = 1 << 30;
 const SMALLEST_LIMIT: usize = 16 << 20;
 
 /// Functions by name, with the most bytes that each row of their results can have.
-const FUNCTIONS: [(&str, Estimate); 20] = [
+const FUNCTIONS: [(&str, Estimate); 23] = [
     ("repeat", repeated),
     ("array_repeat", repeated),
     ("lpad", padded),
@@ -57,6 +57,9 @@ const FUNCTIONS: [(&str, Estimate); 20] = [
     ("json_object", escaped),
     ("to_json", escaped),
     ("url_encode", escaped),
+    ("format", printed),
+    ("printf", printed),
+    ("bin", in_bits),
 ];
 
 type Estimate = fn(&[ColumnarValue], usize) -> Result<Vec<f64>>;
@@ -460,6 +463,23 @@ fn escaped(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
         *bytes = 6.0 * *bytes + 32.0 * args.len() as f64;
     }
     Ok(all)
+}
+
+/// Each field of a form is as wide as its digits say, up to ten thousand, or as what is put in.
+fn printed(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    const WIDEST: f64 = 10_400.0;
+    let form = bytes(args, 0)?;
+    let put_in = joined(&args[1.min(args.len())..], rows)?;
+    each(rows, |row| {
+        let fields = form.at(row) / 2.0;
+        form.at(row) + fields * (WIDEST + 4.0 * put_in[row])
+    })
+}
+
+/// A digit for each bit of a number, or of a text.
+fn in_bits(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    let text = bytes(args, 0)?;
+    each(rows, |row| 64.0 + 8.0 * text.at(row))
 }
 
 fn separated(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {

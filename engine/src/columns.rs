@@ -24,7 +24,7 @@ use crate::parameters::Values;
 enum Wanted {
     All(Box<WildcardAdditionalOptions>),
     /// Those of a table.
-    Of(ast::ObjectName),
+    Of(ast::ObjectName, Box<WildcardAdditionalOptions>),
     /// Those in whose names it is found.
     Matching(String),
     /// Those of these names.
@@ -87,9 +87,14 @@ impl Session {
                     SelectItemQualifiedWildcardKind::ObjectName(table),
                     options,
                 ) if options.opt_rename.is_some() => {
-                    let of = Wanted::Of(table.clone());
+                    let of = Wanted::Of(table.clone(), Box::new(options.clone()));
                     let columns = self.columns_of(&scopes, select, &of, variables).await?;
                     items.extend(renamed(columns, options.opt_rename.as_ref()));
+                }
+                SelectItem::QualifiedWildcard(_, options) if options.opt_rename.is_some() => {
+                    return Err(Error::usage(
+                        "RENAME takes the columns of a table: t.* RENAME (…)",
+                    ));
                 }
                 SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
                     let Some(wanted) = wanted(expr)? else {
@@ -122,7 +127,7 @@ impl Session {
         variables: &Values,
     ) -> Result<Vec<Column>> {
         let table = match wanted {
-            Wanted::Of(table) => format!("{table}.*"),
+            Wanted::Of(table, _) => format!("{table}.*"),
             _ => "*".to_owned(),
         };
         let parsed = self.parse(&format!("SELECT {table} FROM nothing"))?.pop();
@@ -133,9 +138,16 @@ impl Session {
             && let ast::SetExpr::Select(probe) = query.body.as_mut()
         {
             probe.from.clone_from(&select.from);
-            if let (Wanted::All(options), [SelectItem::Wildcard(of)]) =
-                (wanted, probe.projection.as_mut_slice())
+            if let (
+                Wanted::All(options) | Wanted::Of(_, options),
+                [SelectItem::Wildcard(of) | SelectItem::QualifiedWildcard(_, of)],
+            ) = (wanted, probe.projection.as_mut_slice())
             {
+                if options.opt_replace.is_some() || options.opt_ilike.is_some() {
+                    return Err(Error::usage(
+                        "RENAME stands beside EXCLUDE alone; replace columns in a query around it",
+                    ));
+                }
                 of.opt_exclude.clone_from(&options.opt_exclude);
                 of.opt_except.clone_from(&options.opt_except);
             }
@@ -143,7 +155,14 @@ impl Session {
         }
         let statement = ParsedStatement::Statement(statement);
         let plan = Box::pin(self.plan_in(statement, variables)).await?;
-        let all = columns(plan.schema(), matches!(wanted, Wanted::Of(_)));
+        let all = columns(plan.schema(), matches!(wanted, Wanted::Of(..)));
+        if let Wanted::Named(names) = wanted
+            && let Some(missing) = names.iter().find(|n| all.iter().all(|of| of.name != **n))
+        {
+            return Err(Error::usage(format!(
+                "COLUMNS asks for '{missing}', which is not there"
+            )));
+        }
         let is_wanted = |column: &Column| match wanted {
             Wanted::Named(names) => names.contains(&column.name),
             _ => true,
@@ -305,7 +324,7 @@ fn wanted_of(args: &[FunctionArg]) -> Result<Wanted> {
             (known == *options).then(|| Wanted::All(Box::new(known)))
         }
         [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(table))] => {
-            Some(Wanted::Of(table.clone()))
+            Some(Wanted::Of(table.clone(), Box::default()))
         }
         [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(list)))] => {
             let names = list.elem.iter().map(text);

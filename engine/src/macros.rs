@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, MacroDefinition,
-    ObjectName, ObjectNamePart, Select, SelectItem, TableAlias, TableFactor, VisitMut, VisitorMut,
-    visit_expressions_mut,
+    ObjectName, ObjectNamePart, Query, Select, SelectItem, TableAlias, TableFactor, Visit,
+    VisitMut, Visitor, VisitorMut, visit_expressions_mut,
 };
 use parking_lot::Mutex;
 
@@ -23,6 +23,12 @@ use crate::own_statement::{Macro, MacroBody, MacroStatement};
 const MOST_CALLS: usize = 1000;
 /// How deep in each other: one that calls itself has no end.
 const DEEPEST: usize = 50;
+/// How large all that is written out may be together: see [`Extent`].
+const LARGEST: usize = 200_000;
+/// How deep a statement may be with it. The parser's limits are for what was written.
+const DEEPEST_TREE: usize = 1000;
+/// What counts as one level: an operator of a chain, another expression, a query.
+const LEVELS: [usize; 3] = [1, 10, 50];
 
 /// The macros of a session, by name.
 #[derive(Debug, Default)]
@@ -58,6 +64,16 @@ pub(crate) fn parsed_macro(statement: &ast::Statement) -> Result<Option<MacroSta
             )));
         }
         parameters.push((parameter, argument.default_expr.clone()));
+    }
+    let mut lambdas = Lambdas;
+    let has_lambda = match definition {
+        MacroDefinition::Expr(expr) => expr.visit(&mut lambdas).is_break(),
+        MacroDefinition::Table(query) => query.visit(&mut lambdas).is_break(),
+    };
+    if has_lambda {
+        return Err(Error::usage(format!(
+            "macro '{name}' can't have lambda functions in it: their names and its parameters would be mixed up"
+        )));
     }
     Ok(Some(MacroStatement::Create {
         name: name_of(name),
@@ -101,11 +117,17 @@ impl Macros {
         Ok(())
     }
 
-    /// Writes out the calls of macros in a statement.
+    /// Writes out the calls of macros in a statement, but for those in a new macro, which are written out
+    /// when that is called.
     ///
     /// # Errors
     /// [`Error::Usage`] for arguments that a macro does not take.
     pub fn write_out(&self, statement: &mut ParsedStatement) -> Result<()> {
+        if let ParsedStatement::Statement(parsed) = &*statement
+            && matches!(**parsed, ast::Statement::CreateMacro { .. })
+        {
+            return Ok(());
+        }
         let known = self.0.lock();
         if known.is_empty() {
             return Ok(());
@@ -115,6 +137,8 @@ impl Macros {
             count: 0,
             open: Vec::new(),
             depth: 0,
+            place: 0,
+            size: 0,
         };
         match clauses::visit(statement, &mut calls) {
             ControlFlow::Break(error) => Err(error),
@@ -130,6 +154,88 @@ struct Calls<'a> {
     open: Vec<usize>,
     /// All of these.
     depth: usize,
+    /// How deep in the statement that is, in [`LEVELS`].
+    place: usize,
+    /// Of all that was written out.
+    size: usize,
+}
+
+struct Lambdas;
+
+impl Visitor for Lambdas {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Lambda(_) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// How much of a statement something is.
+#[derive(Debug, Default)]
+struct Extent {
+    /// Expressions, queries, and sixteen bytes of a literal each.
+    size: usize,
+    /// In [`LEVELS`].
+    depth: usize,
+    here: usize,
+    /// The names in it that stand alone: a parameter once for each time that it is there.
+    names: BTreeMap<String, usize>,
+}
+
+impl Extent {
+    fn of(part: &impl Visit) -> Self {
+        let mut extent = Self::default();
+        let _ = part.visit(&mut extent);
+        extent
+    }
+
+    fn enter(&mut self, levels: usize) -> ControlFlow<()> {
+        self.size += 1;
+        self.here += levels;
+        self.depth = self.depth.max(self.here);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Visitor for Extent {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.enter(LEVELS[2])
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.here -= LEVELS[2];
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(name) => *self.names.entry(name_of(name)).or_default() += 1,
+            Expr::Value(value) => {
+                if let ast::Value::SingleQuotedString(text) = &value.value {
+                    self.size += text.len() / 16;
+                }
+            }
+            _ => {}
+        }
+        self.enter(levels_of(expr))
+    }
+
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.here -= levels_of(expr);
+        ControlFlow::Continue(())
+    }
+}
+
+fn levels_of(expr: &Expr) -> usize {
+    match expr {
+        Expr::BinaryOp { .. } => LEVELS[0],
+        _ => LEVELS[1],
+    }
 }
 
 impl VisitorMut for Calls<'_> {
@@ -151,30 +257,28 @@ impl VisitorMut for Calls<'_> {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        self.open.push(0);
-        // What is written out may be a call again.
-        while let Some((name, of, body)) = self.of_value(expr) {
-            let Expr::Function(call) = expr else {
-                break;
-            };
-            let written = self.count(&name).and_then(|()| {
-                let values = bound(&name, &of.parameters, &arguments(call)?)?;
-                Ok(Expr::Nested(Box::new(with_values(body.clone(), &values))))
-            });
-            match written {
-                Ok(written) => *expr = written,
-                Err(error) => return ControlFlow::Break(error),
-            }
-        }
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.place += LEVELS[2];
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<Error> {
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.place -= LEVELS[2];
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.open.push(0);
+        let written = self.pre_visit_call(expr);
+        self.place += levels_of(expr);
+        written
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.place -= levels_of(expr);
         self.leave();
         ControlFlow::Continue(())
     }
-
     fn post_visit_table_factor(&mut self, _: &mut TableFactor) -> ControlFlow<Error> {
         self.leave();
         ControlFlow::Continue(())
@@ -199,6 +303,7 @@ impl VisitorMut for Calls<'_> {
         };
         let written = self.count(&name).and_then(|()| {
             let values = bound(&name, &of.parameters, &args.args)?;
+            self.make_room(&name, query.as_ref(), &values)?;
             Ok(with_values(query.clone(), &values))
         });
         let called = TableAlias {
@@ -223,6 +328,25 @@ impl VisitorMut for Calls<'_> {
 }
 
 impl<'a> Calls<'a> {
+    /// Writes out what an expression calls; what is written out may be a call again.
+    fn pre_visit_call(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        while let Some((name, of, body)) = self.of_value(expr) {
+            let Expr::Function(call) = expr else {
+                break;
+            };
+            let written = self.count(&name).and_then(|()| {
+                let values = bound(&name, &of.parameters, &arguments(call)?)?;
+                self.make_room(&name, body, &values)?;
+                Ok(Expr::Nested(Box::new(with_values(body.clone(), &values))))
+            });
+            match written {
+                Ok(written) => *expr = written,
+                Err(error) => return ControlFlow::Break(error),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Counts a call that is written out in the place of what is looked at.
     fn count(&mut self, name: &str) -> Result<()> {
         self.count += 1;
@@ -233,6 +357,31 @@ impl<'a> Calls<'a> {
         match self.count > MOST_CALLS || self.depth > DEEPEST {
             true => Err(Error::usage(format!(
                 "macro '{name}' calls itself, or is one of more than {DEEPEST} in each other, or {MOST_CALLS} in one statement"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that a body with these values is neither too large nor too deep where it is to stand.
+    fn make_room(
+        &mut self,
+        name: &str,
+        body: &impl Visit,
+        values: &BTreeMap<String, Expr>,
+    ) -> Result<()> {
+        let body = Extent::of(body);
+        let (mut size, mut depth) = (body.size, 0);
+        for (parameter, value) in values {
+            let uses = body.names.get(parameter).copied().unwrap_or(0);
+            let value = Extent::of(value);
+            size = size.saturating_add(value.size.saturating_mul(uses));
+            depth = depth.max(value.depth);
+        }
+        self.size = self.size.saturating_add(size);
+        let depth = self.place + body.depth + depth;
+        match self.size > LARGEST || depth > DEEPEST_TREE {
+            true => Err(Error::usage(format!(
+                "macro '{name}' makes the statement too large or too deep; call it less often, or within fewer others"
             ))),
             false => Ok(()),
         }
@@ -338,7 +487,11 @@ fn with_values<T: VisitMut>(mut body: T, values: &BTreeMap<String, Expr>) -> T {
         if let Expr::Identifier(name) = part
             && let Some(value) = values.get(&name_of(name))
         {
-            *part = Expr::Nested(Box::new(value.clone()));
+            *part = match value {
+                // ORDER BY takes it for the place of a column.
+                Expr::Value(_) => value.clone(),
+                _ => Expr::Nested(Box::new(value.clone())),
+            };
         }
         ControlFlow::<()>::Continue(())
     });

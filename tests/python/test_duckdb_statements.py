@@ -137,3 +137,66 @@ def test_macros_take_what_they_say(engines) -> None:
         with pytest.raises(Exception, match=".") as refused:
             own.execute(f"SELECT {call}").fetchall()
         assert says in str(refused.value), call
+
+
+def test_macros_stay_within_what_a_statement_may_be(engines) -> None:
+    """What is written out has not passed the parser's bounds."""
+    own, _ = engines
+    own.execute(f"CREATE MACRO chain(x) AS x{' + 1' * 900}")
+    own.execute(f"CREATE MACRO deep(x) AS {'abs(' * 20}x{')' * 20}")
+    own.execute("CREATE MACRO rows(x) AS (SELECT (SELECT (SELECT x)))")
+    own.execute(f"CREATE MACRO wide(x) AS {' || '.join(['x'] * 900)}")
+    assert own.execute("SELECT chain(1), deep(-2), rows(3)").fetchall() == [(901, 2, 3)]
+    for name, call in (
+        ("chain", "chain(" * 45 + "1" + ")" * 45),
+        ("deep", "deep(" * 40 + "1" + ")" * 40),
+        ("rows", "rows(" * 30 + "1" + ")" * 30),
+        ("wide", f"wide('{'a' * 100_000}')"),
+    ):
+        with pytest.raises(Exception, match="too large or too deep") as refused:
+            own.execute(f"SELECT {call}").fetchall()
+        assert name in str(refused.value)
+    for body in ("list_transform([1, 2], z -> z + x)", "[z + x for z in [1, 2]]"):
+        with pytest.raises(Exception, match="lambda"):
+            own.execute(f"CREATE MACRO mapped(x) AS {body}")
+
+
+def test_macros_call_others_as_they_are_then(engines) -> None:
+    own, duckdb = engines
+    for statement in (
+        "CREATE MACRO inner_one(x) AS x + 1",
+        "CREATE MACRO outer_one(x) AS inner_one(x) * 2",
+        "CREATE OR REPLACE MACRO inner_one(x) AS x + 100",
+        "CREATE MACRO ordered(n) AS TABLE SELECT a1, b FROM t ORDER BY n DESC, a1",
+    ):
+        own.execute(statement)
+        duckdb.execute(statement)
+    for query in ("SELECT outer_one(1)", "FROM ordered(2)"):
+        assert own.execute(query).fetchall() == duckdb.execute(query).fetchall(), query
+
+
+def test_rename_beside_others(engines) -> None:
+    own, duckdb = engines
+    for query in (
+        "SELECT t.* EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY ALL",
+        "SELECT * EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY ALL",
+    ):
+        ours, theirs = own.execute(query), duckdb.execute(query)
+        assert [column[0] for column in ours.description] == [column[0] for column in theirs.description]
+        assert ours.fetchall() == theirs.fetchall(), query
+    for query, says in (
+        ("SELECT * REPLACE (b + 1 AS b) RENAME (a2 AS z) FROM t", "RENAME"),
+        ("SELECT COLUMNS(['a1', 'zz']) FROM t", "'zz'"),
+    ):
+        with pytest.raises(Exception, match=says):
+            own.execute(query)
+
+
+def test_texts_that_are_printed_have_bounds(engines) -> None:
+    own, _ = engines
+    for query in (
+        "SELECT sum(length(format(repeat('{0:10000}', 100), i::VARCHAR))) FROM range(3000) AS r(i)",
+        "SELECT sum(length(bin(repeat('a', 300000) || i))) FROM range(3000) AS r(i)",
+    ):
+        with pytest.raises(Exception, match="a function may make"):
+            own.execute(query).fetchall()
