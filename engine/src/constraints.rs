@@ -10,9 +10,11 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
     DdlStatement, Expr, ExprSchemable, LogicalPlan, Volatility, table_scan,
 };
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{
@@ -376,8 +378,12 @@ impl Constraints {
         let [condition] = projection.expr.as_slice() else {
             return Err(broken(check, "it is more than an expression"));
         };
-        let condition = condition.clone().unalias();
-        let physical = state.create_physical_expr(condition, projection.input.schema());
+        let columns = projection.input.schema();
+        // Some functions are there to be written out.
+        let simplifier = SimplifyContext::builder().with_schema(Arc::clone(columns));
+        let simplifier = ExprSimplifier::new(simplifier.build());
+        let condition = simplifier.simplify(condition.clone().unalias());
+        let physical = condition.and_then(|of| state.create_physical_expr(of, columns));
         physical.map_err(|error| broken(check, &error.strip_backtrace()))
     }
 }

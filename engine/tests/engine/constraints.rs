@@ -258,10 +258,7 @@ async fn alterations_keep_them_true() {
     violates(&session, "INSERT INTO t VALUES (2, 0, 2)", "t_a_check").await;
     run(&session, "INSERT INTO t VALUES (2, 3, 4)").await;
     let message = error(&session, "ALTER TABLE t ALTER COLUMN b TYPE TEXT").await;
-    assert!(
-        message.contains("t_a_check") || message.contains("t_check"),
-        "{message}"
-    );
+    assert!(message.contains("CHECK constraint"), "{message}");
     let message = error(&session, "ALTER TABLE t ADD COLUMN c INT CHECK (c > 0)").await;
     assert!(
         message.contains("ADD COLUMN") && message.contains("CREATE TABLE"),
@@ -379,10 +376,11 @@ async fn all_kinds_of_conditions_are_kept() {
     // The conditions as text make the same table again.
     let made = rows(
         &session,
-        "SELECT 'CHECK (' || condition || ')' FROM system.checks",
+        "SELECT 'CHECK (' || replace(condition, '||', '§') || ')' FROM system.checks",
     )
     .await;
     assert_eq!(made.len(), 14);
+    let made: Vec<_> = made.iter().map(|check| check.replace('§', "||")).collect();
     let again = format!(
         "CREATE TABLE again (id INT, s TEXT, kind TEXT, d DATE, ts TIMESTAMP, n DECIMAL(10, 2), f DOUBLE, \
          b BOOLEAN, l INT[], doc TEXT, r STRUCT<a INT>, \"Odd\" INT, {})",

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod backups;
+mod checks;
 mod damage;
 mod distribution;
 mod edits;
