@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi
@@ -107,6 +107,13 @@ class Rack:
         with self.cursor(name) as cursor:
             cursor.execute(sql)
 
+    def stocked(self, statements: Iterable[str]) -> "Rack":
+        """The rack, up, when its head has run these."""
+        self.up()
+        for sql in statements:
+            self.execute("n00", sql)
+        return self
+
 
 @pytest.fixture
 def racks(tmp_path_factory):
@@ -124,6 +131,11 @@ def racks(tmp_path_factory):
         for log in rack.folder.glob("*/node.log"):
             assert "panicked" not in log.read_text(), log.read_text()
             assert "the database was not closed" not in log.read_text(), log.read_text()
+
+
+def plan_of(cursor, query: str, analyze: bool = False) -> str:
+    cursor.execute(f"EXPLAIN {'ANALYZE ' if analyze else ''}{query}")
+    return "\n".join(str(row[-1]) for row in cursor.fetchall())
 
 
 def kill(rack: Rack, name: str, with_signal: signal.Signals = signal.SIGKILL) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import flashmesh as module
 import pytest
-from running_racks import Rack, behind, eventually, flashmesh, kill, racks  # noqa: F401
+from running_racks import Rack, behind, eventually, flashmesh, kill, plan_of, racks  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent / "server"))
 
@@ -54,11 +54,6 @@ ASKED = {
 JOIN = next(iter(ASKED))
 
 
-def plan_of(cursor, query: str) -> str:
-    cursor.execute(f"EXPLAIN {query}")
-    return str(cursor.fetchall())
-
-
 def exchanges_in(plan: str) -> int:
     """Those between nodes."""
     return plan.count("NetworkShuffleExec") + plan.count("NetworkBroadcastExec")
@@ -93,13 +88,6 @@ def agree(rack: Rack) -> None:
     assert "not cut into parts" not in log, log
 
 
-def stocked(rack: Rack) -> Rack:
-    rack.up()
-    for sql in STOCK:
-        rack.execute("n00", sql)
-    return rack
-
-
 def test_random_queries_agree_with_duckdb_wherever_rows_lie(racks) -> None:
     rack = racks(3)
     rack.up()
@@ -123,7 +111,7 @@ def test_random_queries_agree_with_duckdb_wherever_rows_lie(racks) -> None:
 
 
 def test_rows_that_lie_by_the_key_are_joined_and_grouped_where_they_are(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     agree(rack)
     seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={seed}")
@@ -151,7 +139,7 @@ def test_rows_that_lie_by_the_key_are_joined_and_grouped_where_they_are(racks) -
 
 
 def test_rows_keep_their_order_and_a_transaction_sees_its_own(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     with rack.cursor("n01") as cursor:
         cursor.execute(ALWAYS)
         for join in ["JOIN", "LEFT JOIN", "RIGHT JOIN"]:
@@ -198,7 +186,7 @@ def test_a_past_version_lies_as_it_did(racks) -> None:
 
 
 def test_a_node_that_is_away_leaves_its_buckets_to_the_one_with_their_copies(racks) -> None:
-    rack = stocked(racks(3, "--replicas", "2"))
+    rack = racks(3, "--replicas", "2").stocked(STOCK)
     agree(rack)
     kill(rack, "n02")
     rack.execute("n00", "INSERT INTO line SELECT 1, value, 1, 1 FROM generate_series(1, 20000) AS s(value)")
@@ -216,7 +204,7 @@ def test_a_node_that_is_away_leaves_its_buckets_to_the_one_with_their_copies(rac
 
 
 def test_buckets_stay_whole_when_nodes_come_and_go(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     rack.down()
     flashmesh("rack", "add", rack.file)
     rack.nodes["n03"] = rack.nodes["n02"]

@@ -37,15 +37,8 @@ def is_distributed(cursor, query: str) -> bool:
     return "RackExec" in str(cursor.fetchall())
 
 
-def stocked(rack: Rack) -> Rack:
-    rack.up()
-    for sql in TABLES:
-        rack.execute("n00", sql)
-    return rack
-
-
 def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(TABLES)
     seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={seed}")
     assert compare(lambda: rack.connect("n01"), QUERIES, seed, ALWAYS) >= QUERIES * 0.9
@@ -71,7 +64,7 @@ def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
 
 
 def test_a_node_that_is_killed_is_not_missed_and_comes_back(racks) -> None:
-    rack = stocked(racks(3, "--replicas", "2"))
+    rack = racks(3, "--replicas", "2").stocked(TABLES)
     expected = rack.rows("n00", JOIN)
     wrong, stop, asked = [], threading.Event(), [0]
 
@@ -109,7 +102,7 @@ def test_a_node_that_is_killed_is_not_missed_and_comes_back(racks) -> None:
 
 
 def test_a_query_that_is_cancelled_ends_on_all_nodes(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(TABLES)
     # Billions of pairs.
     slow = "SELECT count(*), sum(a.x * b.x) FROM reading AS a JOIN reading AS b ON a.sensor % 3 = b.sensor % 3"
     with rack.connect("n00") as connection, connection.cursor() as cursor:
@@ -161,7 +154,7 @@ def processor_time(rack: Rack) -> float:
 
 def test_results_that_nobody_reads_hold_up_nobody_else(racks) -> None:
     """Rows of many queries share one connection between two nodes."""
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(TABLES)
     wide = (
         "SELECT reading.id, md5(CAST(x AS VARCHAR)), md5(CAST(kind + x AS VARCHAR)), md5(CAST(sensor AS VARCHAR)) "
         "FROM reading JOIN sensor ON reading.id = sensor.id"

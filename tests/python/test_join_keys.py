@@ -5,7 +5,7 @@ import os
 import random
 import re
 
-from running_racks import Rack, racks  # noqa: F401
+from running_racks import plan_of, racks  # noqa: F401
 
 ROWS = 300_000
 STOCK = [
@@ -42,18 +42,6 @@ def answer(cursor, query: str) -> list[tuple]:
     return sorted(cursor.fetchall(), key=str)
 
 
-def plan_of(cursor, query: str, analyze: bool = False) -> str:
-    cursor.execute(f"EXPLAIN {'ANALYZE ' if analyze else ''}{query}")
-    return "\n".join(str(row[-1]) for row in cursor.fetchall())
-
-
-def stocked(rack: Rack) -> Rack:
-    rack.up()
-    for sql in STOCK:
-        rack.execute("n00", sql)
-    return rack
-
-
 def drawn(seed: random.Random) -> str:
     """A join of the two, or of three, by one key or two, of as many rows as it happens to be."""
     on = seed.sample(KEYS, seed.choice([1, 1, 1, 2]))
@@ -80,7 +68,7 @@ def drawn(seed: random.Random) -> str:
 
 
 def test_random_joins_agree_with_the_head_alone(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     number = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={number}")
     seed = random.Random(number)
@@ -103,7 +91,7 @@ def test_random_joins_agree_with_the_head_alone(racks) -> None:
 
 def test_scans_of_other_rows_hear_the_same(racks) -> None:
     """Those below a UNION ALL have one filter: what one of them has may be beyond all that another one has."""
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     rack.execute("n00", "CREATE TABLE far_off AS SELECT 10000000 + value % 20000 AS id, value AS x FROM range(60000) AS s(value)")
     rack.execute("n00", "CREATE TABLE asked AS SELECT value * 4000 % 300000 AS id FROM range(3000) AS s(value)")
     rack.execute("n00", "INSERT INTO asked SELECT 10000000 + value FROM range(2500) AS s(value)")
@@ -127,7 +115,7 @@ def test_scans_of_other_rows_hear_the_same(racks) -> None:
 
 
 def test_rows_that_would_meet_nobody_stay_where_they_are(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     with rack.cursor("n01") as cursor:
         mode(cursor, "always")
         plan = plan_of(cursor, QUERY.format(3))

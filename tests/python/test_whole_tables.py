@@ -4,7 +4,7 @@ node is away."""
 import os
 import random
 
-from running_racks import Rack, behind, eventually, kill, racks  # noqa: F401
+from running_racks import behind, eventually, kill, plan_of, racks  # noqa: F401
 
 STOCK = [
     "CREATE TABLE reading AS SELECT value AS id, value % 4001 AS place, value % 97 AS kind, value * 7919 % 10007 AS x "
@@ -24,11 +24,6 @@ def mode(cursor, distributed: str) -> None:
     cursor.execute(f"SET flashmesh.distributed = '{distributed}'")
 
 
-def plan_of(cursor, query: str) -> str:
-    cursor.execute(f"EXPLAIN {query}")
-    return "\n".join(str(row[-1]) for row in cursor.fetchall())
-
-
 def agree(cursor, query: str) -> str:
     """The plan of the nodes, whose answer is the head's."""
     answers = []
@@ -38,13 +33,6 @@ def agree(cursor, query: str) -> str:
         answers.append(sorted(cursor.fetchall(), key=str))
     assert answers[0] == answers[1], query
     return plan_of(cursor, query)
-
-
-def stocked(rack: Rack) -> Rack:
-    rack.up()
-    for sql in STOCK:
-        rack.execute("n00", sql)
-    return rack
 
 
 def drawn(seed: random.Random) -> str:
@@ -76,7 +64,7 @@ def drawn(seed: random.Random) -> str:
 
 
 def test_answers_are_those_of_the_head_while_tables_change(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     number = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
     print(f"FLASHMESH_TEST_SEED={number}")
     seed = random.Random(number)
@@ -102,7 +90,7 @@ def test_answers_are_those_of_the_head_while_tables_change(racks) -> None:
 
 
 def test_a_stage_less_where_a_table_is_small(racks) -> None:
-    rack = stocked(racks(3))
+    rack = racks(3).stocked(STOCK)
     with rack.cursor("n01") as cursor:
         plan = agree(cursor, QUERY)
         assert WHOLE in plan and "NetworkBroadcastExec" not in plan, plan
@@ -135,7 +123,7 @@ def test_a_stage_less_where_a_table_is_small(racks) -> None:
 
 
 def test_while_a_node_is_away(racks) -> None:
-    rack = stocked(racks(3, "--replicas", "2"))
+    rack = racks(3, "--replicas", "2").stocked(STOCK)
     with rack.cursor("n00") as cursor:
         cursor.execute("CREATE TABLE asked (a INT) WITH (replicas = 2)")
         eventually(lambda: all(count == 0 for count in behind(rack).values()), "copies are whole")
