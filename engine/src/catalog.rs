@@ -245,6 +245,11 @@ pub(crate) struct FlashSchema {
 }
 
 impl FlashSchema {
+    /// Whether it has something of that name: a table, a view, or one of the session.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.is_on_flash(name) || self.has_view(name) || self.session_table(name).is_some()
+    }
+
     /// Whether a table of that name is on flash and the user may know of it.
     pub(crate) fn is_on_flash(&self, table: &str) -> bool {
         self.snapshot(table).is_ok()

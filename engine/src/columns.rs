@@ -8,7 +8,7 @@ use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     self, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
-    RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, Value, VisitMut as _,
+    RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, VisitMut as _,
     VisitorMut, WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
 };
 use regex::Regex;
@@ -16,7 +16,7 @@ use regex::Regex;
 use crate::Session;
 use crate::clauses;
 use crate::error::{Error, Result};
-use crate::names::name_of;
+use crate::names::{name_of, quoted_text};
 use crate::parameters::Values;
 
 /// What one COLUMNS stands for.
@@ -106,8 +106,9 @@ impl Session {
                         _ => None,
                     };
                     let columns = self.columns_of(&scopes, select, &wanted, variables).await?;
+                    let pattern = wanted.regex()?;
                     for column in columns {
-                        let alias = alias_of(&wanted, &column, alias)?;
+                        let alias = alias_of(pattern.as_ref(), &column, alias);
                         let expr = with_column(expr.clone(), &column);
                         items.push(SelectItem::ExprWithAlias { expr, alias });
                     }
@@ -163,20 +164,13 @@ impl Session {
                 "COLUMNS asks for '{missing}', which is not there"
             )));
         }
-        let is_wanted = |column: &Column| match wanted {
-            Wanted::Named(names) => names.contains(&column.name),
+        let pattern = wanted.regex()?;
+        let is_wanted = |column: &Column| match (wanted, &pattern) {
+            (Wanted::Named(names), _) => names.contains(&column.name),
+            (_, Some(pattern)) => pattern.is_match(&column.name),
             _ => true,
         };
-        let found: Vec<_> = match wanted {
-            Wanted::Matching(pattern) => {
-                let regex = regex_of(pattern)?;
-                let matching = all
-                    .into_iter()
-                    .filter(|column| regex.is_match(&column.name));
-                matching.collect()
-            }
-            _ => all.into_iter().filter(is_wanted).collect(),
-        };
+        let found: Vec<_> = all.into_iter().filter(is_wanted).collect();
         let columns = plan
             .schema()
             .columns()
@@ -192,8 +186,16 @@ impl Session {
     }
 }
 
-fn regex_of(pattern: &str) -> Result<Regex> {
-    Regex::new(pattern).map_err(|error| Error::usage(format!("COLUMNS('{pattern}'): {error}")))
+impl Wanted {
+    /// What names have to match, if that is said.
+    fn regex(&self) -> Result<Option<Regex>> {
+        let Self::Matching(pattern) = self else {
+            return Ok(None);
+        };
+        let regex = Regex::new(pattern);
+        let wrong = |error| Error::usage(format!("COLUMNS('{pattern}'): {error}"));
+        regex.map(Some).map_err(wrong)
+    }
 }
 
 /// The columns of a schema, with the table where several have one name, or everywhere.
@@ -243,25 +245,24 @@ fn renamed(
 }
 
 /// How a column that is computed of another one is called: as that, if nothing is said.
-fn alias_of(wanted: &Wanted, column: &Column, alias: Option<&Ident>) -> Result<Ident> {
+fn alias_of(pattern: Option<&Regex>, column: &Column, alias: Option<&Ident>) -> Ident {
     let Some(alias) = alias else {
-        return Ok(Ident::with_quote('"', &column.name));
+        return Ident::with_quote('"', &column.name);
     };
-    let Wanted::Matching(pattern) = wanted else {
-        return Ok(alias.clone());
+    let Some(pattern) = pattern else {
+        return alias.clone();
     };
-    let found = regex_of(pattern)?;
     let mut name = alias.value.clone();
-    if let Some(found) = found.captures(&column.name) {
+    if let Some(found) = pattern.captures(&column.name) {
         for (number, part) in found.iter().enumerate().take(10) {
             let part = part.map_or("", |part| part.as_str());
             name = name.replace(&format!("\\{number}"), part);
         }
     }
-    Ok(Ident {
+    Ident {
         value: name,
         ..alias.clone()
-    })
+    }
 }
 
 /// The arguments of a call of COLUMNS.
@@ -306,13 +307,7 @@ fn wanted(expr: &Expr) -> Result<Option<Wanted>> {
 }
 
 fn wanted_of(args: &[FunctionArg]) -> Result<Wanted> {
-    let text = |expr: &Expr| match expr {
-        Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => Some(text.clone()),
-            _ => None,
-        },
-        _ => None,
-    };
+    let text = |expr| quoted_text(expr).map(str::to_owned);
     let wanted = match args {
         [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Some(Wanted::All(Box::default())),
         [FunctionArg::Unnamed(FunctionArgExpr::WildcardWithOptions(options))] => {

@@ -206,10 +206,7 @@ impl Session {
     /// Refuses a name of a temporary table that its home has already.
     pub(crate) fn check_hides_nothing(&self, home: &ResolvedTableReference) -> Result<()> {
         let known = self.flash_schema(home)?;
-        let is_there = known.is_on_flash(&home.table)
-            || known.has_view(&home.table)
-            || known.session_table(&home.table).is_some();
-        match is_there {
+        match known.has(&home.table) {
             false => Ok(()),
             true => Err(Error::usage(format!(
                 "'{home}' is there, and a temporary table would hide it; choose another name",

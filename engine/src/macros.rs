@@ -27,8 +27,10 @@ const DEEPEST: usize = 50;
 const LARGEST: usize = 200_000;
 /// How deep a statement may be with it. The parser's limits are for what was written.
 const DEEPEST_TREE: usize = 1000;
-/// What counts as one level: an operator of a chain, another expression, a query.
-const LEVELS: [usize; 3] = [1, 10, 50];
+/// How many levels an operator of a chain is, another expression, and a query: of stack they take as much.
+const OPERATOR: usize = 1;
+const EXPRESSION: usize = 10;
+const QUERY: usize = 50;
 
 /// The macros of a session, by name.
 #[derive(Debug, Default)]
@@ -154,7 +156,7 @@ struct Calls<'a> {
     open: Vec<usize>,
     /// All of these.
     depth: usize,
-    /// How deep in the statement that is, in [`LEVELS`].
+    /// How deep in the statement that is, in levels.
     place: usize,
     /// Of all that was written out.
     size: usize,
@@ -178,7 +180,7 @@ impl Visitor for Lambdas {
 struct Extent {
     /// Expressions, queries, and sixteen bytes of a literal each.
     size: usize,
-    /// In [`LEVELS`].
+    /// In levels, see [`levels_of`].
     depth: usize,
     here: usize,
     /// The names in it that stand alone: a parameter once for each time that it is there.
@@ -204,11 +206,11 @@ impl Visitor for Extent {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.enter(LEVELS[2])
+        self.enter(QUERY)
     }
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.here -= LEVELS[2];
+        self.here -= QUERY;
         ControlFlow::Continue(())
     }
 
@@ -233,8 +235,8 @@ impl Visitor for Extent {
 
 fn levels_of(expr: &Expr) -> usize {
     match expr {
-        Expr::BinaryOp { .. } => LEVELS[0],
-        _ => LEVELS[1],
+        Expr::BinaryOp { .. } => OPERATOR,
+        _ => EXPRESSION,
     }
 }
 
@@ -258,12 +260,12 @@ impl VisitorMut for Calls<'_> {
     }
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.place += LEVELS[2];
+        self.place += QUERY;
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.place -= LEVELS[2];
+        self.place -= QUERY;
         ControlFlow::Continue(())
     }
 
@@ -279,6 +281,7 @@ impl VisitorMut for Calls<'_> {
         self.leave();
         ControlFlow::Continue(())
     }
+
     fn post_visit_table_factor(&mut self, _: &mut TableFactor) -> ControlFlow<Error> {
         self.leave();
         ControlFlow::Continue(())

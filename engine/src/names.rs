@@ -24,6 +24,17 @@ pub(crate) fn is_auto_increment(said: &[Token]) -> bool {
         .any(|name| word.value.eq_ignore_ascii_case(name))
 }
 
+/// The text that stands in quotes.
+pub(crate) fn quoted_text(expr: &ast::Expr) -> Option<&str> {
+    match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// A name as statements that DataFusion plans have it.
 pub(crate) fn name_of(ident: &ast::Ident) -> String {
     IdentNormalizer::default().normalize(ident.clone())

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::accounts::{self, AccountStatement};
 use crate::error::{Error, Result};
-use crate::names::{CHANGE_ACCOUNTS, name_of};
+use crate::names::{CHANGE_ACCOUNTS, name_of, quoted_text};
 use crate::own_statement::{BackupStatement, MacroStatement, OwnStatement};
 use crate::spelling::is_word;
 
@@ -188,8 +188,8 @@ pub(crate) fn parsed_variable(call: &ast::Function) -> Option<(String, Option<Ex
     });
     let args: Vec<_> = args.collect::<Option<_>>()?;
     match (name.as_str(), args.as_slice()) {
-        (SET_VARIABLE, [name, value]) => Some((text_of(name)?, Some((*value).clone()))),
-        (RESET_VARIABLE, [name]) => Some((text_of(name)?, None)),
+        (SET_VARIABLE, [name, value]) => Some((quoted_text(name)?.into(), Some((*value).clone()))),
+        (RESET_VARIABLE, [name]) => Some((quoted_text(name)?.into(), None)),
         _ => None,
     }
 }
@@ -205,19 +205,9 @@ fn parsed_drop_macro(call: &ast::Function) -> Option<MacroStatement> {
             FunctionArg::Unnamed(FunctionArgExpr::Expr(name)),
             FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(if_exists))),
         ] if is_it => Some(MacroStatement::Drop {
-            name: text_of(name)?,
+            name: quoted_text(name)?.into(),
             if_exists: if_exists.value == Value::Boolean(true),
         }),
-        _ => None,
-    }
-}
-
-fn text_of(expr: &Expr) -> Option<String> {
-    match expr {
-        Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => Some(text.clone()),
-            _ => None,
-        },
         _ => None,
     }
 }

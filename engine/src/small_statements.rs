@@ -93,11 +93,7 @@ impl Session {
             return tables_of_schema(&self.options().catalog.default_schema);
         };
         let name = self.resolve(table);
-        let schema = self.flash_schema(&name)?;
-        let is_there = schema.is_on_flash(&name.table)
-            || schema.has_view(&name.table)
-            || schema.session_table(&name.table).is_some();
-        if !is_there {
+        if !self.flash_schema(&name)?.has(&name.table) {
             return Err(Error::Storage(StorageError::NotFound {
                 kind: "table",
                 name: name.table.to_string(),

@@ -12,6 +12,7 @@ use super::parsed;
 use super::sample::alias_of;
 use crate::error::{Error, Result};
 use crate::files::{FileOptions, format_of};
+use crate::names::quoted_text;
 
 /// Functions, and the format that they read.
 const FUNCTIONS: [(&str, &str); 5] = [
@@ -247,7 +248,7 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
         "columns" => options.columns = fields(value)?,
         "comment" => options.comment = sign(value)?,
         "compression" => {
-            let name = text(value)?.to_ascii_lowercase();
+            let name = quoted_text(value)?.to_ascii_lowercase();
             let known = COMPRESSIONS
                 .iter()
                 .find(|(names, _)| names.contains(&name.as_str()));
@@ -258,8 +259,8 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
         "header" => options.header = Some(truth(value)?),
         "names" => options.names = texts(value)?,
         // Both are read.
-        "new_line" => drop(text(value)?),
-        "nullstr" => options.null = Some(text(value)?.to_owned()),
+        "new_line" => drop(quoted_text(value)?),
+        "nullstr" => options.null = Some(quoted_text(value)?.to_owned()),
         // None is one that no text has.
         "quote" => options.quote = Some(sign(value)?.unwrap_or('\0')),
         "sample_size" => options.sample_rows = Some(number(value)?),
@@ -269,16 +270,6 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
     Some(())
 }
 
-fn text(value: &Expr) -> Option<&str> {
-    match value {
-        Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => Some(text),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// One text, or a list of them.
 fn texts(value: &Expr) -> Option<Vec<String>> {
     match value {
@@ -286,10 +277,10 @@ fn texts(value: &Expr) -> Option<Vec<String>> {
             let texts = list
                 .elem
                 .iter()
-                .map(|text_of| text(text_of).map(str::to_owned));
+                .map(|text_of| quoted_text(text_of).map(str::to_owned));
             texts.collect()
         }
-        one => Some(vec![text(one)?.to_owned()]),
+        one => Some(vec![quoted_text(one)?.to_owned()]),
     }
 }
 
@@ -314,7 +305,7 @@ fn number(value: &Expr) -> Option<usize> {
 
 /// One character of one byte, as they are here, or none.
 fn sign(value: &Expr) -> Option<Option<char>> {
-    let text = match text(value)? {
+    let text = match quoted_text(value)? {
         "\\t" => "\t",
         text => text,
     };
@@ -331,7 +322,7 @@ fn fields(value: &Expr) -> Option<Vec<(String, String)>> {
         return None;
     };
     let fields = fields.iter().map(|field| {
-        let data_type = text(&field.value)?.to_owned();
+        let data_type = quoted_text(&field.value)?.to_owned();
         Some((field.key.value.clone(), data_type))
     });
     fields.collect()

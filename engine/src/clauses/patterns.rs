@@ -55,16 +55,26 @@ pub(super) fn correct_similar(expr: &mut Expr) -> Result<()> {
     };
     let placeholder = Expr::value(Value::Null);
     let text = std::mem::replace(text, Box::new(placeholder));
-    // What is kept as text has parentheses: the operators bind differently.
-    *expr = Expr::Nested(Box::new(Expr::BinaryOp {
+    let negated = *negated;
+    *expr = nested(matched(text, regular, negated));
+    Ok(())
+}
+
+/// What is kept as text has parentheses: the operators bind differently.
+fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
+}
+
+/// Whether a regular expression matches a text.
+fn matched(text: Box<Expr>, regular: String, negated: bool) -> Expr {
+    Expr::BinaryOp {
         left: text,
         op: match negated {
             false => BinaryOperator::PGRegexMatch,
             true => BinaryOperator::PGRegexNotMatch,
         },
         right: Box::new(Expr::value(Value::SingleQuotedString(regular))),
-    }));
-    Ok(())
+    }
 }
 
 /// Says `x GLOB 'pattern'` by LIKE, or by a regular expression where the pattern has brackets.
@@ -92,26 +102,17 @@ pub(super) fn correct_glob(expr: &mut Expr) -> Result<()> {
         return refuse("RLIKE or REGEXP", "write regexp_like(text, pattern)");
     };
     let negated = *negated;
-    let (like, regular) = (like_of_glob(glob), regular_of_glob(glob));
-    let placeholder = Expr::value(Value::Null);
-    let expr_of = std::mem::replace(text, Box::new(placeholder));
-    *expr = Expr::Nested(Box::new(match like {
+    let text = std::mem::replace(text, Box::new(Expr::value(Value::Null)));
+    *expr = nested(match like_of_glob(glob) {
         Some(like) => Expr::Like {
             negated,
             any: false,
-            expr: expr_of,
+            expr: text,
             pattern: Box::new(Expr::value(Value::SingleQuotedString(like))),
             escape_char: None,
         },
-        None => Expr::BinaryOp {
-            left: expr_of,
-            op: match negated {
-                false => BinaryOperator::PGRegexMatch,
-                true => BinaryOperator::PGRegexNotMatch,
-            },
-            right: Box::new(Expr::value(Value::SingleQuotedString(regular?))),
-        },
-    }));
+        None => matched(text, regular_of_glob(glob)?, negated),
+    });
     Ok(())
 }
 

@@ -176,7 +176,7 @@ fn quoted(token: Option<&TokenWithSpan>) -> Option<&str> {
 }
 
 /// What commas separate that stand in no parentheses.
-fn separated(tokens: &[TokenWithSpan]) -> Vec<&[TokenWithSpan]> {
+pub(super) fn separated(tokens: &[TokenWithSpan]) -> Vec<&[TokenWithSpan]> {
     let mut depth = 0;
     let parts = tokens.split(|token| {
         match token.token {

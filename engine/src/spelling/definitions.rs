@@ -4,6 +4,7 @@ use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use super::copy::separated;
 use super::{is, tokens_at};
 
 /// The only column of an INSERT whose columns go by the names that its query gives them.
@@ -145,7 +146,7 @@ fn end_of_table(tokens: &[TokenWithSpan], end: usize) -> Option<usize> {
                 | Keyword::QUALIFY => table = place,
                 Keyword::JOIN | Keyword::SELECT => return None,
                 Keyword::FROM => {
-                    let is_one = !has_comma(&tokens[place + 1..table]);
+                    let is_one = separated(&tokens[place + 1..table]).len() == 1;
                     return (is_one && table > place + 1).then_some(table);
                 }
                 _ => {}
@@ -154,19 +155,6 @@ fn end_of_table(tokens: &[TokenWithSpan], end: usize) -> Option<usize> {
         }
     }
     None
-}
-
-/// Whether there is a comma outside of parentheses.
-fn has_comma(tokens: &[TokenWithSpan]) -> bool {
-    let mut depth = 0;
-    tokens.iter().any(|token| {
-        match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
-            _ => {}
-        }
-        depth == 0 && token.token == Token::Comma
-    })
 }
 
 #[cfg(test)]

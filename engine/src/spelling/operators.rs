@@ -13,21 +13,15 @@ pub(crate) const GLOB: &str = "flashmesh:glob:";
 pub(super) fn replace_globs(tokens: &mut [TokenWithSpan], dialect: &dyn Dialect) -> bool {
     let mut has_replaced = false;
     for place in 1..tokens.len().saturating_sub(1) {
-        let (before, behind) = tokens.split_at_mut(place + 1);
-        let (Some(left), Some(pattern)) = (before.get(place - 1), behind.first_mut()) else {
+        if !is(tokens.get(place), "GLOB") || !ends_before(tokens, place) {
             continue;
-        };
-        let ends = match &left.token {
-            Token::Word(word) => word.quote_style.is_some() || !begins_operand(word.keyword),
-            token => ends_operand(token),
-        };
-        if let Token::SingleQuotedString(text) = &mut pattern.token
-            && ends
-            && is(before.get(place), "GLOB")
+        }
+        let rlike = tokens_at("RLIKE", dialect, &tokens[place]).next();
+        if let Token::SingleQuotedString(text) = &mut tokens[place + 1].token
+            && let Some(rlike) = rlike
         {
             text.insert_str(0, GLOB);
-            let rlike = tokens_at("RLIKE", dialect, &before[place]).next();
-            before[place] = rlike.unwrap_or_else(|| before[place].clone());
+            tokens[place] = rlike;
             has_replaced = true;
         }
     }
@@ -61,11 +55,8 @@ pub(super) fn replace_powers(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dial
 
 /// Whether an operand ends before a place.
 fn ends_before(tokens: &[TokenWithSpan], place: usize) -> bool {
-    let before = place.checked_sub(1).and_then(|before| tokens.get(before));
-    before.is_some_and(|before| match &before.token {
-        Token::Word(word) => word.quote_style.is_some() || !begins_operand(word.keyword),
-        token => ends_operand(token),
-    })
+    let before = place.checked_sub(1);
+    before.is_some_and(|before| is_word(tokens, before) || ends_operand(&tokens[before].token))
 }
 
 /// Whether an operand, or the SELECT list, comes behind a word.
