@@ -85,6 +85,8 @@ fn without_cast(value: Expr, column: &str, schema: &dyn ExprSchema) -> Result<Ex
                 false => assigned(*expr, field.data_type(), column),
             })
         }
+        // A value that took the place of a parameter has the parameter's name.
+        Expr::Alias(alias) => without_cast(*alias.expr, column, schema),
         value => Ok(value),
     }
 }
@@ -126,10 +128,28 @@ fn mark_cast(value: &mut ast::Expr) {
 
 /// The cast into one column.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Assign {
+pub(crate) struct Assign {
     to: DataType,
     column: String,
     signature: Signature,
+}
+
+impl Assign {
+    /// The cast that a function is, if it is one.
+    pub(crate) fn of(function: &ScalarUDF) -> Option<&Self> {
+        function.inner().downcast_ref()
+    }
+
+    pub(crate) fn apply(&self, value: &ColumnarValue) -> Result<ColumnarValue> {
+        let cast = |array: &_| cast_exactly(array, &self.to, &self.column);
+        Ok(match value {
+            ColumnarValue::Array(array) => ColumnarValue::Array(cast(array)?),
+            ColumnarValue::Scalar(value) => {
+                let cast = cast(&value.to_array()?)?;
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&cast, 0)?)
+            }
+        })
+    }
 }
 
 impl ScalarUDFImpl for Assign {
@@ -146,13 +166,6 @@ impl ScalarUDFImpl for Assign {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let cast = |array: &_| cast_exactly(array, &self.to, &self.column);
-        Ok(match &args.args[0] {
-            ColumnarValue::Array(array) => ColumnarValue::Array(cast(array)?),
-            ColumnarValue::Scalar(value) => {
-                let cast = cast(&value.to_array()?)?;
-                ColumnarValue::Scalar(ScalarValue::try_from_array(&cast, 0)?)
-            }
-        })
+        self.apply(&args.args[0])
     }
 }

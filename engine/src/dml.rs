@@ -18,12 +18,14 @@ use flashmesh_planner::version::pin_tables;
 use flashmesh_planner::{Authority, FlashTable};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, Right};
-use flashmesh_storage::table::{LoadTarget, TableSnapshot};
+use flashmesh_storage::changes::Changes;
+use flashmesh_storage::table::{Load, LoadTarget, TableSnapshot, Workspace};
 
 use crate::Session;
 use crate::assign::assign;
 use crate::blocking::blocking;
 use crate::change::changed_rows;
+use crate::constants::constant_rows;
 use crate::defaults::{insert_defaults, set_defaults};
 use crate::error::{Error, Result};
 use crate::load::{self, LoadProgress};
@@ -97,30 +99,31 @@ impl Session {
         returned: Option<Arc<Returned>>,
         is_merge: bool,
     ) -> Result<u64> {
-        let capability = self.check_target(&target)?;
+        let beginning = Beginning {
+            capability: self.check_target(&target)?,
+            target,
+            planned,
+            changes: self.changes(),
+            workspace: Arc::clone(self.workspace()),
+        };
+        if returned.is_none()
+            && !is_merge
+            && let Some(rows) = constant_rows(&query)?
+        {
+            // A small statement is the work of one thread.
+            return blocking(move || {
+                let load = beginning.load()?;
+                let mut writer = load.writer()?;
+                writer.append(&rows)?;
+                writer.finish()?;
+                Ok::<_, Error>(load.commit()?)
+            })
+            .await;
+        }
         // Plan first: a query that can't run shall not start a load.
         let plan = self.context().state().create_physical_plan(&query).await?;
         let _stop = StopOnDrop::new(&plan);
-        let changes = self.changes();
-        let load = blocking(move || changes.begin_load(&capability, target)).await;
-        if let Some(planned) = planned {
-            let is_other = match &load {
-                Ok(load) => load.table() != planned.id || load.schema() != planned.schema,
-                // The right was to write the table that was there.
-                Err(_) => {
-                    let (schema, table) = planned.name.split_once('.').unwrap_or_default();
-                    let present = self.workspace().snapshot(schema, table);
-                    present.is_ok_and(|present| present.id != planned.id)
-                }
-            };
-            if is_other {
-                return Err(Error::usage(format!(
-                    "table '{}' has become another one, or has other columns, since the statement was planned; run it again",
-                    planned.name
-                )));
-            }
-        }
-        let load = load?;
+        let load = blocking(move || beginning.load()).await?;
         load::run(
             load,
             plan,
@@ -317,6 +320,45 @@ impl Session {
         Ok(self
             .context()
             .read_batch(RecordBatch::try_new(schema, vec![column])?)?)
+    }
+}
+
+/// A load that is about to begin.
+struct Beginning {
+    changes: Changes,
+    workspace: Arc<Workspace>,
+    capability: Arc<Capability>,
+    target: LoadTarget,
+    /// The version of the table that the rows were planned for, if its columns count.
+    planned: Option<Arc<TableSnapshot>>,
+}
+
+impl Beginning {
+    /// The load, which blocks.
+    ///
+    /// # Errors
+    /// Those of [`Changes::begin_load`]; [`Error::Usage`] where the table has become another one.
+    fn load(self) -> Result<Load> {
+        let load = self.changes.begin_load(&self.capability, self.target);
+        let Some(planned) = self.planned else {
+            return Ok(load?);
+        };
+        let is_other = match &load {
+            Ok(load) => load.table() != planned.id || load.schema() != planned.schema,
+            // The right was to write the table that was there.
+            Err(_) => {
+                let (schema, table) = planned.name.split_once('.').unwrap_or_default();
+                let present = self.workspace.snapshot(schema, table);
+                present.is_ok_and(|present| present.id != planned.id)
+            }
+        };
+        match is_other {
+            true => Err(Error::usage(format!(
+                "table '{}' has become another one, or has other columns, since the statement was planned; run it again",
+                planned.name
+            ))),
+            false => Ok(load?),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
-use arrow::compute::{CastOptions, cast_with_options, partition, sort, take};
+use arrow::compute::{partition, sort, take};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{ResolvedTableReference, ScalarValue, TableReference};
 use datafusion::dataframe::DataFrame;
@@ -24,6 +24,7 @@ use flashmesh_storage::table::TableSnapshot;
 
 use crate::Session;
 use crate::error::{Error, Result};
+use crate::exact::cast_exactly;
 
 /// Keys of one command.
 const COMMAND_KEYS: usize = 32_768;
@@ -63,17 +64,7 @@ impl Keyed {
     /// Keys as the table's type of them.
     pub(crate) fn keys(&self, keys: &ArrayRef) -> Result<ArrayRef> {
         let field = self.table.schema.field(self.ordinal as usize);
-        let options = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
-        cast_with_options(keys, field.data_type(), &options).map_err(|e| {
-            Error::usage(format!(
-                "the keys are not of type {} as column '{}' is: {e}",
-                field.data_type(),
-                field.name()
-            ))
-        })
+        cast_exactly(keys, field.data_type(), field.name())
     }
 
     /// All columns of the table.

@@ -66,6 +66,7 @@ mod reused_aliases;
 
 // Text becomes statements; what they may hold and show.
 mod assign;
+mod constants;
 mod gate;
 mod generated;
 mod parse;

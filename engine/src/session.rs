@@ -16,7 +16,7 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
 use flashmesh_cluster::node::Head;
 use flashmesh_planner::relations::StoreRelations;
-use flashmesh_planner::rules::LengthOfLists;
+use flashmesh_planner::rules::{LengthOfLists, YearsInRange};
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
@@ -422,6 +422,7 @@ impl Session {
         }
         let mut state = state.build();
         state.register_function_rewrite(Arc::new(LengthOfLists))?;
+        state.register_function_rewrite(Arc::new(YearsInRange))?;
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;
         tell_of_session(&context, &principal.name);

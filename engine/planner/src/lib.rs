@@ -33,8 +33,10 @@ pub mod config;
 mod cost;
 pub mod error;
 mod exchange;
+mod forgetting;
 pub mod functions;
 pub mod interrupt;
+mod interval_products;
 mod join_keys;
 mod join_order;
 mod json;
@@ -63,10 +65,12 @@ use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::ScalarUDF;
+use datafusion::optimizer::Analyzer;
 
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use exchange::LocalExchangeExec;
+pub use forgetting::ForgettingExec;
 pub use join_keys::{JoinKeysExec, KeyFilter, KeyHub, QueryKeys, TellNodes, says_something};
 pub use json::JSON;
 pub use named::{NamedTable, TableName};
@@ -79,7 +83,11 @@ pub use work::StoreWork;
 
 /// The functions that plans call and SQL has no names for: a node that runs a part of a plan must know them.
 pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    unnest::functions().into_iter().chain([rules::arithmetic()])
+    let of_rules = rules::functions().into_iter();
+    unnest::functions()
+        .into_iter()
+        .chain(of_rules)
+        .chain([interval_products::function()])
 }
 
 /// The functions that SQL has besides DataFusion's.
@@ -96,13 +104,21 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
 
 /// Gives a session the options `flashmesh.*` and the rules of this crate.
 pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
+    let mut analyzer = Analyzer::new().rules;
+    // Before types are given.
+    let typing = analyzer.iter().position(|r| r.name() == "type_coercion");
+    analyzer.insert(typing.unwrap_or(0), Arc::new(rules::Comparisons));
     let mut builder = builder
+        .with_analyzer_rules(analyzer)
+        .with_analyzer_rule(Arc::new(rules::ScalarSubqueries))
+        .with_analyzer_rule(Arc::new(rules::LiteralBackslashes))
         .with_analyzer_rule(Arc::new(asof::AsOfJoins))
         .with_analyzer_rule(Arc::new(rules::LambdaParameters))
         .with_analyzer_rule(Arc::new(version::PinTables))
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
+        .with_analyzer_rule(Arc::new(rules::DaysBetween))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
         .with_query_planner(Arc::new(relations::StorePlanner));
@@ -117,6 +133,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     // Before that of lists.
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(text_slices::TextSlices));
+    planners.insert(0, Arc::new(interval_products::IntervalProducts));
     let config = builder.config().get_or_insert_default();
     *config = plan_cache::with_plan_cache(std::mem::take(config));
     if config

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Constraints, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::datasource::provider_as_source;
+use datafusion::datasource::{MemTable, provider_as_source, source_as_provider};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
@@ -26,6 +27,7 @@ use flashmesh_storage::segment::TableId;
 use crate::FlashTable;
 use crate::kernels::KernelFunction;
 use crate::named::TableName;
+use crate::rules::is_value;
 use crate::version::pin_tables;
 
 /// Plans that a session keeps.
@@ -63,6 +65,9 @@ pub async fn physical_plan(
     state: &SessionState,
     query: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(rows) = rows_at_hand(state, query).await? {
+        return Ok(rows);
+    }
     let cache = state.config().get_extension::<PlanCache>();
     let Some(cache) = cache.filter(|_| is_repeatable(query)) else {
         return state.create_physical_plan(query).await;
@@ -94,6 +99,25 @@ pub async fn physical_plan(
     };
     let planner = state.query_planner();
     planner.create_physical_plan(&optimized, state).await
+}
+
+/// The operator of a query that is rows in memory and no more, as the answer of a statement that has
+/// run: to plan it would take longer than many a statement. Such rows are the session's own.
+async fn rows_at_hand(
+    state: &SessionState,
+    query: &LogicalPlan,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let LogicalPlan::TableScan(scan) = query else {
+        return Ok(None);
+    };
+    if scan.projection.is_some() || !scan.filters.is_empty() || scan.fetch.is_some() {
+        return Ok(None);
+    }
+    let table = source_as_provider(&scan.source)?;
+    match table.downcast_ref::<MemTable>() {
+        Some(table) => table.scan(state, None, &[], None).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// A query with the versions of its tables that it sees now, where running it again gives the same; `None`
@@ -183,6 +207,7 @@ fn is_repeatable_expr(expr: &Expr) -> bool {
         Expr::ScalarVariable(..) | Expr::Placeholder(_) => return false,
         // A query's calls of kernels are that query's.
         Expr::ScalarFunction(call) if KernelFunction::of(&call.func).is_some() => return false,
+        Expr::ScalarFunction(call) if is_value(&call.func) => Volatility::Immutable,
         Expr::ScalarFunction(call) => call.func.signature().volatility,
         Expr::AggregateFunction(call) => call.func.signature().volatility,
         Expr::WindowFunction(call) => call.fun.signature().volatility,

@@ -1,14 +1,16 @@
 //! Joins, and the tables of FROM.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, FromTable, Ident, JoinConstraint, JoinOperator, ObjectName, Statement,
-    TableFactor, TableWithJoins, Update, UpdateTableFromKind, Visit, Visitor,
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, JoinConstraint, JoinOperator,
+    ObjectName, Statement, TableFactor, TableWithJoins, Update, UpdateTableFromKind, Visit,
+    Visitor,
 };
 
 use super::refuse;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Says `a SEMI JOIN b` as `a LEFT SEMI JOIN b`, and refuses joins without a condition: that is how a
 /// word that is none of ours is read (`a POSITIONAL JOIN b`: an `a` that is called POSITIONAL).
@@ -58,7 +60,13 @@ pub(super) fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> 
 pub(super) fn correct_changes(statement: &mut Statement) -> Result<()> {
     let mut tables: Vec<&mut TableWithJoins> = Vec::new();
     match statement {
-        Statement::Update(Update { table, from, .. }) => {
+        Statement::Update(Update {
+            table,
+            from,
+            assignments,
+            ..
+        }) => {
+            check_assigned_once(assignments)?;
             tables.push(table);
             if let Some(
                 UpdateTableFromKind::BeforeSet(from) | UpdateTableFromKind::AfterSet(from),
@@ -79,6 +87,20 @@ pub(super) fn correct_changes(statement: &mut Statement) -> Result<()> {
     }
     let twins = twins(tables.into_iter().map(|table| &*table))?;
     check_names(&twins, statement)
+}
+
+/// Refuses a column that is set twice: the planner takes the last of its values.
+fn check_assigned_once(assignments: &[Assignment]) -> Result<()> {
+    let names = assignments.iter().map(|one| match &one.target {
+        AssignmentTarget::ColumnName(name) => name.0.last().and_then(|part| part.as_ident()),
+        AssignmentTarget::Tuple(_) => None,
+    });
+    let mut seen = HashSet::new();
+    let twice = names.flatten().find(|name| !seen.insert(normal(name)));
+    match twice {
+        Some(name) => Err(Error::usage(format!("UPDATE sets column {name} twice"))),
+        None => Ok(()),
+    }
 }
 
 /// Two tables of one name, of different schemas.

@@ -5,6 +5,7 @@
 //! thought of here before it compiles.
 
 mod definitions;
+mod deletes;
 mod fields;
 mod files;
 mod functions;
@@ -15,6 +16,7 @@ mod lambdas;
 mod patterns;
 mod pivots;
 mod quantified;
+mod row_values;
 mod sample;
 mod sets;
 mod synonyms;
@@ -36,6 +38,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::definitions::{check_column, check_statement, place_temporary};
+use self::deletes::by_its_name;
 use self::fields::{correct_access, extract, keep_json, pack};
 use self::files::name_files;
 pub(crate) use self::files::{files_of_name, write_out_files};
@@ -48,6 +51,7 @@ use self::lambdas::{is_lambda, put_lambda};
 use self::patterns::{correct_glob, correct_similar};
 use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
+use self::row_values::by_fields;
 use self::sample::{alias_of, sampled};
 use self::sets::name_sides;
 use self::windows::write_out;
@@ -111,6 +115,7 @@ impl VisitorMut for Correct {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
+        by_its_name(statement);
         let corrected = correct_changes(statement).and_then(|()| place_temporary(statement));
         flow(corrected.and_then(|()| check_statement(statement)))
     }
@@ -169,6 +174,7 @@ impl VisitorMut for Correct {
 
     // What it makes of an expression has that within it.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        by_fields(expr);
         with_nulls(expr);
         ControlFlow::Continue(())
     }

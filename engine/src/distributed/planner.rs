@@ -53,7 +53,7 @@ const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 28] = [
+const KNOWN: [&str; 29] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
@@ -64,6 +64,7 @@ const KNOWN: [&str; 28] = [
     "EmptyExec",
     "FilterExec",
     "FlashScanExec",
+    "ForgettingExec",
     "GlobalLimitExec",
     "HashJoinExec",
     "InterleaveExec",

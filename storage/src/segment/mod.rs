@@ -298,6 +298,15 @@ impl Chunk {
         }
     }
 
+    /// Whether the rows of both are parts of the same pages.
+    fn shares_pages_with(&self, other: &Self) -> bool {
+        let of = |chunk: &Self| {
+            let part = chunk.run.part.as_ref()?;
+            Some((part.run.first, part.first_group))
+        };
+        of(self).is_some_and(|pages| of(other) == Some(pages))
+    }
+
     /// A chunk whose page index is the value `row` of those in `indexes`.
     pub(crate) fn with_index_in(
         run: PageRun,
@@ -383,10 +392,17 @@ pub(crate) fn read_rows(
     columns: &[(&Chunk, &DataType)],
     rows: &[u32],
 ) -> Result<Vec<ArrayRef>> {
-    let wanted = columns
-        .iter()
-        .map(|(chunk, _)| WantedPages::announce(reader, chunk, rows))
-        .collect::<Result<Vec<_>>>()?;
+    let mut wanted: Vec<WantedPages> = Vec::with_capacity(columns.len());
+    let mut before: Option<&Chunk> = None;
+    for (chunk, _) in columns {
+        let beside = before.filter(|before| before.shares_pages_with(chunk));
+        let announced = match beside.zip(wanted.last()) {
+            Some((beside, pages)) => pages.of_column_beside(reader, beside, chunk)?,
+            None => WantedPages::announce(reader, chunk, rows)?,
+        };
+        wanted.push(announced);
+        before = Some(chunk);
+    }
     let columns = columns.iter().zip(wanted);
     columns
         .map(|((chunk, data_type), wanted)| wanted.read(reader, chunk, data_type, rows))
@@ -413,17 +429,7 @@ struct WantedPage {
 impl WantedPages {
     fn announce(reader: &mut PageReader, chunk: &Chunk, rows: &[u32]) -> Result<Self> {
         let run = &chunk.run;
-        let ask = |reader: &mut PageReader, number: u32, continued: u32| {
-            let cached = reader.cached(run, number);
-            if cached.is_none() || continued > 0 {
-                reader.prefetch(run, number..number + 1 + continued)?;
-            }
-            Ok::<_, StorageError>(cached)
-        };
-        let aux = match chunk.aux_pages {
-            0 => None,
-            _ => ask(reader, 0, 0)?,
-        };
+        let aux = Self::ask_aux(reader, chunk)?;
         let index = chunk.page_index(reader)?;
         let zones = index.zones();
         let mut data = Vec::new();
@@ -444,11 +450,54 @@ impl WantedPages {
                 first_row: zone.first_row,
                 rows: next..next + here,
                 continued,
-                page: ask(reader, number, continued)?,
+                page: Self::ask(reader, run, number, continued)?,
             });
             next += here;
         }
         Ok(Self { aux, data })
+    }
+
+    /// The same of a column whose rows are in the pages that one beside it shares with it: they need not
+    /// be looked for again.
+    fn of_column_beside(
+        &self,
+        reader: &mut PageReader,
+        beside: &Chunk,
+        chunk: &Chunk,
+    ) -> Result<Self> {
+        let aux = Self::ask_aux(reader, chunk)?;
+        let pages = self.data.iter().map(|wanted| {
+            let number = chunk.aux_pages + (wanted.number - beside.aux_pages);
+            Ok(WantedPage {
+                number,
+                rows: wanted.rows.clone(),
+                page: Self::ask(reader, &chunk.run, number, wanted.continued)?,
+                ..*wanted
+            })
+        });
+        let data = pages.collect::<Result<_>>()?;
+        Ok(Self { aux, data })
+    }
+
+    fn ask_aux(reader: &mut PageReader, chunk: &Chunk) -> Result<Option<Arc<Page>>> {
+        match chunk.aux_pages {
+            0 => Ok(None),
+            _ => Self::ask(reader, &chunk.run, 0, 0),
+        }
+    }
+
+    /// A page if it is cached; else it, and so many behind it, are read.
+    fn ask(
+        reader: &mut PageReader,
+        run: &PageRun,
+        number: u32,
+        continued: u32,
+    ) -> Result<Option<Arc<Page>>> {
+        let cached = reader.cached(run, number);
+        if cached.is_none() || continued > 0 {
+            reader.prefetch(run, number..number + 1 + continued)?;
+        }
+        Ok(cached)
     }
 
     fn read(

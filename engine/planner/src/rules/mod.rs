@@ -6,12 +6,19 @@
 //! aggregates and top-k.
 
 mod aggregate;
+mod backslashes;
+mod comparisons;
 mod cooperative;
 mod correlated;
+mod days;
 mod fallible_projections;
+mod filters;
+mod forgetting;
 mod guard;
 mod guarded_case;
 mod in_lists;
+mod intervals;
+mod known_values;
 mod lambdas;
 mod large_joins;
 mod list_casts;
@@ -19,17 +26,20 @@ mod multisets;
 mod not_in;
 mod overflow;
 mod ranges;
+mod scalar_subqueries;
 mod set_comparisons;
 mod subqueries;
 mod sums;
 mod top_k;
 mod twin_names;
 mod volatile_filter;
+mod years;
 
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -40,8 +50,11 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
+pub use backslashes::LiteralBackslashes;
+pub use comparisons::Comparisons;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
+pub use days::DaysBetween;
 pub use guarded_case::GuardedCase;
 pub use in_lists::Lists;
 pub use lambdas::LambdaParameters;
@@ -49,15 +62,22 @@ pub use large_joins::SortLargeJoins;
 pub use list_casts::{LengthOfLists, NoTextsAsLists};
 pub use multisets::{Multisets, SIDE_OF_ALL};
 pub use not_in::NullsOfIn;
-pub use overflow::{CheckedArithmetic, function as arithmetic};
+pub use overflow::CheckedArithmetic;
+pub use scalar_subqueries::ScalarSubqueries;
+pub(crate) use scalar_subqueries::is_value;
 pub use set_comparisons::SetComparisons;
 pub use subqueries::TestsAsColumns;
 pub use sums::CheckedSums;
 pub use top_k::TopKIntoScan;
 pub use volatile_filter::VolatileFilter;
+pub use years::YearsInRange;
+pub(crate) use years::date_part;
 
 use self::fallible_projections::ForRowsLeftOut;
+use self::filters::FiltersOfColumns;
+use self::forgetting::SortsAsAskedFor;
 use self::guard::Guarded;
+use self::known_values::OfComputed;
 use self::twin_names::OfTwins;
 use crate::Reason;
 use crate::asof::AsOfFilters;
@@ -70,6 +90,12 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     for rule in &mut rules {
         if rule.name().starts_with("FilterPushdown") {
             *rule = Arc::new(Guarded::<OfTwins>::new(rule));
+        }
+        if rule.name() == "aggregate_statistics" {
+            *rule = Arc::new(Guarded::<OfComputed>::new(rule));
+        }
+        if rule.name() == "EnsureRequirements" {
+            *rule = Arc::new(SortsAsAskedFor(Arc::clone(rule)));
         }
         if rule.name() == "ProjectionPushdown" {
             *rule = Arc::new(Guarded::<ForRowsLeftOut>::new(rule));
@@ -105,6 +131,9 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         if rule.name() == "rewrite_set_comparison" {
             *rule = Arc::new(SetComparisons);
         }
+        if rule.name() == "push_down_filter" {
+            *rule = Arc::new(FiltersOfColumns::new());
+        }
     }
     // Filters have reached the scans by then, whose sizes decide the order.
     let place = rules
@@ -132,6 +161,15 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     ];
     rules.splice(0..0, first);
     rules
+}
+
+/// The functions that the rules have plans call.
+pub fn functions() -> [Arc<ScalarUDF>; 3] {
+    [
+        overflow::function(),
+        intervals::function(),
+        scalar_subqueries::function(),
+    ]
 }
 
 /// The scan below operators that change neither rows nor values but for projections; expressions

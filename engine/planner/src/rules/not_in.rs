@@ -73,9 +73,9 @@ pub(super) fn null_where_unknown(plan: LogicalPlan) -> Result<Transformed<Logica
     Ok(Transformed::yes(LogicalPlan::Filter(filter)))
 }
 
-/// Whether the test is of one set for all rows.
+/// Whether the test is of one set for all rows, and not of a constant, of which no key of a join is made.
 fn is_plain(test: &InSubquery) -> bool {
-    test.subquery.outer_ref_columns.is_empty()
+    test.subquery.outer_ref_columns.is_empty() && !test.expr.column_refs().is_empty()
 }
 
 /// A condition where NULL and FALSE are one: tests that are not negated need nothing.

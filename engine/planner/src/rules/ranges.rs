@@ -19,6 +19,9 @@ use crate::FlashTable;
 /// Rows that a plan is taken to have at most, where nothing says how many: a thousand billions, which take hours.
 const ROWS: i128 = 1 << 40;
 
+/// How far down into an expression of decimals, and the plans below it, is looked.
+const EXPRESSIONS_DEEP: usize = 64;
+
 /// Least and greatest value.
 pub type Range = (i128, i128);
 
@@ -180,6 +183,41 @@ impl<'a> Scope<'a> {
             _ => return Value::OfItsType,
         };
         whole.map_or(Value::Other, Value::Whole)
+    }
+
+    /// What no value of an expression of numbers is further from zero than, about; `None` where nothing
+    /// says.
+    pub fn magnitude(&self, expr: &Expr) -> Option<f64> {
+        self.magnitude_within(expr, EXPRESSIONS_DEEP)
+    }
+
+    fn magnitude_within(&self, expr: &Expr, depth: usize) -> Option<f64> {
+        let depth = depth.checked_sub(1)?;
+        let of = |expr: &Expr| self.magnitude_within(expr, depth);
+        match expr {
+            Expr::Alias(alias) => of(&alias.expr),
+            Expr::Literal(value, _) => absolute(value),
+            Expr::Cast(Cast { expr, field }) if field.data_type().is_numeric() => of(expr),
+            Expr::Column(column) => {
+                let mut inputs = self.inputs.iter();
+                let input = inputs.find(|input| input.schema().has_column(column))?;
+                magnitude_of_column(column, input, depth, &self.found)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                Operator::Plus | Operator::Minus => Some(of(left)? + of(right)?),
+                Operator::Multiply => Some(of(left)? * of(right)?),
+                _ => None,
+            },
+            Expr::Case(case) => {
+                let thens = case.when_then_expr.iter().map(|(_, then)| then);
+                let mut values = thens.chain(&case.else_expr).map(|value| of(value));
+                values.try_fold(0.0_f64, |most, value| Some(most.max(value?)))
+            }
+            other => {
+                let (_, range) = self.whole(other)?;
+                Some(furthest(range) as f64)
+            }
+        }
     }
 
     fn of_case(&self, case: &Case, children: &[Value]) -> Option<Whole> {
@@ -366,6 +404,56 @@ fn look_for(column: &Column, plan: &LogicalPlan, found: &Rc<RefCell<Memo>>) -> O
             let input = inputs.find(|input| input.schema().has_column(column))?;
             of_column(column, input, found)
         }
+        _ => None,
+    }
+}
+
+/// As [`Scope::magnitude`] of a column that a plan gives.
+fn magnitude_of_column(
+    column: &Column,
+    plan: &LogicalPlan,
+    depth: usize,
+    found: &Rc<RefCell<Memo>>,
+) -> Option<f64> {
+    let depth = depth.checked_sub(1)?;
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            FlashTable::of(&scan.source)?;
+            let place = scan.source.schema().index_of(&column.name).ok()?;
+            let statistics = statistics(plan, &scan.source, found)?;
+            let known = statistics.column_statistics.get(place)?;
+            let [least, greatest] =
+                [&known.min_value, &known.max_value].map(|bound| absolute(bound.get_value()?));
+            Some(least?.max(greatest?))
+        }
+        LogicalPlan::Projection(projection) => {
+            let place = projection.schema.maybe_index_of_column(column)?;
+            let scope = Scope::of_inputs(vec![&projection.input], Rc::clone(found));
+            scope.magnitude_within(projection.expr.get(place)?, depth)
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let place = alias.schema.maybe_index_of_column(column)?;
+            let inner = Column::from(alias.input.schema().qualified_field(place));
+            magnitude_of_column(&inner, &alias.input, depth, found)
+        }
+        LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Join(_)
+        | LogicalPlan::Window(_)
+        | LogicalPlan::Distinct(Distinct::All(_)) => {
+            let mut inputs = plan.inputs().into_iter();
+            let input = inputs.find(|input| input.schema().has_column(column))?;
+            magnitude_of_column(column, input, depth, found)
+        }
+        _ => None,
+    }
+}
+
+/// How far a number is from zero; NULL is no number that counts.
+fn absolute(value: &ScalarValue) -> Option<f64> {
+    match value.cast_to(&DataType::Float64).ok()? {
+        ScalarValue::Float64(value) => Some(value.unwrap_or(0.0).abs()),
         _ => None,
     }
 }

@@ -1,8 +1,9 @@
-//! Sums of whole numbers that may leave 64 bits.
+//! Sums that may leave their type.
 //!
-//! DataFusion's sum of a BIGINT wraps: two times 9223372036854775807 is -2. Where the values and the
-//! number of rows do not rule that out, values are summed as decimals of 38 digits, and the sum
-//! becomes a BIGINT again, or an error. The store's sums are those of this plan.
+//! DataFusion's sum of a BIGINT wraps: two times 9223372036854775807 is -2; and so does that of decimals of
+//! 128 bits. Where the values and the number of rows do not rule that out, values are summed as decimals of
+//! more digits, and the sum becomes one of its type again, or an error. The store's sums are those of this
+//! plan.
 
 use std::cell::LazyCell;
 
@@ -19,6 +20,9 @@ use super::ranges::{Scope, fits, limits, rows_at_most};
 
 /// What every whole number fits into.
 const WIDE: DataType = DataType::Decimal128(20, 0);
+/// The most digits that a decimal of 128 bits may have, and how many a sum has more than its values.
+const DIGITS: u8 = 38;
+const SUM_DIGITS: u8 = 10;
 
 /// The rule.
 #[derive(Debug)]
@@ -70,14 +74,22 @@ fn widened(exprs: &[Expr], input: &LogicalPlan) -> Result<Option<Vec<Expr>>> {
             return Ok(expr.clone());
         };
         let of = argument.get_type(input.schema())?;
-        let is_small = || {
-            let (scope, rows) = &*known;
-            stays_small(argument, scope, *rows)
+        let (wide, is_small) = match of {
+            DataType::Int64 | DataType::UInt64 => {
+                let (scope, rows) = &*known;
+                (WIDE, stays_small(argument, scope, *rows))
+            }
+            DataType::Decimal128(digits, scale) if digits + SUM_DIGITS > DIGITS => {
+                let (scope, rows) = &*known;
+                let wide = DataType::Decimal256(digits, scale);
+                (wide, stays_short(argument, scale, scope, *rows))
+            }
+            _ => return Ok(expr.clone()),
         };
-        if !matches!(of, DataType::Int64 | DataType::UInt64) || is_small() {
+        if is_small {
             return Ok(expr.clone());
         }
-        *argument = cast(argument.clone(), WIDE);
+        *argument = cast(argument.clone(), wide);
         has_widened = true;
         let name = expr.schema_name().to_string();
         Ok(inner.alias(name))
@@ -136,4 +148,11 @@ fn stays_small(expr: &Expr, scope: &Scope<'_>, rows: i128) -> bool {
         .zip(greatest.max(0).checked_mul(rows));
     ends.zip(limits(&of))
         .is_some_and(|(ends, limits)| fits(ends, limits))
+}
+
+/// Whether no sum of an expression's values over so many rows has more digits than a decimal of 128 bits.
+fn stays_short(expr: &Expr, scale: i8, scope: &Scope<'_>, rows: i128) -> bool {
+    let most = scope.magnitude(expr).unwrap_or(f64::INFINITY);
+    // Floats are about right.
+    most * rows.max(1) as f64 * 10_f64.powi(scale.into()) < 10_f64.powi(i32::from(DIGITS) - 1)
 }

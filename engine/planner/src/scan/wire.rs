@@ -26,6 +26,7 @@ use super::spec::{DynamicFilter, PushedFilter, ScanSpec};
 use crate::config::Pushdown;
 use crate::error::from_storage;
 use crate::exchange::LocalExchangeExec;
+use crate::forgetting::ForgettingExec;
 use crate::join_keys::{JoinKeysExec, KeyFilter};
 use crate::tree;
 
@@ -41,7 +42,7 @@ pub struct ScanCodec {
 
 #[derive(Clone, PartialEq, Message)]
 struct OperatorRecord {
-    #[prost(oneof = "Operator", tags = "1, 2, 3")]
+    #[prost(oneof = "Operator", tags = "1, 2, 3, 4")]
     operator: Option<Operator>,
 }
 
@@ -53,6 +54,9 @@ enum Operator {
     Exchange(ExchangeRecord),
     #[prost(message, tag = "3")]
     JoinKeys(JoinKeysRecord),
+    /// A [`ForgettingExec`].
+    #[prost(bool, tag = "4")]
+    Forgetting(bool),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -395,6 +399,7 @@ impl PhysicalExtensionCodec for ScanCodec {
             (Some(Operator::JoinKeys(keys)), [input]) => {
                 Arc::new(self.join_keys(&keys, input, context, converter)?)
             }
+            (Some(Operator::Forgetting(_)), [input]) => Arc::new(ForgettingExec::new(input)),
             _ => return internal_err!("what came is an operator of other inputs"),
         })
     }
@@ -411,6 +416,8 @@ impl PhysicalExtensionCodec for ScanCodec {
             Operator::Exchange(self.exchange_record(exchange, converter)?)
         } else if let Some(keys) = plan.downcast_ref::<JoinKeysExec>() {
             Operator::JoinKeys(self.join_keys_record(keys, converter)?)
+        } else if plan.is::<ForgettingExec>() {
+            Operator::Forgetting(true)
         } else {
             return internal_err!("{} has no form for other nodes", plan.name());
         };

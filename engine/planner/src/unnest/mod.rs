@@ -34,7 +34,8 @@ use datafusion::optimizer::AnalyzerRule;
 use domain::Domain;
 use functions::only;
 use outer::{has_subquery_below, outer_columns};
-use plain::{Kind, gives_one_row, is_plain, is_right};
+pub(crate) use plain::gives_one_row;
+use plain::{Kind, is_plain, is_right};
 use push::Push;
 
 use crate::tree::{has_subquery, subquery_of};

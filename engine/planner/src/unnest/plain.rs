@@ -40,7 +40,7 @@ impl Kind {
 }
 
 /// Whether a plan is of one row whatever its tables have: an aggregate without groups.
-pub(super) fn gives_one_row(plan: &LogicalPlan) -> bool {
+pub(crate) fn gives_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => gives_one_row(&projection.input),
         LogicalPlan::SubqueryAlias(alias) => gives_one_row(&alias.input),

@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use self::failing::Failing;
 use self::list::{FUNCTIONS, Text};
 use crate::functions::scalar_functions;
+use crate::rules::date_part;
 
 /// Bodies that a function keeps.
 const MOST_BODIES: usize = 256;
@@ -48,6 +49,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     let mut known = SessionStateDefaults::default_scalar_functions();
     known.extend(functions().into_iter().chain(scalar_functions()));
+    known.push(date_part());
     SessionStateBuilder::new()
         .with_scalar_functions(known)
         .with_expr_planners(SessionStateDefaults::default_expr_planners())

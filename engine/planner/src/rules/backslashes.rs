@@ -1,0 +1,90 @@
+//! Regular expressions of plain texts with a backslash in them.
+//!
+//! DataFusion makes LIKE of a regular expression that is a plain text, and does not write its backslashes
+//! for LIKE, where each takes the next character for itself: `s ~ '\\'` finds the texts that are `%`.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+use regex_syntax::hir::{Hir, HirKind};
+
+use crate::tree::map_named_expressions;
+
+/// Functions that say whether a text has a match.
+const TESTS: [&str; 3] = ["regexp_like", "regexp_matches", "regexp_full_match"];
+
+/// Keeps those regular expressions from becoming LIKE.
+#[derive(Debug)]
+pub struct LiteralBackslashes;
+
+impl AnalyzerRule for LiteralBackslashes {
+    fn name(&self) -> &str {
+        "flashmesh_literal_backslashes"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|node| {
+            let mut has_any = false;
+            node.apply_expressions(|expr| {
+                has_any = has_any || expr.exists(|expr| Ok(pattern_of(expr).is_some()))?;
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            match has_any {
+                true => map_named_expressions(node, |expr| expr.transform_up(grouped)),
+                false => Ok(Transformed::no(node)),
+            }
+        })?;
+        Ok(plan.data)
+    }
+}
+
+/// The constant pattern of a test.
+fn pattern_of(expr: &Expr) -> Option<&ScalarValue> {
+    let pattern = match expr {
+        Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_regex(*op) => right.as_ref(),
+        Expr::ScalarFunction(call) if TESTS.contains(&call.name()) => call.args.get(1)?,
+        _ => return None,
+    };
+    match pattern {
+        // To the type of the text.
+        Expr::Cast(cast) => cast.expr.as_literal(),
+        plain => plain.as_literal(),
+    }
+}
+
+fn is_regex(op: Operator) -> bool {
+    use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+    matches!(
+        op,
+        RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch
+    )
+}
+
+/// The test with its pattern in a group, which DataFusion leaves as it is.
+fn grouped(mut expr: Expr) -> Result<Transformed<Expr>> {
+    let pattern = pattern_of(&expr).and_then(|pattern| pattern.try_as_str().flatten());
+    let hir = pattern.and_then(|pattern| regex_syntax::Parser::new().parse(pattern).ok());
+    let Some(hir) = hir.filter(has_backslash) else {
+        return Ok(Transformed::no(expr));
+    };
+    let pattern = Expr::Literal(ScalarValue::Utf8(Some(format!("({hir})"))), None);
+    match &mut expr {
+        Expr::BinaryExpr(test) => *test.right = pattern,
+        Expr::ScalarFunction(call) => call.args[1] = pattern,
+        _ => return Ok(Transformed::no(expr)),
+    }
+    Ok(Transformed::yes(expr))
+}
+
+/// The parser bounds how deep it goes.
+fn has_backslash(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Literal(literal) => literal.0.contains(&b'\\'),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().any(has_backslash),
+        HirKind::Capture(capture) => has_backslash(&capture.sub),
+        HirKind::Repetition(repetition) => has_backslash(&repetition.sub),
+        HirKind::Empty | HirKind::Class(_) | HirKind::Look(_) => false,
+    }
+}

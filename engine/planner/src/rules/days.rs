@@ -1,0 +1,67 @@
+//! The days between two dates.
+//!
+//! DataFusion's type of `a - b` is a whole number where the difference is computed, and a duration where its
+//! optimizer asks between which values it is: `WHERE a - b > 1` was an internal error.
+
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::tree::map_named_expressions;
+
+/// Makes it a difference of whole numbers; place it behind the rule that gives types.
+#[derive(Debug)]
+pub struct DaysBetween;
+
+impl AnalyzerRule for DaysBetween {
+    fn name(&self) -> &str {
+        "flashmesh_days_between"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(of_node)?.data)
+    }
+}
+
+fn of_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let mut has_any = false;
+    node.apply_expressions(|expr| {
+        has_any = has_any || expr.exists(|expr| Ok(subtracts(expr)))?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if !has_any {
+        return Ok(Transformed::no(node));
+    }
+    let schema = merge_schema(&node.inputs());
+    map_named_expressions(node, |expr| {
+        expr.transform_up(|expr| as_numbers(expr, &schema))
+    })
+}
+
+fn subtracts(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::BinaryExpr(BinaryExpr {
+            op: Operator::Minus,
+            ..
+        })
+    )
+}
+
+fn as_numbers(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_date = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Date32));
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::Minus,
+            right,
+        }) if is_date(&left) && is_date(&right) => {
+            Transformed::yes(cast(*left, DataType::Int64) - cast(*right, DataType::Int64))
+        }
+        other => Transformed::no(other),
+    })
+}

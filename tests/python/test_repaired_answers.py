@@ -1,0 +1,247 @@
+"""What DataFusion answers wrongly, or not at all, and flashmesh does not: the answers are DuckDB's, in all pushdown
+modes."""
+
+import duckdb
+import flashmesh
+import pytest
+
+SETUP = [
+    """CREATE TABLE t (id INT NOT NULL, n INT, s VARCHAR, d DATE, a TIMESTAMP, b TIMESTAMP, x DOUBLE,
+        m DECIMAL(10, 2))""",
+    """INSERT INTO t VALUES
+        (1, 10, '1', '2024-01-01', '2024-01-01 00:00:00', '2024-01-03 00:00:00', 1.5, 1.50),
+        (2, 20, '30', '2024-01-10', '2024-01-01 00:00:00', '2024-01-01 12:00:00', 1e-16, 0.00),
+        (3, NULL, '5', NULL, NULL, NULL, 1e20, 7.25)""",
+    "CREATE TABLE f (id INT, x DOUBLE)",
+    "INSERT INTO f VALUES (1, 1.0), (2, 'inf'::DOUBLE), (3, 'nan'::DOUBLE), (4, 7.25), (5, 0.1)",
+    "CREATE TABLE r (s VARCHAR)",
+    r"INSERT INTO r VALUES ('a\b'), ('a%b'), ('ab'), ('\'), ('%'), ('plain'), ('A\B'), (NULL)",
+    "CREATE TABLE u (id INT PRIMARY KEY, a INT)",
+    "INSERT INTO u VALUES (1, 5), (2, NULL), (3, 7)",
+    "CREATE TABLE e (id INT, a INT)",
+    "CREATE TABLE i (k INT, i INTERVAL)",
+    """INSERT INTO i VALUES (1, INTERVAL '1 month'), (2, INTERVAL '40 days'), (3, INTERVAL '25 hours'),
+        (4, INTERVAL '1 day'), (5, NULL)""",
+    "CREATE TABLE w (b INT NOT NULL, a INT)",
+    "INSERT INTO w VALUES (1, 2), (3, NULL), (4, 4)",
+    "CREATE TABLE z (id INT NOT NULL, b INT NOT NULL)",
+    "INSERT INTO z SELECT v, v % 2 FROM range(10) AS g(v)",
+    "CREATE TABLE few (v DECIMAL(38, 10))",
+    "INSERT INTO few VALUES ('1234567890123456789012345678.5'), (2.25), (NULL)",
+]
+
+QUERIES = {
+    "conditions without columns above aggregates": [
+        """SELECT * FROM (SELECT 'x' AS src, count(*) AS n FROM u UNION ALL SELECT 'y', count(*) FROM e) q
+           WHERE src = 'x'""",
+        "WITH t AS (SELECT 'total' AS l, sum(a) AS s FROM u) SELECT * FROM t WHERE l = 'other'",
+        "SELECT count(*) FROM u HAVING (SELECT max(id) FROM u) > 99",
+        "SELECT count(*) FROM u HAVING (SELECT max(id) FROM u) > 2",
+        "SELECT * FROM (SELECT count(*) AS n FROM u) q WHERE (SELECT max(id) FROM u) > 99",
+        "SELECT 0 IN (SELECT 1 FROM (SELECT count(*) FROM u) q)",
+        "SELECT l, id, count(*) FROM (SELECT 'x' AS l, id FROM u) q WHERE l = 'y' GROUP BY ROLLUP (l, id)",
+        "SELECT * FROM (SELECT 'x' AS l, id, count(*) FROM u GROUP BY ROLLUP (id)) q WHERE l = 'y'",
+        "SELECT u.id, n FROM u LEFT JOIN (SELECT count(*) AS n FROM u) q ON (SELECT max(id) FROM u) > 99 ORDER BY 1",
+    ],
+    "tests of constants": [
+        "SELECT id FROM u WHERE 99 NOT IN (SELECT a FROM u)",
+        "SELECT id FROM u WHERE 5 NOT IN (SELECT a FROM u)",
+        "SELECT id FROM u WHERE 99 NOT IN (SELECT a FROM u WHERE a IS NOT NULL) ORDER BY id",
+        "SELECT id FROM u WHERE NOT (99 IN (SELECT a FROM u))",
+        "SELECT id FROM u WHERE 99 <> ALL (SELECT a FROM u)",
+        "SELECT id FROM u WHERE 7 IN (SELECT a FROM u) ORDER BY id",
+        "SELECT id FROM u WHERE NULL NOT IN (SELECT a FROM e) ORDER BY id",
+    ],
+    "subqueries that are values": [
+        "SELECT CASE WHEN (SELECT 1 FROM t WHERE id = 99) IS NULL THEN 'none' END",
+        "SELECT coalesce((SELECT id FROM t WHERE id = 99), 0)",
+        "SELECT id FROM t WHERE (SELECT id FROM t WHERE id = 99) IS NULL ORDER BY id",
+        "SELECT id FROM t WHERE (SELECT id FROM t WHERE id = 99) IS NOT NULL ORDER BY id",
+        "SELECT id FROM t WHERE coalesce((SELECT id FROM t WHERE id = 99), 2) = id",
+        "SELECT (SELECT id FROM t WHERE id = 99)",
+        "SELECT (SELECT 3 FROM t WHERE id = 99) + 1 AS y, id FROM t ORDER BY id",
+        "SELECT q.y, q.y IS NULL FROM (SELECT (SELECT id FROM t WHERE id = 99) AS y) q",
+        "SELECT id, (SELECT id FROM u WHERE u.id = t.id + 2) AS o FROM t ORDER BY id",
+        "SELECT id FROM t WHERE (SELECT id FROM u WHERE u.id = t.id + 2) IS NULL ORDER BY id",
+        "SELECT (SELECT count(*) FROM e), (SELECT max(id) FROM u)",
+        "SELECT * FROM (VALUES ((SELECT max(id) FROM u)), ((SELECT min(id) FROM u))) AS v(a) ORDER BY a",
+        "SELECT * FROM (VALUES (1, (SELECT max(id) FROM u)), (2, NULL)) AS v(a, b) ORDER BY a",
+    ],
+    "tests by what has no name": [
+        "SELECT id, id IN (SELECT max(a) FROM u) FROM u ORDER BY id",
+        "SELECT id, id = ANY (SELECT count(*) FROM u) FROM u ORDER BY id",
+        "SELECT id FROM u WHERE id NOT IN (SELECT count(a) + 1 FROM u) OR a = 5 ORDER BY id",
+        "SELECT id FROM u WHERE id IN (SELECT count(*) FROM u)",
+    ],
+    "products of intervals": [
+        "SELECT INTERVAL '1 day' * 3, 2 * INTERVAL '1 hour', INTERVAL '3 hours' / 2, INTERVAL '1 month' * id FROM u",
+        "SELECT id FROM t WHERE (b - a) / 2 > INTERVAL '6 hours' ORDER BY id",
+        "SELECT a + INTERVAL '1 day' * id FROM t ORDER BY id",
+    ],
+    "intervals": [
+        "SELECT id FROM t WHERE b - a > INTERVAL '1 day' ORDER BY id",
+        "SELECT id FROM t WHERE b - a < INTERVAL '1 day' ORDER BY id",
+        "SELECT id FROM t WHERE b - a BETWEEN INTERVAL '1 hour' AND INTERVAL '1 day' ORDER BY id",
+        "SELECT id FROM t WHERE b - a = INTERVAL '12 hours'",
+        "SELECT id, b - a > INTERVAL '1 day' FROM t ORDER BY id",
+        "SELECT INTERVAL '1 day' = INTERVAL '24 hours', INTERVAL '1 month' < INTERVAL '40 days'",
+        "SELECT k FROM i ORDER BY i, k",
+        "SELECT k FROM i ORDER BY i DESC NULLS LAST, k",
+        "SELECT k FROM i WHERE i > INTERVAL '1 day' ORDER BY k",
+        "SELECT p.k, q.k FROM i p JOIN i q ON p.i < q.i ORDER BY 1, 2",
+    ],
+    "days": [
+        "SELECT id FROM t WHERE d - DATE '2024-01-01' > 1 ORDER BY id",
+        "SELECT id, d - DATE '2024-01-01' FROM t ORDER BY id",
+        "SELECT id FROM t WHERE b::DATE - a::DATE BETWEEN 1 AND 3 ORDER BY id",
+    ],
+    "least and greatest values of what is computed": [
+        "SELECT max(s::INT), min(s::INT) FROM t",
+        "SELECT max(x), min(x) FROM (SELECT s::INT AS x FROM t) q",
+        "SELECT max(x), min(x), count(x) FROM (SELECT n::TEXT AS x FROM t) q",
+        "SELECT max(b::TIME), min(b::TIME) FROM t",
+        "SELECT sum(c) FROM (SELECT 4 AS c FROM e) q",
+        "SELECT count(DISTINCT c), min(coalesce(-3, id)) FROM (SELECT -3 AS c, id FROM e) q",
+        "SELECT count(DISTINCT c), min(id), count(c) FROM (SELECT NULL::INT AS c, id FROM u) q",
+        "SELECT max(c), min(c), sum(c), count(*) FROM (SELECT 4 AS c FROM u) q",
+    ],
+    "years": [
+        "SELECT id FROM t WHERE year(a) < 2300 ORDER BY id",
+        "SELECT id FROM t WHERE extract(year FROM a) BETWEEN 2000 AND 3000 ORDER BY id",
+        "SELECT id FROM t WHERE year(a) <> 1500 ORDER BY id",
+        "SELECT id FROM t WHERE year(a) >= 0 AND year(d) >= 0 ORDER BY id",
+        "SELECT id FROM t WHERE year(a) NOT IN (1, 2) ORDER BY id",
+        "SELECT id FROM t WHERE year(a) = 2024 AND year(d) < 9999 ORDER BY id",
+        "SELECT id FROM t WHERE year(a) > 2261",
+    ],
+    "regular expressions with backslashes": [
+        r"SELECT s FROM r WHERE s ~ '\\' ORDER BY s",
+        r"SELECT s FROM r WHERE s ~ 'a\\b' ORDER BY s",
+        r"SELECT s FROM r WHERE s !~ '\\' ORDER BY s",
+        r"SELECT s FROM r WHERE regexp_matches(s, 'a\\b') ORDER BY s",
+        r"SELECT s FROM r WHERE regexp_matches(s, '\\$') ORDER BY s",
+        r"SELECT s FROM r WHERE regexp_matches(s, '\\|%') ORDER BY s",
+        r"SELECT s FROM r WHERE regexp_matches(s, 'A\\B', 'i') ORDER BY s",
+        "SELECT s FROM r WHERE s ~ '%' ORDER BY s",
+        "SELECT s FROM r WHERE s ~ 'plain' ORDER BY s",
+    ],
+    "floats and decimals": [
+        "SELECT id FROM t WHERE x > m ORDER BY id",
+        "SELECT id FROM t WHERE m < x ORDER BY id",
+        "SELECT id FROM t WHERE m = x ORDER BY id",
+        "SELECT id FROM t WHERE m < 1e300 ORDER BY id",
+        "SELECT id FROM t WHERE m <> 'NaN'::DOUBLE ORDER BY id",
+        "SELECT id FROM t WHERE m BETWEEN 0.001::DOUBLE AND x ORDER BY id",
+        "SELECT t.id, f.id FROM t JOIN f ON t.m < f.x ORDER BY 1, 2",
+        "SELECT t.id, f.id FROM t JOIN f ON t.m = f.x ORDER BY 1, 2",
+        "SELECT id FROM t WHERE m < 1.75 AND m > 0.5 ORDER BY id",
+        "SELECT id FROM f WHERE x = 0.1::DECIMAL(3, 1) ORDER BY id",
+    ],
+    "sums of many digits": ["SELECT sum(v) FROM few", "SELECT v > 2, sum(v) FROM few GROUP BY 1 ORDER BY 1"],
+    "rows": [
+        "SELECT id FROM t WHERE (id, n) < (3, 5) ORDER BY id",
+        "SELECT id FROM t WHERE (id, n) <= (2, 20) ORDER BY id",
+        "SELECT id FROM t WHERE (id, n) > (1, 10) ORDER BY id",
+        "SELECT id FROM t WHERE (id, s) = (2, '30') ORDER BY id",
+        "SELECT id FROM t WHERE (id, s) <> (2, '30') ORDER BY id",
+    ],
+    "constants in sorts and groups": [
+        "SELECT k, id FROM (SELECT 7 AS k, id FROM u UNION ALL SELECT 3, id FROM u) q ORDER BY k, id DESC LIMIT 2",
+        """SELECT y, a, count(*) FROM (SELECT 2024 AS y, a FROM u) q GROUP BY ROLLUP (y, a)
+           ORDER BY y NULLS FIRST, a NULLS FIRST, 3 LIMIT 2""",
+        "SELECT b, count(*) FROM z WHERE b = 1 GROUP BY ROLLUP (b) ORDER BY b NULLS FIRST",
+        """SELECT l.id, r.b FROM z l LEFT JOIN (SELECT * FROM z WHERE b = 1) r ON l.id = r.id
+           ORDER BY r.b NULLS FIRST, l.id LIMIT 3""",
+        """SELECT l.id, r.b FROM z l FULL JOIN (SELECT id + 5 AS id, 1 AS b FROM z) r ON l.id = r.id
+           ORDER BY r.b NULLS FIRST, l.id NULLS LAST LIMIT 7""",
+        """SELECT r.b, count(*) FROM z l LEFT JOIN (SELECT id, 1 AS b FROM z WHERE id > 3) r ON l.id = r.id
+           GROUP BY r.b ORDER BY r.b NULLS FIRST""",
+    ],
+    "what may be NULL": [
+        "SELECT max(m) FROM (SELECT CASE WHEN b < a THEN a ELSE b END AS m FROM w) q",
+        "SELECT DISTINCT CASE WHEN b < a THEN a ELSE b END AS m FROM w ORDER BY 1",
+        "SELECT CASE WHEN a IS NULL THEN b ELSE a END AS m, count(*) FROM w GROUP BY 1 ORDER BY 1",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def peer():
+    con = duckdb.connect()
+    for statement in SETUP:
+        con.execute(statement)
+    yield con
+    con.close()
+
+
+@pytest.fixture(scope="module", params=["auto", "always", "never"])
+def con(request):
+    with flashmesh.connect() as con:
+        for statement in SETUP:
+            con.execute(statement)
+        con.execute(f"SET flashmesh.pushdown = '{request.param}'")
+        yield con
+
+
+@pytest.mark.parametrize("query", [query for queries in QUERIES.values() for query in queries])
+def test_answers_are_those_of_duckdb(con, peer, query):
+    expected = peer.execute(query).fetchall()
+    assert str(con.execute(query).fetchall()) == str(expected)
+
+
+def test_sums_of_decimals_do_not_wrap(con):
+    query = "SELECT {} FROM (VALUES (9999999999999999999999999999.5::DECIMAL(38, 10)), (9999999999999999999999999999.5), (9999999999999999999999999999.5)) AS v(x)"
+    for sums in "sum(x)", "sum(x) OVER ()":
+        with pytest.raises(flashmesh.Error, match="(?i)too large|overflow"):
+            con.execute(query.format(sums)).fetchall()
+
+
+def test_values_of_inserts_may_be_subqueries():
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE t (a INT, b INT)")
+        con.execute("INSERT INTO t VALUES (7, (SELECT 3 WHERE false)), (8, (SELECT 4))")
+        con.execute("INSERT INTO t VALUES ((SELECT max(a) FROM t), 1)")
+        assert con.sql("SELECT * FROM t ORDER BY a, b").fetchall() == [(7, None), (8, 1), (8, 4)]
+        con.execute("UPDATE t SET b = (SELECT 3 FROM t WHERE a = 99) WHERE a = 8")
+        con.execute("DELETE FROM t WHERE (SELECT a FROM t WHERE a = 99) IS NULL AND a = 7")
+        assert con.sql("SELECT * FROM t").fetchall() == [(8, None), (8, None)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("INT", "7.5"), ("DECIMAL(12, 2)", "1.999"), ("DATE", "TIMESTAMP '2024-01-01 10:00:00'"), ("REAL", "1e300")],
+)
+def test_execute_refuses_what_insert_refuses(column, value):
+    with flashmesh.connect() as con:
+        con.execute(f"CREATE TABLE t (a {column})")
+        con.execute("PREPARE i AS INSERT INTO t VALUES ($1)")
+        for statement in f"INSERT INTO t VALUES ({value})", f"EXECUTE i({value})":
+            with pytest.raises(flashmesh.Error, match="can't hold"):
+                con.execute(statement)
+        assert con.sql("SELECT count(*) FROM t").fetchall() == [(0,)]
+
+
+def test_a_table_that_rows_leave_may_have_another_name():
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE t (k INT, v INT); INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+        con.execute("CREATE TABLE u (k INT); INSERT INTO u VALUES (2), (3)")
+        assert con.execute("DELETE FROM t AS x WHERE x.k = 1 RETURNING x.v").fetchall() == [(1,)]
+        con.execute("DELETE FROM t x USING u WHERE x.k = u.k AND u.k = 2")
+        con.execute("DELETE FROM t AS x WHERE EXISTS (SELECT 1 FROM u WHERE u.k = x.k)")
+        assert con.sql("SELECT k FROM t").fetchall() == [(4,)]
+        # Whose k is it?
+        with pytest.raises(flashmesh.Error):
+            con.execute("DELETE FROM t AS x WHERE EXISTS (SELECT 1 FROM t WHERE t.k = x.k)")
+        with pytest.raises(flashmesh.Error, match="sets column v twice"):
+            con.execute("UPDATE t SET v = 1, k = 2, v = 3")
+        assert con.sql("SELECT * FROM t").fetchall() == [(4, 4)]
+
+
+def test_keys_are_not_rounded():
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
+        con.execute("INSERT INTO t VALUES (5, 1)")
+        assert con.get_one("t", 5) == {"k": 5, "v": 1} == con.get_one("t", 5.0)
+        with pytest.raises(flashmesh.Error, match="can't hold 5.5"):
+            con.get_one("t", 5.5)
+        assert con.execute("SELECT * FROM t WHERE k = ?", (5.5,)).fetchall() == []
