@@ -74,7 +74,8 @@ QUERIES = {
         "SELECT id FROM u WHERE id IN (SELECT count(*) FROM u)",
     ],
     "products of intervals": [
-        "SELECT INTERVAL '1 day' * 3, 2 * INTERVAL '1 hour', INTERVAL '3 hours' / 2, INTERVAL '1 month' * id FROM u",
+        "SELECT INTERVAL '1 day' * 3, 2 * INTERVAL '1 hour', INTERVAL '3 hours' / 2 FROM u",
+        "SELECT TIMESTAMP '2024-01-31 00:00:00' + INTERVAL '1 month' * id FROM u ORDER BY id",
         "SELECT id FROM t WHERE (b - a) / 2 > INTERVAL '6 hours' ORDER BY id",
         "SELECT a + INTERVAL '1 day' * id FROM t ORDER BY id",
     ],

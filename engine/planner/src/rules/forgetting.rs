@@ -101,7 +101,7 @@ fn whole_keys(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execut
     let Some(sort) = merge.input().downcast_ref::<SortExec>() else {
         return Ok(Transformed::no(node));
     };
-    if sort.fetch().is_none() || sort.expr() == merge.expr() {
+    if sort.fetch().is_none() || sort.expr().len() >= merge.expr().len() {
         return Ok(Transformed::no(node));
     }
     let sorted = SortExec::new(merge.expr().clone(), Arc::clone(sort.input()))

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::{has_subquery, map_named_expressions};
-use crate::unnest::gives_one_row;
+use crate::unnest::{gives_one_row, has_subquery_below};
 
 const NAME: &str = "flashmesh:value";
 
@@ -50,6 +50,9 @@ impl AnalyzerRule for ScalarSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_subquery_below(&plan)? {
+            return Ok(plan);
+        }
         let plan = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Values(values) => queried(values),
             other => Ok(Transformed::no(other)),

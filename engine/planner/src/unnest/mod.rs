@@ -33,7 +33,8 @@ use datafusion::optimizer::AnalyzerRule;
 
 use domain::Domain;
 use functions::only;
-use outer::{has_subquery_below, outer_columns};
+pub(crate) use outer::has_subquery_below;
+use outer::outer_columns;
 pub(crate) use plain::gives_one_row;
 use plain::{Kind, is_plain, is_right};
 use push::Push;

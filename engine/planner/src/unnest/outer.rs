@@ -9,7 +9,7 @@ use super::lateral;
 use crate::tree::{has_subquery, subquery_of};
 
 /// Whether a subquery is in a plan, as an expression or a side of a join.
-pub(super) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
+pub(crate) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| {
         if matches!(node, LogicalPlan::Subquery(_)) {
             return Ok(true);
