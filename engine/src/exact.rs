@@ -6,6 +6,8 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use flashmesh_planner::whole_moments;
+
 use crate::error::{Error, Result};
 
 /// `array` as values of type `to`, for the column of that name. A value that `to` can't hold, or
@@ -17,10 +19,13 @@ pub(crate) fn cast_exactly(array: &ArrayRef, to: &DataType, column: &str) -> Res
     }
     let array = match array.data_type() {
         DataType::Dictionary(_, values) => cast(array, values, column)?,
-        from if from.is_string() => match widest(to) {
-            Some(wide) => cast(array, &wide, column)?,
-            None => array.clone(),
-        },
+        from if from.is_string() => {
+            let array = &whole_moments(array, to)?;
+            match widest(to) {
+                Some(wide) => cast(array, &wide, column)?,
+                None => array.clone(),
+            }
+        }
         _ => array.clone(),
     };
     let stored = cast(&array, to, column)?;

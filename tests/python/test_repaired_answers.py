@@ -139,6 +139,12 @@ QUERIES = {
         "SELECT id FROM f WHERE x = 0.1::DECIMAL(3, 1) ORDER BY id",
     ],
     "sums of many digits": ["SELECT sum(v) FROM few", "SELECT v > 2, sum(v) FROM few GROUP BY 1 ORDER BY 1"],
+    "patterns with another escape": [
+        r"SELECT s FROM r WHERE s LIKE '!%' ESCAPE '!' ORDER BY s",
+        r"SELECT s FROM r WHERE s LIKE 'a!%%' ESCAPE '!' ORDER BY s",
+        r"SELECT s FROM r WHERE s NOT LIKE 'a\b' ESCAPE '!' ORDER BY s",
+        r"SELECT s FROM r WHERE s ILIKE 'a|\b' ESCAPE '|' OR s LIKE '!%' ESCAPE '!' ORDER BY s",
+    ],
     "rows": [
         "SELECT id FROM t WHERE (id, n) < (3, 5) ORDER BY id",
         "SELECT id FROM t WHERE (id, n) <= (2, 20) ORDER BY id",
@@ -157,6 +163,13 @@ QUERIES = {
            ORDER BY r.b NULLS FIRST, l.id NULLS LAST LIMIT 7""",
         """SELECT r.b, count(*) FROM z l LEFT JOIN (SELECT id, 1 AS b FROM z WHERE id > 3) r ON l.id = r.id
            GROUP BY r.b ORDER BY r.b NULLS FIRST""",
+    ],
+    "moments and spans as people write them": [
+        "SELECT id FROM t WHERE b > '2024-01-01 11:59' ORDER BY id",
+        "SELECT TIMESTAMP '2024-01-31 10:00', '2024-01-31T10:00'::TIMESTAMP",
+        "SELECT id FROM t WHERE b BETWEEN '2024-01-01 12:00' AND TIMESTAMP '2024-01-02 00:00'",
+        "SELECT id, count(*) OVER (ORDER BY d RANGE BETWEEN INTERVAL 9 DAYS PRECEDING AND CURRENT ROW) FROM t ORDER BY 1",
+        "SELECT id, count(*) OVER w FROM t WINDOW w AS (ORDER BY b RANGE INTERVAL 1 DAY PRECEDING) ORDER BY 1",
     ],
     "what may be NULL": [
         "SELECT max(m) FROM (SELECT CASE WHEN b < a THEN a ELSE b END AS m FROM w) q",
@@ -222,6 +235,16 @@ def test_execute_refuses_what_insert_refuses(column, value):
         assert con.sql("SELECT count(*) FROM t").fetchall() == [(0,)]
 
 
+def test_tables_of_with_stand_before_insert():
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
+        con.execute("WITH a AS (SELECT 1 AS k), b AS (SELECT k + 1 AS k FROM a) INSERT INTO t SELECT k, 7 FROM b")
+        con.execute("WITH a AS (SELECT 2 AS k) INSERT INTO t WITH b AS (SELECT * FROM a) SELECT k, 8 FROM b ON CONFLICT DO NOTHING")
+        returned = con.execute("WITH a AS (SELECT 3 AS k) INSERT INTO t SELECT k, 9 FROM a RETURNING k + v").fetchall()
+        assert returned == [(12,)]
+        assert con.sql("SELECT * FROM t ORDER BY k").fetchall() == [(2, 7), (3, 9)]
+
+
 def test_a_table_that_rows_leave_may_have_another_name():
     with flashmesh.connect() as con:
         con.execute("CREATE TABLE t (k INT, v INT); INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
@@ -246,3 +269,16 @@ def test_keys_are_not_rounded():
         with pytest.raises(flashmesh.Error, match="can't hold 5.5"):
             con.get_one("t", 5.5)
         assert con.execute("SELECT * FROM t WHERE k = ?", (5.5,)).fetchall() == []
+
+
+def test_moments_are_stored_without_seconds():
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE t (a TIMESTAMP, b TIMESTAMP(0))")
+        con.execute("INSERT INTO t VALUES ('2024-01-31 10:00', '2024-01-31T10:00')")
+        con.execute("INSERT INTO t SELECT x, x FROM (VALUES ('2024-02-29 23:59')) AS v(x)")
+        assert [str(value) for row in con.sql("SELECT * FROM t ORDER BY a").fetchall() for value in row] == [
+            "2024-01-31 10:00:00",
+            "2024-01-31 10:00:00",
+            "2024-02-29 23:59:00",
+            "2024-02-29 23:59:00",
+        ]

@@ -41,6 +41,7 @@ mod join_keys;
 mod join_order;
 mod json;
 pub mod kernels;
+mod moments;
 mod named;
 mod plan_cache;
 mod printed;
@@ -73,6 +74,7 @@ pub use exchange::LocalExchangeExec;
 pub use forgetting::ForgettingExec;
 pub use join_keys::{JoinKeysExec, KeyFilter, KeyHub, QueryKeys, TellNodes, says_something};
 pub use json::JSON;
+pub use moments::whole_moments;
 pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
@@ -112,6 +114,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rules(analyzer)
         .with_analyzer_rule(Arc::new(rules::ScalarSubqueries))
         .with_analyzer_rule(Arc::new(rules::LiteralBackslashes))
+        .with_analyzer_rule(Arc::new(moments::WholeMoments))
         .with_analyzer_rule(Arc::new(asof::AsOfJoins))
         .with_analyzer_rule(Arc::new(rules::LambdaParameters))
         .with_analyzer_rule(Arc::new(version::PinTables))

@@ -6,10 +6,12 @@
 
 mod definitions;
 mod deletes;
+mod escapes;
 mod fields;
 mod files;
 mod functions;
 mod groups;
+mod inserts;
 mod joins;
 mod keys;
 mod lambdas;
@@ -39,12 +41,14 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::definitions::{check_column, check_statement, place_temporary};
 use self::deletes::by_its_name;
+use self::escapes::with_backslashes;
 use self::fields::{correct_access, extract, keep_json, pack};
 use self::files::name_files;
 pub(crate) use self::files::{files_of_name, write_out_files};
 pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
+use self::inserts::with_its_tables;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
 use self::keys::{write_out_keys, write_out_ordered_keys};
 use self::lambdas::{is_lambda, put_lambda};
@@ -54,7 +58,7 @@ use self::quantified::with_nulls;
 use self::row_values::by_fields;
 use self::sample::{alias_of, sampled};
 use self::sets::name_sides;
-use self::windows::write_out;
+use self::windows::{quote_bounds, write_out};
 use crate::error::{Error, Result};
 
 /// What COPY writes. By the planner any other name means what the path's ending means.
@@ -115,6 +119,7 @@ impl VisitorMut for Correct {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
+        with_its_tables(statement);
         by_its_name(statement);
         let corrected = correct_changes(statement).and_then(|()| place_temporary(statement));
         flow(corrected.and_then(|()| check_statement(statement)))
@@ -137,6 +142,7 @@ impl VisitorMut for Correct {
             Expr::Function(function) if is_lambda(function) => flow(put_lambda(expr)),
             Expr::Function(function) => {
                 keep_json(function);
+                quote_bounds(function);
                 flow(pack(function).and_then(|()| check_function(function)))
             }
             // Of whole numbers the quotient is one.
@@ -160,6 +166,7 @@ impl VisitorMut for Correct {
             }
             Expr::RLike { .. } => flow(correct_glob(expr)),
             Expr::SimilarTo { .. } => flow(correct_similar(expr)),
+            Expr::Like { .. } | Expr::ILike { .. } => flow(with_backslashes(expr)),
             Expr::Interval(interval) if interval.leading_field.is_none() => {
                 flow(check_interval(&interval.value, interval))
             }

@@ -2,12 +2,13 @@
 //!
 //! DataFusion knows `OVER w` in the SELECT list alone: it makes a plain aggregate of one in QUALIFY and
 //! ORDER BY, and passes over the name in `OVER (w …)`. So what a name stands for is written in its place.
+//! And bounds of frames in another form.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitMut as _,
-    VisitorMut, WindowSpec, WindowType,
+    Expr, Function, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, Value,
+    VisitMut as _, VisitorMut, WindowFrameBound, WindowSpec, WindowType,
 };
 
 use super::refuse;
@@ -40,6 +41,26 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
     match flow {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Writes `INTERVAL 3 DAYS PRECEDING` as `INTERVAL '3' DAYS PRECEDING`: of a frame the planner takes no other.
+pub(super) fn quote_bounds(function: &mut Function) {
+    let Some(WindowType::WindowSpec(window)) = &mut function.over else {
+        return;
+    };
+    let Some(frame) = &mut window.window_frame else {
+        return;
+    };
+    for bound in std::iter::once(&mut frame.start_bound).chain(&mut frame.end_bound) {
+        if let WindowFrameBound::Preceding(Some(distance))
+        | WindowFrameBound::Following(Some(distance)) = bound
+            && let Expr::Interval(interval) = distance.as_mut()
+            && let Expr::Value(value) = interval.value.as_mut()
+            && let Value::Number(number, _) = &value.value
+        {
+            value.value = Value::SingleQuotedString(number.to_string());
+        }
     }
 }
 

@@ -1,0 +1,126 @@
+//! Moments whose seconds are left out, `2024-01-31 10:00`, which Arrow does not read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, StringViewArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use arrow::error::ArrowError;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::tree::map_named_expressions;
+
+/// Gives constants in the place of moments their seconds; place it behind the rule that gives types.
+#[derive(Debug)]
+pub(crate) struct WholeMoments;
+
+impl AnalyzerRule for WholeMoments {
+    fn name(&self) -> &str {
+        "flashmesh_whole_moments"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|node| {
+            let mut has_any = false;
+            node.apply_expressions(|expr| {
+                has_any = has_any || expr.exists(|expr| Ok(seconds_of(expr).is_some()))?;
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            match has_any {
+                true => map_named_expressions(node, |expr| expr.transform_up(completed)),
+                false => Ok(Transformed::no(node)),
+            }
+        })?;
+        Ok(plan.data)
+    }
+}
+
+/// The text of a constant that becomes a moment, with the seconds that it lacks.
+fn seconds_of(expr: &Expr) -> Option<String> {
+    let Expr::Cast(Cast { expr, field }) = expr else {
+        return None;
+    };
+    let text = expr.as_literal()?.try_as_str()??;
+    match (field.data_type(), with_seconds(text)) {
+        (DataType::Timestamp(..), Cow::Owned(whole)) => Some(whole),
+        _ => None,
+    }
+}
+
+fn completed(mut expr: Expr) -> Result<Transformed<Expr>> {
+    let whole = seconds_of(&expr);
+    Ok(match (&mut expr, whole) {
+        (Expr::Cast(cast), Some(whole)) => {
+            *cast.expr = Expr::Literal(ScalarValue::Utf8(Some(whole)), None);
+            Transformed::yes(expr)
+        }
+        _ => Transformed::no(expr),
+    })
+}
+
+/// A text with `:00` behind its hours and minutes, where those are the end of a moment, or before its zone.
+pub fn with_seconds(text: &str) -> Cow<'_, str> {
+    const SHAPE: &[u8] = b"0000-00-00 00:00";
+    let bytes = text.as_bytes();
+    let has_shape = bytes.len() >= SHAPE.len()
+        && SHAPE.iter().zip(bytes).all(|(shape, byte)| match shape {
+            b'0' => byte.is_ascii_digit(),
+            b' ' => matches!(byte, b' ' | b'T' | b't'),
+            other => other == byte,
+        });
+    let ends = matches!(
+        bytes.get(SHAPE.len()),
+        None | Some(b' ' | b'Z' | b'z' | b'+' | b'-')
+    );
+    match has_shape && ends {
+        true => {
+            let (moment, rest) = text.split_at(SHAPE.len());
+            Cow::Owned(format!("{moment}:00{rest}"))
+        }
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// Texts that are about to become values of a type: of moments, those with their seconds.
+///
+/// # Errors
+/// None for arrays of texts.
+pub fn whole_moments(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    if !texts.data_type().is_string() || !matches!(to, DataType::Timestamp(..)) {
+        return Ok(Arc::clone(texts));
+    }
+    let texts = cast(texts, &DataType::Utf8View)?;
+    let texts = texts.as_any().downcast_ref::<StringViewArray>();
+    let whole = texts
+        .into_iter()
+        .flatten()
+        .map(|text| text.map(with_seconds));
+    Ok(Arc::new(StringViewArray::from_iter(whole)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_get_their_seconds_and_nothing_else_does() {
+        for (text, expected) in [
+            ("2024-01-31 10:00", "2024-01-31 10:00:00"),
+            ("2024-01-31T10:00Z", "2024-01-31T10:00:00Z"),
+            ("2024-01-31 10:00+02:00", "2024-01-31 10:00:00+02:00"),
+            ("2024-01-31 10:00:07", "2024-01-31 10:00:07"),
+            ("2024-01-31", "2024-01-31"),
+            ("2024-01-31 10:0", "2024-01-31 10:0"),
+            ("2024-01-31 10:00ä", "2024-01-31 10:00ä"),
+            ("ä024-01-31 10:00", "ä024-01-31 10:00"),
+            ("", ""),
+        ] {
+            assert_eq!(with_seconds(text), expected);
+        }
+    }
+}
