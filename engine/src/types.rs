@@ -4,7 +4,7 @@ use std::sync::Weak;
 
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
 use datafusion::common::datatype::DataTypeExt;
-use datafusion::common::not_impl_err;
+use datafusion::common::{not_impl_err, plan_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::planner::TypePlanner;
@@ -13,6 +13,9 @@ use parking_lot::{Mutex, RwLock};
 
 /// The zone of TIMESTAMP WITH TIME ZONE where the session has none.
 const ZONE: &str = "UTC";
+
+/// The type whose argument is a type as Arrow writes it.
+pub(crate) const ARROW: &str = "ARROW";
 
 /// Plans the types of one session.
 #[derive(Default)]
@@ -93,6 +96,14 @@ impl TypePlanner for SqlTypes {
             // From 25 bits on these are doubles.
             SqlType::Float(ExactNumberInfo::Precision(25..)) => DataType::Float64,
             SqlType::Double(_) => DataType::Float64,
+            // Any type of Arrow, as it writes it: ARROW('Interval(YearMonth)').
+            SqlType::Custom(name, modifiers)
+                if name.to_string().eq_ignore_ascii_case(ARROW) && modifiers.len() == 1 =>
+            {
+                let text = &modifiers[0];
+                let data_type = text.parse::<DataType>();
+                data_type.map_err(|_| plan_datafusion_err!("Arrow has no type '{text}'"))?
+            }
             SqlType::Custom(name, modifiers) if modifiers.is_empty() => {
                 match name.to_string().to_lowercase().as_str() {
                     "uinteger" => DataType::UInt32,

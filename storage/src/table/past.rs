@@ -148,6 +148,15 @@ impl Core {
         Ok(self.table_state(schema, table)?.versions())
     }
 
+    /// For how long the past versions of a table stay readable.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn retention(&self, schema: &str, table: &str) -> Result<Duration> {
+        let state = self.table_state(schema, table)?;
+        Ok(Duration::from_micros(state.record.retention_us))
+    }
+
     /// Forgets the versions of tables that nobody was to see any more at a time, in microseconds since
     /// 1970, and gives their pages back.
     ///

@@ -35,12 +35,12 @@ pub struct Generated {
 impl fmt::Display for Generated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            always,
             sequence,
             start,
             increment,
+            ..
         } = self;
-        let when = if *always { "ALWAYS" } else { "BY DEFAULT" };
+        let when = self.when();
         write!(
             f,
             "GENERATED {when} AS IDENTITY (SEQUENCE {sequence} START WITH {start} INCREMENT BY {increment})"
@@ -49,6 +49,14 @@ impl fmt::Display for Generated {
 }
 
 impl Generated {
+    /// When its values are generated, in SQL's words.
+    pub fn when(self) -> &'static str {
+        match self.always {
+            true => "ALWAYS",
+            false => "BY DEFAULT",
+        }
+    }
+
     /// What a default's text says, if it is no expression.
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("GENERATED ")?;
@@ -131,6 +139,20 @@ impl Core {
         let first = reserved.numbers.start;
         reserved.numbers.start += count;
         Ok(first..first + count)
+    }
+
+    /// The number that a sequence gives next, counted from 0; `None` where the catalog has lost it. After a
+    /// crash it may be a later one than the last that was given says.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub fn next_of_sequence(&self, sequence: u32) -> Result<Option<u64>> {
+        let sequences = self.sequences.lock();
+        let reserved = sequences.0.get(&sequence).map(|reserved| &reserved.numbers);
+        match reserved.filter(|numbers| !numbers.is_empty()) {
+            Some(numbers) => Ok(Some(numbers.start)),
+            None => self.catalog.given_of_sequence(sequence),
+        }
     }
 
     /// Gives back what is reserved and was not given.
@@ -238,6 +260,8 @@ mod tests {
         assert_eq!(database.take_numbers(sequence, 3).unwrap(), 0..3);
         assert_eq!(database.take_numbers(sequence, 1000).unwrap(), 3..1003);
         assert_eq!(database.take_numbers(sequence, 0).unwrap(), 1003..1003);
+        assert_eq!(database.next_of_sequence(sequence).unwrap(), Some(1003));
+        assert_eq!(database.next_of_sequence(sequence + 1000).unwrap(), None);
         let other = database.new_sequence().unwrap();
         assert_eq!(database.take_numbers(other, 1).unwrap(), 0..1);
         // What a crash leaves.
@@ -248,6 +272,7 @@ mod tests {
         }
         drop(database);
         let closed = open(&first);
+        assert_eq!(closed.next_of_sequence(sequence).unwrap(), Some(1003));
         assert_eq!(closed.take_numbers(sequence, 1).unwrap(), 1003..1004);
         let killed = open(&copy);
         let next = killed.take_numbers(sequence, 1).unwrap();

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Schema};
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use comfy_table::{CellAlignment, Table, presets};
 
+use super::literal::literal;
 use crate::{Error, Result};
 
 /// What stands in each cell of a row that says that there are more.
@@ -68,12 +69,6 @@ impl Layout {
         out: &mut impl Write,
     ) -> Result<()> {
         let schema = batch.schema();
-        // Literals are not as the session prints values.
-        let literals = FormatOptions::default();
-        let options = match self {
-            Self::Insert(..) => &literals,
-            _ => options,
-        };
         let formatters = formatters(batch, options)?;
         let widths = schema.fields().iter().map(|field| width(field.name()));
         let width_of_names = widths.max().unwrap_or(0);
@@ -98,9 +93,9 @@ impl Layout {
                     writeln!(out, "<tr>{cells}</tr>").map_err(printing)?;
                 }
                 Self::Insert(table, most) => {
-                    let columns = batch.columns().iter().zip(&formatters);
-                    let values = columns.zip(schema.fields()).map(|((array, value), field)| {
-                        literal(array.as_ref(), value, row).ok_or_else(|| {
+                    let columns = batch.columns().iter().zip(schema.fields());
+                    let values = columns.map(|(array, field)| {
+                        literal(array.as_ref(), row)?.ok_or_else(|| {
                             Error::usage(format!(
                                 "column '{}' is {}, of which there is no literal; leave it out, or \
                                  write it with COPY … TO 'file.parquet'",
@@ -215,57 +210,11 @@ fn html(text: &str) -> String {
     escaped
 }
 
-/// A value as SQL has it; `None` where it has no literal.
-fn literal(array: &dyn Array, value: &ArrayFormatter<'_>, row: usize) -> Option<String> {
-    if array.is_null(row) {
-        return Some("NULL".into());
-    }
-    let text = || value.value(row).to_string();
-    let quoted = |text: String| format!("'{}'", text.replace('\'', "''"));
-    let elements = |elements: &dyn Array| {
-        let options = FormatOptions::default();
-        let value = ArrayFormatter::try_new(elements, &options).ok()?;
-        let literals = (0..elements.len()).map(|at| literal(elements, &value, at));
-        let literals: Option<Vec<_>> = literals.collect();
-        Some(format!("[{}]", literals?.join(", ")))
-    };
-    match array.data_type() {
-        DataType::Null => Some("NULL".into()),
-        DataType::Float16 | DataType::Float32 | DataType::Float64 => {
-            let text = text();
-            let is_finite = text.parse().is_ok_and(f64::is_finite);
-            Some(match is_finite {
-                true => text,
-                false => format!("CAST('{text}' AS DOUBLE)"),
-            })
-        }
-        // A number with a fraction is a DOUBLE, which has fewer digits.
-        decimal if decimal.is_decimal() => Some(quoted(text())),
-        number if number.is_numeric() => Some(text()),
-        DataType::Boolean => Some(text().to_uppercase()),
-        DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView
-        | DataType::FixedSizeBinary(_) => Some(format!("X'{}'", text())),
-        string if string.is_string() => Some(quoted(text())),
-        DataType::Interval(_) | DataType::Duration(_) => None,
-        time if time.is_temporal() => Some(quoted(text())),
-        DataType::List(_) => elements(array.as_list::<i32>().value(row).as_ref()),
-        DataType::LargeList(_) => elements(array.as_list::<i64>().value(row).as_ref()),
-        DataType::FixedSizeList(..) => elements(array.as_fixed_size_list().value(row).as_ref()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{
-        ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int32Array, ListArray,
-        StringArray, StructArray,
-    };
-    use arrow::datatypes::{Field, Int32Type};
+    use arrow::array::{ArrayRef, Float64Array, Int32Array, StringArray};
 
     use super::*;
 
@@ -336,32 +285,5 @@ mod tests {
         let boxed = draw(Frame::Box, 1, true);
         assert!(boxed.contains("Int32") && boxed.contains("┌"), "{boxed}");
         assert!(boxed.contains("it's") && !boxed.contains("<x>") && boxed.contains(MORE));
-    }
-
-    #[test]
-    fn literals_are_those_of_sql() {
-        let field = Arc::new(Field::new("x", DataType::Int32, true));
-        let number: ArrayRef = Arc::new(Int32Array::from(vec![7]));
-        let cases: [(ArrayRef, Option<&str>); 5] = [
-            (Arc::new(BooleanArray::from(vec![true])), Some("TRUE")),
-            (
-                Arc::new(BinaryArray::from(vec![b"\x00\xff".as_slice()])),
-                Some("X'00ff'"),
-            ),
-            (Arc::new(Date32Array::from(vec![0])), Some("'1970-01-01'")),
-            (
-                Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>([Some([
-                    Some(1),
-                    None,
-                ])])),
-                Some("[1, NULL]"),
-            ),
-            (Arc::new(StructArray::from(vec![(field, number)])), None),
-        ];
-        for (array, expected) in cases {
-            let options = FormatOptions::default();
-            let value = ArrayFormatter::try_new(array.as_ref(), &options).unwrap();
-            assert_eq!(literal(array.as_ref(), &value, 0).as_deref(), expected);
-        }
     }
 }

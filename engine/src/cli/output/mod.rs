@@ -2,6 +2,7 @@
 
 mod chart;
 mod layout;
+mod literal;
 mod plan;
 
 use std::fs::File;
@@ -24,6 +25,7 @@ use super::escape::{self, Shown};
 use super::shell::pager;
 pub(super) use chart::Chart;
 use layout::{Frame, Layout};
+pub(super) use literal::sql_type;
 
 /// Rows of a table that a terminal shows.
 const TERMINAL_ROWS: usize = 40;

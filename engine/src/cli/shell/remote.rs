@@ -467,7 +467,7 @@ impl Backend for Remote {
                 of.checks.push((name, condition));
             }
         }
-        let indexes = "SELECT \"schema\", \"table\", name, kind, array_to_string(columns, ','), \"constraint\" \
+        let indexes = "SELECT \"schema\", \"table\", name, kind, array_to_string(columns, chr(31)), \"constraint\" \
                        FROM system.indexes ORDER BY 1, 2, 3";
         for [schema, table, name, kind, columns, constraint] in self.texts::<6>(indexes).await? {
             catalog.indexes.push(Index {
@@ -475,7 +475,7 @@ impl Backend for Remote {
                 table,
                 name,
                 kind,
-                columns: columns.split(',').map(str::to_string).collect(),
+                columns: columns.split('\u{1f}').map(str::to_string).collect(),
                 constraint: match constraint.as_str() {
                     "primary key" => "primary key",
                     "unique" => "unique",

@@ -1,5 +1,7 @@
 //! The schema `system`: what the process tells of itself, and `KILL QUERY`.
 
+mod definitions;
+
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -33,6 +35,8 @@ const QUERIES: &str = "queries";
 const FUNCTIONS: &str = "functions";
 /// Name of the table of flash cards.
 const FLASH: &str = "flash";
+/// Name of the table of columns.
+const COLUMNS: &str = "columns";
 /// Name of the table of CHECK constraints.
 const CHECKS: &str = "checks";
 /// Name of the table of indexes.
@@ -50,8 +54,9 @@ const USERS: &str = "users";
 /// Name of the table of what is granted to them.
 const GRANTS: &str = "grants";
 
-const TABLES: [&str; 11] = [
-    CACHE, CHECKS, FLASH, FUNCTIONS, GRANTS, INDEXES, QUERIES, SCRUB, OF_TABLES, USERS, VERSIONS,
+const TABLES: [&str; 12] = [
+    CACHE, CHECKS, COLUMNS, FLASH, FUNCTIONS, GRANTS, INDEXES, QUERIES, SCRUB, OF_TABLES, USERS,
+    VERSIONS,
 ];
 
 /// The tables of the schema, made when they are asked for.
@@ -64,7 +69,7 @@ pub(crate) struct SystemSchema {
 }
 
 impl SystemSchema {
-    /// What `principal` may see: the card, for an admin; indexes, constraints and versions of tables on which they
+    /// What `principal` may see: the card, for an admin; columns, indexes, constraints and versions of tables on which they
     /// have a right; functions that they may use; their own queries, or all for an admin.
     pub fn new(
         database: Arc<Database>,
@@ -401,137 +406,6 @@ impl SystemSchema {
             ("past_bytes", number(|v| v.past_bytes), false),
         ])?)
     }
-
-    fn tables(&self) -> Result<RecordBatch> {
-        let mut names = [StringBuilder::new(), StringBuilder::new()];
-        let mut layouts = StringBuilder::new();
-        let (mut distributed, mut buckets) = (StringBuilder::new(), vec![]);
-        let (mut rows, mut segments, mut bytes) = (vec![], vec![], vec![]);
-        for schema in self.database.schemas() {
-            for table in self.database.tables(&schema) {
-                if self.principal.rights(&schema, &table).is_empty() {
-                    continue;
-                }
-                // One that was dropped meanwhile has none.
-                let Ok(snapshot) = self.database.snapshot(&schema, &table) else {
-                    continue;
-                };
-                names[0].append_value(&schema);
-                names[1].append_value(&table);
-                layouts.append_value(snapshot.layout.name());
-                let by = snapshot.distribution.as_ref();
-                distributed.append_option(by.map(|by| {
-                    let fields = snapshot.schema.fields();
-                    let columns = by.columns().iter();
-                    let columns = columns.map(|column| fields[*column as usize].name().as_str());
-                    columns.collect::<Vec<_>>().join(", ")
-                }));
-                buckets.push(by.map(|by| u64::from(by.buckets())));
-                rows.push(snapshot.rows());
-                segments.push(snapshot.segments.len() as u64);
-                let pages = snapshot.runs().map(|run| u64::from(run.count));
-                bytes.push(pages.sum::<u64>() * PAGE_SIZE_BYTES as u64);
-            }
-        }
-        let [schemas, tables] = names.map(|mut of| Arc::new(of.finish()) as ArrayRef);
-        let number = |values: Vec<u64>| Arc::new(UInt64Array::from(values)) as ArrayRef;
-        Ok(RecordBatch::try_from_iter_with_nullable([
-            ("schema", schemas, false),
-            ("table", tables, false),
-            ("layout", Arc::new(layouts.finish()) as ArrayRef, false),
-            (
-                "distributed_by",
-                Arc::new(distributed.finish()) as ArrayRef,
-                true,
-            ),
-            (
-                "buckets",
-                Arc::new(UInt64Array::from(buckets)) as ArrayRef,
-                true,
-            ),
-            ("rows", number(rows), false),
-            ("segments", number(segments), false),
-            ("bytes", number(bytes), false),
-        ])?)
-    }
-
-    fn checks(&self) -> Result<RecordBatch> {
-        let mut columns =
-            ["schema", "table", "name", "condition"].map(|n| (n, StringBuilder::new()));
-        for schema in self.database.schemas() {
-            for table in self.database.tables(&schema) {
-                // One that was dropped meanwhile has none.
-                let snapshot = self.database.snapshot(&schema, &table);
-                let visible = !self.principal.rights(&schema, &table).is_empty();
-                let snapshot = snapshot.iter().filter(|_| visible);
-                for check in snapshot.flat_map(|snapshot| &snapshot.checks) {
-                    let values = [&schema, &table, &check.name, &check.text];
-                    for ((_, column), value) in columns.iter_mut().zip(values) {
-                        column.append_value(value);
-                    }
-                }
-            }
-        }
-        let columns = columns.map(|(name, mut column)| {
-            let column: ArrayRef = Arc::new(column.finish());
-            (name, column, false)
-        });
-        Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
-    }
-
-    fn indexes(&self) -> Result<RecordBatch> {
-        let (mut schemas, mut tables) = (StringBuilder::new(), StringBuilder::new());
-        let (mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new());
-        let mut columns = ListBuilder::new(StringBuilder::new());
-        let mut constraints = StringBuilder::new();
-        let (mut parts, mut tail_segments, mut tail_rows) = (vec![], vec![], vec![]);
-        let mut failures = StringBuilder::new();
-        let number = |values: Vec<u64>| Arc::new(UInt64Array::from(values)) as ArrayRef;
-        for schema in self.database.schemas() {
-            for table in self.database.tables(&schema) {
-                // One that was dropped meanwhile has none.
-                let snapshot = self.database.snapshot(&schema, &table);
-                let visible = !self.principal.rights(&schema, &table).is_empty();
-                for snapshot in snapshot.iter().filter(|_| visible) {
-                    for index in &snapshot.indexes {
-                        let definition = &index.definition;
-                        schemas.append_value(&schema);
-                        tables.append_value(&table);
-                        names.append_value(&definition.name);
-                        kinds.append_value(definition.kind.to_string());
-                        columns
-                            .append_value(snapshot.index_columns(definition).into_iter().map(Some));
-                        constraints.append_option(match (definition.primary, definition.unique) {
-                            (true, _) => Some("primary key"),
-                            (_, true) => Some("unique"),
-                            _ => None,
-                        });
-                        parts.push(index.parts.len() as u64);
-                        tail_segments.push(index.tail.len() as u64);
-                        tail_rows.push(index.tail_rows());
-                        let failure = self.database.index_failure(snapshot.id, &definition.name);
-                        failures.append_option(failure);
-                    }
-                }
-            }
-        }
-        Ok(RecordBatch::try_from_iter_with_nullable([
-            ("schema", Arc::new(schemas.finish()) as ArrayRef, false),
-            ("table", Arc::new(tables.finish()) as ArrayRef, false),
-            ("name", Arc::new(names.finish()) as ArrayRef, false),
-            ("kind", Arc::new(kinds.finish()) as ArrayRef, false),
-            ("columns", Arc::new(columns.finish()) as ArrayRef, false),
-            (
-                "constraint",
-                Arc::new(constraints.finish()) as ArrayRef,
-                true,
-            ),
-            ("parts", number(parts), false),
-            ("uncovered_segments", number(tail_segments), false),
-            ("uncovered_rows", number(tail_rows), false),
-            ("failure", Arc::new(failures.finish()) as ArrayRef, true),
-        ])?)
-    }
 }
 
 #[async_trait]
@@ -545,6 +419,7 @@ impl SchemaProvider for SystemSchema {
             QUERIES => self.queries()?,
             FUNCTIONS => self.functions()?,
             CHECKS => self.checks()?,
+            COLUMNS => self.columns()?,
             INDEXES => self.indexes()?,
             SCRUB => self.scrub()?,
             OF_TABLES => self.tables()?,
