@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use datafusion::common::{Column, DFSchema, JoinType, TableReference};
 use datafusion::execution::SessionState;
+use datafusion::functions::core::expr_fn::named_struct;
+use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, WriteOp, lit, when,
+    DmlStatement, Expr, ExprFunctionExt, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
+    WindowFunctionDefinition, WriteOp, lit, when,
 };
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
     self, Assignment, AssignmentTarget, ConflictTarget, DoUpdate, OnConflict, OnConflictAction,
     OnInsert, SqliteOnConflict,
 };
-use flashmesh_planner::FlashTable;
+use flashmesh_planner::{FlashTable, first_of_keys};
 use flashmesh_storage::index::IndexDefinition;
 use flashmesh_storage::table::{Generated, TableSnapshot};
 
@@ -23,6 +27,8 @@ use crate::error::{Error, Result};
 
 /// What the rows that were to be inserted are called.
 const EXCLUDED: &str = "excluded";
+/// The column of their numbers.
+const NUMBER: &str = "flashmesh:number";
 
 /// Takes the clause out of an INSERT, which DataFusion would not plan with it. `INSERT OR IGNORE` is one that
 /// does nothing.
@@ -102,10 +108,28 @@ pub(crate) fn on_conflict(
         ));
     };
     let table = insert.table_name.clone();
-    let keys = keys(&target, conflict.conflict_target.as_ref())?;
-    let excluded = LogicalPlanBuilder::from(rows).alias(EXCLUDED)?.build()?;
+    let is_ignore = matches!(conflict.action, OnConflictAction::DoNothing);
+    let mut keys = keys(&target, conflict.conflict_target.as_ref(), is_ignore)?;
+    // A row that has none of several keys of others is new; so is the first of new ones that share a key.
+    let is_of_all = is_ignore && conflict.conflict_target.is_none();
+    let rows = match is_of_all {
+        true => numbered(rows)?,
+        false => rows,
+    };
+    let mut excluded = LogicalPlanBuilder::from(rows).alias(EXCLUDED)?;
     let of = |relation: &TableReference, column: &str| Column::new(Some(relation.clone()), column);
     let new = TableReference::bare(EXCLUDED);
+    let all_keys = keys.clone();
+    for (number, key) in keys.drain(1..).enumerate() {
+        let other = TableReference::bare(format!("conflict{number}"));
+        let scan = LogicalPlanBuilder::scan(table.clone(), Arc::clone(&insert.target), None)?;
+        let on = key.iter().map(|key| (of(&new, key), of(&other, key)));
+        let on = on.unzip::<_, _, Vec<_>, Vec<_>>();
+        let scan = scan.alias(other.clone())?.build()?;
+        excluded = excluded.join(scan, JoinType::LeftAnti, on, None)?;
+    }
+    let excluded = excluded.build()?;
+    let keys = keys.pop().unwrap_or_default();
     let on = keys.iter().map(|key| (of(&table, key), of(&new, key)));
     let joined = LogicalPlanBuilder::scan(table.clone(), Arc::clone(&insert.target), None)?
         .join(
@@ -145,10 +169,23 @@ pub(crate) fn on_conflict(
         Ok(value.alias(field.name()))
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;
-    let input = LogicalPlanBuilder::from(joined)
-        .filter(kept)?
-        .project(columns)?
-        .build()?;
+    let mut input = LogicalPlanBuilder::from(joined).filter(kept)?;
+    if is_of_all {
+        let columns = |key: &Vec<String>| {
+            let columns = key.iter().enumerate();
+            let columns = columns
+                .flat_map(|(place, name)| [lit(place.to_string()), Expr::Column(of(&new, name))]);
+            named_struct(columns.collect())
+        };
+        let function = WindowFunctionDefinition::WindowUDF(first_of_keys());
+        let first = WindowFunction::new(function, all_keys.iter().map(columns).collect());
+        let order = Expr::Column(of(&new, NUMBER)).sort(true, false);
+        let first = Expr::from(first).order_by(vec![order]).build()?;
+        let name = first.schema_name().to_string();
+        input = input.window([first])?;
+        input = input.filter(Expr::Column(Column::from_name(name)))?;
+    }
+    let input = input.project(columns)?.build()?;
     Ok(LogicalPlan::Dml(DmlStatement::new(
         table,
         insert.target,
@@ -157,25 +194,59 @@ pub(crate) fn on_conflict(
     )))
 }
 
-/// The columns of the key whose conflicts are meant.
-fn keys(target: &FlashTable, wanted: Option<&ConflictTarget>) -> Result<Vec<String>> {
+/// Rows with their numbers, in the order in which they come.
+fn numbered(rows: LogicalPlan) -> Result<LogicalPlan> {
+    let mut columns: Vec<_> = rows
+        .schema()
+        .columns()
+        .into_iter()
+        .map(Expr::Column)
+        .collect();
+    let number = row_number();
+    let name = number.schema_name().to_string();
+    columns.push(Expr::Column(Column::from_name(name)).alias(NUMBER));
+    let rows = LogicalPlanBuilder::from(rows).window([number])?;
+    Ok(rows.project(columns)?.build()?)
+}
+
+/// The columns of the keys whose conflicts are meant: of one, or where nothing is done of all if none is
+/// named.
+fn keys(
+    target: &FlashTable,
+    wanted: Option<&ConflictTarget>,
+    is_ignore: bool,
+) -> Result<Vec<Vec<String>>> {
     let table = target.named().snapshot();
     let names = |definition: &IndexDefinition| -> Vec<String> {
         let names = table.index_columns(definition).into_iter();
         names.map(str::to_owned).collect()
     };
     let normalised = |name: &ast::Ident| IdentNormalizer::default().normalize(name.clone());
-    let mut unique = table.indexes.iter().map(|index| &index.definition);
-    let found = match wanted {
-        None => unique.find(|definition| definition.primary),
+    let unique = table.indexes.iter().map(|index| &index.definition);
+    let mut unique: Vec<_> = unique.filter(|definition| definition.unique).collect();
+    unique.sort_by_key(|definition| !definition.primary);
+    let found: Vec<_> = match wanted {
+        None if unique.len() > 1 && !is_ignore => {
+            let keys = unique
+                .iter()
+                .map(|of| format!("({})", names(of).join(", ")));
+            return Err(Error::usage(format!(
+                "table '{}' has several PRIMARY KEY and UNIQUE constraints, {}; say which one names the row that changes: \
+                 ON CONFLICT (column) DO UPDATE SET …",
+                table.name,
+                keys.collect::<Vec<_>>().join(", ")
+            )));
+        }
+        None => unique,
         Some(ConflictTarget::Columns(columns)) => {
             let mut columns: Vec<_> = columns.iter().map(normalised).collect();
             columns.sort_unstable();
-            unique.find(|definition| {
+            let is_meant = |definition: &&IndexDefinition| {
                 let mut of_index = names(definition);
                 of_index.sort_unstable();
-                definition.unique && of_index == columns
-            })
+                of_index == columns
+            };
+            unique.into_iter().find(is_meant).into_iter().collect()
         }
         Some(ConflictTarget::OnConstraint(name)) => {
             let name = name
@@ -183,15 +254,17 @@ fn keys(target: &FlashTable, wanted: Option<&ConflictTarget>) -> Result<Vec<Stri
                 .last()
                 .and_then(|part| part.as_ident())
                 .map(normalised);
-            unique.find(|d| d.unique && Some(&d.name) == name.as_ref())
+            let is_meant = |definition: &&IndexDefinition| Some(&definition.name) == name.as_ref();
+            unique.into_iter().find(is_meant).into_iter().collect()
         }
     };
-    found.map(names).ok_or_else(|| {
-        Error::usage(format!(
+    match found.is_empty() {
+        false => Ok(found.into_iter().map(names).collect()),
+        true => Err(Error::usage(format!(
             "ON CONFLICT: table '{}' has no such PRIMARY KEY or UNIQUE columns; name those of one: ON CONFLICT (column)",
             table.name
-        ))
-    })
+        ))),
+    }
 }
 
 /// The new values of the columns that DO UPDATE sets, by their places.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+
 import duckdb
 import flashmesh
 import pytest
@@ -200,3 +203,47 @@ def test_texts_that_are_printed_have_bounds(engines) -> None:
     ):
         with pytest.raises(Exception, match="a function may make"):
             own.execute(query).fetchall()
+
+
+def test_ignored_are_rows_with_any_known_key() -> None:
+    """Beside SQLite: rows come one after the other, and one that has a key of a row that is there is left out."""
+    rng = random.Random(11)
+    for _ in range(40):
+        own, theirs = flashmesh.connect(), sqlite3.connect(":memory:")
+        constraints = rng.choice([
+            "id INT PRIMARY KEY, a INT UNIQUE, b INT, c TEXT",
+            "id INT PRIMARY KEY, a INT, b INT, c TEXT, UNIQUE (a, b)",
+            "id INT, a INT UNIQUE, b INT, c TEXT UNIQUE",
+            "id INT PRIMARY KEY, a INT, b INT, c TEXT, UNIQUE (b, a), UNIQUE (c)",
+            "id INT PRIMARY KEY, a INT, b INT, c TEXT",
+        ])
+        for one in (own, theirs):
+            one.execute(f"CREATE TABLE t ({constraints})")
+        for _ in range(rng.randrange(2, 8)):
+            null = lambda value: rng.choice(["NULL", value, value, value])
+            rows = ", ".join(
+                f"({rng.randrange(12)}, {null(rng.randrange(8))}, {null(rng.randrange(4))}, {null(chr(39) + rng.choice('abcdefgh') + chr(39))})"
+                for _ in range(rng.randrange(1, 9))
+            )
+            for one in (own, theirs):
+                one.execute(f"INSERT OR IGNORE INTO t VALUES {rows}")
+            rows = [sorted(one.execute("SELECT * FROM t").fetchall(), key=str) for one in (own, theirs)]
+            assert rows[0] == rows[1], constraints
+        own.close()
+
+
+def test_one_of_several_keys_is_named() -> None:
+    own = flashmesh.connect()
+    own.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT UNIQUE)")
+    own.execute("INSERT INTO t VALUES (1, 10), (2, 20)")
+    own.execute("INSERT INTO t VALUES (3, 10), (3, 30), (3, 40), (4, 30) ON CONFLICT DO NOTHING")
+    assert own.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, 10), (2, 20), (3, 30)]
+    for statement in ("INSERT OR REPLACE INTO t VALUES (1, 11)", "INSERT INTO t VALUES (1, 11) ON CONFLICT DO UPDATE SET a = 11"):
+        with pytest.raises(Exception, match=r"several PRIMARY KEY and UNIQUE constraints, \(id\), \(a\)"):
+            own.execute(statement)
+    own.execute("INSERT INTO t VALUES (1, 11) ON CONFLICT (id) DO UPDATE SET a = excluded.a")
+    assert own.execute("SELECT a FROM t WHERE id = 1").fetchall() == [(11,)]
+    own.execute("CREATE TABLE u (a INT UNIQUE, b INT)")
+    own.execute("INSERT INTO u VALUES (1, 1), (NULL, 2)")
+    own.execute("INSERT OR REPLACE INTO u VALUES (1, 5), (NULL, 6)")
+    assert own.execute("SELECT * FROM u ORDER BY b").fetchall() == [(None, 2), (1, 5), (None, 6)]

@@ -228,6 +228,7 @@ impl Workers {
         for function in flashmesh_planner::functions_of_plans() {
             template.register_udf(function.as_ref().clone());
         }
+        template.register_udwf(flashmesh_planner::first_of_keys().as_ref().clone());
         let session = WorkerSession {
             template: Arc::new(template.state()),
             codec: Arc::new(ScanCodec::new(Arc::clone(&parts.storage))),
