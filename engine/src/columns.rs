@@ -367,6 +367,18 @@ fn merged(scopes: &[With]) -> Option<With> {
     })
 }
 
+/// The same of scopes up to the queries in which a visitor finds what is to be written out still: what that is of
+/// does not name those behind.
+pub(crate) fn merged_without<V: VisitorMut + Default>(scopes: &[With]) -> Option<With> {
+    let mut scopes = scopes.to_vec();
+    for with in &mut scopes {
+        let mut tables = with.cte_tables.iter_mut();
+        let pending = tables.position(|table| table.query.visit(&mut V::default()).is_break());
+        with.cte_tables.truncate(pending.unwrap_or(usize::MAX));
+    }
+    merged(&scopes)
+}
+
 /// Whether a statement asks for columns anywhere.
 fn is_there(statement: &mut ParsedStatement) -> bool {
     clauses::visit(statement, &mut Present).is_break()

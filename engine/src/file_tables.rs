@@ -1,4 +1,4 @@
-//! Files that stand where a table stands: by their names, or as the text of a call of `read_csv` and the like.
+//! Files that stand where a table stands: by their names, or as the text of a call of `read_csv`, `glob` and the like.
 
 use std::sync::{Arc, Weak};
 
@@ -8,7 +8,7 @@ use datafusion::execution::SessionState;
 use datafusion::prelude::SessionContext;
 use parking_lot::{Mutex, RwLock};
 
-use crate::clauses::files_of_name;
+use crate::clauses::{files_of_name, list_of_name};
 use crate::files::{FileOptions, format_of, open, read};
 
 /// Makes tables of names that look like files: `SELECT * FROM 'data/*.parquet'`.
@@ -33,6 +33,14 @@ impl UrlTableFactory for FileTables {
         &self,
         name: &str,
     ) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(listed) = list_of_name(name) {
+            let (list, paths) = listed?;
+            let Some(session) = self.session.lock().upgrade() else {
+                return Ok(None);
+            };
+            let state = session.read().clone();
+            return Ok(Some(list.table(&paths, &state).await?));
+        }
         let files = files_of_name(name).transpose()?;
         if files.is_none() && !name.contains(['/', '\\']) && format_of(name).is_none() {
             return Ok(None);

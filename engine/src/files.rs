@@ -266,14 +266,18 @@ fn type_of(name: &str, state: &SessionState) -> Result<DataType> {
     }
 }
 
+/// Whether a path stands for several files.
+pub(crate) fn is_pattern(path: &str) -> bool {
+    path.contains(['*', '?', '['])
+}
+
 /// A path or URL, checked to exist where that is cheap to know.
-fn parse_path(path: &str) -> Result<ListingTableUrl> {
+pub(crate) fn parse_path(path: &str) -> Result<ListingTableUrl> {
     let path = match (path.strip_prefix("~/"), std::env::var("HOME")) {
         (Some(rest), Ok(home)) => format!("{home}/{rest}"),
         _ => path.to_string(),
     };
-    let is_pattern = path.contains(['*', '?', '[']);
-    if !is_pattern && !path.contains("://") && !Path::new(&path).exists() {
+    if !is_pattern(&path) && !path.contains("://") && !Path::new(&path).exists() {
         let place = match std::env::current_dir() {
             Ok(folder) if !Path::new(&path).is_absolute() => format!(" in {}", folder.display()),
             _ => String::new(),

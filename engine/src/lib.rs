@@ -37,6 +37,7 @@ mod grants;
 mod spelling;
 
 mod accounts;
+mod file_lists;
 
 mod own_statement;
 
@@ -105,13 +106,16 @@ mod transactions;
 
 mod by_name;
 mod columns;
+mod comments;
 mod small_statements;
 mod summarize;
 
 mod alter;
 mod create_view;
 mod import;
+mod limits;
 mod lookup;
+mod pivots;
 mod prepare;
 mod put;
 mod statements;

@@ -18,6 +18,7 @@ use crate::clauses;
 use crate::error::{Error, Result};
 use crate::names::name_of;
 use crate::own_statement::{Macro, MacroBody, MacroStatement};
+use crate::spelling::IF_NOT_EXISTS;
 
 /// How many calls of a statement are written out.
 const MOST_CALLS: usize = 1000;
@@ -52,10 +53,17 @@ pub(crate) fn parsed_macro(statement: &ast::Statement) -> Result<Option<MacroSta
     else {
         return Ok(None);
     };
-    let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else {
-        return Err(Error::usage(format!(
-            "a macro is the session's own; leave out the schema of '{name}'"
-        )));
+    let (name, if_not_exists) = match name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] => (name, false),
+        [
+            ObjectNamePart::Identifier(schema),
+            ObjectNamePart::Identifier(name),
+        ] if schema.value == IF_NOT_EXISTS => (name, true),
+        _ => {
+            return Err(Error::usage(format!(
+                "a macro is the session's own; leave out the schema of '{name}'"
+            )));
+        }
     };
     let mut parameters: Vec<(String, Option<Expr>)> = Vec::new();
     for argument in args.iter().flatten() {
@@ -80,6 +88,7 @@ pub(crate) fn parsed_macro(statement: &ast::Statement) -> Result<Option<MacroSta
     Ok(Some(MacroStatement::Create {
         name: name_of(name),
         or_replace: *or_replace,
+        if_not_exists,
         of: Box::new(Macro {
             parameters,
             body: match definition {
@@ -101,8 +110,12 @@ impl Macros {
             MacroStatement::Create {
                 name,
                 or_replace,
+                if_not_exists,
                 of,
             } => {
+                if all.contains_key(&name) && if_not_exists {
+                    return Ok(());
+                }
                 if all.contains_key(&name) && !or_replace {
                     return Err(Error::usage(format!(
                         "macro '{name}' is there; CREATE OR REPLACE MACRO makes it anew"

@@ -12,6 +12,8 @@ pub(crate) const DEFAULT_SCHEMA: &str = "public";
 pub(crate) const SYSTEM_SCHEMA: &str = "system";
 /// The procedure that statements about users, roles and grants are.
 pub(crate) const CHANGE_ACCOUNTS: &str = "change_accounts";
+/// The key of a field's metadata that says what a column is for.
+pub(crate) const COMMENT: &str = "comment";
 
 /// Whether what a column is said to be makes it count by itself, in the words of SQLite and MySQL.
 pub(crate) fn is_auto_increment(said: &[Token]) -> bool {

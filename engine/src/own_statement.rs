@@ -25,6 +25,7 @@ pub(crate) enum OwnStatement {
     Backup(BackupStatement),
     /// `CHECK DATABASE`.
     Check,
+    Comment(CommentStatement),
     /// `CLEAR CACHE`, of external files.
     ClearCache,
     ExplainRack(ExplainRackStatement),
@@ -79,6 +80,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Backup(_) => "BackupDatabase",
             Self::Check => "CheckDatabase",
             Self::ClearCache => "ClearCache",
+            Self::Comment(_) => "Comment",
             Self::ExplainRack(_) => "ExplainRack",
             Self::Index(IndexStatement::Create(_)) => "CreateIndex",
             Self::Index(IndexStatement::Drop { .. }) => "DropIndex",
@@ -122,6 +124,7 @@ impl UserDefinedLogicalNodeCore for OwnStatement {
             Self::Backup(statement) => statement.fmt(f),
             Self::Check => f.write_str("all pages"),
             Self::ClearCache => f.write_str("all objects"),
+            Self::Comment(of) => write!(f, "{}.{}", of.schema, of.table),
             Self::ExplainRack(explain) => write!(f, "'{}', scale {}", explain.rack, explain.scale),
             Self::Index(statement) => statement.fmt(f),
             Self::Kill(query) => query.fmt(f),
@@ -217,12 +220,25 @@ pub(crate) struct VariableStatement {
     pub value: Option<LogicalPlan>,
 }
 
+/// `COMMENT ON TABLE` and `COMMENT ON COLUMN`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CommentStatement {
+    pub schema: String,
+    pub table: String,
+    /// Of which column, if of one.
+    pub column: Option<String>,
+    /// Empty for nothing.
+    pub comment: String,
+    pub if_exists: bool,
+}
+
 /// A statement about macros.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum MacroStatement {
     Create {
         name: String,
         or_replace: bool,
+        if_not_exists: bool,
         of: Box<Macro>,
     },
     Drop {

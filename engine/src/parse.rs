@@ -3,11 +3,12 @@
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
-use crate::spelling::{read_otherwise, respelled};
+use crate::spelling::{check_names, read_otherwise, respelled};
 use crate::{clauses, depth, from_first, past, precedence};
 
 /// Splits SQL of a dialect into statements.
@@ -15,6 +16,7 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     let dialect = dialect_from_str(dialect)
         .ok_or_else(|| Error::usage(format!("there is no SQL dialect '{dialect}'")))?;
     depth::check(query, dialect.as_ref())?;
+    check_names(query, dialect.as_ref())?;
     let parser = match read_otherwise(query, dialect.as_ref()) {
         Some(tokens) => DFParserBuilder::new(tokens),
         None => DFParserBuilder::new(query),
@@ -56,6 +58,13 @@ fn parse_all(mut parser: DFParser<'_>) -> Result<Vec<ParsedStatement>> {
         if !is_separate {
             let found = parser.parser.expected("end of statement", next);
             return found.map_err(|error| DataFusionError::from(error).into());
+        }
+        // Some dialects of the parser know it.
+        if parser.parser.parse_keyword(Keyword::COMMENT) {
+            let comment = parser.parser.parse_comment();
+            let comment = comment.map_err(DataFusionError::from)?;
+            statements.push(ParsedStatement::Statement(Box::new(comment)));
+            continue;
         }
         let call = parse_procedure(&mut parser).map_err(DataFusionError::from)?;
         statements.push(match call {

@@ -128,6 +128,8 @@ impl Session {
         variables.declare(&mut state);
         let mut statement = statement;
         self.macros().write_out(&mut statement)?;
+        self.write_out_pivots(&mut statement, variables).await?;
+        self.write_out_limits(&mut statement, variables).await?;
         self.write_out_columns(&mut statement, variables).await?;
         self.write_out_names(&mut statement, variables).await?;
         if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut Calls(&state)) {
@@ -152,6 +154,9 @@ impl Session {
                 let value = value.as_ref().map(|value| &value.value);
                 let query = self.query_of_pragma(parsed_pragma(name, value)?)?;
                 return Box::pin(self.plan_in(query, variables)).await;
+            }
+            if let Some(comment) = self.parsed_comment(parsed)? {
+                return Ok(comment.into_plan());
             }
             if let Some(own) = self.parsed_own(&state, parsed).await? {
                 return Ok(own.into_plan());
@@ -261,6 +266,7 @@ impl Session {
             OwnStatement::Backup(backup) => self.execute_backup(backup).await,
             OwnStatement::Check => self.check_database().await,
             OwnStatement::ClearCache => self.clear_cache(),
+            OwnStatement::Comment(statement) => self.set_comment(statement).await,
             OwnStatement::ExplainRack(statement) => self.explain_rack(statement).await,
             OwnStatement::Index(statement) => self.execute_index(statement).await,
             OwnStatement::Kill(id) => {

@@ -200,6 +200,22 @@ impl Changes {
         self.workspace.set_retention(schema, table, retention)
     }
 
+    /// Sets what is said of a table, which takes the right to create it.
+    ///
+    /// # Errors
+    /// `Denied`; what [`Workspace::set_comment`] says.
+    pub fn set_comment(
+        &self,
+        capability: &Capability,
+        schema: &str,
+        table: &str,
+        comment: &str,
+    ) -> Result<()> {
+        let found = self.workspace.snapshot(schema, table)?;
+        self.verify_table(capability, &found)?;
+        self.workspace.set_comment(schema, table, comment)
+    }
+
     /// Changes the columns of a table, which takes the right to create it.
     ///
     /// # Errors

@@ -247,3 +247,177 @@ def test_one_of_several_keys_is_named() -> None:
     own.execute("INSERT INTO u VALUES (1, 1), (NULL, 2)")
     own.execute("INSERT OR REPLACE INTO u VALUES (1, 5), (NULL, 6)")
     assert own.execute("SELECT * FROM u ORDER BY b").fetchall() == [(None, 2), (1, 5), (None, 6)]
+
+
+PIVOTED = [
+    "CREATE TABLE c (country VARCHAR, city VARCHAR, y INT, pop INT)",
+    "INSERT INTO c VALUES ('NL', 'Amsterdam', 2000, 1005), ('NL', 'Amsterdam', 2010, 1065), ('US', 'Seattle', 2000, 564), "
+    "('US', 'Seattle', 2010, 608), ('US', 'New York', 2000, 8015), ('US', NULL, 2010, 8175)",
+]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "PIVOT c ON y USING sum(pop) ORDER BY ALL",
+        "PIVOT c ON y USING sum(pop) GROUP BY country ORDER BY ALL",
+        "PIVOT c ON y USING sum(pop) AS total, max(pop) AS most GROUP BY country ORDER BY ALL",
+        "PIVOT c ON y IN (2000, 2010) USING sum(pop) ORDER BY ALL",
+        "SELECT * FROM (PIVOT c ON y USING sum(pop) GROUP BY country) p ORDER BY 1",
+        "WITH p AS (PIVOT c ON country USING count(*) GROUP BY y) SELECT * FROM p ORDER BY 1",
+        "PIVOT (SELECT country, y, pop FROM c) ON country USING sum(pop) ORDER BY y",
+        "WITH p AS (PIVOT c ON country USING count(*) GROUP BY y), q AS (SELECT * FROM p) SELECT y, \"US\" FROM q ORDER BY y",
+        "PIVOT c ON city USING sum(pop) GROUP BY country, y ORDER BY 1, 2 LIMIT 3",
+        "WITH d AS (SELECT country, pop, y FROM c WHERE y = 2000) PIVOT d ON country USING sum(pop)",
+        "PIVOT (SELECT 1 AS a, 'it''s' AS b, 3 AS c) ON b USING sum(c)",
+        "PIVOT c ON nope USING sum(pop)",
+    ],
+)
+def test_pivots_find_their_values(engines, query: str) -> None:
+    answers = []
+    for one in engines:
+        for statement in PIVOTED:
+            one.execute(statement)
+        try:
+            answer = one.execute(query)
+            answers.append(([column[0] for column in answer.description], answer.fetchall()))
+        except Exception as error:
+            assert "nope" in str(error)
+            answers.append(None)
+    assert answers[0] == answers[1]
+
+
+OF_DUCKDB = [
+    "SELECT list_select([10, 20, 30], [3, 1]), list_select(['a', 'b'], [2]), list_where([1, 2, 3], [true, false, true])",
+    "SELECT max(v, 2), min(v, 2), arg_max(v, -v, 2), arg_min(v, -v, 1), max(v, 10) FROM (VALUES (1), (2), (3), (NULL)) t(v)",
+    "SELECT v % 2 AS k, max(v, 1), min(v, 5) FILTER (WHERE v < 3) FROM (VALUES (1), (2), (3)) t(v) GROUP BY k ORDER BY k",
+    "SELECT struct_insert({'a': 1}, b := 2, c := 'x'), struct_keys({'a': 1, 'B c': 2})",
+    "SELECT map_keys(map_concat(map {'a': 1}, map {'b': 2}, map {'a': 5})), map_values(map_from_entries([('a', 1), ('b', NULL)]))",
+    "SELECT bar(5, 0, 10), bar(3.3, 0, 10, 7), bar(-1, 0, 10, 4), bar(99, 0, 10, 4), bar(NULL, 0, 1)",
+    "SELECT date_sub('day', DATE '2020-01-01', DATE '2020-01-03'), date_sub('month', DATE '2020-01-31', DATE '2020-02-29'), "
+    "date_sub('month', DATE '2020-01-31', DATE '2020-03-30'), date_sub('year', DATE '2020-02-29', DATE '2021-02-28')",
+    "SELECT date_sub('hour', TIMESTAMP '2020-01-01 10:30:00', TIMESTAMP '2020-01-01 09:31:00'), datesub('quarter', DATE '2019-01-01', DATE '2020-12-31'), "
+    "date_sub('month', TIMESTAMP '2020-03-31 10:00:00', TIMESTAMP '2020-02-29 11:00:00'), date_sub('decade', DATE '2020-01-01', DATE '1990-01-15')",
+    "SELECT printf('%.2d', 5), printf('%.5d', -42), printf('%8.3d|', 7), printf('%+.3d', 7), printf('%x', -1), printf('%X', -255), printf('%o', -1), "
+    "printf('%05.2d', 5), printf('%u', -1), format('{:x}', -1)",
+    "SELECT @(-5), @ -5 + 3, @v, @ v * 2 FROM (VALUES (-7)) t(v)",
+    "SELECT 'abc' GLOB p, 'abc' NOT GLOB 'a*', 'abc' NOT GLOB p, 'a]c' GLOB 'a[]]c', 'abc' GLOB 'a' || '*' FROM (VALUES ('a?c')) t(p)",
+    "SELECT s FROM (VALUES ('a.b', 'a?b'), ('axb', 'a[xy]b'), ('azb', 'a[!z]b'), ('a*b', 'a\\*b')) t(s, p) WHERE s GLOB p ORDER BY 1",
+    "SELECT list_reduce([1, 2, 3], lambda x, y : x + y), list_reduce(['a', 'b', 'c'], lambda x, y : x || y), list_reduce(NULL::INT[], lambda x, y : x + y)",
+    "SELECT list_reduce([1, 2, 3], lambda x, y : x + y, 100), list_reduce([]::INT[], lambda x, y : x + y, 100)",
+    "SELECT list_reduce(l, lambda x, y : x * y + k) FROM (VALUES ([1, 2, 3], 1), ([4, 5], 2), ([7], 0), (NULL, 3)) t(l, k) ORDER BY 1",
+    "SELECT list_reduce([]::INT[], lambda x, y : x + y)",
+    "SELECT try(CAST('x' AS INT)), try(CAST('5' AS INT)), try(5)",
+    "SELECT v, try(CAST(v AS INT) + 1), try(CAST(v AS DATE)) FROM (VALUES ('1'), ('x'), (NULL), ('2020-01-01')) t(v) ORDER BY v",
+    "SELECT try(CAST(v AS TINYINT)) FROM range(120, 140) t(v) ORDER BY v",
+    "SELECT count(*) FROM (SELECT * FROM range(1000) LIMIT 10%)",
+    "SELECT * FROM range(10) t(v) ORDER BY v DESC LIMIT 25%",
+    "WITH a AS (SELECT * FROM range(100) t(v)) SELECT v FROM a WHERE v > 49 ORDER BY v LIMIT 5 PERCENT",
+    "SELECT count(*) FROM range(7) LIMIT 0%",
+    "SELECT 1 LIMIT 150%",
+]
+
+
+@pytest.mark.parametrize("query", OF_DUCKDB)
+def test_functions_are_duckdbs(engines, query: str) -> None:
+    answers = []
+    for one in engines:
+        try:
+            answers.append(one.execute(query).fetchall())
+        except Exception:
+            answers.append(None)
+    assert answers[0] == answers[1]
+
+
+def test_date_sub_of_random_times(engines) -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        a, b = (f"TIMESTAMP '{rng.randrange(1990, 2030)}-{rng.randrange(1, 13):02}-{rng.choice([1, 15, 28])} {rng.randrange(24):02}:00:00' + INTERVAL {rng.randrange(4)} DAY" for _ in "ab")
+        part = rng.choice(["month", "quarter", "year", "decade", "week", "day", "hour", "minute"])
+        query = f"SELECT date_sub('{part}', {a}, {b})"
+        own, theirs = (one.execute(query).fetchall() for one in engines)
+        assert own == theirs, query
+
+
+def test_names_of_our_own_are_refused() -> None:
+    own = flashmesh.connect()
+    own.execute("CREATE TABLE t (a INT)")
+    for statement in (
+        'INSERT INTO t ("flashmesh:by_name") SELECT 1 AS a',
+        "SELECT 'a' RLIKE \"flashmesh:glob\"('a*')",
+        'SELECT array_transform([1], "flashmesh:lambda"(x, x))',
+    ):
+        with pytest.raises(Exception, match="flashmesh's own"):
+            own.execute(statement)
+    assert own.execute("SELECT 'flashmesh:glob' AS x").fetchall() == [("flashmesh:glob",)]
+
+
+def test_comments_stay(tmp_path) -> None:
+    with flashmesh.connect(tmp_path / "some.db") as own:
+        own.execute("CREATE TABLE t (a INT, \"B c\" INT)")
+        own.execute("COMMENT ON TABLE t IS 'it''s a table'")
+        own.execute("COMMENT ON COLUMN t.\"B c\" IS 'second'")
+        own.execute("COMMENT ON COLUMN public.t.a IS 'first'")
+        own.execute("ALTER TABLE t RENAME COLUMN a TO z")
+        own.execute("INSERT INTO t VALUES (1, 2)")
+        own.execute("ALTER TABLE t ALTER COLUMN z TYPE BIGINT")
+        own.execute("ALTER TABLE t RENAME TO u")
+        for statement, says in (
+            ("COMMENT ON VIEW v IS 'x'", "not supported"),
+            ("COMMENT ON TABLE nope IS 'x'", "nope"),
+            ("COMMENT ON COLUMN u.nope IS 'x'", "'nope'"),
+            ("COMMENT ON COLUMN u IS 'x'", "not a name"),
+        ):
+            with pytest.raises(Exception, match=says):
+                own.execute(statement)
+        own.execute("COMMENT IF EXISTS ON TABLE nope IS 'x'")
+    with flashmesh.connect(tmp_path / "some.db") as own:
+        assert own.execute("SELECT comment FROM system.tables").fetchall() == [("it's a table",)]
+        comments = "SELECT name, comment FROM system.columns ORDER BY position"
+        assert own.execute(comments).fetchall() == [("z", "first"), ("B c", "second")]
+        own.execute("COMMENT ON COLUMN u.z IS NULL")
+        own.execute("COMMENT ON TABLE u IS NULL")
+        assert own.execute(comments).fetchall() == [("z", None), ("B c", "second")]
+        assert own.execute("SELECT comment FROM system.tables").fetchall() == [(None,)]
+        assert own.execute("SELECT * FROM u").fetchall() == [(1, 2)]
+
+
+def test_files_are_listed_and_read(engines, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("b.txt", "two\nlines ä"), ("a.txt", ""), ("c.csv", "x")):
+        (tmp_path / name).write_text(text)
+    for query in (
+        "SELECT file FROM glob('*.txt') ORDER BY 1",
+        f"SELECT file FROM glob('{tmp_path}/*') ORDER BY 1",
+        "SELECT count(*) FROM glob('none*.txt')",
+        "SELECT count(*) FROM glob('none.txt')",
+        "SELECT filename, content, size FROM read_text('*.txt') ORDER BY 1",
+        "SELECT content FROM read_text(['a.txt', 'c.csv']) ORDER BY 1",
+        "SELECT g.file, t.size FROM glob('*.txt') g JOIN read_text('*.txt') t ON g.file = t.filename ORDER BY 1",
+    ):
+        own, theirs = (one.execute(query).fetchall() for one in engines)
+        assert own == theirs, query
+    own, _ = engines
+    (tmp_path / "d.bin").write_bytes(b"\xff\xfe")
+    for query, says in (
+        ("SELECT * FROM read_text('d.bin')", "no text"),
+        ("SELECT * FROM read_text('nope.txt')", "does not exist"),
+        ("SELECT * FROM glob(5)", "takes a path"),
+    ):
+        with pytest.raises(Exception, match=says):
+            own.execute(query)
+    own.execute("CREATE VIEW listed AS SELECT file FROM glob('*.txt')")
+    assert own.execute("SELECT * FROM listed ORDER BY 1").fetchall() == [("a.txt",), ("b.txt",)]
+
+
+def test_views_keep_what_is_written_otherwise(engines) -> None:
+    view = (
+        "CREATE VIEW kept AS SELECT 'abc' GLOB p AS a, @ x AS b, list_reduce([1, x], lambda a, b : a + b) AS c, max(x, 1) AS d, "
+        "struct_insert({'a': 1}, b := 2) AS e, list_select([10, 20], [2]) AS f, list_where([1, 2], [true, false]) AS g, "
+        "try(CAST(p AS INT)) AS h FROM (VALUES ('a*', -3)) t(p, x) GROUP BY p, x"
+    )
+    answers = []
+    for one in engines:
+        one.execute(view)
+        answers.append(one.execute("SELECT * FROM kept").fetchall())
+    assert answers[0] == answers[1]

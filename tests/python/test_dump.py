@@ -89,6 +89,10 @@ lines'), ('a;b -- no comment'), ('
 .quit
 '), (''), (NULL), ('\n \\ % _ "'), ('ünïcödé 🦆'), ('/* ''" */'), (chr(9)), ('$$ $1 ?');
 CREATE TABLE nothing (a INT);
+COMMENT ON TABLE lies IS 'it''s said';
+COMMENT ON COLUMN lies."a,b" IS 'two
+lines';
+COMMENT ON COLUMN public.always.id IS 'counted';
 CREATE VIEW zebra AS SELECT id, t FROM always WHERE id > 0;
 CREATE VIEW empty.ant AS SELECT * FROM public.zebra;
 CREATE VIEW globs AS SELECT t FROM texts WHERE t GLOB '*;*' OR t LIKE '%''%';

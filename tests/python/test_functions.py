@@ -240,7 +240,8 @@ def test_what_is_no_argument_is_an_error(engines) -> None:
         ("SELECT quantile_disc(i, 2) FROM t", "a number from 0 to 1"),
         ("SELECT quantile_disc(i, i) FROM t", "a number from 0 to 1"),
         ("SELECT error('not today') FROM t", "not today"),
-        ("SELECT * FROM t PIVOT (sum(i) FOR s IN (ANY))", "PIVOT"),
+        ("SELECT * FROM t PIVOT (sum(i) FOR id IN (ANY))", "more than 1000 values"),
+        ("CREATE VIEW pivoted AS SELECT * FROM t PIVOT (sum(i) FOR b IN (ANY))", "a view takes no PIVOT"),
     ):
         with pytest.raises(flashmesh.Error, match=".*") as refused:
             own.execute(query).fetchall()

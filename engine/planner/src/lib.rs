@@ -28,6 +28,7 @@ mod ages;
 mod aggregates;
 pub mod asof;
 mod authority;
+mod bars;
 mod bits;
 pub mod config;
 mod cost;
@@ -36,6 +37,7 @@ mod exchange;
 mod first_rows;
 mod forgetting;
 pub mod functions;
+mod globs;
 pub mod interrupt;
 mod interval_products;
 mod join_keys;
@@ -48,25 +50,29 @@ mod plan_cache;
 mod printed;
 pub mod progress;
 mod reason;
+mod reduce;
 mod regexps;
 pub mod relations;
 pub mod rules;
 pub mod scan;
 mod sink;
+mod structs;
 mod table;
 mod text_slices;
 mod texts;
 pub mod translate;
 mod tree;
+mod tries;
 mod unnest;
 pub mod version;
+mod whole_parts;
 mod work;
 mod written;
 
 use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{HigherOrderUDF, ScalarUDF};
 use datafusion::optimizer::Analyzer;
 
 pub use authority::Authority;
@@ -74,6 +80,7 @@ pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
 pub use exchange::LocalExchangeExec;
 pub use first_rows::first_of_keys;
 pub use forgetting::ForgettingExec;
+pub use globs::{REGULAR_OF_GLOB, WrongGlob, push_literal, regular_of_glob};
 pub use join_keys::{JoinKeysExec, KeyFilter, KeyHub, QueryKeys, TellNodes, says_something};
 pub use json::JSON;
 pub use moments::whole_moments;
@@ -101,8 +108,14 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(json::functions())
         .chain(texts::functions())
         .chain(bits::functions())
+        .chain([globs::function()])
+        .chain(structs::functions())
         .chain(printed::functions())
-        .chain([Arc::new(ScalarUDF::from(ages::Age::new()))])
+        .chain([
+            Arc::new(ScalarUDF::from(ages::Age::new())),
+            Arc::new(ScalarUDF::from(bars::Bar::new())),
+            Arc::new(ScalarUDF::from(whole_parts::DateSub::new())),
+        ])
         .chain(written::functions())
 }
 
@@ -135,6 +148,13 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .aggregate_functions()
         .get_or_insert_default()
         .extend(aggregates::functions());
+    builder
+        .higher_order_functions()
+        .get_or_insert_default()
+        .extend([
+            Arc::new(HigherOrderUDF::new_from_impl(reduce::Reduce::new())),
+            Arc::new(HigherOrderUDF::new_from_impl(tries::Try::new())),
+        ]);
     // Before that of lists.
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(text_slices::TextSlices));

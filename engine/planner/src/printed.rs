@@ -179,6 +179,9 @@ struct Form {
     groups: Option<char>,
     precision: Option<usize>,
     kind: Option<char>,
+    /// Whether it is one of `printf`, in which whole numbers have precisions, and digits that are not decimal
+    /// are those of their bits.
+    is_percent: bool,
 }
 
 type Said<T> = std::result::Result<T, String>;
@@ -272,6 +275,7 @@ fn percents(form: &str, given: &[Value<'_>]) -> Said<String> {
         }
         let mut form = Form {
             align: Some('>'),
+            is_percent: true,
             ..Form::default()
         };
         while let Some(flag) = chars.next_if(|char| "-+ #0,'_".contains(*char)) {
@@ -290,7 +294,7 @@ fn percents(form: &str, given: &[Value<'_>]) -> Said<String> {
         // Sizes of C's types.
         while chars.next_if(|char| matches!(char, 'l' | 'h')).is_some() {}
         form.kind = match chars.next() {
-            Some('i' | 'u') => Some('d'),
+            Some('i') => Some('d'),
             Some(kind) if kind.is_ascii_alphabetic() => Some(kind),
             _ => return Err("a '%' that says no kind; a percent sign is written twice".into()),
         };
@@ -332,8 +336,17 @@ fn put(printed: &mut String, value: &Value<'_>, form: &Form) -> Said<()> {
             pad(printed, &char.to_string(), form, '<');
             return Ok(());
         }
-        (Value::Whole(number), kind @ (None | Some('d' | 's' | 'x' | 'X' | 'o' | 'b' | 'B'))) => {
-            let size = number.unsigned_abs();
+        (
+            Value::Whole(number),
+            kind @ (None | Some('d' | 's' | 'u' | 'x' | 'X' | 'o' | 'b' | 'B')),
+        ) if kind != Some('u') || form.is_percent => {
+            let is_of_bits =
+                form.is_percent && matches!(kind, Some('u' | 'x' | 'X' | 'o' | 'b' | 'B'));
+            let size = match i64::try_from(*number) {
+                _ if !is_of_bits => number.unsigned_abs(),
+                Ok(number) if number < 0 => (number as u64).into(),
+                _ => *number as u128,
+            };
             let (prefix, digits) = match kind {
                 Some('x') => ("0x", format!("{size:x}")),
                 Some('X') => ("0X", format!("{size:X}")),
@@ -342,7 +355,9 @@ fn put(printed: &mut String, value: &Value<'_>, form: &Form) -> Said<()> {
                 Some('B') => ("0B", format!("{size:b}")),
                 _ => ("", size.to_string()),
             };
-            (*number < 0, prefix, digits)
+            let least = form.precision.filter(|_| form.is_percent).unwrap_or(0);
+            let digits = format!("{digits:0>least$}");
+            (*number < 0 && !is_of_bits, prefix, digits)
         }
         (Value::Boolean(value), Some('d')) => (false, "", u8::from(*value).to_string()),
         (Value::Whole(number), Some('e' | 'E' | 'f' | 'F' | 'g' | 'G')) => {

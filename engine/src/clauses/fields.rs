@@ -10,21 +10,33 @@ use super::{call, refuse};
 use crate::error::Result;
 use crate::names::name_of;
 
-/// `struct_pack(a := 1)` as a call that has names and values in turn.
+/// `struct_pack(a := 1)` and `struct_insert(s, a := 1)` as calls that have names and values in turn.
 ///
 /// # Errors
 /// A refusal of values without a name.
 pub(super) fn pack(function: &mut Function) -> Result<()> {
-    let is_pack = matches!(function.name.0.as_slice(), [ObjectNamePart::Identifier(name)]
-        if name.value.eq_ignore_ascii_case("struct_pack"));
+    let is_called = |called: &str| {
+        matches!(function.name.0.as_slice(), [ObjectNamePart::Identifier(name)]
+        if name.value.eq_ignore_ascii_case(called))
+    };
+    let (is_pack, is_insert) = (is_called("struct_pack"), is_called("struct_insert"));
     let FunctionArguments::List(list) = &mut function.args else {
         return Ok(());
     };
-    if !is_pack {
+    if !is_pack && !is_insert {
+        return Ok(());
+    }
+    // As it is kept: names and values in turn.
+    let is_kept = |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(_));
+    if is_insert && list.args.len() > 2 && list.args.iter().all(is_kept) {
         return Ok(());
     }
     let mut args = Vec::with_capacity(list.args.len() * 2);
-    for arg in std::mem::take(&mut list.args) {
+    let mut given = std::mem::take(&mut list.args).into_iter();
+    if is_insert && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) = given.next() {
+        args.push(first);
+    }
+    for arg in given {
         let FunctionArg::Named {
             name,
             arg: FunctionArgExpr::Expr(value),
@@ -32,8 +44,8 @@ pub(super) fn pack(function: &mut Function) -> Result<()> {
         } = arg
         else {
             return refuse(
-                "a value without a name in struct_pack",
-                "write struct_pack(name := value)",
+                &format!("a value without a name in {}", function.name),
+                "write name := value",
             );
         };
         let name = Expr::value(Value::SingleQuotedString(name_of(&name)));
@@ -41,7 +53,9 @@ pub(super) fn pack(function: &mut Function) -> Result<()> {
     }
     let args = args.into_iter().map(FunctionArgExpr::Expr);
     list.args = args.map(FunctionArg::Unnamed).collect();
-    function.name = ObjectName::from(vec![Ident::new("named_struct")]);
+    if is_pack {
+        function.name = ObjectName::from(vec![Ident::new("named_struct")]);
+    }
     Ok(())
 }
 

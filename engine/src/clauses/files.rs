@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::parsed;
 use super::sample::alias_of;
 use crate::error::{Error, Result};
+use crate::file_lists::FileList;
 use crate::files::{FileOptions, format_of};
 use crate::names::quoted_text;
 
@@ -75,6 +76,12 @@ pub(super) fn name_files(
     let Some(args) = arguments else {
         return Ok(());
     };
+    if list_of(name, args)?.is_some() {
+        let named = name_of_call(name, alias, args);
+        *name = ObjectName::from(vec![Ident::with_quote('\'', named)]);
+        *arguments = None;
+        return Ok(());
+    }
     let Some((format, paths, options)) = files_of(name, args)? else {
         return Ok(());
     };
@@ -84,19 +91,56 @@ pub(super) fn name_files(
     };
     let named = match paths.as_slice() {
         [path] if is_of_format(path) && options == FileOptions::default() => path.clone(),
-        _ => {
-            let call = format!("{name}({})", written(args));
-            alias.get_or_insert_with(|| alias_of(Ident::new(name.to_string())));
-            let mut named = NAMED.to_owned();
-            for byte in call.bytes() {
-                let _ = write!(named, "{byte:02x}");
-            }
-            named
-        }
+        _ => name_of_call(name, alias, args),
     };
     *name = ObjectName::from(vec![Ident::with_quote('\'', named)]);
     *arguments = None;
     Ok(())
+}
+
+/// The name of the table that a call is, which is called as the function if nothing else is said.
+fn name_of_call(
+    name: &ObjectName,
+    alias: &mut Option<TableAlias>,
+    args: &TableFunctionArgs,
+) -> String {
+    let call = format!("{name}({})", written(args));
+    alias.get_or_insert_with(|| alias_of(Ident::new(name.to_string())));
+    let mut named = NAMED.to_owned();
+    for byte in call.bytes() {
+        let _ = write!(named, "{byte:02x}");
+    }
+    named
+}
+
+/// What a call of `glob` or `read_text` lists; `None` of other functions.
+fn list_of(name: &ObjectName, args: &TableFunctionArgs) -> Result<Option<(FileList, Vec<String>)>> {
+    let called = name.to_string().to_ascii_lowercase();
+    let Some(list) = FileList::of(&called) else {
+        return Ok(None);
+    };
+    let paths = match args.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(path))] => texts(path),
+        _ => None,
+    };
+    match paths.filter(|paths| !paths.is_empty()) {
+        Some(paths) => Ok(Some((list, paths))),
+        None => Err(Error::usage(format!(
+            "{called} takes a path in quotes, which may have wildcards, or a list of such paths"
+        ))),
+    }
+}
+
+/// The files that a table's name stands for which is a call that lists them; `None` of all others.
+pub(crate) fn list_of_name(name: &str) -> Option<Result<(FileList, Vec<String>)>> {
+    match call_of_name(name)? {
+        Ok(TableFactor::Table {
+            name,
+            args: Some(args),
+            ..
+        }) => list_of(&name, &args).transpose(),
+        _ => None,
+    }
 }
 
 fn written(args: &TableFunctionArgs) -> String {

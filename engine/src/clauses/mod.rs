@@ -44,7 +44,7 @@ use self::deletes::by_its_name;
 use self::escapes::with_backslashes;
 use self::fields::{correct_access, extract, keep_json, pack};
 use self::files::name_files;
-pub(crate) use self::files::{files_of_name, write_out_files};
+pub(crate) use self::files::{files_of_name, list_of_name, write_out_files};
 pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;

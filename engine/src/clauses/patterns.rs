@@ -1,9 +1,13 @@
-//! SIMILAR TO, whose pattern is one of SQL's for a whole text; to the planner it is a regular
+//! GLOB, and SIMILAR TO, whose pattern is one of SQL's for a whole text; to the planner it is a regular
 //! expression for a part of it.
 
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, UnaryOperator,
+    Value, ValueWithSpan,
+};
+use flashmesh_planner::{REGULAR_OF_GLOB, push_literal, regular_of_glob};
 
-use super::refuse;
+use super::{call, refuse};
 use crate::error::Result;
 use crate::spelling::GLOB;
 
@@ -77,7 +81,8 @@ fn matched(text: Box<Expr>, regular: String, negated: bool) -> Expr {
     }
 }
 
-/// Says `x GLOB 'pattern'` by LIKE, or by a regular expression where the pattern has brackets.
+/// Says `x GLOB 'pattern'` by LIKE, or by a regular expression where the pattern has brackets or is no
+/// constant.
 ///
 /// # Errors
 /// A refusal of an open bracket, and of RLIKE and REGEXP themselves.
@@ -91,18 +96,27 @@ pub(super) fn correct_glob(expr: &mut Expr) -> Result<()> {
     else {
         return Ok(());
     };
-    let glob = match pattern.as_ref() {
-        Expr::Value(ValueWithSpan {
-            value: Value::SingleQuotedString(pattern),
-            ..
-        }) => pattern.strip_prefix(GLOB),
-        _ => None,
-    };
-    let Some(glob) = glob else {
+    let Some(glob) = glob_of(pattern) else {
         return refuse("RLIKE or REGEXP", "write regexp_like(text, pattern)");
     };
     let negated = *negated;
     let text = std::mem::replace(text, Box::new(Expr::value(Value::Null)));
+    let Expr::Value(ValueWithSpan {
+        value: Value::SingleQuotedString(glob),
+        ..
+    }) = &glob
+    else {
+        let regular = call(Ident::with_quote('"', REGULAR_OF_GLOB), vec![glob]);
+        let test = call(Ident::new("regexp_like"), vec![*text, regular]);
+        *expr = nested(match negated {
+            false => test,
+            true => Expr::UnaryOp {
+                op: UnaryOperator::Not,
+                expr: Box::new(test),
+            },
+        });
+        return Ok(());
+    };
     *expr = nested(match like_of_glob(glob) {
         Some(like) => Expr::Like {
             negated,
@@ -111,9 +125,28 @@ pub(super) fn correct_glob(expr: &mut Expr) -> Result<()> {
             pattern: Box::new(Expr::value(Value::SingleQuotedString(like))),
             escape_char: None,
         },
-        None => matched(text, regular_of_glob(glob)?, negated),
+        None => match regular_of_glob(glob) {
+            Ok(regular) => matched(text, regular, negated),
+            Err(wrong) => return refuse(&wrong.0, wrong.1),
+        },
     });
     Ok(())
+}
+
+/// The pattern of GLOB for which a call stands.
+fn glob_of(pattern: &Expr) -> Option<Expr> {
+    let Expr::Function(function) = pattern else {
+        return None;
+    };
+    let is_glob = matches!(function.name.0.as_slice(), [name]
+        if name.as_ident().is_some_and(|name| name.value == GLOB));
+    match &function.args {
+        FunctionArguments::List(list) if is_glob => match list.args.as_slice() {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(glob))] => Some(glob.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// The pattern of LIKE that says the same, if there is one.
@@ -138,44 +171,6 @@ fn like_of_glob(glob: &str) -> Option<String> {
         }
     }
     Some(like)
-}
-
-fn regular_of_glob(glob: &str) -> Result<String> {
-    let mut regular = String::from("(?s)^(?:");
-    let mut chars = glob.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '*' => regular.push_str(".*"),
-            '?' => regular.push('.'),
-            '[' => {
-                regular.push('[');
-                if chars.next_if_eq(&'!').is_some() {
-                    regular.push('^');
-                }
-                let mut is_first = true;
-                loop {
-                    match chars.next() {
-                        Some(']') if !is_first => break,
-                        // A range.
-                        Some('-') if !is_first => regular.push('-'),
-                        Some(char) => push_literal(&mut regular, char),
-                        None => {
-                            return refuse("a pattern of GLOB with an open bracket", "write [[]");
-                        }
-                    }
-                    is_first = false;
-                }
-                regular.push(']');
-            }
-            '\\' => match chars.next() {
-                Some(literal) => push_literal(&mut regular, literal),
-                None => return refuse("a pattern of GLOB that ends in \\", "write that twice"),
-            },
-            literal => push_literal(&mut regular, literal),
-        }
-    }
-    regular.push_str(")$");
-    Ok(regular)
 }
 
 /// The regular expression of a pattern (ISO/IEC 9075-2, 8.6): `%` and `_` are those of LIKE; `|`, `*`,
@@ -232,16 +227,6 @@ fn regular(pattern: &str, escape: Option<char>) -> Result<String> {
     }
     regular.push_str(")$");
     Ok(regular)
-}
-
-/// Characters that mean something in a regular expression; others may mean something with a backslash.
-const META: &str = r"\.+*?()|[]{}^$#&-~";
-
-fn push_literal(regular: &mut String, literal: char) {
-    if META.contains(literal) {
-        regular.push('\\');
-    }
-    regular.push(literal);
 }
 
 #[cfg(test)]

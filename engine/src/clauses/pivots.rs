@@ -3,13 +3,15 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, ExprWithAlias, Ident, NullInclusion, PivotValueSource, Query, SelectItem,
-    SetExpr, TableFactor, Value, visit_expressions,
+    BinaryOperator, Expr, ExprWithAlias, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    NullInclusion, PivotValueSource, Query, SelectItem, SetExpr, TableFactor, Value,
+    visit_expressions,
 };
 
 use super::{parsed, query_of, refuse};
 use crate::error::Result;
 use crate::names::name_of;
+use crate::spelling::GROUPED_BY;
 
 /// What the table is called in the queries that are written here.
 const TABLE: &str = "flashmesh:pivoted";
@@ -28,10 +30,12 @@ pub(super) fn said_otherwise(factor: &mut TableFactor) -> Result<()> {
             default_on_null,
             alias,
         } => {
-            if default_on_null.is_some() {
-                return refuse("DEFAULT ON NULL", "write coalesce(…) in the SELECT list");
+            // Its values are asked for first.
+            if matches!(value_source, PivotValueSource::Any(_)) {
+                return Ok(());
             }
-            let query = pivot(aggregate_functions, value_column, value_source)?;
+            let groups = default_on_null.as_ref().map(groups_of).transpose()?;
+            let query = pivot(aggregate_functions, value_column, value_source, groups)?;
             (query, table, alias)
         }
         TableFactor::Unpivot {
@@ -51,11 +55,33 @@ pub(super) fn said_otherwise(factor: &mut TableFactor) -> Result<()> {
     Ok(())
 }
 
-/// Each aggregate of each value's rows, by all other columns.
+/// By what a PIVOT groups that says so.
+fn groups_of(said: &Expr) -> Result<Vec<Expr>> {
+    let refused = || refuse("DEFAULT ON NULL", "write coalesce(…) in the SELECT list");
+    let Expr::Function(function) = said else {
+        return refused();
+    };
+    let is_ours = matches!(function.name.0.as_slice(), [name]
+        if name.as_ident().is_some_and(|name| name.value == GROUPED_BY));
+    let FunctionArguments::List(list) = &function.args else {
+        return refused();
+    };
+    if !is_ours {
+        return refused();
+    }
+    let groups = list.args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(group)) => Ok(group.clone()),
+        other => refuse(&format!("PIVOT … GROUP BY {other}"), "name columns"),
+    });
+    groups.collect()
+}
+
+/// Each aggregate of each value's rows, by all other columns, or by `groups`.
 fn pivot(
     aggregates: &[ExprWithAlias],
     by: &[Expr],
     values: &PivotValueSource,
+    groups: Option<Vec<Expr>>,
 ) -> Result<Box<Query>> {
     let [by] = by else {
         return refuse("PIVOT by several columns", "make one of them by ||");
@@ -79,6 +105,10 @@ fn pivot(
     let SetExpr::Select(select) = query.body.as_mut() else {
         return Ok(query);
     };
+    if let Some(groups) = groups {
+        let groups = groups.into_iter().map(SelectItem::UnnamedExpr);
+        select.projection = groups.collect();
+    }
     for ExprWithAlias { expr: value, alias } in values {
         let called = match (alias, value) {
             (Some(alias), _) => name_of(alias),

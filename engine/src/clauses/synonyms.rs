@@ -9,7 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     OrderByOptions, Select, SelectItem, Value, visit_expressions_mut,
 };
 
-use super::{parsed, refuse};
+use super::lambdas::{is_lambda, put_lambda};
+use super::{call, flow, parsed, refuse};
 use crate::error::Result;
 
 /// What a function is called here, by what it is called elsewhere.
@@ -60,12 +61,29 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Calls that are expressions: their parameters, and what is written in their place.
-const OPERATIONS: [(&str, &[&str], &str); 4] = [
+const OPERATIONS: [(&str, &[&str], &str); 8] = [
+    ("array_select", &["a", "b"], SELECT),
+    ("array_where", &["a", "b"], WHERE),
     ("if", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
     ("iff", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
+    ("list_select", &["a", "b"], SELECT),
+    ("list_where", &["a", "b"], WHERE),
     ("mod", &["a", "b"], "((a) % (b))"),
     ("xor", &["a", "b"], "((a) ^ (b))"),
 ];
+/// An expression that is computed where it may fail.
+const TRY: &str = r#"try(true, "flashmesh:lambda"("flashmesh:row", a))"#;
+/// The elements of `a` at the places `b`.
+const SELECT: &str =
+    r#"array_transform(b, "flashmesh:lambda"("flashmesh:i", array_element(a, "flashmesh:i")))"#;
+/// The elements of `a` where `b` is true.
+const WHERE: &str = r#"array_transform(
+    array_filter(
+        range(1, CAST(array_length(b) AS BIGINT) + 1),
+        "flashmesh:lambda"("flashmesh:i", array_element(b, "flashmesh:i"))
+    ),
+    "flashmesh:lambda"("flashmesh:i", array_element(a, "flashmesh:i"))
+)"#;
 
 /// Functions for which the planner takes ORDER BY among the arguments for WITHIN GROUP, and what it orders by for
 /// the first argument.
@@ -99,6 +117,28 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         && is_plain(function)
     {
         *expr = template("array_element(a, 1)", vec![("a", list)])?;
+        return Ok(());
+    }
+    if let Some(several) = several_extremes(&name, function)? {
+        *expr = several;
+        return Ok(());
+    }
+    if name == "try"
+        && let Some([tried]) = arguments(function)
+        && is_plain(function)
+        && !matches!(tried, Expr::Lambda(_))
+    {
+        *expr = template(TRY, vec![("a", tried)])?;
+        return Ok(());
+    }
+    // What stands before the first element is one.
+    if matches!(name.as_str(), "array_reduce" | "list_reduce" | "reduce")
+        && let Some([list, lambda, initial]) = arguments(function)
+        && is_plain(function)
+    {
+        let values = vec![("a", list), ("b", initial)];
+        let list = template("array_prepend(b, a)", values)?;
+        *expr = call(Ident::new("list_reduce"), vec![list, lambda]);
         return Ok(());
     }
     if name == "age"
@@ -227,15 +267,22 @@ fn is_plain(function: &Function) -> bool {
 /// within them are not taken for those of the text.
 fn template(text: &str, values: Vec<(&str, Expr)>) -> Result<Expr> {
     let mut expr = parsed(text, |parser| parser.parse_expr())?;
-    let _ = visit_expressions_mut(&mut expr, |part| {
-        if let Expr::Identifier(name) = part
-            && let Some((_, value)) = values.iter().find(|(known, _)| *known == name.value)
-        {
-            *part = Expr::Nested(Box::new(value.clone()));
+    let replaced = visit_expressions_mut(&mut expr, |part| {
+        match part {
+            Expr::Identifier(name) => {
+                if let Some((_, value)) = values.iter().find(|(known, _)| *known == name.value) {
+                    *part = Expr::Nested(Box::new(value.clone()));
+                }
+            }
+            Expr::Function(function) if is_lambda(function) => return flow(put_lambda(part)),
+            _ => {}
         }
-        ControlFlow::<()>::Continue(())
+        ControlFlow::Continue(())
     });
-    Ok(expr)
+    match replaced {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(expr),
+    }
 }
 
 /// Puts a value in the place of a call's only argument.
@@ -321,6 +368,39 @@ fn row_of_extreme(function: &mut Function, is_least: bool) -> Result<()> {
     }
     rename(function, "first_value");
     Ok(())
+}
+
+/// `max(x, n)`, the n greatest, and `arg_max(x, y, n)`, the x of the n rows with the greatest y, as DuckDB has
+/// them: among the rows where neither is NULL, in order.
+fn several_extremes(name: &str, function: &Function) -> Result<Option<Expr>> {
+    let (is_least, has_order) = match name {
+        "max" => (false, false),
+        "min" => (true, false),
+        "arg_max" | "argmax" | "max_by" => (false, true),
+        "arg_min" | "argmin" | "min_by" => (true, true),
+        _ => return Ok(None),
+    };
+    let (value, by, count) = match (all_arguments(function).as_deref(), has_order) {
+        (Some([value, count]), false) => (value.clone(), value.clone(), count.clone()),
+        (Some([value, by, count]), true) => (value.clone(), by.clone(), count.clone()),
+        _ => return Ok(None),
+    };
+    if function.over.is_some() {
+        return refuse(
+            &format!("{name} of several rows as a window function"),
+            "write array_agg(x) OVER (PARTITION BY … ORDER BY …)",
+        );
+    }
+    let order = if is_least { "ASC" } else { "DESC" };
+    let mut values = vec![("x", value), ("y", by), ("n", count)];
+    let mut filter = "x IS NOT NULL AND y IS NOT NULL".to_owned();
+    if let Some(given) = &function.filter {
+        values.push(("f", given.as_ref().clone()));
+        filter += " AND f";
+    }
+    let text =
+        format!("array_slice(array_agg(x ORDER BY y {order}) FILTER (WHERE {filter}), 1, n)");
+    template(&text, values).map(Some)
 }
 
 /// Of a quantile of a column the order of rows means nothing.

@@ -1,4 +1,4 @@
-//! `INSERT INTO t BY NAME …`, `CREATE FUNCTION f(x) AS expression`, and `FROM t USING SAMPLE 10%`.
+//! `INSERT INTO t BY NAME …`, `CREATE FUNCTION f(x) AS expression`, `CREATE MACRO IF NOT EXISTS`, `LIMIT 10%`, and `FROM t USING SAMPLE 10%`.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -9,6 +9,48 @@ use super::{is, tokens_at};
 
 /// The only column of an INSERT whose columns go by the names that its query gives them.
 pub(crate) const BY_NAME: &str = "flashmesh:by_name";
+
+/// The schema of a macro that is made unless there is one.
+pub(crate) const IF_NOT_EXISTS: &str = "flashmesh:if_not_exists";
+
+/// Writes `CREATE MACRO "flashmesh:if_not_exists".f(x) AS …` for `CREATE MACRO IF NOT EXISTS f(x) AS …`.
+pub(super) fn replace_if_not_exists(
+    tokens: &mut Vec<TokenWithSpan>,
+    dialect: &dyn Dialect,
+) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len()).rev() {
+        let mut words = ["MACRO", "IF", "NOT", "EXISTS"].iter().enumerate();
+        if words.all(|(offset, word)| is(tokens.get(place + offset), word)) {
+            let schema = format!("\"{IF_NOT_EXISTS}\".");
+            let words: Vec<_> = tokens_at(&schema, dialect, &tokens[place]).collect();
+            tokens.splice(place + 1..place + 4, words);
+            has_replaced = true;
+        }
+    }
+    has_replaced
+}
+
+/// The call that is a LIMIT in percent.
+pub(crate) const PERCENT: &str = "flashmesh:percent";
+
+/// Writes `LIMIT "flashmesh:percent" (10)` for `LIMIT 10%` and `LIMIT 10 PERCENT`.
+pub(super) fn replace_percents(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in (2..tokens.len()).rev() {
+        let Token::Number(number, _) = &tokens[place - 1].token else {
+            continue;
+        };
+        let is_percent = tokens[place].token == Token::Mod || is(tokens.get(place), "PERCENT");
+        if is_percent && is(tokens.get(place - 2), "LIMIT") {
+            let share = format!("\"{PERCENT}\" ({number})");
+            let words: Vec<_> = tokens_at(&share, dialect, &tokens[place]).collect();
+            tokens.splice(place - 1..=place, words);
+            has_replaced = true;
+        }
+    }
+    has_replaced
+}
 
 /// Writes `INSERT INTO t ("flashmesh:by_name")` for `INSERT INTO t BY NAME`, and leaves out `BY POSITION`.
 pub(super) fn replace_by_name(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {

@@ -10,20 +10,24 @@ use super::{is, tokens_at};
 pub(crate) const LAMBDA: &str = "flashmesh:lambda";
 
 /// Functions whose arguments behind the first may be lambda functions.
-const CALLERS: [&str; 13] = [
+const CALLERS: [&str; 17] = [
     "any_match",
     "apply",
     "array_any_match",
     "array_apply",
     "array_filter",
     "array_first",
+    "array_reduce",
     "array_transform",
     "filter",
     "list_any_match",
     "list_apply",
     "list_filter",
     "list_first",
+    "list_reduce",
     "list_transform",
+    "reduce",
+    "try",
 ];
 
 /// Whether a text may have a lambda function.

@@ -6,20 +6,33 @@ mod definitions;
 mod lambdas;
 mod numbers;
 mod operators;
+mod pivots;
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-pub(crate) use self::definitions::BY_NAME;
+pub(crate) use self::definitions::{BY_NAME, IF_NOT_EXISTS, PERCENT};
 pub(crate) use self::lambdas::LAMBDA;
 pub(crate) use self::operators::GLOB;
-use crate::error::Result;
+pub(crate) use self::pivots::GROUPED_BY;
+use crate::error::{Error, Result};
 
 /// The column that a clause of MERGE sets which is to do nothing.
 pub(crate) const NOTHING: &str = "flashmesh:nothing";
 /// The function that stands for a table at a version: of the table, and what AT says.
 pub(crate) const VERSION_OF: &str = "flashmesh:at";
+
+/// Names that no text has: what they stand for is written out before a text is kept.
+const MARKS: [&str; 7] = [
+    BY_NAME,
+    GLOB,
+    GROUPED_BY,
+    IF_NOT_EXISTS,
+    LAMBDA,
+    NOTHING,
+    PERCENT,
+];
 
 /// Options of a sequence in the order in which the parser wants them.
 const OPTIONS: [&str; 6] = [
@@ -34,11 +47,12 @@ const OPTIONS: [&str; 6] = [
 /// The words of a text that can't be parsed, if there is another way to say it: options of identity
 /// columns in any order, `DO NOTHING` in MERGE, versions of tables, columns called `key` or `index`, COPY
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
-/// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, FILTER without
-/// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, and USING SAMPLE.
+/// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, `@ a`, FILTER without
+/// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, macros IF NOT EXISTS, USING SAMPLE,
+/// PIVOT as a query, and LIMIT in percent.
 ///
 /// # Errors
-/// [`Error::Usage`](crate::error::Error::Usage) for options of COPY that are none, and for ASOF JOIN without ON.
+/// [`Error::Usage`] for options of COPY that are none, and for ASOF JOIN without ON.
 pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec<TokenWithSpan>>> {
     let Some(mut tokens) = tokens(query, dialect) else {
         return Ok(None);
@@ -58,6 +72,10 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_macros = definitions::replace_functions(&mut tokens, dialect);
     let has_samples = definitions::replace_samples(&mut tokens, dialect);
     let has_powers = operators::replace_powers(&mut tokens, dialect);
+    let has_absolutes = operators::replace_absolutes(&mut tokens, dialect);
+    let has_conditions = definitions::replace_if_not_exists(&mut tokens, dialect);
+    let has_pivots = pivots::replace_pivots(&mut tokens, dialect);
+    let has_shares = definitions::replace_percents(&mut tokens, dialect);
     let has_filters = write_where(&mut tokens, dialect);
     let has_structs = bracket_structs(&mut tokens);
     let has_changed = has_sorted
@@ -75,13 +93,17 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_macros
         || has_samples
         || has_powers
+        || has_absolutes
+        || has_conditions
+        || has_pivots
+        || has_shares
         || has_filters
         || has_structs;
     Ok(has_changed.then_some(tokens))
 }
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose
-/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions or GLOB.
+/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions, GLOB or `@a`.
 pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
     let has = |word| text.contains(word);
@@ -89,13 +111,40 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
     let has_numbers = numbers::may_be_grouped(query);
     let has_lambdas = lambdas::may_be(&text);
     let has_globs = has("glob");
-    if !has_columns && !has_numbers && !has_lambdas && !has_globs {
+    let has_signs = has("@");
+    if !has_columns && !has_numbers && !has_lambdas && !has_globs && !has_signs {
         return None;
     }
     let mut tokens = tokens(query, dialect)?;
     let has_quoted = has_columns && quote_columns(&mut tokens);
     let has_globs = has_globs && operators::replace_globs(&mut tokens, dialect);
-    (has_quoted || has_numbers || has_lambdas || has_globs).then_some(tokens)
+    let has_signs = has_signs && operators::replace_absolutes(&mut tokens, dialect);
+    (has_quoted || has_numbers || has_lambdas || has_globs || has_signs).then_some(tokens)
+}
+
+/// Refuses the names that [`respelled`] gives to what it writes otherwise: where a user wrote them they would
+/// mean that.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub(crate) fn check_names(query: &str, dialect: &dyn Dialect) -> Result<()> {
+    if !query.contains("flashmesh:") {
+        return Ok(());
+    }
+    // What can't be read the parser tells.
+    let tokens = Tokenizer::new(dialect, query)
+        .tokenize()
+        .unwrap_or_default();
+    let ours = tokens.iter().find_map(|token| match token {
+        Token::Word(word) if MARKS.contains(&word.value.as_str()) => Some(&word.value),
+        _ => None,
+    });
+    match ours {
+        Some(name) => Err(Error::usage(format!(
+            "the name \"{name}\" is flashmesh's own; choose another"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
@@ -106,6 +155,7 @@ fn tokens(text: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
         numbers::join_groups(&mut tokens);
     }
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
+    operators::part_signs(&mut tokens, dialect);
     if lambdas::may_be(&text.to_ascii_lowercase()) {
         lambdas::replace_lambdas(&mut tokens, dialect);
     }

@@ -1,4 +1,4 @@
-//! Operators of DuckDB that the parser does not know: `a ** b` and `a GLOB 'pattern'`.
+//! Operators of DuckDB that the parser does not know: `a ** b`, `@ a` and `a GLOB b`.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -6,26 +6,103 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::{is, tokens_at};
 
-/// What the pattern of GLOB begins with, while it stands behind RLIKE.
-pub(crate) const GLOB: &str = "flashmesh:glob:";
+/// The function that stands for the pattern of GLOB, behind RLIKE.
+pub(crate) const GLOB: &str = "flashmesh:glob";
 
-/// Writes `a RLIKE` for `a GLOB`, where a text in quotes follows, and marks that.
-pub(super) fn replace_globs(tokens: &mut [TokenWithSpan], dialect: &dyn Dialect) -> bool {
+/// Writes `a RLIKE "flashmesh:glob" (b)` for `a GLOB b`.
+pub(super) fn replace_globs(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
     let mut has_replaced = false;
-    for place in 1..tokens.len().saturating_sub(1) {
-        if !is(tokens.get(place), "GLOB") || !ends_before(tokens, place) {
+    for place in (1..tokens.len().saturating_sub(1)).rev() {
+        if !is(tokens.get(place), "GLOB") || !is_infix(tokens, place) {
             continue;
         }
-        let rlike = tokens_at("RLIKE", dialect, &tokens[place]).next();
-        if let Token::SingleQuotedString(text) = &mut tokens[place + 1].token
-            && let Some(rlike) = rlike
-        {
-            text.insert_str(0, GLOB);
-            tokens[place] = rlike;
-            has_replaced = true;
-        }
+        let Some(end) = end_of_chain(tokens, place + 1, &[Token::StringConcat]) else {
+            continue;
+        };
+        let words = |text: &str| tokens_at(text, dialect, &tokens[place]).collect::<Vec<_>>();
+        let (called, closed) = (words(&format!("RLIKE \"{GLOB}\" (")), words(")"));
+        tokens.splice(end..end, closed);
+        tokens.splice(place..=place, called);
+        has_replaced = true;
     }
     has_replaced
+}
+
+/// Parts words such as `@a` and `@(`, which some dialects read as one name.
+pub(super) fn part_signs(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) {
+    for place in (0..tokens.len()).rev() {
+        if let Token::Word(word) = &tokens[place].token
+            && word.quote_style.is_none()
+            && let Some(rest) = word.value.strip_prefix('@')
+            && !rest.starts_with('@')
+        {
+            let mut parts: Vec<_> = tokens_at(rest, dialect, &tokens[place]).collect();
+            let sign = TokenWithSpan {
+                token: Token::AtSign,
+                span: tokens[place].span,
+            };
+            parts.insert(0, sign);
+            tokens.splice(place..=place, parts);
+        }
+    }
+}
+
+/// Writes `abs(a)` for `@ a`, which binds behind arithmetic.
+pub(super) fn replace_absolutes(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len()).rev() {
+        if tokens[place].token != Token::AtSign || ends_before(tokens, place) {
+            continue;
+        }
+        let Some(end) = end_of_chain(tokens, place + 1, &ARITHMETIC) else {
+            continue;
+        };
+        let words = |text: &str| tokens_at(text, dialect, &tokens[place]).collect::<Vec<_>>();
+        let (called, closed) = (words("abs("), words(")"));
+        tokens.splice(end..end, closed);
+        tokens.splice(place..=place, called);
+        has_replaced = true;
+    }
+    has_replaced
+}
+
+/// Operators that bind before `@`.
+const ARITHMETIC: [Token; 7] = [
+    Token::Plus,
+    Token::Minus,
+    Token::Mul,
+    Token::Div,
+    Token::DuckIntDiv,
+    Token::Mod,
+    Token::Caret,
+];
+
+/// Behind the operands that begin at a place, with such operators between them.
+fn end_of_chain(tokens: &[TokenWithSpan], start: usize, operators: &[Token]) -> Option<usize> {
+    let mut end = end_of_operand(tokens, start)?;
+    while tokens
+        .get(end)
+        .is_some_and(|next| operators.contains(&next.token))
+    {
+        let mut next = end + 1;
+        while tokens
+            .get(next)
+            .is_some_and(|more| operators.contains(&more.token))
+        {
+            next += 1;
+        }
+        end = end_of_operand(tokens, next)?;
+    }
+    Some(end)
+}
+
+/// Whether a word stands between operands, NOT perhaps before it.
+fn is_infix(tokens: &[TokenWithSpan], place: usize) -> bool {
+    let before = match is(tokens.get(place - 1), "NOT") {
+        true => place - 1,
+        false => place,
+    };
+    ends_before(tokens, before)
 }
 
 /// Writes `power(a, b)` for `a ** b`, in doubles and from the left as DuckDB does.
@@ -64,6 +141,9 @@ fn begins_operand(word: Keyword) -> bool {
     matches!(
         word,
         Keyword::SELECT
+            | Keyword::FROM
+            | Keyword::JOIN
+            | Keyword::LATERAL
             | Keyword::WHERE
             | Keyword::HAVING
             | Keyword::QUALIFY

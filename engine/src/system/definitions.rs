@@ -13,6 +13,7 @@ use flashmesh_storage::table::TableSnapshot;
 
 use super::SystemSchema;
 use crate::error::Error;
+use crate::names::COMMENT;
 
 impl SystemSchema {
     /// The tables on which one has a right. One that is dropped meanwhile is left out.
@@ -35,6 +36,7 @@ impl SystemSchema {
         let mut names = [StringBuilder::new(), StringBuilder::new()];
         let (mut layouts, mut retentions) = (StringBuilder::new(), StringBuilder::new());
         let (mut distributed, mut buckets) = (StringBuilder::new(), vec![]);
+        let mut comments = StringBuilder::new();
         let (mut rows, mut segments, mut bytes) = (vec![], vec![], vec![]);
         for (schema, table, snapshot) in self.seen() {
             names[0].append_value(&schema);
@@ -42,6 +44,8 @@ impl SystemSchema {
             layouts.append_value(snapshot.layout.name());
             let retention = self.database.retention(&schema, &table);
             retentions.append_option(text_of_retention(retention.unwrap_or_default()));
+            let comment = self.database.comment(&schema, &table).unwrap_or_default();
+            comments.append_option((!comment.is_empty()).then_some(comment));
             let by = snapshot.distribution.as_ref();
             distributed.append_option(by.map(|by| {
                 let fields = snapshot.schema.fields();
@@ -69,6 +73,7 @@ impl SystemSchema {
             ("rows", number(rows), false),
             ("segments", number(segments), false),
             ("bytes", number(bytes), false),
+            ("comment", text(comments), true),
         ])?)
     }
 
@@ -76,6 +81,7 @@ impl SystemSchema {
         let mut names = ["schema", "table", "name", "type"].map(|n| (n, StringBuilder::new()));
         let (mut positions, mut nullable) = (vec![], BooleanBuilder::new());
         let (mut defaults, mut generated) = (StringBuilder::new(), StringBuilder::new());
+        let mut comments = StringBuilder::new();
         let (mut next, mut increments) = (Int64Builder::new(), Int64Builder::new());
         for (schema, table, snapshot) in self.seen() {
             for (place, field) in snapshot.schema.fields().iter().enumerate() {
@@ -86,6 +92,7 @@ impl SystemSchema {
                 }
                 positions.push(place as u64 + 1);
                 nullable.append_value(field.is_nullable());
+                comments.append_option(field.metadata().get(COMMENT));
                 let Some(of) = snapshot.generated(place) else {
                     defaults.append_option(snapshot.defaults.get(place).and_then(Option::as_ref));
                     generated.append_null();
@@ -118,6 +125,7 @@ impl SystemSchema {
             ("generated", text(generated), true),
             ("next", Arc::new(next.finish()) as ArrayRef, true),
             ("increment", Arc::new(increments.finish()) as ArrayRef, true),
+            ("comment", text(comments), true),
         ])?)
     }
 

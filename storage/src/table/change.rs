@@ -480,6 +480,7 @@ impl TableChange {
             retention_us: present.record.retention_us,
             layout: present.record.layout,
             redefinitions: present.record.redefinitions,
+            comment: present.record.comment.clone(),
             ..empty_record(&self.schema)
         };
         Ok(match &self.kind {

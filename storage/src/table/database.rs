@@ -582,6 +582,18 @@ pub(super) fn retention_set(
     })
 }
 
+/// The step that sets what is said of a table.
+pub(super) fn comment_set(present: &TableState, schema: &str, table: &str, comment: &str) -> Step {
+    let (name, comment) = (ObjectName::new(schema, table), comment.to_owned());
+    Step::edit_of(name.clone(), present.snapshot.id, move |present| {
+        let mut edit = TableEdit::default();
+        put_record(&mut edit, &name, present, |record| {
+            record.comment.clone_from(&comment);
+        });
+        Ok(edit)
+    })
+}
+
 /// The step that gives a table another name.
 pub(super) fn table_renamed(present: &TableState, schema: &str, table: &str, to: &str) -> Step {
     let (from, to) = (ObjectName::new(schema, table), ObjectName::new(schema, to));

@@ -76,6 +76,9 @@ pub(super) struct TableRecord {
     /// Conditions that its rows meet.
     #[prost(message, repeated, tag = "17")]
     pub checks: Vec<CheckRecord>,
+    /// What its users say of it.
+    #[prost(string, tag = "18")]
+    pub comment: String,
 }
 
 /// A CHECK constraint: see [`Check`](super::Check).

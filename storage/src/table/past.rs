@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow::temporal_conversions::timestamp_us_to_datetime;
 
 use crate::segment::TableId;
-use crate::table::database::{Core, retention_set};
+use crate::table::database::{Core, comment_set, retention_set};
 use crate::table::edit::{Operation, TableEdit, TableVersion as NamedVersion};
 use crate::table::history::now_us;
 use crate::table::state::{TableState, next_rows_version};
@@ -157,6 +157,14 @@ impl Core {
         Ok(Duration::from_micros(state.record.retention_us))
     }
 
+    /// What is said of a table; empty: nothing.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn comment(&self, schema: &str, table: &str) -> Result<String> {
+        Ok(self.table_state(schema, table)?.record.comment.clone())
+    }
+
     /// Forgets the versions of tables that nobody was to see any more at a time, in microseconds since
     /// 1970, and gives their pages back.
     ///
@@ -229,5 +237,14 @@ impl Workspace {
         let present = self.table_state(schema, table)?;
         let retention_us = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
         self.take(retention_set(&present, schema, table, retention_us))
+    }
+
+    /// Sets what is said of a table; empty: nothing.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` where it is another one by now; `ReadOnly`, `Full`, `Io`.
+    pub fn set_comment(&self, schema: &str, table: &str, comment: &str) -> Result<()> {
+        let present = self.table_state(schema, table)?;
+        self.take(comment_set(&present, schema, table, comment))
     }
 }

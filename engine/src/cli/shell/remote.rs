@@ -459,8 +459,7 @@ impl Backend for Remote {
             }
         }
         // A server of before knows no constraints.
-        let checks =
-            "SELECT \"schema\", \"table\", name, condition FROM system.checks ORDER BY 1, 2, 3";
+        let checks = "SELECT \"schema\", \"table\", name, condition FROM system.checks";
         for [schema, table, name, condition] in self.texts::<4>(checks).await.unwrap_or_default() {
             let mut tables = catalog.tables.iter_mut();
             if let Some(of) = tables.find(|t| t.schema == schema && t.name == table) {

@@ -23,6 +23,7 @@ pub(super) struct Definitions {
 struct Known {
     name: String,
     default: Option<String>,
+    comment: Option<String>,
     generated: Option<Generated>,
 }
 
@@ -46,13 +47,14 @@ impl Definitions {
             text(&table.name)
         );
         let columns = format!(
-            "SELECT name, \"default\", \"generated\", next, increment FROM system.columns \
+            "SELECT name, \"default\", \"generated\", next, increment, comment FROM system.columns \
              WHERE {of_table} ORDER BY position"
         );
-        let columns = texts::<5>(backend, columns).await?.into_iter();
-        let columns = columns.map(|[name, default, when, next, increment]| Known {
+        let columns = texts::<6>(backend, columns).await?.into_iter();
+        let columns = columns.map(|[name, default, when, next, increment, comment]| Known {
             name: name.unwrap_or_default(),
             default,
+            comment,
             generated: when.map(|when| Generated {
                 when,
                 next,
@@ -61,16 +63,27 @@ impl Definitions {
         });
         let columns: Vec<_> = columns.collect();
         let options = format!(
-            "SELECT retention, layout, distributed_by, buckets FROM system.tables WHERE {of_table}"
+            "SELECT retention, layout, distributed_by, buckets, comment FROM system.tables WHERE {of_table}"
         );
-        let options = texts::<4>(backend, options).await?.into_iter().next();
-        let options = match options {
-            Some(options) => options_of(table, options)?,
-            None => String::new(),
+        let options = texts::<5>(backend, options).await?.into_iter().next();
+        let (options, of_table_itself) = match options {
+            Some([retention, layout, by, buckets, comment]) => (
+                options_of(table, [retention, layout, by, buckets])?,
+                comment,
+            ),
+            None => (String::new(), None),
         };
         let shown = catalog.shown(&table.schema, &table.name);
         let mut after = String::new();
+        if let Some(comment) = of_table_itself {
+            after += &format!("COMMENT ON TABLE {shown} IS {};\n", text(&comment));
+        }
         for column in &columns {
+            if let Some(comment) = &column.comment {
+                let name = quoted(&column.name);
+                let comment = text(comment);
+                after += &format!("COMMENT ON COLUMN {shown}.{name} IS {comment};\n");
+            }
             let Some(generated) = &column.generated else {
                 continue;
             };
@@ -181,7 +194,7 @@ fn options_of(table: &Table, options: [Option<String>; 4]) -> Result<String> {
     if let Some(by) = distributed_by {
         let is_column = |name: &&str| table.columns.iter().any(|column| column.name == *name);
         let by: Vec<_> = by.split(", ").collect();
-        if !by.iter().all(|name| is_column(name)) {
+        if !by.iter().all(is_column) {
             return Err(Error::usage(format!(
                 "{}.{} is distributed by a column whose name has a comma, which .dump can not write; ALTER TABLE … RENAME COLUMN",
                 table.schema, table.name

@@ -1,0 +1,166 @@
+//! PIVOT without values: those that there are are asked for before the statement is planned.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::lit;
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, ExprWithAlias, Ident, PivotValueSource, Query, TableFactor, VisitorMut, With,
+};
+use datafusion::sql::unparser::expr_to_sql;
+
+use crate::Session;
+use crate::clauses;
+use crate::columns::merged_without;
+use crate::error::{Error, Result};
+use crate::parameters::Values;
+
+/// Values that become columns, at most.
+const MOST: usize = 1000;
+
+impl Session {
+    /// Writes out the values of PIVOTs that name none.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for too many of them, and in a view, which would keep those of now; those of the query
+    /// for them.
+    pub(crate) async fn write_out_pivots(
+        &self,
+        statement: &mut ParsedStatement,
+        variables: &Values,
+    ) -> Result<()> {
+        let mut has_any = false;
+        loop {
+            let mut search = Search::default();
+            let _ = clauses::visit(statement, &mut search);
+            let Some((scopes, table, by)) = search.found else {
+                break;
+            };
+            if let ParsedStatement::Statement(parsed) = &*statement
+                && matches!(parsed.as_ref(), ast::Statement::CreateView { .. })
+            {
+                return Err(Error::usage(
+                    "a view takes no PIVOT without values, which would stay those of now; write them: IN ('a', 'b')",
+                ));
+            }
+            let values = self.values_of(&scopes, table, &by, variables).await?;
+            let _ = clauses::visit(statement, &mut Replace(values));
+            has_any = true;
+        }
+        match has_any {
+            true => clauses::correct(statement),
+            false => Ok(()),
+        }
+    }
+
+    /// The values that a column of a table has, and what columns of theirs are called.
+    async fn values_of(
+        &self,
+        scopes: &[With],
+        table: TableFactor,
+        by: &Expr,
+        variables: &Values,
+    ) -> Result<Vec<ExprWithAlias>> {
+        let most = MOST + 1;
+        let query = format!(
+            "SELECT DISTINCT {by} AS v FROM nothing WHERE {by} IS NOT NULL ORDER BY 1 LIMIT {most}"
+        );
+        let parsed = self.parse(&query)?.pop();
+        let Some(ParsedStatement::Statement(mut parsed)) = parsed else {
+            return Err(Error::usage("PIVOT without a query"));
+        };
+        if let ast::Statement::Query(query) = parsed.as_mut()
+            && let ast::SetExpr::Select(select) = query.body.as_mut()
+            && let Some(from) = select.from.first_mut()
+        {
+            from.relation = table;
+            query.with = merged_without::<Search>(scopes);
+        }
+        let plan = Box::pin(self.plan_in(ParsedStatement::Statement(parsed), variables)).await?;
+        let batches = Box::pin(self.execute(plan)).await?.collect().await?;
+        let mut values = Vec::new();
+        for batch in &batches {
+            for row in 0..batch.num_rows() {
+                let value = ScalarValue::try_from_array(batch.column(0), row)?;
+                let called = value.to_string();
+                values.push(ExprWithAlias {
+                    expr: expr_to_sql(&lit(value))?,
+                    alias: Some(Ident::with_quote('"', called)),
+                });
+            }
+        }
+        match values.len() {
+            0 => Err(Error::usage(format!(
+                "PIVOT ON {by}: there are no values to make columns of; write them: IN ('a', 'b')"
+            ))),
+            1..=MOST => Ok(values),
+            _ => Err(Error::usage(format!(
+                "PIVOT ON {by}: more than {MOST} values would be columns; write those that are wanted: IN ('a', 'b')"
+            ))),
+        }
+    }
+}
+
+/// What a PIVOT without values is of, if a table is one.
+fn without_values(factor: &TableFactor) -> Option<(&TableFactor, &Expr)> {
+    match factor {
+        TableFactor::Pivot {
+            table,
+            value_column,
+            value_source: PivotValueSource::Any(_),
+            ..
+        } => value_column.first().map(|by| (table.as_ref(), by)),
+        _ => None,
+    }
+}
+
+/// Looks for one within which is none, with the queries of WITH that it may name.
+#[derive(Default)]
+struct Search {
+    scopes: Vec<With>,
+    found: Option<(Vec<With>, TableFactor, Expr)>,
+}
+
+impl VisitorMut for Search {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.scopes.extend(query.with.clone());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if query.with.is_some() {
+            self.scopes.pop();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        match without_values(factor) {
+            Some((table, by)) => {
+                self.found = Some((self.scopes.clone(), table.clone(), by.clone()));
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Puts values into the PIVOT that [`Search`] finds.
+struct Replace(Vec<ExprWithAlias>);
+
+impl VisitorMut for Replace {
+    type Break = ();
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if without_values(factor).is_some()
+            && let TableFactor::Pivot { value_source, .. } = factor
+        {
+            *value_source = PivotValueSource::List(std::mem::take(&mut self.0));
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
