@@ -60,15 +60,7 @@ pub(crate) fn take_checks(statement: &mut ast::Statement) -> Result<Vec<Written>
     };
     let mut found = Vec::new();
     for column in &mut create.columns {
-        for option in std::mem::take(&mut column.options) {
-            match option.option {
-                ColumnOption::Check(check) => {
-                    let name = option.name.or(check.name.clone());
-                    found.push(Written::of(check, name, Some(name_of(&column.name)))?);
-                }
-                _ => column.options.push(option),
-            }
-        }
+        found.extend(take_checks_of(column)?);
     }
     for constraint in std::mem::take(&mut create.constraints) {
         match constraint {
@@ -82,7 +74,33 @@ pub(crate) fn take_checks(statement: &mut ast::Statement) -> Result<Vec<Written>
     Ok(found)
 }
 
+/// The same of a column's definition.
+///
+/// # Errors
+/// As [`take_checks`].
+pub(crate) fn take_checks_of(column: &mut ast::ColumnDef) -> Result<Vec<Written>> {
+    let mut found = Vec::new();
+    for option in std::mem::take(&mut column.options) {
+        match option.option {
+            ColumnOption::Check(check) => {
+                let name = option.name.or(check.name.clone());
+                found.push(Written::of(check, name, Some(name_of(&column.name)))?);
+            }
+            _ => column.options.push(option),
+        }
+    }
+    Ok(found)
+}
+
 impl Written {
+    /// A constraint that ALTER TABLE adds.
+    ///
+    /// # Errors
+    /// As [`take_checks`].
+    pub fn added(check: &CheckConstraint) -> Result<Self> {
+        Self::of(check.clone(), check.name.clone(), None)
+    }
+
     fn of(
         check: CheckConstraint,
         name: Option<ast::Ident>,
@@ -116,11 +134,28 @@ pub(crate) fn with_checks(
     if written.is_empty() {
         return Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)));
     }
-    let table = create.name.table();
-    let columns = create.input.schema().inner();
+    let columns = create.input.schema().as_arrow();
+    let checks = named(create.name.table(), columns, &[], written, state)?;
+    let checks = checks.into_iter().map(|check| (check.name, check.text));
+    let checks: Vec<_> = checks.collect();
+    let checks = serde_json::json!(checks).to_string();
+    with_marks(create, HashMap::from([(CHECKS.to_owned(), checks)]))
+}
+
+/// Constraints on a table of these columns beside those that are there, each with a name.
+///
+/// # Errors
+/// As [`with_checks`].
+pub(crate) fn named(
+    table: &str,
+    columns: &Schema,
+    present: &[Check],
+    written: Vec<Written>,
+    state: &SessionState,
+) -> Result<Vec<Check>> {
     let columns = DFSchema::try_from_qualified_schema(TableReference::bare(table), columns)?;
     let said = written.iter().filter_map(|check| check.name.clone());
-    let mut names = HashSet::new();
+    let mut names: HashSet<_> = present.iter().map(|check| check.name.clone()).collect();
     for name in said {
         if !names.insert(name.clone()) {
             return Err(Error::usage(format!(
@@ -151,10 +186,9 @@ pub(crate) fn with_checks(
                 "CHECK constraint '{name}' can't be kept as text; write it in other words"
             ))
         })?;
-        checks.push((name, text));
+        checks.push(Check { name, text });
     }
-    let checks = serde_json::json!(checks).to_string();
-    with_marks(create, HashMap::from([(CHECKS.to_owned(), checks)]))
+    Ok(checks)
 }
 
 /// The constraints that [`with_checks`] has put into a plan.

@@ -220,6 +220,23 @@ impl Session {
     }
 }
 
+/// What the index of a key is called, of which none is called so.
+pub(crate) fn name_of_key(
+    table: &str,
+    columns: &[&str],
+    primary: bool,
+    is_free: impl Fn(&str) -> bool,
+) -> String {
+    let name = match primary {
+        true => format!("{table}_pkey"),
+        false => format!("{table}_{}_key", columns.join("_")),
+    };
+    // A table that was renamed keeps the names of its keys.
+    let numbered = (1..).map(|number| format!("{name}{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered).take(1000);
+    names.find(|name| is_free(name)).unwrap_or_default()
+}
+
 /// The indexes that keep a table's keys, and its columns, of which those of the primary key take
 /// no NULL.
 fn keys(
@@ -239,17 +256,7 @@ fn keys(
             .iter()
             .map(|c| columns.field(*c).name().as_str())
             .collect();
-        let name = match primary {
-            true => format!("{table}_pkey"),
-            false => format!("{table}_{}_key", names.join("_")),
-        };
-        // A table that was renamed keeps the names of its keys.
-        let numbered = (1..).map(|number| format!("{name}{number}"));
-        let name = std::iter::once(name.clone()).chain(numbered);
-        let name = name
-            .take(1000)
-            .find(|name| is_free(name))
-            .unwrap_or_default();
+        let name = name_of_key(table, &names, primary, &is_free);
         if primary {
             for column in key {
                 let field = fields[*column].as_ref().clone();

@@ -55,8 +55,10 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
                 .iter()
                 .try_for_each(|operation| match operation {
                     AlterTableOperation::AddColumn { column_def, .. } => {
-                        check_column(&column_def.name, &column_def.options)?;
-                        check_no_check(&column_def.name, &column_def.options)
+                        check_column(&column_def.name, &column_def.options)
+                    }
+                    AlterTableOperation::AddConstraint { constraint, .. } => {
+                        check_constraint(constraint)
                     }
                     _ => Ok(()),
                 })
@@ -123,18 +125,6 @@ pub(super) fn check_column(name: &Ident, options: &[ColumnOptionDef]) -> Result<
         }
     }
     Ok(())
-}
-
-/// Constraints are those of CREATE TABLE.
-fn check_no_check(name: &Ident, options: &[ColumnOptionDef]) -> Result<()> {
-    let mut options = options.iter().map(|option| &option.option);
-    match options.find(|option| matches!(option, ColumnOption::Check(_))) {
-        Some(check) => refuse(
-            &format!("ADD COLUMN {name} {check}"),
-            "make a table with the constraint by CREATE TABLE, and INSERT the rows into it",
-        ),
-        None => Ok(()),
-    }
 }
 
 fn check_constraint(constraint: &TableConstraint) -> Result<()> {

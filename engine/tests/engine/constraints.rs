@@ -259,13 +259,105 @@ async fn alterations_keep_them_true() {
     run(&session, "INSERT INTO t VALUES (2, 3, 4)").await;
     let message = error(&session, "ALTER TABLE t ALTER COLUMN b TYPE TEXT").await;
     assert!(message.contains("CHECK constraint"), "{message}");
-    let message = error(&session, "ALTER TABLE t ADD COLUMN c INT CHECK (c > 0)").await;
-    assert!(
-        message.contains("ADD COLUMN") && message.contains("CREATE TABLE"),
-        "{message}"
+}
+
+#[tokio::test]
+async fn constraints_are_added_to_tables_with_rows() {
+    let session = session();
+    run(
+        &session,
+        "CREATE TABLE u (id INT, a INT, b TEXT); \
+         INSERT INTO u VALUES (1, 10, 'x'), (2, 20, 'y'), (3, NULL, NULL); \
+         ALTER TABLE u ADD CONSTRAINT positive CHECK (a > 0); \
+         ALTER TABLE u ADD CHECK (a < 100), ADD COLUMN c INT DEFAULT 5 CHECK (c > 0 AND c <> a); \
+         ALTER TABLE u ADD PRIMARY KEY (id); \
+         ALTER TABLE u ADD CONSTRAINT of_a UNIQUE (a), ADD UNIQUE (b, a)",
+    )
+    .await;
+    assert_eq!(
+        rows(
+            &session,
+            "SELECT name, condition FROM system.checks ORDER BY name"
+        )
+        .await,
+        [
+            "positive a > 0",
+            "u_c_check c > 0 AND c <> a",
+            "u_check a < 100"
+        ]
     );
-    let message = error(&session, "ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0)").await;
-    assert!(message.contains("not supported"), "{message}");
+    assert_eq!(
+        rows(
+            &session,
+            "SELECT name, \"constraint\" FROM system.indexes ORDER BY name"
+        )
+        .await,
+        ["of_a unique", "u_b_a_key unique", "u_pkey primary key"]
+    );
+    let all = "SELECT * FROM u ORDER BY id";
+    let before = ["1 10 x 5", "2 20 y 5", "3   5"];
+    assert_eq!(rows(&session, all).await, before);
+    for (statement, says) in [
+        ("INSERT INTO u VALUES (4, 0, 'x', 1)", "'positive'"),
+        ("INSERT INTO u VALUES (4, 100, 'x', 1)", "'u_check'"),
+        ("INSERT INTO u VALUES (4, 7, 'x', 7)", "'u_c_check'"),
+        ("INSERT INTO u VALUES (1, 7, 'x', 1)", "primary key"),
+        ("INSERT INTO u VALUES (4, 20, 'x', 1)", "of_a"),
+        ("INSERT INTO u (a) VALUES (7)", "NOT NULL"),
+        ("ALTER TABLE u ADD CHECK (id > 1)", "'u_check1'"),
+        (
+            "ALTER TABLE u ADD CONSTRAINT u_check CHECK (id > 0)",
+            "two constraints",
+        ),
+        ("ALTER TABLE u ADD CHECK (nothing > 0)", "nothing"),
+        ("ALTER TABLE u ADD CHECK (a > random())", "random"),
+        ("ALTER TABLE u ADD CHECK (a > 0) NOT VALID", "NOT VALID"),
+        ("ALTER TABLE u ADD UNIQUE (c)", "(c) = (5)"),
+        (
+            "ALTER TABLE u ADD CONSTRAINT of_a UNIQUE (id)",
+            "already exists",
+        ),
+        ("ALTER TABLE u ADD PRIMARY KEY (b)", "has a primary key"),
+        ("ALTER TABLE u ADD UNIQUE (nothing)", "nothing"),
+        (
+            "ALTER TABLE u ADD FOREIGN KEY (a) REFERENCES t (a)",
+            "not supported",
+        ),
+        (
+            "ALTER TABLE u ADD COLUMN d INT DEFAULT 0 CHECK (d > 0)",
+            "'u_d_check'",
+        ),
+        ("ALTER TABLE u DROP CONSTRAINT nothing", "'nothing'"),
+        ("ALTER TABLE u DROP COLUMN a", "DROP CONSTRAINT positive"),
+    ] {
+        let message = error(&session, statement).await;
+        assert!(message.contains(says), "{statement}: {message}");
+    }
+    assert_eq!(rows(&session, all).await, before);
+    run(
+        &session,
+        "ALTER TABLE u DROP CONSTRAINT positive; ALTER TABLE u DROP CONSTRAINT IF EXISTS positive; \
+         INSERT INTO u VALUES (4, 0, 'x', 1); \
+         CREATE TABLE v (a INT); INSERT INTO v VALUES (NULL)",
+    )
+    .await;
+    let message = error(&session, "ALTER TABLE v ADD PRIMARY KEY (a)").await;
+    assert!(message.contains("NOT NULL"), "{message}");
+    // In a transaction, and undone with it.
+    run(
+        &session,
+        "BEGIN; ALTER TABLE u ADD CHECK (id < 50); ALTER TABLE u ADD UNIQUE (id, c); ROLLBACK; \
+         INSERT INTO u VALUES (60, 6, 'z', 1); \
+         BEGIN; ALTER TABLE u ADD CHECK (id < 100); INSERT INTO u VALUES (70, 7, 'z', 1); COMMIT",
+    )
+    .await;
+    violates(
+        &session,
+        "INSERT INTO u VALUES (100, 8, 'z', 1)",
+        "u_check1",
+    )
+    .await;
+    assert_eq!(rows(&session, "SELECT count(*) FROM u").await, ["6"]);
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 //! New names, defaults and DROP NOT NULL change what is kept of the table; other columns or types
 //! rewrite its rows, in one commit.
 
+mod constraints;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,14 +30,17 @@ use flashmesh_storage::table::{
     Check, Distribution, Generated, LoadTarget, TableSnapshot, is_temporary, normalise_schema,
 };
 
+use self::constraints::Added;
 use crate::Session;
 use crate::assign::assign;
 use crate::blocking::blocking;
+use crate::comments::commented;
+use crate::constraints::take_checks_of;
 use crate::create_table::check_columns;
 use crate::defaults::{parsed_default, text_of_default};
 use crate::error::{Error, Result};
 use crate::generated::{self, Identity, next_numbers};
-use crate::names::{CATALOG, name_of};
+use crate::names::{CATALOG, COMMENT, name_of};
 use crate::own_statement::AlterStatement;
 use crate::row_ids::version_of;
 use crate::same_names;
@@ -208,17 +213,20 @@ impl Session {
         let (schema, table) = (&alter.schema, &alter.table);
         let present = self.workspace().snapshot(schema, table)?;
         let mut columns = columns_of(&present);
-        let mut checks = present.checks.clone();
+        let mut added = Added::of(alter, &present);
         if distributed.is_none() {
             for operation in &alter.operations {
-                self.apply(&mut columns, &mut checks, operation).await?;
+                self.apply(&mut columns, &mut added, operation).await?;
             }
         }
-        let fields: Vec<_> = columns.iter().map(|c| Arc::clone(&c.field)).collect();
+        let Added { checks, keys, .. } = added;
+        let mut indexes = indexes_over(&present, &columns)?;
+        for key in keys {
+            indexes.push(self.index_of_key(alter, &mut columns, &indexes, key)?);
+        }
         let defaults: Vec<_> = columns.iter().map(|c| c.default.clone()).collect();
-        let arrow_schema = Arc::new(Schema::new(fields));
+        let arrow_schema = Arc::new(schema_of(&columns));
         check_columns(table, &arrow_schema)?;
-        let indexes = indexes_over(&present, &columns)?;
         let distribution = match distributed {
             Some(options) => options.distribution(table, &arrow_schema, self.nodes_with_cards())?,
             None => distribution_over(&present, &columns, &arrow_schema)?,
@@ -240,7 +248,11 @@ impl Session {
         // Those that an earlier flashmesh wrote are in no bucket.
         let mut segments = present.segments.iter();
         let lies = distribution.is_none() || segments.all(|segment| segment.bucket.is_some());
-        let keeps_rows = (distribution == present.distribution && (lies || distributed.is_none()))
+        // What is new of constraints is tested on the rows that are rewritten.
+        let is_known = |check: &Check| present.checks.iter().any(|known| known.name == check.name);
+        let has_new = indexes.len() > present.indexes.len() || !checks.iter().all(is_known);
+        let keeps_rows = !has_new
+            && (distribution == present.distribution && (lies || distributed.is_none()))
             && columns.len() == present.schema.fields().len()
             && columns.iter().enumerate().all(is_old);
         if keeps_rows {
@@ -296,10 +308,29 @@ impl Session {
     async fn apply(
         &self,
         columns: &mut Vec<Column>,
-        checks: &mut [Check],
+        added: &mut Added,
         operation: &AlterTableOperation,
     ) -> Result<()> {
+        let checks = &mut added.checks;
         match operation {
+            AlterTableOperation::AddConstraint {
+                constraint,
+                not_valid: false,
+            } => added.take(constraint, columns, self)?,
+            AlterTableOperation::DropConstraint {
+                if_exists,
+                name,
+                drop_behavior: None | Some(ast::DropBehavior::Restrict),
+            } => {
+                let name = name_of(name);
+                let before = checks.len();
+                checks.retain(|check| check.name != name);
+                if checks.len() == before && !if_exists {
+                    return Err(Error::usage(format!(
+                        "the table has no CHECK constraint '{name}'; DROP INDEX drops one that is UNIQUE"
+                    )));
+                }
+            }
             AlterTableOperation::AddColumn {
                 if_not_exists,
                 column_def,
@@ -310,7 +341,9 @@ impl Session {
                 if *if_not_exists && columns.iter().any(|c| *c.field.name() == name) {
                     return Ok(());
                 }
-                let (field, mut default, identity) = self.declared(column_def).await?;
+                let mut column_def = column_def.clone();
+                let written = take_checks_of(&mut column_def)?;
+                let (field, mut default, identity) = self.declared(&column_def).await?;
                 let mut text = default
                     .as_ref()
                     .map(|default| text_of_default(&name, default))
@@ -327,6 +360,7 @@ impl Session {
                     default: text,
                     values: Values::New(default.unwrap_or_else(|| lit(ScalarValue::Null))),
                 });
+                added.add(columns, written, self)?;
             }
             AlterTableOperation::DropColumn {
                 column_names,
@@ -415,7 +449,10 @@ impl Session {
                         }
                         let field = field.as_ref().clone();
                         let nullable = column.field.is_nullable();
-                        column.field = Arc::new(field.with_nullable(nullable));
+                        let comment = column.field.metadata().get(COMMENT).cloned();
+                        let field =
+                            commented(&field.with_nullable(nullable), &comment.unwrap_or_default());
+                        column.field = Arc::new(field);
                         column.values = match column.values.clone() {
                             Values::Old(i) => Values::Cast(i),
                             other => other,
@@ -448,7 +485,7 @@ impl Session {
         for check in checks {
             if self.engine().constraints().names(&fields, check, name)? {
                 return Err(Error::usage(format!(
-                    "column '{name}' is part of CHECK constraint '{}' ({}); CREATE TABLE … AS SELECT makes a table without it",
+                    "column '{name}' is part of CHECK constraint '{}' ({}); ALTER TABLE … DROP CONSTRAINT {0} first",
                     check.name, check.text
                 )));
             }
