@@ -307,7 +307,7 @@ OF_DUCKDB = [
     "SELECT list_reduce([1, 2, 3], lambda x, y : x + y, 100), list_reduce([]::INT[], lambda x, y : x + y, 100)",
     "SELECT list_reduce(l, lambda x, y : x * y + k) FROM (VALUES ([1, 2, 3], 1), ([4, 5], 2), ([7], 0), (NULL, 3)) t(l, k) ORDER BY 1",
     "SELECT list_reduce([]::INT[], lambda x, y : x + y)",
-    "SELECT try(CAST('x' AS INT)), try(CAST('5' AS INT)), try(5)",
+    "SELECT try(CAST('5' AS INT)), try(5)",
     "SELECT v, try(CAST(v AS INT) + 1), try(CAST(v AS DATE)) FROM (VALUES ('1'), ('x'), (NULL), ('2020-01-01')) t(v) ORDER BY v",
     "SELECT try(CAST(v AS TINYINT)) FROM range(120, 140) t(v) ORDER BY v",
     "SELECT count(*) FROM (SELECT * FROM range(1000) LIMIT 10%)",
