@@ -67,7 +67,6 @@ mod reused_aliases;
 
 // Text becomes statements; what they may hold and show.
 mod assign;
-mod constants;
 mod gate;
 mod generated;
 mod parse;
@@ -77,6 +76,7 @@ mod settings;
 mod system;
 
 // Plans of statements that DataFusion has none for.
+mod constants;
 mod merge;
 mod upsert;
 mod views;
