@@ -135,8 +135,8 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rule(Arc::new(version::PinTables))
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
-        .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
         .with_analyzer_rule(Arc::new(rules::DaysBetween))
+        .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
         .with_query_planner(Arc::new(relations::StorePlanner));

@@ -351,12 +351,8 @@ async fn constraints_are_added_to_tables_with_rows() {
          BEGIN; ALTER TABLE u ADD CHECK (id < 100); INSERT INTO u VALUES (70, 7, 'z', 1); COMMIT",
     )
     .await;
-    violates(
-        &session,
-        "INSERT INTO u VALUES (100, 8, 'z', 1)",
-        "u_check1",
-    )
-    .await;
+    let message = error(&session, "INSERT INTO u VALUES (100, 8, 'z', 1)").await;
+    assert!(message.contains("'u_check1'"), "{message}");
     assert_eq!(rows(&session, "SELECT count(*) FROM u").await, ["6"]);
 }
 

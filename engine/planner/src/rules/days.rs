@@ -13,7 +13,8 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::map_named_expressions;
 
-/// Makes it a difference of whole numbers; place it behind the rule that gives types.
+/// Makes it a difference of whole numbers; place it behind the rule that gives types, and before the one that
+/// checks arithmetic.
 #[derive(Debug)]
 pub struct DaysBetween;
 
@@ -52,6 +53,11 @@ fn subtracts(expr: &Expr) -> bool {
     )
 }
 
+/// The number of a day, which is known to be one of 32 bits: of two of them the difference fits.
+fn days(date: Expr) -> Expr {
+    cast(cast(date, DataType::Int32), DataType::Int64)
+}
+
 fn as_numbers(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_date = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Date32));
     Ok(match expr {
@@ -59,9 +65,8 @@ fn as_numbers(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             left,
             op: Operator::Minus,
             right,
-        }) if is_date(&left) && is_date(&right) => {
-            Transformed::yes(cast(*left, DataType::Int64) - cast(*right, DataType::Int64))
-        }
+            // The right side of a long chain is the short one.
+        }) if is_date(&right) && is_date(&left) => Transformed::yes(days(*left) - days(*right)),
         other => Transformed::no(other),
     })
 }
