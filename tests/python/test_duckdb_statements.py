@@ -332,7 +332,7 @@ def test_functions_are_duckdbs(engines, query: str) -> None:
 def test_date_sub_of_random_times(engines) -> None:
     rng = random.Random(3)
     for _ in range(200):
-        a, b = (f"TIMESTAMP '{rng.randrange(1990, 2030)}-{rng.randrange(1, 13):02}-{rng.choice([1, 15, 28])} {rng.randrange(24):02}:00:00' + INTERVAL {rng.randrange(4)} DAY" for _ in "ab")
+        a, b = (f"TIMESTAMP '{rng.randrange(1990, 2030)}-{rng.randrange(1, 13):02}-{rng.choice([1, 15, 28]):02} {rng.randrange(24):02}:00:00' + INTERVAL {rng.randrange(4)} DAY" for _ in "ab")
         part = rng.choice(["month", "quarter", "year", "decade", "week", "day", "hour", "minute"])
         query = f"SELECT date_sub('{part}', {a}, {b})"
         own, theirs = (one.execute(query).fetchall() for one in engines)

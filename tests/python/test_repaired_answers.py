@@ -275,7 +275,7 @@ def test_moments_are_stored_without_seconds():
     with flashmesh.connect() as con:
         con.execute("CREATE TABLE t (a TIMESTAMP, b TIMESTAMP(0))")
         con.execute("INSERT INTO t VALUES ('2024-01-31 10:00', '2024-01-31T10:00')")
-        con.execute("INSERT INTO t SELECT x, x FROM (VALUES ('2024-02-29 23:59')) AS v(x)")
+        con.execute("CREATE TABLE v AS SELECT '2024-02-29 23:59' AS x; INSERT INTO t SELECT x, x FROM v")
         assert [str(value) for row in con.sql("SELECT * FROM t ORDER BY a").fetchall() for value in row] == [
             "2024-01-31 10:00:00",
             "2024-01-31 10:00:00",
