@@ -3,18 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::filter_pushdown::{FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
 /// Passes rows on, and not what is known of them: that a column is constant, or equal to another one, or that
 /// they are sorted. For inputs of operators of which the optimizer would believe that it holds above them, too.
+/// Filters from above stop here: they would be moved by the names of columns, of which two may be the same.
 #[derive(Debug)]
 pub struct ForgettingExec {
     input: Arc<dyn ExecutionPlan>,
@@ -75,15 +74,6 @@ impl ExecutionPlan for ForgettingExec {
         _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn gather_filters_for_pushdown(
-        &self,
-        _: FilterPushdownPhase,
-        filters: Vec<Arc<dyn PhysicalExpr>>,
-        _: &ConfigOptions,
-    ) -> Result<FilterDescription> {
-        FilterDescription::from_children(filters, &self.children())
     }
 
     fn execute(
