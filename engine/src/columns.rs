@@ -7,13 +7,14 @@ use std::ops::ControlFlow;
 use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
-    RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, VisitMut as _,
-    VisitorMut, WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
+    self, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, RenameSelectItem,
+    Select, SelectItem, SelectItemQualifiedWildcardKind, VisitMut as _, VisitorMut,
+    WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
 };
 use regex::Regex;
 
 use crate::Session;
+use crate::asked_first::{Pending, first};
 use crate::clauses;
 use crate::error::{Error, Result};
 use crate::names::{name_of, quoted_text};
@@ -51,12 +52,7 @@ impl Session {
         if !is_there(statement) {
             return Ok(());
         }
-        loop {
-            let mut search = Search::default();
-            let _ = clauses::visit(statement, &mut search);
-            let Some((scopes, select)) = search.found else {
-                break;
-            };
+        while let Some((scopes, Asking(select))) = first(statement) {
             let items = self.written_out(scopes, &select, variables).await?;
             let _ = clauses::visit(statement, &mut Replace(items));
         }
@@ -428,38 +424,17 @@ fn asks(item: &SelectItem) -> bool {
         }
 }
 
-/// Finds the next SELECT to be written out, inner ones first, with the queries of WITH that it may use.
-#[derive(Default)]
-struct Search {
-    scopes: Vec<With>,
-    found: Option<(Vec<With>, Select)>,
-}
+/// A SELECT to be written out.
+struct Asking(Select);
 
-impl VisitorMut for Search {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        self.scopes.extend(query.with.clone());
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if query.with.is_some() {
-            self.scopes.pop();
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        if !select.projection.iter().any(asks) {
-            return ControlFlow::Continue(());
-        }
-        self.found = Some((self.scopes.clone(), select.clone()));
-        ControlFlow::Break(())
+impl Pending for Asking {
+    fn in_select(select: &mut Select) -> Option<Self> {
+        let is_one = select.projection.iter().any(asks);
+        is_one.then(|| Self(select.clone()))
     }
 }
 
-/// Puts other items into the SELECT list that [`Search`] finds.
+/// Puts other items into the SELECT list of the first that is [`Asking`].
 struct Replace(Vec<SelectItem>);
 
 impl VisitorMut for Replace {

@@ -104,6 +104,8 @@ mod indexes;
 mod parameters;
 mod transactions;
 
+mod asked_first;
+
 mod by_name;
 mod columns;
 mod comments;

@@ -6,11 +6,12 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, TableFactor,
-    Value, VisitorMut, With,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, TableFactor, Value,
+    VisitorMut, With,
 };
 
 use crate::Session;
+use crate::asked_first::{Pending, Search, first, makes_view};
 use crate::clauses;
 use crate::columns::merged_without;
 use crate::error::{Error, Result};
@@ -28,15 +29,8 @@ impl Session {
         statement: &mut ParsedStatement,
         variables: &Values,
     ) -> Result<()> {
-        loop {
-            let mut search = Search::default();
-            let _ = clauses::visit(statement, &mut search);
-            let Some((scopes, query, share)) = search.found else {
-                return Ok(());
-            };
-            if let ParsedStatement::Statement(parsed) = &*statement
-                && matches!(parsed.as_ref(), ast::Statement::CreateView { .. })
-            {
+        while let Some((scopes, Share(query, share))) = first(statement) {
+            if makes_view(statement) {
                 return Err(Error::usage(
                     "a view takes no LIMIT in percent, which would stay that of now; write it in the query that reads it",
                 ));
@@ -52,32 +46,24 @@ impl Session {
             let limit = (rows as f64 * (percent / 100.0)) as u64;
             let _ = clauses::visit(statement, &mut Replace(limit));
         }
+        Ok(())
     }
 
     /// How many rows a query gives.
     async fn counted_rows(&self, scopes: &[With], query: Query, variables: &Values) -> Result<i64> {
-        let parsed = self.parse("SELECT count(*) FROM nothing")?.pop();
-        let Some(ParsedStatement::Statement(mut parsed)) = parsed else {
-            return Err(Error::usage("LIMIT without a query"));
+        let counted = TableFactor::Derived {
+            lateral: false,
+            subquery: Box::new(Query {
+                limit_clause: None,
+                order_by: None,
+                ..query
+            }),
+            alias: None,
+            sample: None,
         };
-        if let ast::Statement::Query(counting) = parsed.as_mut()
-            && let ast::SetExpr::Select(select) = counting.body.as_mut()
-            && let Some(from) = select.from.first_mut()
-        {
-            from.relation = TableFactor::Derived {
-                lateral: false,
-                subquery: Box::new(Query {
-                    limit_clause: None,
-                    order_by: None,
-                    ..query
-                }),
-                alias: None,
-                sample: None,
-            };
-            counting.with = merged_without::<Search>(scopes);
-        }
-        let plan = Box::pin(self.plan_in(ParsedStatement::Statement(parsed), variables)).await?;
-        let batches = Box::pin(self.execute(plan)).await?.collect().await?;
+        let with = merged_without::<Search<Share>>(scopes);
+        let text = "SELECT count(*) FROM nothing";
+        let batches = self.rows_over(text, counted, with, variables).await?;
         let counts = batches.iter().filter(|batch| batch.num_rows() > 0);
         let counts = counts.map(|batch| {
             let count = batch.column(0).as_primitive_opt::<Int64Type>();
@@ -112,37 +98,17 @@ fn share(limit: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Looks for a query with such a LIMIT within which is none, with the queries of WITH around it that it may
-/// name.
-#[derive(Default)]
-struct Search {
-    scopes: Vec<With>,
-    found: Option<(Vec<With>, Query, Expr)>,
-}
+/// A query with such a LIMIT, and the share.
+struct Share(Query, Expr);
 
-impl VisitorMut for Search {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        self.scopes.extend(query.with.clone());
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if query.with.is_some() {
-            self.scopes.pop();
-        }
-        match share_of(query).and_then(|limit| share(limit).cloned()) {
-            Some(share) => {
-                self.found = Some((std::mem::take(&mut self.scopes), query.clone(), share));
-                ControlFlow::Break(())
-            }
-            None => ControlFlow::Continue(()),
-        }
+impl Pending for Share {
+    fn in_query(query: &mut Query) -> Option<Self> {
+        let found = share_of(query).and_then(|limit| share(limit).cloned());
+        found.map(|share| Self(query.clone(), share))
     }
 }
 
-/// Puts a number in the place of the share that [`Search`] finds.
+/// Puts a number in the place of the first [`Share`].
 struct Replace(u64);
 
 impl VisitorMut for Replace {

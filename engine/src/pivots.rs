@@ -6,11 +6,12 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::lit;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, ExprWithAlias, Ident, PivotValueSource, Query, TableFactor, VisitorMut, With,
+    Expr, ExprWithAlias, Ident, PivotValueSource, TableFactor, VisitorMut, With,
 };
 use datafusion::sql::unparser::expr_to_sql;
 
 use crate::Session;
+use crate::asked_first::{Pending, Search, first, makes_view};
 use crate::clauses;
 use crate::columns::merged_without;
 use crate::error::{Error, Result};
@@ -31,15 +32,8 @@ impl Session {
         variables: &Values,
     ) -> Result<()> {
         let mut has_any = false;
-        loop {
-            let mut search = Search::default();
-            let _ = clauses::visit(statement, &mut search);
-            let Some((scopes, table, by)) = search.found else {
-                break;
-            };
-            if let ParsedStatement::Statement(parsed) = &*statement
-                && matches!(parsed.as_ref(), ast::Statement::CreateView { .. })
-            {
+        while let Some((scopes, Pivot(table, by))) = first(statement) {
+            if makes_view(statement) {
                 return Err(Error::usage(
                     "a view takes no PIVOT without values, which would stay those of now; write them: IN ('a', 'b')",
                 ));
@@ -66,19 +60,8 @@ impl Session {
         let query = format!(
             "SELECT DISTINCT {by} AS v FROM nothing WHERE {by} IS NOT NULL ORDER BY 1 LIMIT {most}"
         );
-        let parsed = self.parse(&query)?.pop();
-        let Some(ParsedStatement::Statement(mut parsed)) = parsed else {
-            return Err(Error::usage("PIVOT without a query"));
-        };
-        if let ast::Statement::Query(query) = parsed.as_mut()
-            && let ast::SetExpr::Select(select) = query.body.as_mut()
-            && let Some(from) = select.from.first_mut()
-        {
-            from.relation = table;
-            query.with = merged_without::<Search>(scopes);
-        }
-        let plan = Box::pin(self.plan_in(ParsedStatement::Statement(parsed), variables)).await?;
-        let batches = Box::pin(self.execute(plan)).await?.collect().await?;
+        let with = merged_without::<Search<Pivot>>(scopes);
+        let batches = self.rows_over(&query, table, with, variables).await?;
         let mut values = Vec::new();
         for batch in &batches {
             for row in 0..batch.num_rows() {
@@ -115,40 +98,16 @@ fn without_values(factor: &TableFactor) -> Option<(&TableFactor, &Expr)> {
     }
 }
 
-/// Looks for one within which is none, with the queries of WITH that it may name.
-#[derive(Default)]
-struct Search {
-    scopes: Vec<With>,
-    found: Option<(Vec<With>, TableFactor, Expr)>,
-}
+/// One, and the column that is pivoted on.
+struct Pivot(TableFactor, Expr);
 
-impl VisitorMut for Search {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        self.scopes.extend(query.with.clone());
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if query.with.is_some() {
-            self.scopes.pop();
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        match without_values(factor) {
-            Some((table, by)) => {
-                self.found = Some((self.scopes.clone(), table.clone(), by.clone()));
-                ControlFlow::Break(())
-            }
-            None => ControlFlow::Continue(()),
-        }
+impl Pending for Pivot {
+    fn in_table(factor: &mut TableFactor) -> Option<Self> {
+        without_values(factor).map(|(table, by)| Self(table.clone(), by.clone()))
     }
 }
 
-/// Puts values into the PIVOT that [`Search`] finds.
+/// Puts values into the first [`Pivot`].
 struct Replace(Vec<ExprWithAlias>);
 
 impl VisitorMut for Replace {

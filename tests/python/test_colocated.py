@@ -106,8 +106,8 @@ def test_random_queries_agree_with_duckdb_wherever_rows_lie(racks) -> None:
 
     assert compare(lambda: rack.connect("n01"), QUERIES, seed, ALWAYS, prepare=distribute) >= QUERIES * 0.9
     log = rack.log("n00")
-    # Known to be left: a window over a partition that is one day, and a filter by keys of another type, which a node
-    # refuses; the head answers such a query alone, and rightly. See docs/rack.md.
+    # Known to be left, and answered rightly by the head alone (docs/rack.md): a window over a partition that is one
+    # day; a runtime filter that the head's own part filled before the part of another node was written.
     assert log.count("done on the head alone") <= 6, log
     assert "not cut into parts" not in log, log
 

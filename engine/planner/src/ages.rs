@@ -16,6 +16,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::moments::may_be_moment;
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Age {
     signature: Signature,
@@ -43,14 +45,8 @@ impl ScalarUDFImpl for Age {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let is_time = |given: &DataType| {
-            matches!(
-                given,
-                DataType::Timestamp(..) | DataType::Date32 | DataType::Date64
-            ) || given.is_null()
-        };
         match types {
-            [later, earlier] if is_time(later) && is_time(earlier) => {
+            [later, earlier] if may_be_moment(later) && may_be_moment(earlier) => {
                 Ok(vec![DataType::Timestamp(TimeUnit::Microsecond, None); 2])
             }
             _ => plan_err!("age takes two dates or timestamps"),

@@ -8,12 +8,12 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::map_named_expressions;
+use crate::tree::{has_part, map_named_expressions};
 
 /// Gives constants in the place of moments their seconds; place it behind the rule that gives types.
 #[derive(Debug)]
@@ -26,12 +26,7 @@ impl AnalyzerRule for WholeMoments {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(|node| {
-            let mut has_any = false;
-            node.apply_expressions(|expr| {
-                has_any = has_any || expr.exists(|expr| Ok(seconds_of(expr).is_some()))?;
-                Ok(TreeNodeRecursion::Continue)
-            })?;
-            match has_any {
+            match has_part(&node, |expr| seconds_of(expr).is_some())? {
                 true => map_named_expressions(node, |expr| expr.transform_up(completed)),
                 false => Ok(Transformed::no(node)),
             }
@@ -61,6 +56,12 @@ fn completed(mut expr: Expr) -> Result<Transformed<Expr>> {
         }
         _ => Transformed::no(expr),
     })
+}
+
+/// Whether values of a type are moments or days, or NULL.
+pub(crate) fn may_be_moment(of: &DataType) -> bool {
+    let is_day = matches!(of, DataType::Date32 | DataType::Date64);
+    is_day || matches!(of, DataType::Timestamp(..) | DataType::Null)
 }
 
 /// A text with `:00` behind its hours and minutes, where those are the end of a moment, or before its zone.

@@ -1,7 +1,7 @@
 //! Walks over expressions: DataFusion's, and the Program's, whose columns are renumbered.
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr as LogicalExpr, LogicalPlan, Subquery};
 use flashmesh_pushdown::{Aggregate, Expr, Output};
@@ -20,6 +20,19 @@ pub fn subquery_of(expr: &LogicalExpr) -> Option<&Subquery> {
 /// Whether a subquery is in `expr`.
 pub fn has_subquery(expr: &LogicalExpr) -> Result<bool> {
     expr.exists(|node| Ok(subquery_of(node).is_some()))
+}
+
+/// Whether some part of a node's own expressions is such a one.
+///
+/// # Errors
+/// Those of walking.
+pub fn has_part(node: &LogicalPlan, is_one: impl Fn(&LogicalExpr) -> bool) -> Result<bool> {
+    let mut has_any = false;
+    node.apply_expressions(|expr| {
+        has_any = has_any || expr.exists(|part| Ok(is_one(part)))?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(has_any)
 }
 
 /// The node with its expressions changed by `f`; its columns keep their names. Its schema is as it was: where

@@ -14,6 +14,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::moments::may_be_moment;
+
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -49,14 +51,10 @@ impl ScalarUDFImpl for DateSub {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let is_time = |given: &DataType| {
-            matches!(
-                given,
-                DataType::Timestamp(..) | DataType::Date32 | DataType::Date64
-            ) || given.is_null()
-        };
         match types {
-            [part, a, b] if (part.is_string() || part.is_null()) && is_time(a) && is_time(b) => {
+            [part, a, b]
+                if (part.is_string() || part.is_null()) && may_be_moment(a) && may_be_moment(b) =>
+            {
                 Ok(vec![DataType::Utf8, TIMESTAMP, TIMESTAMP])
             }
             _ => plan_err!(

@@ -4,13 +4,13 @@
 //! for LIKE, where each takes the next character for itself: `s ~ '\\'` finds the texts that are `%`.
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use regex_syntax::hir::{Hir, HirKind};
 
-use crate::tree::map_named_expressions;
+use crate::tree::{has_part, map_named_expressions};
 
 /// Functions that say whether a text has a match.
 const TESTS: [&str; 3] = ["regexp_like", "regexp_matches", "regexp_full_match"];
@@ -26,12 +26,7 @@ impl AnalyzerRule for LiteralBackslashes {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(|node| {
-            let mut has_any = false;
-            node.apply_expressions(|expr| {
-                has_any = has_any || expr.exists(|expr| Ok(pattern_of(expr).is_some()))?;
-                Ok(TreeNodeRecursion::Continue)
-            })?;
-            match has_any {
+            match has_part(&node, |expr| pattern_of(expr).is_some())? {
                 true => map_named_expressions(node, |expr| expr.transform_up(grouped)),
                 false => Ok(Transformed::no(node)),
             }

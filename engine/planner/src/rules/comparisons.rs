@@ -8,7 +8,7 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::Sort as SortExpr;
 use datafusion::logical_expr::utils::merge_schema;
@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::intervals;
-use crate::tree::map_named_expressions;
+use crate::tree::{has_part, map_named_expressions};
 
 /// What DataFusion's common type of floats and decimals has before the point, and behind it.
 const DECIMAL_DIGITS: usize = 15;
@@ -41,12 +41,7 @@ fn compared(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Sort(sort) = node {
         return by_length(sort);
     }
-    let mut has_any = false;
-    node.apply_expressions(|expr| {
-        has_any = has_any || expr.exists(|expr| Ok(compares(expr)))?;
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    if !has_any {
+    if !has_part(&node, compares)? {
         return Ok(Transformed::no(node));
     }
     let mut schema = merge_schema(&node.inputs());

@@ -5,13 +5,13 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::map_named_expressions;
+use crate::tree::{has_part, map_named_expressions};
 
 /// Makes it a difference of whole numbers; place it behind the rule that gives types, and before the one that
 /// checks arithmetic.
@@ -29,12 +29,7 @@ impl AnalyzerRule for DaysBetween {
 }
 
 fn of_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut has_any = false;
-    node.apply_expressions(|expr| {
-        has_any = has_any || expr.exists(|expr| Ok(subtracts(expr)))?;
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    if !has_any {
+    if !has_part(&node, subtracts)? {
         return Ok(Transformed::no(node));
     }
     let schema = merge_schema(&node.inputs());

@@ -10,7 +10,7 @@ use arrow::compute::kernels::numeric::{add, mul, sub};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
@@ -21,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr_common::datum::apply;
 
 use super::ranges::{Range, Scope, Values, computed, fits, limits};
-use crate::tree::map_named_expressions;
+use crate::tree::{has_part, map_named_expressions};
 
 const NAME: &str = "flashmesh:arithmetic";
 
@@ -51,12 +51,7 @@ impl AnalyzerRule for CheckedArithmetic {
 }
 
 fn checked(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut has_any = false;
-    node.apply_expressions(|expr| {
-        has_any = has_any || expr.exists(|expr| Ok(computes(expr)))?;
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    if !has_any {
+    if !has_part(&node, computes)? {
         return Ok(Transformed::no(node));
     }
     let around = node.clone();

@@ -11,7 +11,8 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue, Statistics};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Case, Cast, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, TableSource,
+    BinaryExpr, Case, Cast, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, TableScan,
+    TableSource,
 };
 
 use crate::FlashTable;
@@ -362,49 +363,17 @@ fn of_column(column: &Column, plan: &LogicalPlan, found: &Rc<RefCell<Memo>>) -> 
 }
 
 fn look_for(column: &Column, plan: &LogicalPlan, found: &Rc<RefCell<Memo>>) -> Option<Range> {
-    let of_expr = |expr: &Expr, input: &LogicalPlan| match expr {
-        Expr::Column(column) => of_column(column, input, found),
-        expr => {
+    match origin(column, plan)? {
+        Origin::Table(scan) => {
+            let [least, greatest] = bounds(column, plan, scan, found)?;
+            Some((number(&least)?, number(&greatest)?))
+        }
+        Origin::Computed(Expr::Column(column), input) => of_column(column, input, found),
+        Origin::Computed(expr, input) => {
             let scope = Scope::of_inputs(vec![input], Rc::clone(found));
             scope.whole(expr).map(|(_, range)| range)
         }
-    };
-    match plan {
-        LogicalPlan::TableScan(scan) => {
-            FlashTable::of(&scan.source)?;
-            let place = scan.source.schema().index_of(&column.name).ok()?;
-            let statistics = statistics(plan, &scan.source, found)?;
-            let known = statistics.column_statistics.get(place)?;
-            let [least, greatest] =
-                [&known.min_value, &known.max_value].map(|bound| number(bound.get_value()?));
-            Some((least?, greatest?))
-        }
-        LogicalPlan::Projection(projection) => {
-            let place = projection.schema.maybe_index_of_column(column)?;
-            of_expr(projection.expr.get(place)?, &projection.input)
-        }
-        // Those that it is grouped by; NULL, where a grouping set lacks one.
-        LogicalPlan::Aggregate(aggregate) => {
-            let place = aggregate.schema.maybe_index_of_column(column)?;
-            let key = aggregate.group_expr.get(place)?;
-            of_expr(key, &aggregate.input)
-        }
-        LogicalPlan::SubqueryAlias(alias) => {
-            let place = alias.schema.maybe_index_of_column(column)?;
-            let inner = Column::from(alias.input.schema().qualified_field(place));
-            of_column(&inner, &alias.input, found)
-        }
-        LogicalPlan::Filter(_)
-        | LogicalPlan::Sort(_)
-        | LogicalPlan::Limit(_)
-        | LogicalPlan::Join(_)
-        | LogicalPlan::Window(_)
-        | LogicalPlan::Distinct(Distinct::All(_)) => {
-            let mut inputs = plan.inputs().into_iter();
-            let input = inputs.find(|input| input.schema().has_column(column))?;
-            of_column(column, input, found)
-        }
-        _ => None,
+        Origin::Column(column, input) => of_column(&column, input, found),
     }
 }
 
@@ -416,25 +385,46 @@ fn magnitude_of_column(
     found: &Rc<RefCell<Memo>>,
 ) -> Option<f64> {
     let depth = depth.checked_sub(1)?;
-    match plan {
-        LogicalPlan::TableScan(scan) => {
-            FlashTable::of(&scan.source)?;
-            let place = scan.source.schema().index_of(&column.name).ok()?;
-            let statistics = statistics(plan, &scan.source, found)?;
-            let known = statistics.column_statistics.get(place)?;
-            let [least, greatest] =
-                [&known.min_value, &known.max_value].map(|bound| absolute(bound.get_value()?));
-            Some(least?.max(greatest?))
+    match origin(column, plan)? {
+        Origin::Table(scan) => {
+            let [least, greatest] = bounds(column, plan, scan, found)?;
+            Some(absolute(&least)?.max(absolute(&greatest)?))
         }
+        Origin::Computed(expr, input) => {
+            let scope = Scope::of_inputs(vec![input], Rc::clone(found));
+            scope.magnitude_within(expr, depth)
+        }
+        Origin::Column(column, input) => magnitude_of_column(&column, input, depth, found),
+    }
+}
+
+/// Where a plan has the values of a column from; NULLs may be among them that are not there.
+enum Origin<'a> {
+    Table(&'a TableScan),
+    /// What is computed from rows of a plan.
+    Computed(&'a Expr, &'a LogicalPlan),
+    /// A column of a plan.
+    Column(Column, &'a LogicalPlan),
+}
+
+fn origin<'a>(column: &Column, plan: &'a LogicalPlan) -> Option<Origin<'a>> {
+    match plan {
+        LogicalPlan::TableScan(scan) => Some(Origin::Table(scan)),
         LogicalPlan::Projection(projection) => {
             let place = projection.schema.maybe_index_of_column(column)?;
-            let scope = Scope::of_inputs(vec![&projection.input], Rc::clone(found));
-            scope.magnitude_within(projection.expr.get(place)?, depth)
+            let expr = projection.expr.get(place)?;
+            Some(Origin::Computed(expr, &projection.input))
+        }
+        // Those that it is grouped by; NULL, where a grouping set lacks one.
+        LogicalPlan::Aggregate(aggregate) => {
+            let place = aggregate.schema.maybe_index_of_column(column)?;
+            let key = aggregate.group_expr.get(place)?;
+            Some(Origin::Computed(key, &aggregate.input))
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let place = alias.schema.maybe_index_of_column(column)?;
             let inner = Column::from(alias.input.schema().qualified_field(place));
-            magnitude_of_column(&inner, &alias.input, depth, found)
+            Some(Origin::Column(inner, &alias.input))
         }
         LogicalPlan::Filter(_)
         | LogicalPlan::Sort(_)
@@ -444,10 +434,25 @@ fn magnitude_of_column(
         | LogicalPlan::Distinct(Distinct::All(_)) => {
             let mut inputs = plan.inputs().into_iter();
             let input = inputs.find(|input| input.schema().has_column(column))?;
-            magnitude_of_column(column, input, depth, found)
+            Some(Origin::Column(column.clone(), input))
         }
         _ => None,
     }
+}
+
+/// The least and the greatest value of a table's column, as its statistics have them; `plan` is the scan.
+fn bounds(
+    column: &Column,
+    plan: &LogicalPlan,
+    scan: &TableScan,
+    found: &RefCell<Memo>,
+) -> Option<[ScalarValue; 2]> {
+    FlashTable::of(&scan.source)?;
+    let place = scan.source.schema().index_of(&column.name).ok()?;
+    let statistics = statistics(plan, &scan.source, found)?;
+    let known = statistics.column_statistics.get(place)?;
+    let (least, greatest) = (known.min_value.get_value()?, known.max_value.get_value()?);
+    Some([least.clone(), greatest.clone()])
 }
 
 /// How far a number is from zero; NULL is no number that counts.

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::{has_subquery, map_named_expressions};
+use crate::tree::{has_part, has_subquery, map_named_expressions};
 use crate::unnest::{gives_one_row, has_subquery_below};
 
 const NAME: &str = "flashmesh:value";
@@ -77,16 +77,9 @@ fn mapped(
     is_one: fn(&Expr) -> bool,
     change: fn(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
-    plan.transform_up_with_subqueries(|node| {
-        let mut has_any = false;
-        node.apply_expressions(|expr| {
-            has_any = has_any || expr.exists(|expr| Ok(is_one(expr)))?;
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        match has_any {
-            true => map_named_expressions(node, |expr| expr.transform_up(change)),
-            false => Ok(Transformed::no(node)),
-        }
+    plan.transform_up_with_subqueries(|node| match has_part(&node, is_one)? {
+        true => map_named_expressions(node, |expr| expr.transform_up(change)),
+        false => Ok(Transformed::no(node)),
     })
 }
 
