@@ -18,6 +18,7 @@ use flashmesh_storage::peer::{Answer, CommandLife, MESSAGE_MAX_BYTES, Peers};
 use flashmesh_storage::{Result, StorageError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -36,7 +37,7 @@ const READ_STEP: usize = 1 << 20;
 pub struct CommandServer {
     _accepting: JoinSet<()>,
     at_once: usize,
-    /// Each command that runs has one.
+    /// Each command that runs has one, but for the time in which nobody takes what it has made.
     permits: Arc<Semaphore>,
 }
 
@@ -101,23 +102,36 @@ async fn run(
     stream: MeshStream,
     node: &Arc<StorageNode>,
     threads: usize,
-    permits: &Semaphore,
+    permits: &Arc<Semaphore>,
 ) -> io::Result<()> {
     let (mut requests, mut answers) = tokio::io::split(stream);
     let Some(command) = read_message(&mut requests).await? else {
         return Ok(());
     };
-    let Ok(_permit) = permits.acquire().await else {
+    let permits = Arc::clone(permits);
+    let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
         return Ok(());
     };
     let cancel = Cancel(Arc::default());
     let life = Arc::clone(&cancel.0);
     let (frames, mut to_send) = mpsc::channel::<Vec<u8>>(FRAMES_AHEAD);
     let node = Arc::clone(node);
+    let runtime = Handle::current();
     let work = tokio::task::spawn_blocking(move || {
+        let mut permit = Some(permit);
         node.serve(&command, threads, &life, &mut |frame| {
+            let frame = match frames.try_send(frame) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(frame)) => frame,
+                Err(TrySendError::Closed(_)) => return Err(StorageError::Cancelled),
+            };
+            // Others may work while whoever asked takes nothing, which may be for hours.
+            drop(permit.take());
             let sent = frames.blocking_send(frame);
-            sent.map_err(|_| StorageError::Cancelled)
+            sent.map_err(|_| StorageError::Cancelled)?;
+            let again = runtime.block_on(Arc::clone(&permits).acquire_owned());
+            permit = Some(again.map_err(|_| StorageError::Cancelled)?);
+            Ok(())
         })
     });
     let send = async {
@@ -141,6 +155,12 @@ async fn run(
     to_send.close();
     let served = work.await.map_err(io::Error::other)?;
     sent.and(served.map_err(io::Error::other))
+}
+
+/// Whether a node that is there and well did not take the question.
+fn is_refusal(error: &io::Error) -> bool {
+    let of_mesh = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(of_mesh, Some(MeshError::Refused { .. }))
 }
 
 fn frame_length(bytes: usize) -> io::Result<[u8; 4]> {
@@ -240,7 +260,7 @@ impl Peers for MeshPeers {
             };
             tokio::select! {
                 ended = asked => if let Err(error) = ended {
-                    if let Some(copies) = copies {
+                    if let Some(copies) = copies.filter(|_| !is_refusal(&error)) {
                         // It may wait for a commit of the group, whose messages this thread moves.
                         let suspect = move || copies.suspect(node);
                         let _ = tokio::task::spawn_blocking(suspect).await;

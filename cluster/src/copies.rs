@@ -281,12 +281,12 @@ struct Mirror {
     flash: Arc<MirroredFlash>,
 }
 
-/// The cards of a rack whose pages are on several nodes each, and a thread that looks after the copies.
+/// The cards of a rack whose pages are on several nodes each, and the threads that look after the copies.
 /// Dropping it ends that.
 #[derive(Debug)]
 pub struct Copies {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -367,24 +367,31 @@ impl Copies {
         });
         Ok(Self {
             shared,
-            thread: Mutex::new(None),
+            threads: Mutex::default(),
         })
     }
 
     /// From now on, copies that are away are looked for, and brought up to the others: when the database is
-    /// open, which has looked at whether a copy holds what it should.
+    /// open, which has looked at whether a copy holds what it should. Each on a thread of its own: a card is
+    /// copied for hours, and that of a node that was away for seconds is to be used again soon.
     ///
     /// # Errors
     /// `Io` when no thread can be started.
     pub(crate) fn look_after(&self) -> Result<()> {
-        let mut thread = self.thread.lock();
-        if thread.is_none() {
-            let of_thread = Arc::clone(&self.shared);
-            let looks = thread::Builder::new().name("copies".into());
-            let looks = looks.spawn(move || of_thread.look_after());
-            *thread = Some(looks.map_err(|e| StorageError::io("starting a thread", e))?);
+        let mut threads = self.threads.lock();
+        if !threads.is_empty() {
+            return Ok(());
         }
+        threads.push(self.start("copies", |flash| flash.look())?);
+        threads.push(self.start("copying", |flash| flash.catch_up().map(drop))?);
         Ok(())
+    }
+
+    fn start(&self, name: &str, task: fn(&MirroredFlash) -> Result<()>) -> Result<JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name(name.into());
+        let thread = thread.spawn(move || shared.tend(task));
+        thread.map_err(|e| StorageError::io("starting a thread", e))
     }
 
     /// A card by whose it is.
@@ -430,7 +437,7 @@ impl Drop for Copies {
     fn drop(&mut self) {
         *self.shared.is_closed.lock() = true;
         self.shared.closed.notify_all();
-        if let Some(thread) = self.thread.get_mut().take() {
+        for thread in self.threads.get_mut().drain(..) {
             // A panic has been reported where it happened.
             let _ = thread.join();
         }
@@ -484,14 +491,14 @@ impl CopyView {
 }
 
 impl Shared {
-    /// Looks for copies that are away and brings them up to the others, until it is closed.
-    fn look_after(&self) {
+    /// Does this with the copies of each card, again and again, until it is closed.
+    fn tend(&self, task: impl Fn(&MirroredFlash) -> Result<()>) {
         loop {
             for mirror in &self.mirrors {
                 if *self.is_closed.lock() {
                     return;
                 }
-                if let Err(error) = mirror.flash.tend() {
+                if let Err(error) = task(&mirror.flash) {
                     let (node, card) = mirror.card;
                     log::warn!("copies of card {} of node {}: {error}", card.0, node.0);
                 }

@@ -71,6 +71,30 @@ pub(crate) fn planned_form(statement: &mut ast::Statement) {
     }
 }
 
+/// Of a DELETE with USING a query of all its tables by its condition. It is planned for its errors: in a name
+/// without a table that several of them have, or a table that is there twice, [`planned_form`] would see what
+/// USING says alone.
+pub(crate) fn all_tables(statement: &ast::Statement) -> Option<ParsedStatement> {
+    let ast::Statement::Delete(ast::Delete {
+        from: ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from),
+        using: Some(using),
+        selection,
+        ..
+    }) = statement
+    else {
+        return None;
+    };
+    let dialect = GenericDialect {};
+    let parser = Parser::new(&dialect).try_with_sql("SELECT 1");
+    let mut query = parser.ok()?.parse_query().ok()?;
+    if let ast::SetExpr::Select(select) = query.body.as_mut() {
+        select.from = from.iter().chain(using).cloned().collect();
+        select.selection.clone_from(selection);
+    }
+    let query = ast::Statement::Query(query);
+    Some(ParsedStatement::Statement(Box::new(query)))
+}
+
 fn normalise(part: &mut ast::ObjectNamePart) {
     if let ast::ObjectNamePart::Identifier(name) = part {
         *name = ast::Ident::with_quote('"', name_of(name));

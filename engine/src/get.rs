@@ -157,7 +157,7 @@ impl Session {
         self.principal()
             .check(Right::Read, &name.schema, &name.table)?;
         let named = (name.schema.to_string(), name.table.to_string());
-        let seen = self.workspace().snapshots([&named]).pop().flatten();
+        let seen = self.workspace().snapshots([&named])?.pop().flatten();
         let snapshot = seen.ok_or_else(|| StorageError::NotFound {
             kind: "table",
             name: format!("{}.{}", name.schema, name.table),

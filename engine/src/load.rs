@@ -174,8 +174,11 @@ fn exact_rows(plan: &dyn ExecutionPlan) -> Option<u64> {
     }
 }
 
-/// Cuts a stream into groups of exactly one segment (the last may be shorter) and sends them, or
-/// the error that ends the stream. Stops where nobody receives any more: the load has ended.
+/// Bytes from which on a group is written before it has the rows of a segment.
+const GROUP_MAX_BYTES: usize = 128 << 20;
+
+/// Cuts a stream into groups of exactly one segment (the last may be shorter, and those of wide rows) and sends
+/// them, or the error that ends the stream. Stops where nobody receives any more: the load has ended.
 async fn cut(
     mut stream: SendableRecordBatchStream,
     partition: usize,
@@ -215,7 +218,7 @@ async fn cut(
             group.batches.push(batch.slice(offset, taken));
             offset += taken;
             rows += taken;
-            if rows == SEGMENT_ROWS {
+            if rows == SEGMENT_ROWS || group.bytes >= GROUP_MAX_BYTES {
                 let full = std::mem::replace(&mut group, next_group());
                 if sender.send(Ok(full)).await.is_err() {
                     return;

@@ -174,8 +174,7 @@ pub(crate) fn merged_rows(
         let old = || Expr::Column(Column::new(Some(table.clone()), name));
         let to_column = |value: &Expr| -> Result<Expr> {
             let from = value.get_type(&schema)?;
-            let is_cast = matches!(value, Expr::Cast(_));
-            Ok(match from == *data_type || from.is_null() || is_cast {
+            Ok(match from == *data_type || from.is_null() {
                 true => value.clone().cast_to(data_type, &schema)?,
                 false => assigned(value.clone(), data_type, name),
             })

@@ -208,8 +208,24 @@ pub(crate) fn inserts_one_row(statement: &ParsedStatement) -> bool {
         return false;
     };
     let source = insert.source.as_ref().map(|query| query.body.as_ref());
-    // Each row of ON CONFLICT has to see the one before it.
-    insert.on.is_none() && matches!(source, Some(SetExpr::Values(values)) if values.rows.len() == 1)
+    // Each row of ON CONFLICT has to see the one before it, and so has a query in one.
+    insert.on.is_none()
+        && insert.or.is_none()
+        && !insert.overwrite
+        && !insert.replace_into
+        && matches!(source, Some(SetExpr::Values(values))
+            if values.rows.len() == 1 && values.visit(&mut Queries).is_continue())
+}
+
+/// Ends at a query.
+struct Queries;
+
+impl Visitor for Queries {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
 }
 
 /// Looks at what may hold parameters of the statement; those of a function that it makes or a

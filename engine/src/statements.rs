@@ -192,6 +192,9 @@ impl Session {
             {
                 nothing = merge::planned_form(merge, &table)?;
             }
+            if let Some(query) = change::all_tables(statement) {
+                views::planning(same_names::plan(&state, query)).await?;
+            }
             mark_casts(statement);
             change::planned_form(statement);
             conflict = take_on_conflict(statement);

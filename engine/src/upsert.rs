@@ -23,6 +23,7 @@ use flashmesh_storage::index::IndexDefinition;
 use flashmesh_storage::table::{Generated, TableSnapshot};
 
 use crate::assign::assigned;
+use crate::clauses::check_qualifier;
 use crate::error::{Error, Result};
 
 /// What the rows that were to be inserted are called.
@@ -275,10 +276,14 @@ fn updated(
     state: &SessionState,
 ) -> Result<Vec<Option<Expr>>> {
     let columns = &target.named().snapshot().schema;
+    let (_, table) = target.named().name();
     let mut values = vec![None; columns.fields().len()];
     for Assignment { target, value } in &update.assignments {
         let name = match target {
-            AssignmentTarget::ColumnName(name) => name.0.last().and_then(|part| part.as_ident()),
+            AssignmentTarget::ColumnName(name) => {
+                check_qualifier(name, table)?;
+                name.0.last().and_then(|part| part.as_ident())
+            }
             AssignmentTarget::Tuple(_) => None,
         };
         let name = name.ok_or_else(|| Error::usage("DO UPDATE SET sets columns, one by one"))?;
@@ -289,10 +294,9 @@ fn updated(
             ))
         })?;
         let data_type = columns.field(place).data_type();
-        let is_cast = matches!(value, ast::Expr::Cast { .. });
         let value = planned(value, schema, state)?;
         let from = value.get_type(schema)?;
-        values[place] = Some(match from == *data_type || from.is_null() || is_cast {
+        values[place] = Some(match from == *data_type || from.is_null() {
             true => value.cast_to(data_type, schema)?,
             false => assigned(value, data_type, &name),
         });

@@ -165,6 +165,10 @@ def _inserted_row(query: str) -> tuple[str, Template] | None:
     begin = next((place + 1 for place in words if pieces[place].text.upper() == "VALUES"), None)
     if begin is None:
         return None
+    # Each row has to see the one before it.
+    depends = ({"OR", "OVERWRITE"}, {"SELECT", "FROM", "TABLE"})
+    if any(pieces[place].text.upper() in depends[place >= begin] for place in words):
+        return None
     depth = 0
     for place in range(begin, len(pieces)):
         kind, text = pieces[place]

@@ -232,11 +232,35 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// A batch; `None` for one without rows, which says nothing.
+    /// A batch, in as many frames as it takes: none without rows, which says nothing.
     ///
     /// # Errors
-    /// `Invalid` for what Arrow can't write.
-    pub fn batch(&mut self, batch: &RecordBatch) -> Result<Option<Vec<u8>>> {
+    /// `Invalid` for what Arrow can't write, and for a row that is longer than a message may be.
+    pub fn of(&mut self, batch: &RecordBatch) -> Result<Vec<Vec<u8>>> {
+        self.of_at_most(batch, MESSAGE_MAX_BYTES)
+    }
+
+    fn of_at_most(&mut self, batch: &RecordBatch, bytes: usize) -> Result<Vec<Vec<u8>>> {
+        let Some(frame) = self.batch(batch)? else {
+            return Ok(Vec::new());
+        };
+        if frame.len() <= bytes {
+            return Ok(vec![frame]);
+        }
+        let rows = batch.num_rows();
+        if rows == 1 {
+            return Err(StorageError::Invalid(format!(
+                "a row of {} bytes, more than the {bytes} that a node sends another; ask for fewer of its columns",
+                frame.len()
+            )));
+        }
+        let half = rows / 2;
+        let mut frames = self.of_at_most(&batch.slice(0, half), bytes)?;
+        frames.extend(self.of_at_most(&batch.slice(half, rows - half), bytes)?);
+        Ok(frames)
+    }
+
+    fn batch(&mut self, batch: &RecordBatch) -> Result<Option<Vec<u8>>> {
         let failed = |error: arrow::error::ArrowError| StorageError::Invalid(error.to_string());
         if batch.num_rows() == 0 {
             return Ok(None);
@@ -534,5 +558,28 @@ impl PeerStream {
                 std::io::Error::other(error.text),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::StringViewArray;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_for_a_message_goes_in_several() {
+        let texts = (0..100).map(|row| Some(format!("{row} ").repeat(100)));
+        let texts = Arc::new(StringViewArray::from_iter(texts)) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let mut frames = Frames::default();
+        assert_eq!(frames.of(&batch).unwrap().len(), 1);
+        let parts = frames.of_at_most(&batch, 8 << 10).unwrap();
+        assert!(parts.iter().all(|frame| frame.len() <= 8 << 10));
+        // No less is sent than was.
+        assert!(parts.iter().map(Vec::len).sum::<usize>() > 100 * 200);
+        let error = frames.of_at_most(&batch, 100).unwrap_err().to_string();
+        assert!(error.contains("a row of"), "{error}");
+        assert!(frames.of(&batch.slice(0, 0)).unwrap().is_empty());
     }
 }

@@ -51,9 +51,8 @@ impl StorageNode {
             drop(sender);
             let mut outcome = Ok(());
             for result in &results {
-                outcome = match result.and_then(|batch| frames.batch(&batch)) {
-                    Ok(Some(frame)) => send(frame),
-                    Ok(None) => Ok(()),
+                outcome = match result.and_then(|batch| frames.of(&batch)) {
+                    Ok(parts) => parts.into_iter().try_for_each(&mut *send),
                     Err(StorageError::Cancelled) => Err(StorageError::Cancelled),
                     Err(error) => {
                         let told = send(Frames::error(&error));

@@ -153,6 +153,23 @@ def test_tables_lie_on_all_nodes_and_are_scanned_there(racks) -> None:
     assert rack.rows("n00", "SELECT count(*) FROM reading") == [(250_000,)]
 
 
+def test_clients_that_take_nothing_hold_up_nobody_else(racks) -> None:
+    """More of them than commands that a node runs at a time."""
+    rack = racks(2)
+    rack.up()
+    rack.execute("n00", "CREATE TABLE note AS SELECT value AS id, md5(value::text) AS text FROM range(1000000)")
+    with contextlib.ExitStack() as held:
+        for _ in range(6):
+            cursor = held.enter_context(rack.cursor("n00"))
+            cursor.execute("SET flashmesh.pushdown = 'always'")
+            cursor.execute("SELECT id, text, text || '.' FROM note WHERE id >= 0")
+            assert cursor.fetchone() is not None
+        cursor = held.enter_context(rack.cursor("n01"))
+        cursor.execute("SET flashmesh.pushdown = 'always'")
+        cursor.execute("SELECT count(*) FROM note WHERE text LIKE '%ab%' AND id < 999999999")
+        assert cursor.fetchone()[0] > 0
+
+
 def test_a_query_names_the_node_that_was_killed_and_works_when_it_is_back(racks) -> None:
     rack = racks(3)
     rack.up()

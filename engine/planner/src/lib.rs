@@ -124,7 +124,9 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut analyzer = Analyzer::new().rules;
     // Before types are given.
     let typing = analyzer.iter().position(|r| r.name() == "type_coercion");
-    analyzer.insert(typing.unwrap_or(0), Arc::new(rules::Comparisons));
+    let typing = typing.unwrap_or(0);
+    analyzer.insert(typing, Arc::new(rules::Comparisons));
+    analyzer.insert(typing, Arc::new(rules::LocalTimes));
     let mut builder = builder
         .with_analyzer_rules(analyzer)
         .with_analyzer_rule(Arc::new(rules::ScalarSubqueries))
@@ -136,6 +138,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_analyzer_rule(Arc::new(rules::DaysBetween))
+        .with_analyzer_rule(Arc::new(rules::OneNan))
         .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())

@@ -208,7 +208,8 @@ impl NamedTable {
         if let Some(past) = &self.past {
             return self.at(Some(self.past_version(past)?));
         }
-        let present = self.workspace.snapshots([&self.name]).pop().flatten();
+        let present = self.workspace.snapshots([&self.name]);
+        let present = present.map_err(from_storage)?.pop().flatten();
         self.at(present)
     }
 

@@ -19,6 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 use flashmesh_storage::table::TableSnapshot;
 
 use crate::FlashTable;
+use crate::error::from_storage;
 use crate::named::{NamedTable, TableName};
 use crate::relations::StoreFunctionNode;
 
@@ -58,7 +59,8 @@ pub fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
     // All under one lock: no commit comes between two of them.
     let snapshots = first
         .workspace()
-        .snapshots(named.iter().map(NamedTable::name));
+        .snapshots(named.iter().map(NamedTable::name))
+        .map_err(from_storage)?;
     let names = named.iter().map(|table| table.name().clone());
     let versions: HashMap<_, _> = names.zip(snapshots).collect();
     let plan = plan.transform_up_with_subqueries(|node| pin(node, &versions))?;

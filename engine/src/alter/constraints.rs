@@ -73,6 +73,8 @@ impl Session {
 pub(super) struct Added {
     table: String,
     pub checks: Vec<Check>,
+    /// Whether some of them are new, and to be tested.
+    pub has_new_checks: bool,
     /// Those that there are not yet.
     pub keys: Vec<NewKey>,
 }
@@ -88,6 +90,7 @@ impl Added {
         Self {
             table: alter.table.clone(),
             checks: present.checks.clone(),
+            has_new_checks: false,
             keys: Vec::new(),
         }
     }
@@ -145,6 +148,7 @@ impl Added {
         let (columns, state) = (schema_of(columns), session.context().state());
         let checks = named(&self.table, &columns, &self.checks, written, &state)?;
         self.checks.extend(checks);
+        self.has_new_checks = true;
         Ok(())
     }
 }

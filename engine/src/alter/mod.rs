@@ -219,7 +219,12 @@ impl Session {
                 self.apply(&mut columns, &mut added, operation).await?;
             }
         }
-        let Added { checks, keys, .. } = added;
+        let Added {
+            checks,
+            keys,
+            has_new_checks,
+            ..
+        } = added;
         let mut indexes = indexes_over(&present, &columns)?;
         for key in keys {
             indexes.push(self.index_of_key(alter, &mut columns, &indexes, key)?);
@@ -249,8 +254,7 @@ impl Session {
         let mut segments = present.segments.iter();
         let lies = distribution.is_none() || segments.all(|segment| segment.bucket.is_some());
         // What is new of constraints is tested on the rows that are rewritten.
-        let is_known = |check: &Check| present.checks.iter().any(|known| known.name == check.name);
-        let has_new = indexes.len() > present.indexes.len() || !checks.iter().all(is_known);
+        let has_new = indexes.len() > present.indexes.len() || has_new_checks;
         let keeps_rows = !has_new
             && (distribution == present.distribution && (lies || distributed.is_none()))
             && columns.len() == present.schema.fields().len()

@@ -10,7 +10,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::refuse;
+use super::row_values::by_existence;
 use crate::error::{Error, Result};
+use crate::names::name_of;
 
 /// Says `a SEMI JOIN b` as `a LEFT SEMI JOIN b`, and refuses joins without a condition: that is how a
 /// word that is none of ours is read (`a POSITIONAL JOIN b`: an `a` that is called POSITIONAL).
@@ -64,9 +66,12 @@ pub(super) fn correct_changes(statement: &mut Statement) -> Result<()> {
             table,
             from,
             assignments,
+            selection,
             ..
         }) => {
             check_assigned_once(assignments)?;
+            check_targets(table, assignments)?;
+            selection.as_mut().map_or(Ok(()), by_existence)?;
             tables.push(table);
             if let Some(
                 UpdateTableFromKind::BeforeSet(from) | UpdateTableFromKind::AfterSet(from),
@@ -75,7 +80,13 @@ pub(super) fn correct_changes(statement: &mut Statement) -> Result<()> {
                 tables.extend(from);
             }
         }
-        Statement::Delete(Delete { from, using, .. }) => {
+        Statement::Delete(Delete {
+            from,
+            using,
+            selection,
+            ..
+        }) => {
+            selection.as_mut().map_or(Ok(()), by_existence)?;
             let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
             tables.extend(from);
             tables.extend(using.iter_mut().flatten());
@@ -87,6 +98,64 @@ pub(super) fn correct_changes(statement: &mut Statement) -> Result<()> {
     }
     let twins = twins(tables.into_iter().map(|table| &*table))?;
     check_names(&twins, statement)
+}
+
+/// Refuses an UPDATE of another table's columns, of which the planner sees the last name alone, and of rows that
+/// are none of its table's.
+fn check_targets(table: &TableWithJoins, assignments: &[Assignment]) -> Result<()> {
+    let gives_others = |operator: &JoinOperator| {
+        matches!(
+            operator,
+            JoinOperator::Right(_)
+                | JoinOperator::RightOuter(_)
+                | JoinOperator::FullOuter(_)
+                | JoinOperator::RightSemi(_)
+                | JoinOperator::RightAnti(_)
+        )
+    };
+    if table
+        .joins
+        .iter()
+        .any(|join| gives_others(&join.join_operator))
+    {
+        return refuse(
+            "UPDATE of a table behind such a JOIN",
+            "its other rows have no row of the table: write FROM and a condition",
+        );
+    }
+    let TableFactor::Table { name, alias, .. } = &table.relation else {
+        return Ok(());
+    };
+    let own = match alias {
+        Some(alias) => Some(&alias.name),
+        None => name.0.last().and_then(|part| part.as_ident()),
+    };
+    let Some(own) = own.map(name_of) else {
+        return Ok(());
+    };
+    for assignment in assignments {
+        if let AssignmentTarget::ColumnName(column) = &assignment.target {
+            check_qualifier(column, &own)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to set `other.column`; `table` is the one whose columns are set.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub(crate) fn check_qualifier(column: &ObjectName, table: &str) -> Result<()> {
+    let parts = column.0.len();
+    let qualifier = parts
+        .checked_sub(2)
+        .and_then(|place| column.0[place].as_ident());
+    match qualifier {
+        Some(qualifier) if name_of(qualifier) != table => Err(Error::usage(format!(
+            "SET {column}: only columns of the table that is changed, '{table}', can be set"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a column that is set twice: the planner takes the last of its values.

@@ -23,6 +23,7 @@ mod sample;
 mod sets;
 mod synonyms;
 mod windows;
+mod with;
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -48,17 +49,19 @@ pub(crate) use self::files::{files_of_name, list_of_name, write_out_files};
 pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
-use self::inserts::with_its_tables;
+use self::inserts::read_values;
+pub(crate) use self::joins::check_qualifier;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
 use self::keys::{write_out_keys, write_out_ordered_keys};
 use self::lambdas::{is_lambda, put_lambda};
 use self::patterns::{correct_glob, correct_similar};
 use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
-use self::row_values::by_fields;
+use self::row_values::{by_existence, by_fields};
 use self::sample::{alias_of, sampled};
 use self::sets::name_sides;
 use self::windows::{quote_bounds, write_out};
+use self::with::with_its_tables;
 use crate::error::{Error, Result};
 
 /// What COPY writes. By the planner any other name means what the path's ending means.
@@ -119,7 +122,8 @@ impl VisitorMut for Correct {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
-        with_its_tables(statement);
+        with_its_tables(statement)?;
+        read_values(statement)?;
         by_its_name(statement);
         let corrected = correct_changes(statement).and_then(|()| place_temporary(statement));
         flow(corrected.and_then(|()| check_statement(statement)))
@@ -605,6 +609,8 @@ fn correct_select(select: &mut Select) -> Result<()> {
             },
         });
     }
+    // Not of HAVING, whose aggregates would be those of the query that is looked in.
+    selection.as_mut().map_or(Ok(()), by_existence)?;
     correct_groups(group_by, projection)?;
     check_names(&twins(&select.from)?, select)?;
     write_out(select, None)

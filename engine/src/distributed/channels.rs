@@ -15,7 +15,8 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{
     ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
-    GetWorkerInfoResponse, SetPlanRequest, Worker, WorkerChannel, WorkerToCoordinatorMsg,
+    GetWorkerInfoResponse, MaybeEncoded, SetPlanRequest, Worker, WorkerChannel,
+    WorkerToCoordinatorMsg,
 };
 use flashmesh_cluster::mesh::{MeshError, MeshStream, Streams};
 use flashmesh_storage::store::NodeId;
@@ -111,6 +112,7 @@ impl ChannelResolver for Channels {
 /// reads the query's rows: those who ask it for rows wait for a plan that does not come.
 pub(super) struct OfQuery {
     channels: Arc<Channels>,
+    own: (NodeId, Worker),
     failure: Arc<Failure>,
 }
 
@@ -118,11 +120,19 @@ pub(super) struct OfQuery {
 type Failure = Mutex<Option<oneshot::Sender<DataFusionError>>>;
 
 impl OfQuery {
-    /// The ways, and what has failed on them.
-    pub fn new(channels: Arc<Channels>) -> (Self, oneshot::Receiver<DataFusionError>) {
+    /// The ways, and what has failed on them. `own`: the coordinator's node, and what runs its part.
+    pub fn new(
+        channels: Arc<Channels>,
+        own: (NodeId, Worker),
+    ) -> (Self, oneshot::Receiver<DataFusionError>) {
         let (failure, failed) = oneshot::channel();
         let failure = Arc::new(Mutex::new(Some(failure)));
-        (Self { channels, failure }, failed)
+        let ways = Self {
+            channels,
+            own,
+            failure,
+        };
+        (ways, failed)
     }
 }
 
@@ -132,7 +142,59 @@ impl ChannelResolver for OfQuery {
         &self,
         url: &Url,
     ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
-        self.channels.way(url, Some(Arc::clone(&self.failure)))
+        let failure = Some(Arc::clone(&self.failure));
+        let (own, worker) = &self.own;
+        match node_of(url)? == *own {
+            true => Ok(Box::new(Named {
+                node: *own,
+                inner: Box::new(Here(worker.clone())),
+                failure,
+            })),
+            false => self.channels.way(url, failure),
+        }
+    }
+}
+
+/// The way to the part of a query that its coordinator's node has, within this process. The plan comes to
+/// it as bytes, as to the others: it would else share what operators tell each other (the keys of a join,
+/// the bound of a top-k) with the plan that is still to be sent, and the others would begin with keys that
+/// are of this part alone.
+struct Here(Worker);
+
+#[async_trait]
+impl WorkerChannel for Here {
+    async fn coordinator_channel(
+        &mut self,
+        headers: HeaderMap,
+        mut request: SetPlanRequest,
+        messages: BoxStream<'static, CoordinatorToWorkerMsg>,
+        _: ExecutionPlanMetricsSet,
+        task: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg, DataFusionError>>, DataFusionError>
+    {
+        request.plan = MaybeEncoded::Encoded(request.plan.encode(task)?);
+        let messages = messages.map(Ok).boxed();
+        self.0.coordinator_channel(headers, request, messages).await
+    }
+
+    async fn execute_task(
+        &mut self,
+        _: HeaderMap,
+        request: ExecuteTaskRequest,
+        _: ExecutionPlanMetricsSet,
+        _: &Arc<TaskContext>,
+    ) -> Result<Vec<BoxStream<'static, Result<RecordBatch, DataFusionError>>>, DataFusionError>
+    {
+        let (streams, _) = self.0.execute_task(request).await?;
+        Ok(streams.into_iter().map(StreamExt::boxed).collect())
+    }
+
+    async fn get_worker_info(
+        &mut self,
+        _: GetWorkerInfoRequest,
+    ) -> Result<GetWorkerInfoResponse, DataFusionError> {
+        let version = self.0.version().to_string();
+        Ok(GetWorkerInfoResponse { version })
     }
 }
 

@@ -140,7 +140,8 @@ impl ExecutionPlan for RackExec {
         let workers = &self.workers;
         let places = Places::default();
         let config = workers.coordinator(config, &self.nodes, &places, is_measured)?;
-        let (ways, failed) = OfQuery::new(Arc::clone(&workers.session.channels));
+        let own = (workers.own, workers.worker.clone());
+        let (ways, failed) = OfQuery::new(Arc::clone(&workers.session.channels), own);
         let execution = rand::random();
         let keys = QueryKeys::new(Arc::clone(&workers.session.keys), execution, 0, 1);
         let config = config

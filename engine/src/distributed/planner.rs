@@ -44,6 +44,7 @@ use super::colocated::{Places, localised};
 use super::deferred::{DeferredExec, subqueries_of};
 use super::exec::{Measure, RackExec};
 use super::join_keys::with_join_keys;
+use super::sorts::with_whole_sorts;
 use super::whole::Readers;
 use super::{Nodes, Workers, has, rows_of, url_of};
 
@@ -322,7 +323,7 @@ impl Workers {
             Some(local) => (local, places),
             None => (portable, Places::default()),
         };
-        let portable = with_join_keys(portable)?;
+        let portable = with_whole_sorts(with_join_keys(portable)?)?;
         let config = self.coordinator(config.clone(), &nodes, &places, measure.is_some())?;
         check_form(&portable, &config)?;
         let given = Arc::new(Given(portable));
@@ -366,7 +367,6 @@ impl Workers {
         is_measured: bool,
     ) -> Result<SessionConfig> {
         let own = self.own;
-        let here = self.worker.to_local_worker_context(url_of(own));
         let (tasks, storage) = (nodes.len(), Arc::clone(&self.storage));
         let options = FlashmeshOptions::of(config.options());
         let always = options.distributed == Distributed::Always;
@@ -410,7 +410,6 @@ impl Workers {
         let config = self.session.configure(config)?;
         config
             .with_distributed_worker_resolver(Nodes(nodes.to_vec()))
-            .with_distributed_local_worker_context(here)
             .with_distributed_desired_task_count_handler(desired)
             .with_distributed_scale_up_leaf_node_handler(divide)
             .with_distributed_route_tasks_handler(route)

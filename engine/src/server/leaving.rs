@@ -116,6 +116,9 @@ impl State {
             }
         }
         let session = session_key(extensions).map(str::to_string);
+        if let Some(session) = &session {
+            self.sessions.begin(session);
+        }
         Ok(Beginning {
             state: Arc::clone(self),
             link,
@@ -151,7 +154,7 @@ impl Drop for Beginning {
     fn drop(&mut self) {
         // What it was busy with, its client has not forgotten.
         if let Some(session) = &self.session {
-            self.state.sessions.touch(session);
+            self.state.sessions.end(session);
         }
         if let Some(link) = &self.link {
             link.leave.lock().running -= 1;

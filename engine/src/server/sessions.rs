@@ -114,6 +114,8 @@ pub(super) struct Sessions {
     limit: usize,
     shares: Arc<Shares>,
     open: Mutex<HashMap<String, Arc<ClientSession>>>,
+    /// How many requests are under way for each key.
+    running: Mutex<HashMap<String, usize>>,
     /// Keys of sessions that ended within a transaction: their clients are to learn it.
     lost: Mutex<HashSet<String>>,
     /// Transactions of sessions that are not here, whose clients have learned it.
@@ -139,6 +141,7 @@ impl Sessions {
             idle,
             limit,
             open: Mutex::default(),
+            running: Mutex::default(),
             lost: Mutex::default(),
             told: Mutex::default(),
         }
@@ -266,10 +269,30 @@ impl Sessions {
         self.told.lock().contains(&mark)
     }
 
-    /// A session is used.
-    pub fn touch(&self, key: &str) {
+    /// A request for the session of that key comes: it is used until that [ends](Self::end).
+    pub fn begin(&self, key: &str) {
+        *self.running.lock().entry(key.into()).or_default() += 1;
+    }
+
+    /// A request was answered to its end.
+    pub fn end(&self, key: &str) {
         if let Some(session) = self.open.lock().get(key) {
             *session.last_used.lock() = Instant::now();
+        }
+        let mut running = self.running.lock();
+        if let Some(count) = running.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(key);
+            }
+        }
+    }
+
+    /// For how long a session was not used.
+    fn idle_for(&self, key: &str, session: &ClientSession) -> Duration {
+        match self.running.lock().contains_key(key) {
+            true => Duration::ZERO,
+            false => session.last_used.lock().elapsed(),
         }
     }
 
@@ -309,9 +332,8 @@ impl Sessions {
     /// Ends those that were not used for long, and forgets what can be fetched no more. What runs goes on
     /// to its end.
     pub fn expire(&self) {
-        let idle = |session: &ClientSession| session.last_used.lock().elapsed() > self.idle;
         self.open.lock().retain(|key, session| {
-            let stays = !idle(session);
+            let stays = self.idle_for(key, session) <= self.idle;
             match stays {
                 true => session
                     .pending
@@ -333,7 +355,7 @@ impl Sessions {
         let idle = open
             .iter()
             .filter(|(_, session)| may_go(session))
-            .map(|(key, session)| (session.last_used.lock().elapsed(), key))
+            .map(|(key, session)| (self.idle_for(key, session), key))
             .max();
         match idle {
             Some((idle, key)) if idle >= EVICTABLE_IDLE => {

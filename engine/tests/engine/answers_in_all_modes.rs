@@ -212,9 +212,10 @@ async fn negated_floats_that_are_nan() {
             "INSERT INTO t VALUES (1, CAST('NaN' AS DOUBLE), CAST('NaN' AS REAL)), (2, 1.0, 1.0), (3, -1.0, -1.0)",
         ],
         &[
-            ("SELECT count(*) FROM t WHERE -x < 0", &["2"]),
-            ("SELECT count(*) FROM t WHERE -y < 0", &["2"]),
-            ("SELECT id FROM t ORDER BY -x LIMIT 1", &["1"]),
+            ("SELECT count(*) FROM t WHERE -x < 0", &["1"]),
+            ("SELECT count(*) FROM t WHERE -y < 0", &["1"]),
+            ("SELECT id FROM t ORDER BY -x LIMIT 1", &["2"]),
+            ("SELECT id FROM t ORDER BY -x DESC LIMIT 1", &["1"]),
             ("SELECT count(*) FROM t WHERE -id < -1", &["2"]),
         ],
     )

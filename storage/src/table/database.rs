@@ -149,6 +149,8 @@ pub struct Core {
     pub(super) commits: Commits,
     pub(super) small_commits: SmallCommits,
     numbers: Mutex<Numbers>,
+    /// That of the rows that are written since the database was opened.
+    generation: Mutex<Option<u32>>,
     pub(super) sequences: Mutex<Sequences>,
     /// Why nothing may be written: what the catalog lost can't be told from free space.
     damage: Option<String>,
@@ -323,6 +325,7 @@ impl Database {
             commits,
             small_commits: SmallCommits::default(),
             numbers: Mutex::default(),
+            generation: Mutex::default(),
             sequences: Mutex::default(),
             damage: (!problems.is_empty()).then(|| problems.join("; ")),
             upkeep: Upkeep::new(options.upkeep.clone()),
@@ -435,15 +438,23 @@ impl Core {
 
     /// The current versions of several tables, `None` for one that is not there: taken together,
     /// so that each commit is in all of them or in none.
+    ///
+    /// # Errors
+    /// `Io` where another node may have committed since.
     pub fn snapshots<'a>(
         &self,
         names: impl IntoIterator<Item = &'a (String, String)>,
-    ) -> Vec<Option<Arc<TableSnapshot>>> {
-        let state = self.state.read();
-        let names = names.into_iter();
-        let names = names.map(|(schema, table)| ObjectName::new(schema, table));
-        let tables = names.map(|name| state.tables.get(&name));
-        tables.map(|t| t.map(|t| Arc::clone(&t.snapshot))).collect()
+    ) -> Result<Vec<Option<Arc<TableSnapshot>>>> {
+        let found = {
+            let state = self.state.read();
+            let names = names.into_iter();
+            let names = names.map(|(schema, table)| ObjectName::new(schema, table));
+            let tables = names.map(|name| state.tables.get(&name));
+            tables.map(|t| t.map(|t| Arc::clone(&t.snapshot))).collect()
+        };
+        // Asked now, as this process may have been stopped before.
+        self.check_current()?;
+        Ok(found)
     }
 
     pub(super) fn table_state(&self, schema: &str, table: &str) -> Result<TableState> {
@@ -514,6 +525,17 @@ impl Core {
     /// A generation that no page carries yet.
     pub(super) fn next_generation(&self) -> Result<u32> {
         self.next_number(|numbers| &mut numbers.generations)
+    }
+
+    /// The generation of rows that are written while the database is open. One is enough, as numbers of
+    /// segments are not used again before it is opened anew; were it one for each commit, there would be no
+    /// more of them within weeks.
+    pub(super) fn generation(&self) -> Result<u32> {
+        let mut generation = self.generation.lock();
+        Ok(match *generation {
+            Some(known) => known,
+            None => *generation.insert(self.next_generation()?),
+        })
     }
 
     pub(super) fn next_table_id(&self) -> Result<TableId> {

@@ -1,6 +1,6 @@
 //! Loads: many threads append rows, one commit shows them all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use crate::table::database::stored_schema;
 use crate::table::distribution::Buckets;
 use crate::table::edit::ObjectName;
 use crate::table::indexing::{NewParts, PartBuilder};
+use crate::table::nan::with_one_nan;
 use crate::table::small_commits;
 use crate::table::state::{Labels, State};
 use crate::table::steps::{self, Step};
@@ -26,6 +27,9 @@ use crate::table::transaction::Transaction;
 use crate::table::writing::{Layout, Waiting, WrittenSegment, are_few};
 use crate::table::{Check, Database, Distribution, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
+
+/// Segments that rows are looked for in one after the other before a map of them is made.
+const FEW_SEGMENTS: usize = 16;
 
 /// What a load writes to.
 #[derive(Debug, Clone)]
@@ -222,9 +226,10 @@ impl Load {
                     None => database.table_state(schema_name, table_name)?,
                 };
                 if let LoadTarget::Change { version, .. } = &target
-                    && version.id != present.snapshot.id
+                    && (version.id != present.snapshot.id
+                        || version.schema != present.snapshot.schema)
                 {
-                    // Another table has the name now.
+                    // Another table has the name now, or the rows are of columns that it had.
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
                 rows = present.snapshot.layout;
@@ -242,7 +247,7 @@ impl Load {
             }
         };
         let test = test_of(database.checks.as_ref(), table_name, &schema, &checks)?;
-        let generation = database.next_generation()?;
+        let generation = database.generation()?;
         let layout = Layout {
             table,
             generation,
@@ -508,13 +513,25 @@ impl LoadWriter {
     /// Has the commit delete rows of a version.
     fn delete(&self, ids: impl Iterator<Item = u64>, version: &TableSnapshot) -> Result<()> {
         let shared = &self.shared;
+        let mut ids = ids.peekable();
+        if ids.peek().is_none() {
+            return Ok(());
+        }
+        let (mut last, mut found): (Option<&Arc<Segment>>, _) = (None, 0);
+        // For many that are scattered: of a few, making it takes longer than looking.
+        let mut by_id: Option<HashMap<SegmentId, &Arc<Segment>>> = None;
         let mut deleted = shared.deleted.lock();
-        let mut last: Option<&Arc<Segment>> = None;
         for id in ids {
             let place = row_of_id(id).and_then(|(id, row)| {
                 let segment = match last {
                     Some(segment) if segment.id == id => segment,
-                    _ => version.segments.iter().find(|segment| segment.id == id)?,
+                    _ if found < FEW_SEGMENTS => {
+                        found += 1;
+                        version.segments.iter().find(|segment| segment.id == id)?
+                    }
+                    _ => by_id
+                        .get_or_insert_with(|| version.segments.iter().map(|s| (s.id, s)).collect())
+                        .get(&id)?,
                 };
                 last = Some(segment);
                 segment.has_row(row).then_some((segment, row))
@@ -605,7 +622,7 @@ impl LoadWriter {
                         field.name()
                     )));
                 }
-                Ok(cast)
+                Ok(with_one_nan(cast))
             })
             .collect::<Result<Vec<ArrayRef>>>()?;
         let rows = RecordBatch::try_new(schema.clone(), columns)?;

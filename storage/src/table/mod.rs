@@ -26,6 +26,7 @@ mod history;
 mod indexing;
 mod load;
 mod manifest;
+mod nan;
 mod overlay;
 mod past;
 mod relocation;

@@ -270,7 +270,7 @@ impl Core {
         let snapshot = &present.snapshot;
         let layout = Layout {
             table: snapshot.id,
-            generation: self.next_generation()?,
+            generation: self.generation()?,
             next_segment: Arc::clone(&present.next_segment),
             labels: Labels::new(&snapshot.name, &snapshot.schema),
             rows: snapshot.layout,

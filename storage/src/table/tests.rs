@@ -230,6 +230,28 @@ fn a_load_that_is_dropped_leaves_nothing() {
 }
 
 #[test]
+fn long_rows_are_written_before_there_is_a_segment_of_them() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 10)).unwrap();
+    let live = database.store().usage().live_pages;
+    let load = database.begin_load(append()).unwrap();
+    let mut writer = load.writer().unwrap();
+    let mut rng = StdRng::seed_from_u64(1);
+    for id in 10..160 {
+        let text: String = (0..1 << 20).map(|_| rng.random_range('a'..='z')).collect();
+        let text: ArrayRef = Arc::new(StringArray::from(vec![text]));
+        let id: ArrayRef = Arc::new(Int64Array::from(vec![id]));
+        let row = RecordBatch::try_new(schema(), vec![id, text]).unwrap();
+        writer.append(&row).unwrap();
+    }
+    assert!(database.store().usage().live_pages > live + 1000);
+    writer.finish().unwrap();
+    assert_eq!(load.commit().unwrap(), 150);
+    assert_eq!(ids(&database), (0..160).collect::<Vec<_>>());
+}
+
+#[test]
 fn an_unfinished_writer_stops_the_commit() {
     let dir = TempDir::new().unwrap();
     let database = open(dir.path());

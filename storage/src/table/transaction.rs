@@ -498,15 +498,18 @@ impl Workspace {
 
     /// The versions of several tables that a statement sees, `None` for one that is not there:
     /// taken together, so that each commit is in all of them or in none.
+    ///
+    /// # Errors
+    /// `Io` where another node may have committed since.
     pub fn snapshots<'a>(
         &self,
         names: impl IntoIterator<Item = &'a (String, String)>,
-    ) -> Vec<Option<Arc<TableSnapshot>>> {
+    ) -> Result<Vec<Option<Arc<TableSnapshot>>>> {
         let Some(transaction) = self.transaction() else {
             return self.database.snapshots(names);
         };
         let names = names.into_iter();
-        transaction.snapshots(names.map(|(schema, table)| ObjectName::new(schema, table)))
+        Ok(transaction.snapshots(names.map(|(schema, table)| ObjectName::new(schema, table))))
     }
 
     /// The version of a table that statements are planned by.
@@ -554,7 +557,7 @@ impl Workspace {
     /// The index of that name in a schema, with its table's name and version.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`; `Io` where another node may have committed since.
     pub fn index(
         &self,
         schema: &str,
@@ -565,6 +568,9 @@ impl Workspace {
             let snapshot = Arc::clone(&state.snapshot);
             Some((table.name.clone(), snapshot, Arc::clone(index)))
         });
+        if !self.is_in_transaction() {
+            self.database.check_current()?;
+        }
         found.ok_or_else(|| StorageError::NotFound {
             kind: "index",
             name: name.into(),

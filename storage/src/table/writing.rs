@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, SchemaRef};
 
@@ -23,8 +23,8 @@ use crate::{Result, StorageError};
 const FEW_ROWS: usize = 1024;
 /// Bytes of their values.
 const FEW_BYTES: usize = 64 << 10;
-/// Rows that wait for segments of several buckets, about, and bytes of them: then the largest of these
-/// is written although it could be larger.
+/// Rows that wait for segments of several buckets, about, and bytes of those that wait for any: then the
+/// largest of these is written although it could have more rows.
 const HELD_MAX_ROWS: usize = 8 * SEGMENT_ROWS;
 const HELD_MAX_BYTES: usize = 128 << 20;
 
@@ -36,18 +36,24 @@ pub(super) fn are_few<'a>(batches: impl Iterator<Item = &'a RecordBatch>) -> boo
         if rows > FEW_ROWS {
             return false;
         }
-        for column in batch.columns() {
-            // What can't tell is much.
-            let size = column.to_data().get_slice_memory_size();
-            bytes += size.unwrap_or(FEW_BYTES + 1);
-            bytes += match column.data_type() {
-                DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
-                DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
-                _ => 0,
-            };
-        }
+        bytes += bytes_of(batch);
     }
     bytes <= FEW_BYTES
+}
+
+/// Bytes of the values of these rows, which may be a part of what their buffers hold.
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let of_column = |column: &ArrayRef| {
+        let size = column.to_data().get_slice_memory_size();
+        let of_views = match column.data_type() {
+            DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
+            DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
+            _ => 0,
+        };
+        // What can't tell is much.
+        size.unwrap_or_else(|_| column.get_array_memory_size()) + of_views
+    };
+    batch.columns().iter().map(of_column).sum()
 }
 
 /// Rows until there is a segment of them: one after the other, or those of each bucket.
@@ -105,10 +111,8 @@ impl Waiting {
         if let Some(full) = full {
             return full.give(schema).map(Some);
         }
-        let held = |of: &dyn Fn(&Heap) -> usize| self.heaps.iter().map(of).sum::<usize>();
-        let is_much =
-            || held(&|heap| heap.rows) > HELD_MAX_ROWS || held(&|heap| heap.bytes) > HELD_MAX_BYTES;
-        match self.heaps.len() > 1 && is_much() {
+        let rows = || self.heaps.iter().map(|heap| heap.rows).sum::<usize>();
+        match self.bytes() > HELD_MAX_BYTES || (self.heaps.len() > 1 && rows() > HELD_MAX_ROWS) {
             true => self.give(schema),
             false => Ok(None),
         }
@@ -125,7 +129,7 @@ impl Waiting {
 impl Heap {
     fn take(&mut self, batch: RecordBatch) {
         self.rows += batch.num_rows();
-        self.bytes += batch.get_array_memory_size();
+        self.bytes += bytes_of(&batch);
         self.batches.push(batch);
     }
 

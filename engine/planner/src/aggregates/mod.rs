@@ -3,6 +3,7 @@
 mod min_max;
 mod moments;
 mod of_values;
+mod sliding;
 
 use std::sync::Arc;
 
@@ -13,5 +14,6 @@ pub fn functions() -> Vec<Arc<AggregateUDF>> {
     let all = min_max::functions().into_iter();
     all.chain(of_values::functions())
         .chain(moments::functions())
+        .chain(sliding::functions())
         .collect()
 }

@@ -1,5 +1,5 @@
 //! Functions that stand where a table stands: `FROM lookup('t', …)` and the like; and tables as they
-//! were.
+//! were, and rows of VALUES.
 //!
 //! Each takes constants or subqueries. Those that are scans with a shape of their own become
 //! ordinary plans here (a lookup is a filter on the key, or a join with it), so that everything
@@ -14,6 +14,7 @@ mod past;
 mod planner;
 mod rows;
 mod store;
+mod values;
 
 use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::planner::{
@@ -98,6 +99,7 @@ impl RelationPlanner for StoreRelations {
                 version: Some(version),
                 ..
             } => return plan_err!("only a table has versions: {version}"),
+            derived @ TableFactor::Derived { .. } => return values::plan(derived, context),
             other => other,
         };
         let called = match &relation {

@@ -22,14 +22,17 @@ mod known_values;
 mod lambdas;
 mod large_joins;
 mod list_casts;
+mod local_times;
 mod multisets;
 mod not_in;
+mod one_nan;
 mod overflow;
 mod ranges;
 mod scalar_subqueries;
 mod set_comparisons;
 mod subqueries;
 mod sums;
+mod top_groups;
 mod top_k;
 mod twin_names;
 mod volatile_filter;
@@ -60,8 +63,10 @@ pub use in_lists::Lists;
 pub use lambdas::LambdaParameters;
 pub use large_joins::SortLargeJoins;
 pub use list_casts::{LengthOfLists, NoTextsAsLists};
+pub use local_times::LocalTimes;
 pub use multisets::{Multisets, SIDE_OF_ALL};
 pub use not_in::NullsOfIn;
+pub use one_nan::OneNan;
 pub use overflow::CheckedArithmetic;
 pub use scalar_subqueries::ScalarSubqueries;
 pub(crate) use scalar_subqueries::is_value;
@@ -78,6 +83,7 @@ use self::filters::FiltersOfColumns;
 use self::forgetting::SortsAsAskedFor;
 use self::guard::Guarded;
 use self::known_values::OfComputed;
+use self::top_groups::OfFloats;
 use self::twin_names::OfTwins;
 use crate::Reason;
 use crate::asof::AsOfFilters;
@@ -93,6 +99,9 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
         }
         if rule.name() == "aggregate_statistics" {
             *rule = Arc::new(Guarded::<OfComputed>::new(rule));
+        }
+        if rule.name() == "LimitAggregation" {
+            *rule = Arc::new(Guarded::<OfFloats>::new(rule));
         }
         if rule.name() == "EnsureRequirements" {
             *rule = Arc::new(SortsAsAskedFor(Arc::clone(rule)));

@@ -60,18 +60,17 @@ impl Running {
         match ended {
             None => Ok(()),
             Some(Role::Failed(why)) => Err(failed(&why)),
-            Some(_) => self.lead(database, &group).await,
+            Some(leads) => self.lead(database, &group, leads).await,
         }
     }
 
-    /// The head, until it is told to end. When another one is elected, this process begins anew: what
-    /// the head has in memory may not be so, and nobody may be answered from it any more.
-    async fn lead(&self, database: &EngineArguments, group: &Group) -> Result<()> {
+    /// The head, as which it was elected, until it is told to end. When another one is elected, this process
+    /// begins anew: what the head has in memory may not be so, and nobody may be answered from it any more.
+    async fn lead(&self, database: &EngineArguments, group: &Group, leads: Role) -> Result<()> {
         tracing::info!("is the head now");
         self.reporter.set(NodeState::Starting);
         self.reporter.set_head_of_group();
         let mut role = group.role();
-        let leads = role.borrow().clone();
         let lost = async {
             match role.wait_for(|role| *role != leads).await {
                 Ok(role) => role.clone(),
@@ -96,17 +95,22 @@ impl Running {
                 _ => Err(self.begin_anew(NOT_HEAD)),
             },
         };
-        // What failed may have failed for that.
-        let now = group.role().borrow().clone();
+        // What failed may have failed for that, and be told before it: who ends takes a vote along.
         match &served {
-            Err(error)
-                if now != leads && !matches!(now, Role::Failed(_)) && !self.is_stopping() =>
-            {
+            Err(error) if !self.is_stopping() && self.is_deposed(group, &leads).await => {
                 tracing::warn!(%error, "as the head");
                 Err(self.begin_anew(NOT_HEAD))
             }
             _ => served,
         }
+    }
+
+    /// Whether this node has another role now, or soon.
+    async fn is_deposed(&self, group: &Group, leads: &Role) -> bool {
+        let mut role = group.role();
+        let soon = Duration::from_millis(self.rack.mesh.deadline_ms);
+        let changed = tokio::time::timeout(soon, role.wait_for(|role| role != leads)).await;
+        matches!(changed, Ok(Ok(role)) if !matches!(*role, Role::Failed(_)))
     }
 }
 

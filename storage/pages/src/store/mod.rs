@@ -401,8 +401,11 @@ impl PageStore {
             flash,
         };
         if store.cards.len() > 1 {
-            // While all are there: later, only those that were written to are asked.
-            store.sync()?;
+            // While all are there: later, only those that were written to are asked. What a card says is
+            // told as it is: nothing depends on this store yet, and who opens it may wait for the card.
+            let cards = store.cards.iter();
+            cards.for_each(|card| card.is_dirty.store(false, Ordering::SeqCst));
+            sync_all(store.cards.iter().map(|card| &card.flash))?;
         }
         Ok(Arc::new(store))
     }

@@ -154,7 +154,7 @@ fn deleted_rows_are_deleted_wherever_they_are() {
     // What only moves is as it was read.
     workspace.begin(Isolation::Serializable, false).unwrap();
     let names = [("public".to_string(), "t".to_string())];
-    let seen = workspace.snapshots(&names).remove(0).unwrap();
+    let seen = workspace.snapshots(&names).unwrap().remove(0).unwrap();
     database.compact("public", "t").unwrap();
     let mut gone = left.clone();
     delete(&workspace, &seen, &mut gone, &mut rng)

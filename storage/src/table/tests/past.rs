@@ -388,6 +388,23 @@ fn a_lost_version_costs_the_past_and_not_the_present() {
     }
 }
 
+/// Else its rows would come to the columns that the table has now, by their places.
+#[test]
+fn a_change_of_columns_that_are_gone_conflicts() {
+    let dir = TempDir::new().unwrap();
+    let database = open(dir.path());
+    load(&database, create(false), &rows(0, 10)).unwrap();
+    let workspace = Workspace::new(Arc::clone(&database));
+    let version = workspace.snapshot("public", "t").unwrap();
+    redefine(&workspace).unwrap();
+    let begun = workspace.begin_load(LoadTarget::Change {
+        schema: "public".into(),
+        table: "t".into(),
+        version,
+    });
+    assert!(matches!(begun, Err(StorageError::Conflict { .. })));
+}
+
 /// Other columns in place of the table's: the ids alone.
 fn redefine(workspace: &Workspace) -> Result<u64> {
     let version = workspace.snapshot("public", "t")?;

@@ -49,7 +49,7 @@ pub trait CopyLedger: Debug + Send + Sync {
 ///
 /// A copy that fails a change, or whose device was opened anew behind a change that was not synced, is
 /// *behind* from then on: that is in the ledger before anybody is told that the change has ended well,
-/// and nothing is read from it until [`MirroredFlash::tend`] has brought it up to the others, erase
+/// and nothing is read from it until [`MirroredFlash::catch_up`] has brought it up to the others, erase
 /// block by erase block, while they are used. Which blocks it lacks is kept in memory: a copy that was
 /// behind at an earlier opening is copied as a whole.
 ///
@@ -66,8 +66,9 @@ struct Shared {
     ledger: Arc<dyn CopyLedger>,
     geometry: Geometry,
     state: Mutex<State>,
-    /// Held by who syncs, and by who tends.
+    /// Held by who syncs, by who looks for copies, and by who brings them up to the others.
     syncing: Mutex<()>,
+    looking: Mutex<()>,
     tending: Mutex<()>,
 }
 
@@ -82,6 +83,8 @@ struct State {
     syncing: BTreeSet<u64>,
     /// Blocks, counted from the start, that were seen to be used or were changed.
     used: u64,
+    /// So many of them when it was opened, or when a sync that went well began.
+    synced_used: u64,
     /// Why changes may be lost that no copy is known to have: no later sync can tell.
     lost: Option<String>,
     /// What fails says nothing of copies any more.
@@ -211,6 +214,7 @@ impl MirroredFlash {
             ledger,
             state: Mutex::default(),
             syncing: Mutex::default(),
+            looking: Mutex::default(),
             tending: Mutex::default(),
         };
         for (number, used) in used.into_iter().enumerate() {
@@ -226,6 +230,7 @@ impl MirroredFlash {
         if !state.copies.iter().any(Copy::is_whole) {
             return Err(no_copy(&why.join("; ")));
         }
+        state.synced_used = state.used;
         *shared.state.lock() = state;
         Ok(Self {
             shared: Arc::new(shared),
@@ -246,7 +251,7 @@ impl MirroredFlash {
 
     /// Asks the copies that count as there whether they are, and still are what was opened. Where nothing
     /// else was asked of a node that has restarted, perhaps with an empty card, nobody may know of it. Such
-    /// a copy is not used until [`MirroredFlash::tend`] has found it again. Blocks meanwhile.
+    /// a copy is not used until [`MirroredFlash::look`] has found it again. Blocks meanwhile.
     pub fn ask(&self) {
         for (number, source) in self.shared.sources.iter().enumerate() {
             let (link, generation) = {
@@ -268,7 +273,7 @@ impl MirroredFlash {
         }
     }
 
-    /// A copy seems to be away: it is not used until [`Self::tend`] has found it again.
+    /// A copy seems to be away: it is not used until [`Self::look`] has found it again.
     pub fn suspect(&self, number: usize) {
         let state = &mut *self.shared.state.lock();
         let generation = state.copies[number].generation;
@@ -508,9 +513,11 @@ impl Flash for MirroredFlash {
     /// Ends well when one whole copy has synced: those that have not are behind then.
     fn sync(&self) -> Result<()> {
         let _alone = self.shared.syncing.lock();
+        let used;
         let whole: Vec<_> = {
             let state = &mut *self.shared.state.lock();
             state.syncing = std::mem::take(&mut state.unsynced);
+            used = state.used;
             let copies = state.copies.iter().enumerate();
             let whole = copies.filter(|(_, copy)| copy.is_whole());
             let link = |(number, copy): (usize, &Copy)| {
@@ -533,8 +540,9 @@ impl Flash for MirroredFlash {
         let state = &mut *self.shared.state.lock();
         let result = self.synced(state, whole, outcomes);
         let synced = std::mem::take(&mut state.syncing);
-        if result.is_err() {
-            state.unsynced.extend(synced);
+        match result {
+            Ok(()) => state.synced_used = state.synced_used.max(used),
+            Err(_) => state.unsynced.extend(synced),
         }
         result
     }

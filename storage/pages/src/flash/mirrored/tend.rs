@@ -11,24 +11,43 @@ use crate::{Result, StorageError};
 const SYNC_EVERY: usize = if cfg!(test) { 3 } else { 16 };
 
 impl MirroredFlash {
-    /// [Asks](MirroredFlash::ask) after the copies, looks for those that are away, and brings those that
-    /// are behind up to the others. Blocks meanwhile; the device can be used as ever. Whether all are there
-    /// and whole now: else it is to be called again, after a while.
+    /// [Asks](MirroredFlash::ask) after the copies and looks for those that are away. Blocks while it waits for
+    /// answers, and for nothing that is copied; the device can be used as ever.
     ///
     /// # Errors
-    /// The first, when all was tried: those of the ledger, of a copy that does not fit the others, and
-    /// of reading what is to be copied where no copy has it. That a copy is away is none.
-    pub fn tend(&self) -> Result<bool> {
-        let _alone = self.shared.tending.lock();
+    /// The first, when all was tried: those of the ledger, and of a copy that does not fit the others. That a
+    /// copy is away is none.
+    pub fn look(&self) -> Result<()> {
+        let _alone = self.shared.looking.lock();
         self.ask();
         let copies = 0..self.shared.sources.len();
-        let looked: Vec<_> = copies.clone().map(|copy| self.look_for(copy)).collect();
-        let caught_up = copies.map(|copy| self.catch_up(copy));
-        looked
-            .into_iter()
-            .chain(caught_up)
-            .fold(Ok(()), Result::and)?;
+        let looked: Vec<_> = copies.map(|copy| self.look_for(copy)).collect();
+        looked.into_iter().fold(Ok(()), Result::and)
+    }
+
+    /// Brings the copies that are there and behind up to the others, which may take as long as writing a whole
+    /// card. Blocks meanwhile; the device can be used as ever. Whether all are there and whole now: else it is
+    /// to be called again, after a while.
+    ///
+    /// # Errors
+    /// The first, when all was tried: those of the ledger, and of reading what is to be copied where no copy
+    /// has it.
+    pub fn catch_up(&self) -> Result<bool> {
+        let _alone = self.shared.tending.lock();
+        let copies = 0..self.shared.sources.len();
+        let caught_up: Vec<_> = copies.map(|copy| self.catch_one_up(copy)).collect();
+        caught_up.into_iter().fold(Ok(()), Result::and)?;
         Ok(self.shared.state.lock().copies.iter().all(Copy::is_whole))
+    }
+
+    /// Both in turn.
+    ///
+    /// # Errors
+    /// Those of [`Self::look`] and [`Self::catch_up`], when both were tried.
+    pub fn tend(&self) -> Result<bool> {
+        let looked = self.look();
+        let caught_up = self.catch_up();
+        looked.and(caught_up)
     }
 
     /// Opens a copy that was away.
@@ -53,7 +72,8 @@ impl MirroredFlash {
             Err(error) => return Err(error),
         };
         let state = &mut *self.shared.state.lock();
-        if used == 0 && state.used > 0 {
+        // What was never synced nobody counts on, and it may have gone with all of the copies.
+        if used == 0 && state.synced_used > 0 {
             if !state.has_another(number) {
                 return Ok(());
             }
@@ -69,7 +89,7 @@ impl MirroredFlash {
     }
 
     /// Copies what one copy lacks.
-    fn catch_up(&self, number: usize) -> Result<()> {
+    fn catch_one_up(&self, number: usize) -> Result<()> {
         let (target, generation) = {
             let state = self.shared.state.lock();
             let copy = &state.copies[number];
@@ -117,9 +137,15 @@ impl MirroredFlash {
         let used = target.used_erase_blocks().map_err(CopyError::Target)?;
         let mut from = self.open_queue().map_err(CopyError::Source)?;
         let mut to = target.open_queue().map_err(CopyError::Target)?;
+        // What can't be read is tried again another time: the rest may be all that there is of other blocks.
+        let mut unread = BTreeSet::new();
+        let mut why = None;
         for copied in 1.. {
             let next = {
                 let state = &mut *self.shared.state.lock();
+                if state.is_closed {
+                    return Ok(());
+                }
                 let copy = &mut state.copies[number];
                 let Some(behind) = copy
                     .behind
@@ -134,8 +160,10 @@ impl MirroredFlash {
                         .blocks
                         .extend(0..used.min(self.shared.geometry.erase_blocks));
                 }
-                let is_idle = |block: &&u64| !state.in_flight.contains_key(*block);
-                let next = behind.blocks.iter().find(is_idle).copied();
+                let is_next = |block: &&u64| {
+                    !state.in_flight.contains_key(*block) && !unread.contains(*block)
+                };
+                let next = behind.blocks.iter().find(is_next).copied();
                 if let Some(block) = next {
                     behind.blocks.remove(&block);
                     behind.given.insert(block);
@@ -144,7 +172,8 @@ impl MirroredFlash {
                 next
             };
             let Some(block) = next else {
-                return self.end_catching_up(number, target, generation);
+                let ended = self.end_catching_up(number, target, generation);
+                return ended.and(why.map_or(Ok(()), |why| Err(CopyError::Source(why))));
             };
             let result = self.copy_block(&mut *from, &mut *to, block);
             if let Some(behind) = &mut self.shared.state.lock().copies[number].behind {
@@ -153,7 +182,13 @@ impl MirroredFlash {
                     behind.blocks.insert(block);
                 }
             }
-            result?;
+            match result {
+                Err(CopyError::Source(error)) if !error.is_gone() => {
+                    unread.insert(block);
+                    why.get_or_insert(error);
+                }
+                result => result?,
+            }
             if copied % SYNC_EVERY == 0 {
                 self.keep_given(number, target)?;
             }

@@ -680,6 +680,60 @@ fn what_can_not_be_read_anywhere_is_not_erased() {
     assert_eq!(read(&*device, 1, 1).unwrap()[0].to_vec(), page(2).to_vec());
 }
 
+/// A block that nobody can read holds up no other.
+#[test]
+fn what_can_be_read_is_copied() {
+    let bed = Bed::new(2, 1);
+    let flash = bed.open().unwrap();
+    bed.nodes[1].kill();
+    for block in 0..3 {
+        write(&flash, block * 8, vec![page(block); 8]).unwrap();
+    }
+    flash.sync().unwrap();
+    bed.nodes[1].start();
+    bed.nodes[0].fail(When::Nth(1), 1);
+    assert!(flash.tend().is_err());
+    let device = bed.nodes[1].life.lock().device.clone();
+    let found = |block: u64| read(&*device, block * 8, 1).unwrap()[0].to_vec();
+    assert_eq!(
+        [found(0), found(1), found(2)],
+        [zero(), page(1).to_vec(), page(2).to_vec()]
+    );
+    assert!(flash.copies()[1].is_behind);
+    tend(&flash);
+    assert_eq!(found(0), page(0).to_vec());
+}
+
+/// Nothing of the card was ever durable, so nothing is lost with it.
+#[test]
+fn copies_that_went_before_anything_was_synced_are_used_again() {
+    let bed = Bed::new(2, 1);
+    let flash = bed.open().unwrap();
+    bed.nodes.iter().for_each(|node| node.kill());
+    write(&flash, 0, vec![page(1)]).unwrap_err();
+    assert!(flash.sync().is_err());
+    bed.nodes.iter().for_each(|node| node.start());
+    tend(&flash);
+    assert!(
+        flash
+            .copies()
+            .iter()
+            .all(|copy| copy.is_there && !copy.is_behind)
+    );
+}
+
+/// A node that was away for a moment is found again while another's card is copied.
+#[test]
+fn copies_are_looked_for_while_others_are_copied() {
+    let (bed, flash) = Bed::with_one_behind();
+    let copying = flash.shared.tending.lock();
+    bed.nodes[1].start();
+    flash.look().unwrap();
+    assert!(flash.copies()[1].is_there);
+    drop(copying);
+    tend(&flash);
+}
+
 #[test]
 fn a_copy_that_does_not_fit_holds_up_no_other() {
     let bed = Bed::new(3, 1);
